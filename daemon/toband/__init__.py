@@ -1,0 +1,3 @@
+"""The daemon: API, engine, store and supervision."""
+
+__version__ = "0.1.0"
