@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, Protocol
+from enum import IntEnum, StrEnum
+from typing import Any, NamedTuple, Protocol
 
-from toband.domain.model import Attempt, Run, RunState, StepRun
+from toband.domain.events import Event
+from toband.domain.model import Attempt, Run, RunState, StepRun, TreeCause
 
 
 class Clock(Protocol):
@@ -178,7 +181,9 @@ class Store(Protocol):
         """False if there is none. Raises ActiveRunError, EtagMismatchError. Runs and versions stay."""
         ...
 
-    async def set_enabled(self, name: str, enabled: bool, *, at: datetime) -> StoredWorkflow | None: ...
+    async def set_enabled(
+        self, name: str, enabled: bool, *, at: datetime
+    ) -> StoredWorkflow | None: ...
 
     async def list_versions(
         self, workflow: str, *, before: int | None = None, limit: int = 100
@@ -213,7 +218,9 @@ class Store(Protocol):
         """The whole run, with its steps in order and each step's last attempt."""
         ...
 
-    async def get_run_page(self, run_id: str, *, after_index: int = -1, limit: int = 500) -> Run | None:
+    async def get_run_page(
+        self, run_id: str, *, after_index: int = -1, limit: int = 500
+    ) -> Run | None:
         """The run with at most `limit` of its steps, those with an index above `after_index`."""
         ...
 
@@ -236,7 +243,9 @@ class Store(Protocol):
         """Oldest first."""
         ...
 
-    async def history(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[HistoryEntry]: ...
+    async def history(
+        self, run_id: str, *, after: int = 0, limit: int = 500
+    ) -> Sequence[HistoryEntry]: ...
 
     async def list_attempts(
         self, *, run_id: str = "", step: str = "", before: str = "", limit: int = 100
@@ -263,12 +272,127 @@ class StoreError(Exception):
     """The database cannot do it; the text says why. Nothing of the failed call was stored."""
 
 
+# ------------------------------------------------------------------------------------------------------- launcher
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One process to be started, at most once for its token."""
+
+    attempt: Attempt
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    workspace: str
+    timeout: float | None
+    timeout_cause: TreeCause
+    kill_grace: float
+
+
+class Report(Protocol):
+    """How a launcher tells what happened to an attempt of a run. Called in the event loop."""
+
+    def __call__(self, run_id: str, event: Event) -> None: ...
+
+
+class Launcher(Protocol):
+    """Starts processes, ends them, and reports what became of them; what it started outlives it."""
+
+    async def open(self, report: Report) -> None: ...
+
+    async def close(self) -> None:
+        """Lets go of everything; processes go on."""
+        ...
+
+    async def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
+        """Makes what a run's attempts need on disk. Repeating it is harmless. Raises OSError."""
+        ...
+
+    def launch(self, launch: Launch) -> None:
+        """Hands it over and returns at once; AttemptStarted (if it lasts) and the end come as reports."""
+        ...
+
+    def stop(self, attempt: Attempt) -> None:
+        """Asks for the end of a live attempt; repeating it, or asking for one that is gone, is harmless."""
+        ...
+
+    async def recover(self, attempt: Attempt) -> Event | None:
+        """After a restart: None when the attempt lives and is watched again, else what became of it."""
+        ...
+
+    def running(self) -> int:
+        """Attempts that live."""
+        ...
+
+
+# ------------------------------------------------------------------------------------------------------------ logs
+
+
+class LogKind(IntEnum):
+    """Which stream a piece of a log is of; SYSTEM is what Toban itself had to say."""
+
+    STDOUT = 1
+    STDERR = 2
+    SYSTEM = 3
+
+
+class LogPiece(NamedTuple):
+    """Bytes that were read at once from one stream; `at` is in microseconds since the epoch."""
+
+    at: int
+    kind: LogKind
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPage:
+    """Pieces from one offset on. `over`: the log is complete, nothing will ever follow. `damaged`: cut off here."""
+
+    pieces: Sequence[LogPiece]
+    offset: int
+    over: bool = False
+    damaged: bool = False
+
+
+class OutputTooLargeError(Exception):
+    """A stream holds more than may be taken at once."""
+
+
+class Logs(Protocol):
+    """What attempts printed. Offsets stay valid for ever; a reader never slows a writer."""
+
+    async def read(self, attempt: Attempt, offset: int) -> LogPage:
+        """What is there from that offset on, about a mebibyte at most. Raises ValueError for a wrong offset."""
+        ...
+
+    async def tail(
+        self, attempt: Attempt, lines: int, kinds: Collection[LogKind]
+    ) -> tuple[int, int]:
+        """Where the last lines begin: the offset of a piece, and how many bytes of it to pass over."""
+        ...
+
+    def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
+        """All of a stream. Raises OutputTooLargeError if it is more than `limit`."""
+        ...
+
+    def watching(self, run_id: str, event: asyncio.Event) -> AbstractContextManager[None]:
+        """Sets `event` whenever an attempt of the run has printed something."""
+        ...
+
+
 __all__ = [
     "ActiveRunError",
     "Clock",
     "Counts",
     "EtagMismatchError",
     "HistoryEntry",
+    "Launch",
+    "Launcher",
+    "LogKind",
+    "LogPage",
+    "LogPiece",
+    "Logs",
+    "OutputTooLargeError",
+    "Report",
     "Request",
     "RequestReusedError",
     "RunChange",

@@ -1,0 +1,82 @@
+"""Calls the function of a python step. Started by path, so that any interpreter can run it: standard library only.
+
+What to call stands in $TOBAN_CALL; what it returned goes to the file $TOBAN_RESULT as JSON. Exit 78 (which is never
+retried) means that there was nothing to call, exit 1 that the function raised.
+"""
+
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import sys
+import traceback
+
+RESULT_LIMIT = 1024 * 1024
+EXIT_RAISED = 1
+EXIT_NOTHING_TO_CALL = 78
+
+
+def main() -> int:
+    call = json.loads(os.environ.pop("TOBAN_CALL"))
+    result_path = os.environ.pop("TOBAN_RESULT")
+    sys.path[0] = os.getcwd()
+    sys.argv = [call["target"]]
+    module_name, _, path = call["target"].partition(":")
+    try:
+        function = importlib.import_module(module_name)
+        for name in path.split("."):
+            function = getattr(function, name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            traceback.print_exc()
+            return EXIT_RAISED
+        return _nothing(f"cannot call {call['target']}: there is no module {error.name!r}")
+    except AttributeError as error:
+        return _nothing(f"cannot call {call['target']}: {error}")
+    except Exception:
+        traceback.print_exc()
+        return EXIT_RAISED
+    if not callable(function):
+        return _nothing(f"cannot call {call['target']}: it is not a function")
+    try:
+        result = function(*call["args"], **call["kwargs"])
+        if inspect.isawaitable(result):
+            result = asyncio.run(_await(result))
+    except Exception:
+        traceback.print_exc()
+        return EXIT_RAISED
+    return _keep(call["target"], result, result_path)
+
+
+async def _await(result: object) -> object:
+    return await result  # type: ignore[misc]
+
+
+def _keep(target: str, result: object, path: str) -> int:
+    if result is None:
+        return 0
+    try:
+        text = json.dumps(result, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        print(f"cannot keep what {target} returned: it is not JSON: {error}", file=sys.stderr)
+        return EXIT_RAISED
+    data = text.encode()
+    if len(data) > RESULT_LIMIT:
+        print(
+            f"cannot keep what {target} returned: {len(data)} bytes, at most {RESULT_LIMIT} are kept",
+            file=sys.stderr,
+        )
+        return EXIT_RAISED
+    with open(path, "wb") as file:
+        file.write(data)
+    return 0
+
+
+def _nothing(text: str) -> int:
+    print(text, file=sys.stderr)
+    return EXIT_NOTHING_TO_CALL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""`toband`: reads the configuration, takes the state directory, and serves."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from toband import __version__
+from toband.config import Config, ConfigError, load
+from toband.state_dir import StateDir, StateDirError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+_EXAMPLES = """\
+examples:
+  toband                                     serve on the default state directory
+  toband --state-dir /srv/toban              serve on another one
+  toband --config /etc/toban/toband.toml --check-config
+  TOBAN_LOG_LEVEL=debug toband --listen 127.0.0.1:0
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
+    flags = {
+        "state_dir": given.state_dir,
+        "listen": given.listen,
+        "database": given.database,
+        "log.level": given.log_level,
+        "log.format": given.log_format,
+        "log.file": given.log_file,
+    }
+    try:
+        config = load(given.config, os.environ, flags)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"toband: {problem}", file=sys.stderr)
+        return EXIT_USAGE
+    if given.check_config:
+        for key, value, source in config.shown():
+            print(f"{key} = {json.dumps(value, ensure_ascii=False)}    # {source}")
+        return 0
+    return _serve(config)
+
+
+def _serve(config: Config) -> int:
+    from toband import logs
+    from toband.api.server import ListenError
+    from toband.ports import StoreError
+
+    state = StateDir(config.state_dir)
+    try:
+        logs.set_up(config.log_level, config.log_format, config.log_file)
+        state.acquire()
+        asyncio.run(_run(config, state))
+    except (StateDirError, StoreError, ListenError) as error:
+        print(f"toband: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except OSError as error:
+        print(f"toband: cannot start: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    finally:
+        state.release()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="toband",
+        description="The Toban daemon: runs workflows, supervises their processes, serves the API.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="TOML file (also TOBAN_CONFIG)")
+    parser.add_argument("--state-dir", metavar="DIR", help="where everything is kept")
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        action="append",
+        help="unix:///path or 127.0.0.1:PORT (0 picks a free one); may be repeated",
+    )
+    parser.add_argument("--database", metavar="URL", help="sqlite:///path or postgresql://…")
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
+    parser.add_argument("--log-file", metavar="FILE", help="write JSON lines there too")
+    parser.add_argument(
+        "--check-config", action="store_true", help="print the effective configuration and stop"
+    )
+    parser.add_argument("--version", action="version", version=f"toband {__version__}")
+    return parser
+
+
+async def _run(config: Config, state: StateDir) -> None:
+    from toband.app import Application
+
+    await Application(config, state).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""gRPC: decode, one call of the engine or the store, encode."""

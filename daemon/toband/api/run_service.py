@@ -1,0 +1,230 @@
+"""RunService: see proto/toban/v1/run.proto."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from google.protobuf import json_format
+
+from toban.v1 import run_pb2 as pb
+from toban.v1 import run_pb2_grpc
+from toband.api import convert, paging
+from toband.api.errors import Context, InvalidFieldError, streaming, unary
+from toband.api.requests import caller, request_of
+from toband.domain.model import Run, RunState, Trigger
+from toband.engine.changes import Changes
+from toband.engine.errors import AttemptNotFoundError, RunNotFoundError, WorkflowNotFoundError
+from toband.engine.log_stream import LogChunk, LogEnd, LogQuery, LogStreams
+from toband.engine.runs import Runs
+from toband.ports import LogKind, Store
+
+STEPS = 500
+
+
+class RunService(run_pb2_grpc.RunServiceServicer):
+    def __init__(self, runs: Runs, logs: LogStreams, store: Store, changes: Changes) -> None:
+        self._runs = runs
+        self._logs = logs
+        self._store = store
+        self._changes = changes
+
+    @unary
+    async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
+        run = await self._runs.start(
+            request.workflow,
+            json_format.MessageToDict(request.params),
+            trigger=_trigger(request.triggered_by),
+            caller=caller(context),
+            request=request_of("StartRun", request, request.request_id, context),
+        )
+        return pb.StartRunResponse(run=convert.run(await self._page(run.id)))
+
+    @unary
+    async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:
+        limit = paging.size(request.step_page_size, STEPS)
+        after = paging.number(request.step_page_token) if request.step_page_token else -1
+        run = await self._page(request.id, after=after, limit=limit)
+        last = max((step.index for step in run.steps.values()), default=after)
+        return pb.GetRunResponse(
+            run=convert.run(run, await self._runs.plan_of(run)),
+            next_step_page_token=paging.token(str(last)) if last + 1 < run.total_steps else "",
+        )
+
+    @unary
+    async def GetCurrentRun(
+        self, request: pb.GetCurrentRunRequest, context: Context
+    ) -> pb.GetCurrentRunResponse:
+        run = await self._store.current_run(request.workflow)
+        if run is None:
+            if await self._store.get_workflow(request.workflow) is None:
+                raise WorkflowNotFoundError(request.workflow)
+            raise RunNotFoundError(f"{request.workflow} (it has never run)")
+        return pb.GetCurrentRunResponse(run=convert.run(run))
+
+    @unary
+    async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
+        limit = paging.size(request.page_size, 50)
+        found = await self._store.list_runs(
+            workflow=request.workflow,
+            states=[_run_state(state) for state in request.states],
+            before=paging.last(request.page_token),
+            limit=limit + 1,
+        )
+        return pb.ListRunsResponse(
+            runs=[convert.run(run) for run in found[:limit]],
+            next_page_token=paging.token(found[limit - 1].id) if len(found) > limit else "",
+        )
+
+    @unary
+    async def CancelRun(
+        self, request: pb.CancelRunRequest, context: Context
+    ) -> pb.CancelRunResponse:
+        run = await self._runs.cancel(request.id, request.reason)
+        return pb.CancelRunResponse(run=convert.run(await self._page(run.id)))
+
+    @streaming
+    async def WatchRun(
+        self, request: pb.WatchRunRequest, context: Context
+    ) -> AsyncIterator[pb.WatchRunResponse]:
+        with self._changes.watching(request.id) as changed:
+            sequence = request.after_sequence
+            run = await self._page(request.id, limit=0)
+            plan = await self._runs.plan_of(run)
+            if sequence > run.sequence:
+                raise InvalidFieldError(
+                    "after_sequence", f"the run has come only to {run.sequence}"
+                )
+            if sequence == 0:
+                async for run, partial in self._picture(request.id):
+                    sequence = run.sequence
+                    yield pb.WatchRunResponse(
+                        sequence=sequence, run=convert.run(run, plan), partial=partial
+                    )
+            state = run.state
+            while True:
+                changed.clear()
+                entries = await self._store.history(request.id, after=sequence)
+                for entry in entries:
+                    sequence, state = entry.sequence, entry.run.state
+                    yield pb.WatchRunResponse(
+                        sequence=sequence, run=convert.run(entry.run, plan), event=entry.event
+                    )
+                if state.terminal or (self._changes.closed and not entries):
+                    return
+                if not entries:
+                    await changed.wait()
+
+    async def _picture(self, run_id: str) -> AsyncIterator[tuple[Run, bool]]:
+        """The whole run in pages, all of the same moment: begun anew when it changes in between."""
+        pages: list[Run] = []
+        for _ in range(100):
+            pages.clear()
+            after = -1
+            while True:
+                page = await self._page(run_id, after=after)
+                pages.append(page)
+                after = max((step.index for step in page.steps.values()), default=after)
+                if after + 1 >= page.total_steps:
+                    break
+            if all(page.sequence == pages[0].sequence for page in pages):
+                break
+        for page in pages:
+            yield page, page is not pages[-1]
+
+    @streaming
+    async def StreamLogs(
+        self, request: pb.StreamLogsRequest, context: Context
+    ) -> AsyncIterator[pb.StreamLogsResponse]:
+        async for item in self._logs.stream(_query(request)):
+            match item:
+                case LogChunk():
+                    yield _chunk(item)
+                case LogEnd():
+                    state = pb.RunState.Value(f"RUN_STATE_{item.state.value}")
+                    end = pb.LogEnd(run_state=state, complete=item.complete)
+                    yield pb.StreamLogsResponse(end=end, position=item.position)
+
+    @unary
+    async def ListProcessExecutions(
+        self, request: pb.ListProcessExecutionsRequest, context: Context
+    ) -> pb.ListProcessExecutionsResponse:
+        limit = paging.size(request.page_size, 100)
+        if request.run_id:
+            await self._page(request.run_id, limit=0)
+        found = await self._store.list_attempts(
+            run_id=request.run_id,
+            step=request.step,
+            before=paging.last(request.page_token),
+            limit=limit + 1,
+        )
+        names = {run_id: await self._workflow_of(run_id) for run_id in {a.run_id for a in found}}
+        return pb.ListProcessExecutionsResponse(
+            process_executions=[
+                convert.process_execution(attempt, names[attempt.run_id])
+                for attempt in found[:limit]
+            ],
+            next_page_token=paging.token(found[limit - 1].id) if len(found) > limit else "",
+        )
+
+    @unary
+    async def GetProcessExecution(
+        self, request: pb.GetProcessExecutionRequest, context: Context
+    ) -> pb.GetProcessExecutionResponse:
+        attempt = await self._store.get_attempt(request.id)
+        if attempt is None:
+            raise AttemptNotFoundError(request.id)
+        name = await self._workflow_of(attempt.run_id)
+        return pb.GetProcessExecutionResponse(
+            process_execution=convert.process_execution(attempt, name)
+        )
+
+    async def _page(self, run_id: str, *, after: int = -1, limit: int = STEPS) -> Run:
+        run = await self._store.get_run_page(run_id, after_index=after, limit=limit)
+        if run is None:
+            raise RunNotFoundError(run_id)
+        return run
+
+    async def _workflow_of(self, run_id: str) -> str:
+        run = await self._store.get_run_page(run_id, limit=0)
+        return run.workflow if run is not None else ""
+
+
+def _trigger(value: pb.Trigger.ValueType) -> Trigger:
+    return Trigger.MANUAL if value == pb.TRIGGER_MANUAL else Trigger.API
+
+
+def _run_state(value: pb.RunState.ValueType) -> RunState:
+    try:
+        return RunState(pb.RunState.Name(value).removeprefix("RUN_STATE_"))
+    except ValueError:
+        raise InvalidFieldError("states", f"{value} is not a state") from None
+
+
+def _query(request: pb.StreamLogsRequest) -> LogQuery:
+    if request.tail < 0 or request.attempt < 0:
+        raise InvalidFieldError("tail" if request.tail < 0 else "attempt", "expected 0 or more")
+    if request.tail and request.position:
+        raise InvalidFieldError("tail", "it cannot be given together with `position`")
+    if request.attempt and not request.step:
+        raise InvalidFieldError("attempt", "it needs `step`")
+    return LogQuery(
+        run_id=request.run_id,
+        step=request.step,
+        attempt=request.attempt,
+        kinds=[LogKind(kind) for kind in request.streams if kind],
+        tail=request.tail,
+        since=request.since.ToMicroseconds() if request.HasField("since") else 0,
+        follow=request.follow,
+        position=request.position,
+    )
+
+
+def _chunk(item: LogChunk) -> pb.StreamLogsResponse:
+    made = pb.StreamLogsResponse(position=item.position)
+    made.chunk.step = item.attempt.step
+    made.chunk.attempt = item.attempt.number
+    made.chunk.process_execution_id = item.attempt.id
+    for at, kind, data in item.pieces:
+        record = made.chunk.records.add(stream=pb.LogStream.ValueType(kind), data=data)
+        record.at.FromMicroseconds(at)
+    return made

@@ -1,0 +1,117 @@
+"""The gRPC server: what is served, where, and how it stops."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from toban.v1 import (
+    run_pb2,
+    run_pb2_grpc,
+    system_pb2,
+    system_pb2_grpc,
+    workflow_pb2,
+    workflow_pb2_grpc,
+)
+from toband.api.run_service import RunService
+from toband.api.system_service import SystemService
+from toband.api.workflow_service import WorkflowService
+
+MESSAGE_MOST = 16 * 1024 * 1024
+SOCKET_MODE = 0o660
+
+
+class ListenError(Exception):
+    """An address cannot be served; the text says why."""
+
+
+class Server:
+    def __init__(self) -> None:
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", MESSAGE_MOST),
+                ("grpc.max_send_message_length", MESSAGE_MOST),
+            ]
+        )
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._sockets: list[str] = []
+
+    def bind(self, addresses: Sequence[str]) -> list[str]:
+        """Takes the addresses; answers them with real ports. Raises ListenError."""
+        return [self._bind(address) for address in addresses]
+
+    async def start(
+        self, workflows: WorkflowService, runs: RunService, system: SystemService
+    ) -> None:
+        workflow_pb2_grpc.add_WorkflowServiceServicer_to_server(workflows, self._server)
+        run_pb2_grpc.add_RunServiceServicer_to_server(runs, self._server)
+        system_pb2_grpc.add_SystemServiceServicer_to_server(system, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [
+            workflow_pb2.DESCRIPTOR.services_by_name["WorkflowService"].full_name,
+            run_pb2.DESCRIPTOR.services_by_name["RunService"].full_name,
+            system_pb2.DESCRIPTOR.services_by_name["SystemService"].full_name,
+        ]
+        reflection.enable_server_reflection(
+            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+        )
+        for name in ("", *names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+
+    async def stop(self, grace: float) -> None:
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace)
+        for path in self._sockets:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def _bind(self, address: str) -> str:
+        if address.startswith("unix://"):
+            path = address.removeprefix("unix://")
+            _clear_stale(path)
+            before = os.umask(0o777 & ~SOCKET_MODE)
+            try:
+                self._add(address, f"unix:{path}")
+            finally:
+                os.umask(before)
+            self._sockets.append(path)
+            return address
+        host = address.rpartition(":")[0]
+        return f"{host}:{self._add(address, address)}"
+
+    def _add(self, address: str, target: str) -> int:
+        try:
+            port = self._server.add_insecure_port(target)
+        except RuntimeError as error:
+            raise ListenError(f"cannot listen on {address}: {error}") from error
+        if port == 0:
+            raise ListenError(f"cannot listen on {address}: it cannot be bound")
+        return port
+
+
+def _clear_stale(path: str) -> None:
+    """Removes the socket of a daemon that died; a living one is not disturbed. Raises ListenError."""
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        raise ListenError(f"cannot listen on unix://{path}: there is no directory {directory}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except FileNotFoundError:
+            return
+        except (ConnectionRefusedError, TimeoutError):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            return
+        except OSError as error:
+            raise ListenError(f"cannot listen on unix://{path}: {error.strerror}") from error
+    raise ListenError(f"cannot listen on unix://{path}: another process serves it")

@@ -1,0 +1,134 @@
+"""WorkflowService: see proto/toban/v1/workflow.proto."""
+
+from __future__ import annotations
+
+import os
+
+from toban.v1 import workflow_pb2 as pb
+from toban.v1 import workflow_pb2_grpc
+from toband.api import convert, paging
+from toband.api.errors import Context, InvalidFieldError, problem, unary
+from toband.api.requests import request_of
+from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError
+from toband.engine.workflows import Workflows
+from toband.ports import Store
+
+
+class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
+    def __init__(self, workflows: Workflows, store: Store) -> None:
+        self._workflows = workflows
+        self._store = store
+
+    @unary
+    async def CreateWorkflow(
+        self, request: pb.CreateWorkflowRequest, context: Context
+    ) -> pb.CreateWorkflowResponse:
+        stored, warnings = await self._workflows.create(
+            request.definition.source,
+            _base_dir(request.definition),
+            request_of("CreateWorkflow", request, request.request_id, context),
+        )
+        return pb.CreateWorkflowResponse(
+            workflow=convert.workflow(stored), warnings=[problem(w) for w in warnings]
+        )
+
+    @unary
+    async def GetWorkflow(
+        self, request: pb.GetWorkflowRequest, context: Context
+    ) -> pb.GetWorkflowResponse:
+        stored = await self._store.get_workflow(request.name)
+        if stored is None:
+            raise WorkflowNotFoundError(request.name)
+        return pb.GetWorkflowResponse(workflow=convert.workflow(stored))
+
+    @unary
+    async def ListWorkflows(
+        self, request: pb.ListWorkflowsRequest, context: Context
+    ) -> pb.ListWorkflowsResponse:
+        limit = paging.size(request.page_size, 100)
+        found = await self._store.list_workflows(
+            after=paging.last(request.page_token), limit=limit + 1, labels=dict(request.labels)
+        )
+        return pb.ListWorkflowsResponse(
+            workflows=[convert.workflow(w) for w in found[:limit]],
+            next_page_token=paging.token(found[limit - 1].name) if len(found) > limit else "",
+        )
+
+    @unary
+    async def UpdateWorkflow(
+        self, request: pb.UpdateWorkflowRequest, context: Context
+    ) -> pb.UpdateWorkflowResponse:
+        paths = list(request.update_mask.paths)
+        if paths not in ([], ["definition"]):
+            raise InvalidFieldError(
+                "update_mask", f"found {paths}, only `definition` can be updated"
+            )
+        given = request.workflow
+        stored, changed, warnings = await self._workflows.update(
+            given.name,
+            given.definition.source,
+            _base_dir(given.definition),
+            given.etag,
+            request_of("UpdateWorkflow", request, request.request_id, context),
+        )
+        return pb.UpdateWorkflowResponse(
+            workflow=convert.workflow(stored),
+            changed=changed,
+            warnings=[problem(w) for w in warnings],
+        )
+
+    @unary
+    async def DeleteWorkflow(
+        self, request: pb.DeleteWorkflowRequest, context: Context
+    ) -> pb.DeleteWorkflowResponse:
+        if not await self._store.delete_workflow(request.name, etag=request.etag):
+            raise WorkflowNotFoundError(request.name)
+        return pb.DeleteWorkflowResponse()
+
+    @unary
+    async def ValidateWorkflow(
+        self, request: pb.ValidateWorkflowRequest, context: Context
+    ) -> pb.ValidateWorkflowResponse:
+        problems = await self._workflows.validate(request.definition.source)
+        return pb.ValidateWorkflowResponse(
+            valid=all(p.warning for p in problems), problems=[problem(p) for p in problems]
+        )
+
+    @unary
+    async def ListWorkflowVersions(
+        self, request: pb.ListWorkflowVersionsRequest, context: Context
+    ) -> pb.ListWorkflowVersionsResponse:
+        limit = paging.size(request.page_size, 100)
+        before = paging.number(request.page_token) if request.page_token else None
+        found = await self._store.list_versions(request.workflow, before=before, limit=limit + 1)
+        if not found and before is None:
+            raise WorkflowNotFoundError(request.workflow)
+        more = len(found) > limit
+        return pb.ListWorkflowVersionsResponse(
+            versions=[convert.version(v) for v in found[:limit]],
+            next_page_token=paging.token(str(found[limit - 1].version)) if more else "",
+        )
+
+    @unary
+    async def GetWorkflowVersion(
+        self, request: pb.GetWorkflowVersionRequest, context: Context
+    ) -> pb.GetWorkflowVersionResponse:
+        found = await self._store.get_version(request.workflow, request.version)
+        if found is None:
+            raise VersionNotFoundError(request.workflow, request.version)
+        return pb.GetWorkflowVersionResponse(version=convert.version(found))
+
+    @unary
+    async def SetWorkflowEnabled(
+        self, request: pb.SetWorkflowEnabledRequest, context: Context
+    ) -> pb.SetWorkflowEnabledResponse:
+        stored = await self._workflows.set_enabled(request.name, request.enabled)
+        return pb.SetWorkflowEnabledResponse(workflow=convert.workflow(stored))
+
+
+def _base_dir(definition: pb.Definition) -> str:
+    if definition.base_dir and not os.path.isabs(definition.base_dir):
+        raise InvalidFieldError(
+            "definition.base_dir", f"found {definition.base_dir!r}, expected an absolute path"
+        )
+    return definition.base_dir

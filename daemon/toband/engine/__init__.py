@@ -1,0 +1,1 @@
+"""The imperative shell: loads, decides with the domain, saves, and only then acts."""

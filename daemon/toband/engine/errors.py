@@ -1,0 +1,71 @@
+"""What the engine refuses, and why.
+
+EngineError
+├── WorkflowNotFoundError
+├── VersionNotFoundError
+├── InvalidDefinitionError    carries every problem
+├── RunNotFoundError
+├── RunTerminalError          carries the run
+├── StepNotFoundError
+├── AttemptNotFoundError
+└── BadPositionError
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toban.definition import Problem
+from toband.domain.model import Run
+
+
+class EngineError(Exception):
+    pass
+
+
+class WorkflowNotFoundError(EngineError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no workflow {name!r}")
+        self.name = name
+
+
+class VersionNotFoundError(EngineError):
+    def __init__(self, name: str, version: int) -> None:
+        super().__init__(f"workflow {name!r} has no version {version}")
+        self.name, self.version = name, version
+
+
+class InvalidDefinitionError(EngineError):
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        count = len(problems)
+        super().__init__(f"the definition has {count} problem{'s' if count != 1 else ''}")
+        self.problems = problems
+
+
+class RunNotFoundError(EngineError):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"there is no run {run_id!r}")
+        self.run_id = run_id
+
+
+class RunTerminalError(EngineError):
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"the run has already ended: {run.state.value}")
+        self.run = run
+
+
+class StepNotFoundError(EngineError):
+    def __init__(self, run_id: str, step: str) -> None:
+        super().__init__(f"run {run_id} has no step {step!r}")
+        self.run_id, self.step = run_id, step
+
+
+class AttemptNotFoundError(EngineError):
+    def __init__(self, attempt_id: str) -> None:
+        super().__init__(f"there is no process execution {attempt_id!r}")
+        self.attempt_id = attempt_id
+
+
+class BadPositionError(EngineError):
+    def __init__(self, position: str) -> None:
+        super().__init__(f"the position {position!r} is not one that StreamLogs gave")

@@ -1,0 +1,219 @@
+"""What a whole run printed, as one stream that can be left and taken up again exactly where it was left.
+
+A position names, for every attempt that has printed something not yet passed over for good, the offset reached in its
+log. Attempts are numbered in the order of their launch; all below the first number are done with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
+
+from toband.domain.model import Attempt, AttemptState, Run, RunState
+from toband.engine.changes import Changes
+from toband.engine.errors import BadPositionError, RunNotFoundError, StepNotFoundError
+from toband.engine.runs import Runs
+from toband.ports import LogKind, LogPiece, Logs, Store
+
+ATTEMPTS_AT_ONCE = 500
+_DONE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogQuery:
+    run_id: str
+    step: str = ""
+    attempt: int = 0
+    kinds: Collection[LogKind] = ()
+    tail: int = 0
+    since: int = 0
+    follow: bool = False
+    position: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    attempt: Attempt
+    pieces: Sequence[LogPiece]
+    position: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    state: RunState
+    complete: bool
+    position: str
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far a reader is. `offsets` holds attempts from `first` on; _DONE marks those read to their end."""
+
+    first: int = 0
+    offsets: dict[int, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        rest = ".".join(f"{ordinal}-{offset}" for ordinal, offset in sorted(self.offsets.items()))
+        return f"1.{self.first}" + (f".{rest}" if rest else "")
+
+    @classmethod
+    def parse(cls, text: str) -> _Place:
+        """Raises BadPositionError."""
+        if not text:
+            return cls()
+        try:
+            version, first, *rest = text.split(".")
+            pairs = (item.partition("-") for item in rest)
+            offsets = {int(ordinal): int(offset) for ordinal, _, offset in pairs}
+            if (
+                version != "1"
+                or int(first) < 0
+                or any(k < 0 or v < _DONE for k, v in offsets.items())
+            ):
+                raise BadPositionError(text)
+            return cls(int(first), offsets)
+        except ValueError:
+            raise BadPositionError(text) from None
+
+    def done(self, ordinal: int) -> bool:
+        return ordinal < self.first or self.offsets.get(ordinal) == _DONE
+
+    def finish(self, ordinal: int) -> None:
+        self.offsets[ordinal] = _DONE
+        while self.offsets.get(self.first) == _DONE:
+            del self.offsets[self.first]
+            self.first += 1
+
+
+class LogStreams:
+    def __init__(self, *, store: Store, logs: Logs, runs: Runs, changes: Changes) -> None:
+        self._store = store
+        self._logs = logs
+        self._runs = runs
+        self._changes = changes
+
+    async def stream(self, query: LogQuery) -> AsyncIterator[LogChunk | LogEnd]:
+        """Raises RunNotFoundError, StepNotFoundError, BadPositionError before anything is given."""
+        await self._check(query)
+        place = _Place.parse(query.position)
+        reader = _Reader(self._store, self._logs, query, place)
+        with self._changes.watching(query.run_id) as changed:
+            async for item in self._stream(query, reader, changed):
+                yield item
+
+    async def _stream(
+        self, query: LogQuery, reader: _Reader, changed: asyncio.Event
+    ) -> AsyncIterator[LogChunk | LogEnd]:
+        watch = None
+        try:
+            while True:
+                changed.clear()
+                # The state is read before the logs: what had ended by then has printed all it will.
+                run = await self._run(query.run_id)
+                over = not query.follow or self._over(query, run)
+                async for chunk in reader.pages():
+                    yield chunk
+                if over or self._changes.closed:
+                    complete = reader.complete and run.state.terminal
+                    yield LogEnd(state=run.state, complete=complete, position=str(reader.place))
+                    return
+                if watch is None:
+                    # From now on writers wake us; go round once more for what came in between.
+                    watch = self._logs.watching(query.run_id, changed)
+                    watch.__enter__()
+                    continue
+                await changed.wait()
+        finally:
+            if watch is not None:
+                watch.__exit__(None, None, None)
+
+    async def _run(self, run_id: str) -> Run:
+        run = self._runs.active(run_id) or await self._store.get_run_page(run_id, limit=0)
+        if run is None:
+            raise RunNotFoundError(run_id)
+        return run
+
+    def _over(self, query: LogQuery, run: Run) -> bool:
+        if run.state.terminal or not query.step:
+            return run.state.terminal
+        step = run.steps[query.step]
+        if query.attempt and step.attempts >= query.attempt:
+            latest = step.attempt
+            assert latest is not None
+            return step.attempts > query.attempt or latest.state.terminal
+        return step.state.terminal
+
+    async def _check(self, query: LogQuery) -> None:
+        run = (
+            await self._store.get_run(query.run_id) if query.step else await self._run(query.run_id)
+        )
+        if run is None:
+            raise RunNotFoundError(query.run_id)
+        if query.step and query.step not in run.steps:
+            raise StepNotFoundError(query.run_id, query.step)
+
+
+class _Reader:
+    """Reads on from a place, through all attempts that the query asks for."""
+
+    def __init__(self, store: Store, logs: Logs, query: LogQuery, place: _Place) -> None:
+        self._store = store
+        self._logs = logs
+        self._query = query
+        self._kinds = frozenset(query.kinds) or frozenset(LogKind)
+        self._fresh = not query.position
+        self.place = place
+        self.complete = True
+
+    async def pages(self) -> AsyncIterator[LogChunk]:
+        """All there is now."""
+        start = self.place.first
+        while True:
+            attempts = await self._store.run_attempts(
+                self._query.run_id, from_ordinal=start, limit=ATTEMPTS_AT_ONCE
+            )
+            for attempt in attempts:
+                if self.place.done(attempt.ordinal):
+                    continue
+                if self._asked_for(attempt):
+                    async for chunk in self._attempt(attempt):
+                        yield chunk
+                else:
+                    self.place.finish(attempt.ordinal)
+            if len(attempts) < ATTEMPTS_AT_ONCE:
+                return
+            start = attempts[-1].ordinal + 1
+
+    def _asked_for(self, attempt: Attempt) -> bool:
+        if self._query.step and attempt.step != self._query.step:
+            return False
+        return not self._query.attempt or attempt.number == self._query.attempt
+
+    async def _attempt(self, attempt: Attempt) -> AsyncIterator[LogChunk]:
+        skip = 0
+        offset = self.place.offsets.get(attempt.ordinal, 0)
+        if self._query.tail and self._fresh and attempt.ordinal not in self.place.offsets:
+            offset, skip = await self._logs.tail(attempt, self._query.tail, self._kinds)
+        while True:
+            page = await self._logs.read(attempt, offset)
+            moved = page.offset > offset
+            offset = page.offset
+            self.place.offsets[attempt.ordinal] = offset
+            pieces = [
+                piece
+                for piece in page.pieces
+                if piece.kind in self._kinds and piece.at >= self._query.since
+            ]
+            if skip and pieces:
+                pieces[0] = pieces[0]._replace(data=pieces[0].data[skip:])
+                skip = 0
+            ended = page.over or (attempt.state.terminal and (page.damaged or not moved))
+            if ended:
+                if attempt.state is AttemptState.LOST or (not page.over and offset):
+                    self.complete = False
+                self.place.finish(attempt.ordinal)
+            if pieces:
+                yield LogChunk(attempt=attempt, pieces=pieces, position=str(self.place))
+            if ended or not moved:
+                return

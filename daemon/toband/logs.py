@@ -1,0 +1,56 @@
+"""The daemon's own log: structured, to the console and, if asked for, to a file of JSON lines."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+
+class _Sink:
+    """Writes each event to the console in one form and to the file in another."""
+
+    def __init__(self, console: TextIO, form: str, file: TextIO | None) -> None:
+        tty = console.isatty()
+        self._console = console
+        self._file = file
+        self._json = structlog.processors.JSONRenderer(ensure_ascii=False)
+        plain = form == "console" or (form == "auto" and tty)
+        colors = tty and "NO_COLOR" not in os.environ
+        self._render: Any = structlog.dev.ConsoleRenderer(colors=colors) if plain else self._json
+
+    def __call__(self, logger: Any, method: str, event: structlog.typing.EventDict) -> str:
+        if self._file is not None:
+            line = self._json(logger, method, dict(event))
+            self._file.write(f"{line if isinstance(line, str) else line.decode()}\n")
+            self._file.flush()
+        return str(self._render(logger, method, event))
+
+
+class _Forward(logging.Handler):
+    """What libraries log through the standard library, in our form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger()
+        log.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+
+
+def set_up(level: str, form: str, file: str) -> None:
+    """Raises OSError if the file cannot be opened."""
+    opened = open(file, "a", encoding="utf-8") if file else None  # noqa: SIM115 - for life
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _Sink(sys.stderr, form, opened),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(level=max(number, logging.WARNING), handlers=[_Forward()], force=True)

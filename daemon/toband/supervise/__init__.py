@@ -1,0 +1,1 @@
+"""Starting processes once, watching them, ending them, and keeping what they printed."""

@@ -1,0 +1,69 @@
+"""Where a run's files are, below `STATE_DIR/runs`.
+
+<run id>/attempts/<step>.<attempt>.<token>.log   claim, log and end record of one process
+<run id>/attempts/….out, ….result                what the step wrote to $TOBAN_OUTPUT, what a python step returned
+<run id>/params.json                             $TOBAN_PARAMS
+<run id>/context/                                $TOBAN_CONTEXT_DIR
+<run id>/work/                                   the run's own directory: the workspace of steps that have no other
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toband.domain.model import Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    root: str
+
+    def run(self, run_id: str) -> str:
+        return f"{self.root}/{run_id}"
+
+    def work(self, run_id: str) -> str:
+        return f"{self.root}/{run_id}/work"
+
+    def context(self, run_id: str) -> str:
+        return f"{self.root}/{run_id}/context"
+
+    def params(self, run_id: str) -> str:
+        return f"{self.root}/{run_id}/params.json"
+
+    def attempts(self, run_id: str) -> str:
+        return f"{self.root}/{run_id}/attempts"
+
+    def log_name(self, attempt: Attempt) -> str:
+        return f"{attempt.step}.{attempt.number}.{attempt.token[:8]}.log"
+
+    def log(self, attempt: Attempt) -> str:
+        return f"{self.attempts(attempt.run_id)}/{self.log_name(attempt)}"
+
+    def output(self, attempt: Attempt) -> str:
+        return self.log(attempt).removesuffix(".log") + ".out"
+
+    def result(self, attempt: Attempt) -> str:
+        return self.log(attempt).removesuffix(".log") + ".result"
+
+    def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
+        """Makes a run's directories durable before anything is started in them. Raises OSError."""
+        for path in (self.attempts(run_id), self.work(run_id), self.context(run_id)):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        own = f"{self.params(run_id)}.new"
+        with open(own, "w", encoding="utf-8") as file:
+            json.dump(dict(params), file, ensure_ascii=False)
+        os.replace(own, self.params(run_id))
+        for path in (self.run(run_id), self.root):
+            _sync_directory(path)
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

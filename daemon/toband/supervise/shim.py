@@ -1,0 +1,298 @@
+"""The shim: one per attempt. It owns a step's process tree, pipes, timeout and log, and outlives the daemon.
+
+The order of what it does is the launch protocol: claim (at most one shim ever wins an attempt), start, watch, end what
+is left, prove the tree empty, write the end record, make it durable, exit. Its exit is the announcement.
+
+Standard library only, and as little of it as possible: the spawner forks this in about a millisecond.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("the POSIX shim needs fork")
+
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import time
+from typing import Any, NoReturn
+
+from toband import failpoints
+from toband.supervise import frames, tree
+from toband.supervise.attempt_file import AttemptFile, claim, now_us
+
+EXIT_DONE = 0
+EXIT_NOT_MINE = 3
+EXIT_BROKEN = 4
+
+KILL_PATIENCE = 30.0
+"""How long a KILLed tree may take to vanish before it is given up as unkillable."""
+READ_SIZE = 256 * 1024
+_PIPE_SIZE = 256 * 1024
+_F_SETPIPE_SZ = 1031
+_SIDE_FILE_LIMIT = 1024 * 1024
+
+got: set[int] = set()
+"""Signals that arrived and were not looked at yet."""
+
+
+def note_signal(signum: int, _frame: object) -> None:
+    got.add(signum)
+
+
+class Shim:
+    """One attempt, from its claim to its end record."""
+
+    def __init__(self, boot: dict[str, Any], file: AttemptFile, wake: int) -> None:
+        self._boot = boot
+        self._file = file
+        self._wake = wake
+        self._poll = select.poll()
+        self._poll.register(wake, select.POLLIN)
+        self._streams: dict[int, int] = {}
+        self._main = 0
+        self._status: int | None = None
+        self._empty = False
+        self._cause = "exited"
+        self._signals: list[str] = []
+        self._leftovers = 0
+        self._first_signal = 0.0
+        self._took = 0.0
+        self._started_at = 0
+
+    def run(self) -> None:
+        """Raises OSError only when not even the end record could be written."""
+        began = time.monotonic()
+        error = self._start()
+        if error:
+            self._file.finish(self._record(error=error))
+            return
+        timeout = self._boot.get("timeout")
+        deadline = None if timeout is None else began + timeout
+        kill_at: float | None = None
+        while not self._empty:
+            self._wait(kill_at if kill_at is not None else deadline)
+            self._empty = tree.reap(self._ended)
+            if self._empty:
+                break
+            now = time.monotonic()
+            if kill_at is not None:
+                if now >= kill_at:
+                    self._kill()
+                    break
+            elif self._status is not None:
+                self._leftovers = len(tree.descendants())
+                kill_at = self._terminate(now)
+            elif signal.SIGTERM in got:
+                self._cause = "cancel"
+                kill_at = self._terminate(now)
+            elif deadline is not None and now >= deadline:
+                self._cause = self._boot.get("timeout_kind", "timeout")
+                kill_at = self._terminate(now)
+        if self._first_signal:
+            self._took = time.monotonic() - self._first_signal
+        self._drain()
+        self._file.finish(self._record())
+
+    def _start(self) -> str:
+        """Starts the step; the reason if it cannot be started."""
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        try:
+            process = subprocess.Popen(
+                self._boot["argv"],
+                stdin=subprocess.DEVNULL,
+                stdout=out_write,
+                stderr=err_write,
+                cwd=self._boot.get("cwd") or None,
+                env=self._boot["env"],
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            os.close(out_read)
+            os.close(err_read)
+            return _cannot_start(self._boot, error)
+        finally:
+            os.close(out_write)
+            os.close(err_write)
+        failpoints.hit("shim.started")
+        # This module reaps every child itself; without this Popen would warn, and reap, at its own end.
+        process.returncode = 0
+        self._main = process.pid
+        self._started_at = now_us()
+        seen = tree.stat_of(process.pid)
+        self._file.started(
+            {"pid": process.pid, "start": seen[1] if seen else 0, "at": self._started_at}
+        )
+        for fd, kind in ((out_read, frames.STDOUT), (err_read, frames.STDERR)):
+            os.set_blocking(fd, False)
+            self._streams[fd] = kind
+            self._poll.register(fd, select.POLLIN)
+        return ""
+
+    def _wait(self, until: float | None) -> None:
+        timeout = None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
+        for fd, _ in self._poll.poll(timeout):
+            if fd == self._wake:
+                os.read(self._wake, 4096)
+            else:
+                self._read(fd)
+
+    def _read(self, fd: int) -> int:
+        """Takes what a pipe holds into the log; how much it was. 0: nothing more for now, or at all."""
+        try:
+            data = os.read(fd, READ_SIZE)
+        except BlockingIOError:
+            return 0
+        if not data:
+            self._poll.unregister(fd)
+            os.close(fd)
+            del self._streams[fd]
+            return 0
+        if len(data) == 65536 and not self._boot.get("wide"):
+            self._widen()
+        self._file.append(self._streams[fd], data)
+        return len(data)
+
+    def _widen(self) -> None:
+        """A step that fills its pipe gets a larger one; a system that will not give it is no error."""
+        import fcntl
+
+        self._boot["wide"] = True
+        for fd in self._streams:
+            try:
+                fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_SIZE)
+            except OSError:
+                return
+
+    def _ended(self, pid: int, status: int) -> None:
+        if pid == self._main and self._status is None:
+            self._status = status
+
+    def _terminate(self, now: float) -> float:
+        self._first_signal = now
+        self._signals.append("TERM")
+        tree.signal_all(signal.SIGTERM)
+        return now + float(self._boot.get("grace", 10.0))
+
+    def _kill(self) -> None:
+        self._signals.append("KILL")
+        self._empty = tree.kill_all(self._ended, KILL_PATIENCE)
+
+    def _drain(self) -> None:
+        """Takes what is left in the pipes, and waits for nobody: somebody else may hold them open."""
+        for fd in list(self._streams):
+            most = 16 * _PIPE_SIZE
+            while most > 0 and fd in self._streams:
+                size = self._read(fd)
+                if size == 0:
+                    break
+                most -= size
+
+    def _record(self, error: str = "") -> dict[str, Any]:
+        status = self._status
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        record: dict[str, Any] = {
+            "cause": "nostart" if error else self._cause,
+            "error": error,
+            "pid": self._main,
+            "started_at": self._started_at or now_us(),
+            "finished_at": now_us(),
+            "exit_code": os.WEXITSTATUS(status)
+            if status is not None and os.WIFEXITED(status)
+            else None,
+            "signal": os.WTERMSIG(status)
+            if status is not None and os.WIFSIGNALED(status)
+            else None,
+            "signals": self._signals,
+            "leftovers": self._leftovers,
+            "survivors": 0 if self._empty or error else len(tree.descendants()),
+            "proved_empty": self._empty,
+            "took": self._took,
+            "stdout_bytes": self._file.written[frames.STDOUT],
+            "stderr_bytes": self._file.written[frames.STDERR],
+            "dropped": self._file.dropped,
+            "user_time": usage.ru_utime,
+            "system_time": usage.ru_stime,
+            "max_rss": _max_rss(usage),
+        }
+        for key in ("output", "result"):
+            text = _side_file(self._boot.get(key))
+            if text is not None:
+                record[key] = text
+        return record
+
+
+def _max_rss(usage: Any) -> int:
+    """Of the step's processes. 0: none grew beyond this process, whose pages a child counts until it execs."""
+    mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    largest = int(usage.ru_maxrss)
+    return largest * 1024 if largest > mine else 0
+
+
+def _cannot_start(boot: dict[str, Any], error: Exception) -> str:
+    program, cwd = boot["argv"][0], boot.get("cwd")
+    if isinstance(error, OSError):
+        if cwd and error.filename == cwd:
+            return f"cannot start {program}: cannot enter the workspace {cwd}: {error.strerror}"
+        return f"cannot start {program}: {error.strerror}"
+    return f"cannot start {program}: {error}"
+
+
+def _side_file(path: str | None) -> str | None:
+    """What the step wrote into a file of ours; None if it wrote none, or more than it may."""
+    if not path:
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        data = os.read(fd, _SIDE_FILE_LIMIT + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return data.decode(errors="replace") if len(data) <= _SIDE_FILE_LIMIT else None
+
+
+def main(bootstrap: int) -> NoReturn:
+    """Runs in a fresh fork of the spawner; `bootstrap` is a descriptor of the message that only this process reads."""
+    code = EXIT_BROKEN
+    try:
+        wake, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        boot = json.loads(frames.pread(bootstrap, os.fstat(bootstrap).st_size, 0))
+        os.close(bootstrap)
+        tree.become_subreaper()
+        me = os.getpid()
+        seen = tree.stat_of(me)
+        failpoints.hit("shim.before_claim")
+        fd = claim(
+            boot["dir"],
+            boot["file"],
+            {
+                "format": frames.FORMAT,
+                "attempt": boot["attempt"],
+                "token": boot["token"],
+                "pid": me,
+                "start": seen[1] if seen else 0,
+                "boot_id": tree.boot_id(),
+            },
+        )
+        if fd is None:
+            os._exit(EXIT_NOT_MINE)
+        failpoints.hit("shim.claimed")
+        Shim(boot, AttemptFile(fd), wake).run()
+        code = EXIT_DONE
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)

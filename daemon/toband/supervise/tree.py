@@ -1,0 +1,170 @@
+"""The process tree below this process: finding it, signalling it, and proving that it is gone.
+
+This process must be a subreaper, so that whatever its descendants leave behind becomes its child. Walks only choose
+targets; that nothing is left is said by the kernel alone, when it has no child to wait for.
+
+Standard library only: the shim and the spawner use it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("process trees are walked by the POSIX shim")
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+_PR_SET_CHILD_SUBREAPER = 36
+_MOST = 100_000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Target(NamedTuple):
+    """A process as it was seen: its pid can be reused, its start time beside it cannot."""
+
+    pid: int
+    parent: int
+    start: int
+
+
+def boot_id() -> str:
+    """Which boot of this machine it is. TOBAN_BOOT_ID stands in for it in tests."""
+    given = os.environ.get("TOBAN_BOOT_ID")
+    if given:
+        return given
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def become_subreaper() -> None:
+    """Raises OSError."""
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"cannot become a subreaper: {os.strerror(code)}")
+
+
+def stat_of(pid: int) -> tuple[int, int, str] | None:
+    """Parent, start time in clock ticks since boot, and state of a process; None if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if len(fields) < 20:
+        return None
+    return int(fields[1]), int(fields[19]), fields[0].decode()
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct children, as far as a glance shows them."""
+    try:
+        found = []
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += [int(word) for word in file.read().split()]
+        return found
+    except (FileNotFoundError, ProcessLookupError):
+        if os.path.exists("/proc/self/task"):
+            have_list = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+            if have_list or not os.path.exists(f"/proc/{pid}"):
+                return []
+    # A kernel without the list of children: look at everybody's parent.
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            seen = stat_of(int(name))
+            if seen is not None and seen[0] == pid:
+                found.append(int(name))
+    return found
+
+
+def descendants(skip: Iterable[int] = ()) -> list[Target]:
+    """Everything below this process but `skip` and what is below that, parents before their children."""
+    skipped = set(skip)
+    found: list[Target] = []
+    queue = [os.getpid()]
+    while queue and len(found) < _MOST:
+        parent = queue.pop(0)
+        for pid in children_of(parent):
+            if pid in skipped:
+                continue
+            seen = stat_of(pid)
+            if seen is not None and seen[0] == parent:
+                found.append(Target(pid, parent, seen[1]))
+                queue.append(pid)
+    return found
+
+
+def send(target: Target, signum: int) -> bool:
+    """Signals exactly that process, and nobody who got its pid later. False if it is gone."""
+    try:
+        fd = os.pidfd_open(target.pid)
+    except OSError:
+        return False
+    try:
+        seen = stat_of(target.pid)
+        if seen is None or seen[1] != target.start or seen[2] == "Z":
+            return False
+        if seen[0] not in (target.parent, os.getpid()):
+            return False
+        signal.pidfd_send_signal(fd, signum)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def signal_all(signum: int, skip: Iterable[int] = ()) -> int:
+    """Signals the tree as it is seen now, parents first; how many were reached."""
+    return sum(send(target, signum) for target in descendants(skip))
+
+
+def reap(ended: Callable[[int, int], None]) -> bool:
+    """Takes up every child that has ended. True when the kernel has no child left: the tree is empty."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        if pid == 0:
+            return False
+        ended(pid, status)
+
+
+def kill_all(ended: Callable[[int, int], None], patience: float) -> bool:
+    """KILLs until the tree is empty, at most that many seconds. True when the kernel says it is.
+
+    Those who fork while they are killed are caught by going round without a pause as long as anything moves.
+    """
+    deadline = time.monotonic() + patience
+    pause = 0.0
+    while True:
+        moved = signal_all(signal.SIGKILL)
+        before = _Counter(ended)
+        if reap(before):
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        pause = 0.0 if moved or before.count else min(0.05, pause + 0.001)
+        if pause:
+            time.sleep(pause)
+
+
+class _Counter:
+    __slots__ = ("_ended", "count")
+
+    def __init__(self, ended: Callable[[int, int], None]) -> None:
+        self._ended = ended
+        self.count = 0
+
+    def __call__(self, pid: int, status: int) -> None:
+        self.count += 1
+        self._ended(pid, status)
