@@ -29,7 +29,7 @@ class StateDir:
         try:
             for path in (self.path, self.join("runs")):
                 os.makedirs(path, mode=0o750 if path == self.path else 0o700, exist_ok=True)
-            lock = os.open(self.join("toband.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            lock = os.open(self.join("toband.lock"), os.O_RDWR | os.O_CREAT, 0o640)
         except OSError as error:
             raise StateDirError(
                 f"cannot use the state directory {self.path}: {error.strerror} ({error.filename})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 from collections.abc import Sequence
 
 import grpc
@@ -99,6 +100,8 @@ class Server:
 
 def _clear_stale(path: str) -> None:
     """Removes the socket of a daemon that died; a living one is not disturbed. Raises ListenError."""
+    if sys.platform == "win32":
+        raise ListenError(f"cannot listen on unix://{path}: Windows has no unix sockets here")
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
         raise ListenError(f"cannot listen on unix://{path}: there is no directory {directory}")

@@ -102,6 +102,12 @@ Event: TypeAlias = (
 )
 
 
+def name_of(event: Event) -> str:
+    """As the history and the API call it: `AttemptEnded` is `attempt_ended`."""
+    name = type(event).__name__
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchAttempt:
     attempt: Attempt

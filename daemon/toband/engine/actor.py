@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from toband.domain.events import Effect, Event
+from toband.domain.events import Effect, Event, name_of
 from toband.domain.model import Run
 from toband.domain.plan import Plan
 from toband.domain.transition import Ids, transition
@@ -101,10 +101,9 @@ class RunActor:
             )
             if after is before:
                 return
-            name = type(letter.event).__name__
             try:
                 saved = await self._store.save(
-                    RunChange(before=before, after=after, at=letter.at, event=name)
+                    RunChange(before=before, after=after, at=letter.at, event=name_of(letter.event))
                 )
             except StoreError as error:
                 log.error(

@@ -1,0 +1,222 @@
+"""The pure core: properties that hold for every workflow and every order of events, and the finer points."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toban.definition import JobType
+from toband.domain.events import (
+    AttemptEnded,
+    AttemptLost,
+    AttemptStarted,
+    AttemptVoided,
+    CancelRequested,
+    Event,
+    LaunchAttempt,
+    RunStarted,
+    RunTimeoutPassed,
+    not_started,
+)
+from toband.domain.model import (
+    AttemptState,
+    ErrorClass,
+    RunState,
+    StepState,
+    TreeCause,
+    TreeEnding,
+)
+from toband.domain.transition import classify, transition
+
+from .simulator import EPOCH, Simulator, workflow
+
+OUTCOMES = st.one_of(
+    st.sampled_from([0, 1, 3, 75, 78, 127]),
+    st.sampled_from(["hang", "hang_ignoring_term", "lost", "nostart", "void", "outside"]),
+)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Simulator:
+    """A DAG of up to seven steps, what each of its processes does, and perhaps a cancel."""
+    count = draw(st.integers(1, 7))
+    steps: dict[str, dict[str, Any]] = {}
+    outcomes: dict[str, list[int | str]] = {}
+    run_timeout = draw(st.none() | st.integers(2, 30))
+    for number in range(count):
+        name = f"s{number}"
+        steps[name] = {
+            "depends_on": sorted(draw(st.sets(st.sampled_from(sorted(steps)), max_size=3)))
+            if steps
+            else [],
+            "on_failure": draw(st.sampled_from(["abort", "continue"])),
+            "success_codes": draw(st.sampled_from([[0], [0, 3], [1]])),
+            "timeout": draw(st.none() | st.integers(1, 12)),
+        }
+        outcomes[name] = draw(st.lists(OUTCOMES, max_size=3))
+        if run_timeout is None and steps[name]["timeout"] is None:
+            # Nothing would ever end a step that hangs for ever: give it a timeout.
+            steps[name]["timeout"] = 12
+    definition = workflow(
+        steps, concurrency=draw(st.none() | st.integers(1, 3)), timeout=run_timeout
+    )
+    simulator = Simulator(definition, outcomes)
+    cancel = draw(st.none() | st.floats(-1, 20, allow_nan=False))
+    if cancel is not None:
+        simulator.at(cancel, CancelRequested())
+    return simulator
+
+
+@settings(max_examples=400, deadline=None)
+@given(scenarios())
+def test_every_run_ends_and_every_rule_holds(simulator: Simulator) -> None:
+    run = simulator.play()
+    assert run.state.terminal
+    assert simulator.forgotten == 1
+    assert not simulator.live, "a process was left behind"
+    for step in run.steps.values():
+        assert step.state.terminal
+    failed_for_good = any(
+        step.state is StepState.FAILED and simulator.plan.steps[step.id].on_failure.value == "abort"
+        for step in run.steps.values()
+    )
+    if run.state is RunState.SUCCEEDED:
+        assert not failed_for_good
+        assert all(s.state in (StepState.SUCCEEDED, StepState.FAILED) for s in run.steps.values())
+    if run.state is RunState.FAILED:
+        assert failed_for_good
+        assert run.error
+    if run.state is RunState.TIMED_OUT:
+        assert run.timeout is not None
+    tokens = [attempt.token for attempt in simulator.launched]
+    assert len(tokens) == len(set(tokens)), "a token was launched twice"
+
+
+def stray_events(token: str) -> st.SearchStrategy[Event]:
+    ending = TreeEnding(cause=TreeCause.EXITED, proved_empty=True)
+    ended = AttemptEnded(
+        step="s0", token=token, ending=ending, started_at=EPOCH, finished_at=EPOCH, exit_code=0
+    )
+    return st.sampled_from(
+        [
+            RunStarted(),
+            AttemptStarted(step="s0", token=token, pid=9, started_at=EPOCH),
+            ended,
+            AttemptLost(step="s0", token=token, error="x", orphans="none"),
+            AttemptVoided(step="s0", token=token),
+            CancelRequested(),
+            RunTimeoutPassed(),
+            replace(ended, step="no such step"),
+        ]
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(scenarios(), st.data())
+def test_a_terminal_run_never_changes(simulator: Simulator, data: st.DataObject) -> None:
+    run = simulator.play()
+    tokens = [attempt.token for attempt in simulator.launched] or ["none"]
+    for _ in range(5):
+        event = data.draw(stray_events(data.draw(st.sampled_from(tokens))))
+        after, effects = transition(simulator.plan, run, event, at=EPOCH, ids=simulator.ids)
+        assert after is run
+        assert not effects
+
+
+@settings(max_examples=200, deadline=None)
+@given(scenarios(), st.data())
+def test_reports_of_a_superseded_token_change_nothing(
+    simulator: Simulator, data: st.DataObject
+) -> None:
+    simulator.deliver(RunStarted())
+    run = simulator.run
+    event = data.draw(stray_events("a token of long ago").filter(lambda e: hasattr(e, "token")))
+    after, effects = transition(simulator.plan, run, event, at=EPOCH, ids=simulator.ids)
+    assert after is run
+    assert not effects
+
+
+def test_a_repeated_start_or_cancel_changes_nothing() -> None:
+    simulator = Simulator(workflow({"a": {}}), {"a": ["hang"]})
+    simulator.deliver(RunStarted())
+    started = simulator.run
+    simulator.deliver(RunStarted())
+    assert simulator.run is started
+    simulator.deliver(CancelRequested(reason="enough"))
+    cancelled = simulator.run
+    assert cancelled.error == "cancelled: enough"
+    assert cancelled.state is RunState.RUNNING
+    simulator.deliver(CancelRequested())
+    assert simulator.run is cancelled
+
+
+def test_a_void_attempt_is_launched_again_under_a_new_token() -> None:
+    simulator = Simulator(workflow({"a": {}}), {"a": ["hang", "hang"]})
+    simulator.deliver(RunStarted())
+    first = simulator.launched[0]
+    simulator.deliver(AttemptVoided(step="a", token=first.token))
+    second = simulator.launched[1]
+    assert second.token != first.token
+    assert (second.id, second.number, second.ordinal) == (first.id, first.number, first.ordinal)
+    simulator.deliver(AttemptVoided(step="a", token=first.token))
+    assert len(simulator.launched) == 2
+
+
+def test_a_chain_needs_one_transition_per_step() -> None:
+    simulator = Simulator(workflow({"a": {}, "b": {"depends_on": ["a"]}}))
+    simulator.deliver(RunStarted())
+    ended = AttemptEnded(
+        step="a",
+        token=simulator.launched[0].token,
+        ending=TreeEnding(cause=TreeCause.EXITED, proved_empty=True),
+        started_at=EPOCH,
+        finished_at=EPOCH,
+        exit_code=0,
+        outputs={"k": "v"},
+        result={"n": 1},
+    )
+    after, effects = transition(simulator.plan, simulator.run, ended, at=EPOCH, ids=simulator.ids)
+    assert [type(effect) for effect in effects] == [LaunchAttempt]
+    step = after.steps["a"]
+    assert step.attempt is not None
+    assert step.attempt.state is AttemptState.COMPLETED
+    assert (step.outputs, step.result, step.exit_code) == ({"k": "v"}, {"n": 1}, 0)
+    assert after.current_step == "b"
+
+
+@pytest.mark.parametrize(
+    ("job_type", "exit_code", "expected"),
+    [
+        (JobType.SHELL, 1, ErrorClass.RETRYABLE_TRANSIENT),
+        (JobType.SHELL, 64, ErrorClass.NON_RETRYABLE),
+        (JobType.SHELL, 75, ErrorClass.RETRYABLE_TRANSIENT),
+        (JobType.SHELL, 78, ErrorClass.NON_RETRYABLE),
+        (JobType.SHELL, 126, ErrorClass.NON_RETRYABLE),
+        (JobType.SHELL, 127, ErrorClass.NON_RETRYABLE),
+        (JobType.EXEC, 127, ErrorClass.RETRYABLE_TRANSIENT),
+        (JobType.PYTHON, 78, ErrorClass.NON_RETRYABLE),
+    ],
+)
+def test_classes_of_failures(job_type: JobType, exit_code: int, expected: ErrorClass) -> None:
+    ended = AttemptEnded(
+        step="a",
+        token="t",
+        ending=TreeEnding(cause=TreeCause.EXITED),
+        started_at=EPOCH,
+        finished_at=EPOCH,
+        exit_code=exit_code,
+    )
+    assert classify(job_type, ended) is expected
+
+
+def test_what_could_not_start_is_not_retryable() -> None:
+    simulator = Simulator(workflow({"a": {}}), {"a": ["hang"]})
+    simulator.deliver(RunStarted())
+    event = not_started(simulator.launched[0], "cannot start it: not found", EPOCH)
+    assert classify(JobType.SHELL, event) is ErrorClass.NON_RETRYABLE
+    simulator.deliver(event)
+    assert simulator.run.error == "step a failed: cannot start it: not found"
