@@ -19,6 +19,7 @@ from toband.engine.runs import Runs
 from toband.ports import LogKind, Store
 
 STEPS = 500
+CHANGES = 500
 
 
 class RunService(run_pb2_grpc.RunServiceServicer):
@@ -86,7 +87,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def WatchRun(
         self, request: pb.WatchRunRequest, context: Context
     ) -> AsyncIterator[pb.WatchRunResponse]:
-        with self._changes.watching(request.id) as changed:
+        with self._changes.watching(request.id) as watch:
             sequence = request.after_sequence
             run = await self._page(request.id, limit=0)
             plan = await self._runs.plan_of(run)
@@ -102,17 +103,17 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                     )
             state = run.state
             while True:
-                changed.clear()
-                entries = await self._store.history(request.id, after=sequence)
+                watch.changed.clear()
+                entries = await self._store.history(request.id, after=sequence, limit=CHANGES)
                 for entry in entries:
                     sequence, state = entry.sequence, entry.run.state
                     yield pb.WatchRunResponse(
                         sequence=sequence, run=convert.run(entry.run, plan), event=entry.event
                     )
-                if state.terminal or (self._changes.closed and not entries):
+                if state.terminal or self._changes.closed:
                     return
-                if not entries:
-                    await changed.wait()
+                if len(entries) < CHANGES:
+                    await watch.wait()
 
     async def _picture(self, run_id: str) -> AsyncIterator[tuple[Run, bool]]:
         """The whole run in pages, all of the same moment: begun anew when it changes in between."""

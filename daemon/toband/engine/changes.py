@@ -3,43 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+
+PACE = 0.02
+"""A watcher looks this often at most while a run moves quickly: what came meanwhile is read at once."""
+
+
+class Watch:
+    """One waiter. Clear `changed` before looking, not after."""
+
+    __slots__ = ("changed", "ended")
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Until something has changed, but not sooner than the pace allows, unless the run has ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PACE):
+                await self.ended.wait()
+        await self.changed.wait()
 
 
 class Changes:
     """Wakes waiters per run; costs nothing for runs that nobody watches, and nothing per change for slow readers."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Event]] = {}
-        self._closed = False
+        self._watches: dict[str, set[Watch]] = {}
+        self.closed = False
 
-    def notify(self, run_id: str) -> None:
-        for event in self._waiting.get(run_id, ()):
-            event.set()
+    def notify(self, run_id: str, *, ended: bool = False) -> None:
+        for watch in self._watches.get(run_id, ()):
+            watch.changed.set()
+            if ended:
+                watch.ended.set()
 
     def close(self) -> None:
         """Wakes everybody for the last time."""
-        self._closed = True
-        for events in self._waiting.values():
-            for event in events:
-                event.set()
+        self.closed = True
+        for run_id in self._watches:
+            self.notify(run_id, ended=True)
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    @contextmanager
-    def watching(self, run_id: str) -> Iterator[asyncio.Event]:
-        """An event that is set at each change of the run; clear it before looking, not after."""
-        event = asyncio.Event()
-        if self._closed:
-            event.set()
-        waiting = self._waiting.setdefault(run_id, set())
-        waiting.add(event)
+    @contextlib.contextmanager
+    def watching(self, run_id: str) -> Iterator[Watch]:
+        watch = Watch()
+        if self.closed:
+            watch.changed.set()
+            watch.ended.set()
+        watches = self._watches.setdefault(run_id, set())
+        watches.add(watch)
         try:
-            yield event
+            yield watch
         finally:
-            waiting.discard(event)
-            if not waiting:
-                self._waiting.pop(run_id, None)
+            watches.discard(watch)
+            if not watches:
+                self._watches.pop(run_id, None)

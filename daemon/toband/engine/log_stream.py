@@ -6,12 +6,11 @@ log. Attempts are numbered in the order of their launch; all below the first num
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 
 from toband.domain.model import Attempt, AttemptState, Run, RunState
-from toband.engine.changes import Changes
+from toband.engine.changes import Changes, Watch
 from toband.engine.errors import BadPositionError, RunNotFoundError, StepNotFoundError
 from toband.engine.runs import Runs
 from toband.ports import LogKind, LogPiece, Logs, Store
@@ -98,17 +97,17 @@ class LogStreams:
         await self._check(query)
         place = _Place.parse(query.position)
         reader = _Reader(self._store, self._logs, query, place)
-        with self._changes.watching(query.run_id) as changed:
-            async for item in self._stream(query, reader, changed):
+        with self._changes.watching(query.run_id) as watch:
+            async for item in self._stream(query, reader, watch):
                 yield item
 
     async def _stream(
-        self, query: LogQuery, reader: _Reader, changed: asyncio.Event
+        self, query: LogQuery, reader: _Reader, watch: Watch
     ) -> AsyncIterator[LogChunk | LogEnd]:
-        watch = None
+        printed = None
         try:
             while True:
-                changed.clear()
+                watch.changed.clear()
                 # The state is read before the logs: what had ended by then has printed all it will.
                 run = await self._run(query.run_id)
                 over = not query.follow or self._over(query, run)
@@ -118,15 +117,15 @@ class LogStreams:
                     complete = reader.complete and run.state.terminal
                     yield LogEnd(state=run.state, complete=complete, position=str(reader.place))
                     return
-                if watch is None:
+                if printed is None:
                     # From now on writers wake us; go round once more for what came in between.
-                    watch = self._logs.watching(query.run_id, changed)
-                    watch.__enter__()
+                    printed = self._logs.watching(query.run_id, watch.changed)
+                    printed.__enter__()
                     continue
-                await changed.wait()
+                await watch.wait()
         finally:
-            if watch is not None:
-                watch.__exit__(None, None, None)
+            if printed is not None:
+                printed.__exit__(None, None, None)
 
     async def _run(self, run_id: str) -> Run:
         run = self._runs.active(run_id) or await self._store.get_run_page(run_id, limit=0)

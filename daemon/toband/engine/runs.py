@@ -239,7 +239,7 @@ class Runs:
     # -- effects
 
     async def _saved(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
-        self._changes.notify(actor.run.id)
+        self._changes.notify(actor.run.id, ended=actor.run.state.terminal)
         await self._carry_out(actor, effects)
 
     async def _carry_out(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
