@@ -1,0 +1,209 @@
+"""The expression language: CEL, the only place that knows its library.
+
+Names are resolved before CEL sees an expression: each reference becomes a variable whose name carries
+its type (`params.day + "x"` is compiled as `toban_s0 + "x"`). One environment then serves every
+workflow, equal expressions share one program, any step id or parameter name can be referenced, and the
+compiler still checks all types. The library is loaded when the first real expression is compiled; a
+template that only names a value never needs it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from toban.definition.expressions import Expression, Fault
+from toban.definition.names import Kind
+
+MIN_INT, MAX_INT = -(2**63), 2**63 - 1
+
+_ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_OVERLOAD = re.compile(r"found no matching overload for '(.+?)' applied to '\((.*)\)'")
+_UNDECLARED = re.compile(r"undeclared reference to '(.+?)' \(in container ''\)")
+_SELECT = re.compile(r"expression of type '(.+?)' cannot be the operand of a select operation")
+_EXPECTING = re.compile(r" expecting (?:\{.*\}|\S+)$")
+_STATUS = re.compile(r"^[A-Z_]+: ")
+_NO_VALUE = {"BYTES", "TIMESTAMP", "DURATION", "TYPE"}
+
+
+class EvaluationError(Exception):
+    """A program failed on these values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled expression; `kind` is its static type where templates care, else DYN."""
+
+    compiled: Any
+    kind: Kind
+
+    def run(self, values: dict[str, Any]) -> Any:
+        """The plain Python value; raises EvaluationError. Values are by variable name."""
+        from cel_expr_python import cel
+
+        try:
+            result = self.compiled.eval(data=values)
+            if result.type() == cel.Type.ERROR:
+                raise EvaluationError(_STATUS.sub("", str(result.value())))
+            return result.plain_value()
+        except RuntimeError as error:
+            text = _STATUS.sub("", str(error)).split(" [", 1)[0]
+            raise EvaluationError(text) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """What the compiler said, with offsets in the text that holds the template."""
+
+    faults: tuple[Fault, ...]
+
+
+def variables(expression: Expression, kinds: Sequence[Kind]) -> dict[str, int]:
+    """Variable name → index of the first reference it stands for."""
+    names: dict[str, int] = {}
+    for index, name in enumerate(_names(expression, tuple(kinds))):
+        names.setdefault(name, index)
+    return names
+
+
+def _names(expression: Expression, kinds: tuple[Kind, ...]) -> list[str]:
+    """One variable name per reference; equal references share one."""
+    seen: dict[tuple[str, tuple[str, ...]], str] = {}
+    names = []
+    for ref, kind in zip(expression.refs, kinds, strict=True):
+        key = (ref.root, ref.names)
+        seen.setdefault(key, f"toban_{kind.value}{len(seen)}")
+        names.append(seen[key])
+    return names
+
+
+def compile_expression(expression: Expression, kinds: Sequence[Kind]) -> Program | Rejected:
+    """Compile with one kind per reference."""
+    names = _names(expression, tuple(kinds))
+    text, starts = _rewrite(expression, names)
+    compiled = _compile(text, _slots(len(names)))
+    if isinstance(compiled, Program):
+        return compiled
+    faults = []
+    for message, line, column in compiled:
+        index = _index(text, line, column)
+        if text.startswith("(", index) and message.startswith("unknown name"):
+            message = message.replace("name", "function", 1).split(": ")[0]
+        faults.append(Fault(message, expression.offset + _original(index, starts)))
+    return Rejected(tuple(faults))
+
+
+def _rewrite(expression: Expression, names: list[str]) -> tuple[str, list[tuple[int, int, int]]]:
+    """The text for the compiler, and (start in it, end in it, start in the source) of each name."""
+    source = expression.source
+    out: list[str] = []
+    length = position = 0
+    moved = []
+    for ref, name in zip(expression.refs, names, strict=True):
+        out += [source[position : ref.start], name]
+        length += ref.start - position
+        moved.append((length, length + len(name), ref.start))
+        length += len(name)
+        position = ref.end
+        moved.append((length, -1, ref.end))
+    out.append(source[position:])
+    return "".join(out), moved
+
+
+def _original(index: int, moved: list[tuple[int, int, int]]) -> int:
+    """Where in the source a character of the rewritten text comes from."""
+    base, origin, end = 0, 0, -1
+    for start, stop, source in moved:
+        if start > index:
+            break
+        base, origin, end = start, source, stop
+    return origin if end >= 0 else origin + index - base
+
+
+def _index(text: str, line: int, column: int) -> int:
+    if line < 1 or column < 1:
+        return 0
+    lines = text.split("\n")
+    return sum(len(row) + 1 for row in lines[: line - 1]) + column - 1
+
+
+def _slots(count: int) -> int:
+    """How many variables of each kind an environment needs; few sizes, so few environments."""
+    size = 16
+    while size < count:
+        size *= 4
+    return size
+
+
+@lru_cache(maxsize=8)
+def _environment(slots: int) -> Any:
+    from cel_expr_python import cel
+
+    types = cel.Type
+    kinds = {
+        Kind.STRING: types.STRING,
+        Kind.INT: types.INT,
+        Kind.DOUBLE: types.DOUBLE,
+        Kind.BOOL: types.BOOL,
+        Kind.LIST: types.List(types.DYN),
+        Kind.MAP: types.Map(types.STRING, types.DYN),
+        Kind.TEXTS: types.Map(types.STRING, types.STRING),
+        Kind.DYN: types.DYN,
+    }
+    names = {
+        f"toban_{kind.value}{index}": declared
+        for kind, declared in kinds.items()
+        for index in range(slots)
+    }
+    return cel.NewEnv(variables=names)
+
+
+@lru_cache(maxsize=2048)
+def _compile(text: str, slots: int) -> Program | tuple[tuple[str, int, int], ...]:
+    try:
+        compiled = _environment(slots).compile(text)
+    except RuntimeError as error:
+        return _messages(str(error))
+    returned = compiled.return_type().name()
+    if returned.split("<", 1)[0].upper() in _NO_VALUE:
+        what = returned.split("<", 1)[0].lower()
+        return ((f"the expression gives a {what}: turn it into text with string(…)", 1, 1),)
+    kind = {"STRING": Kind.STRING, "INT": Kind.INT, "UINT": Kind.INT}.get(
+        returned.upper(), Kind.DYN
+    )
+    return Program(compiled, kind)
+
+
+def _messages(text: str) -> tuple[tuple[str, int, int], ...]:
+    found = [(line, column, message) for line, column, message in _ERROR.findall(text)]
+    if not found:
+        return ((f"the expression is refused: {_STATUS.sub('', text).split(' [', 1)[0]}", 1, 1),)
+    syntax = [entry for entry in found if "Syntax error" in entry[2] or "recursion" in entry[2]]
+    # One syntax error throws the parser off: what it says after the first is noise.
+    # An operand that is wrong itself (*error*) makes its operator wrong too: no news.
+    kept = syntax[:1] or [entry for entry in found if "*error*" not in entry[2]] or found[:1]
+    return tuple((_readable(message), int(line), int(column)) for line, column, message in kept)
+
+
+def _readable(message: str) -> str:
+    message = message.removesuffix(" [INVALID_ARGUMENT]")
+    if match := _OVERLOAD.search(message):
+        name = match[1]
+        shown = name.replace("_", "").replace("@", "") if not name.isidentifier() else f"{name}( )"
+        shown = {"[]": "[ ]", "?:": "? :"}.get(shown, shown)
+        return f"type error: {shown} cannot be applied to ({match[2]})"
+    if match := _SELECT.search(message):
+        return f"type error: a value of type {match[1]} has no fields"
+    if match := _UNDECLARED.search(message):
+        return f'unknown name "{match[1]}": a template knows params, run, env and steps'
+    if "recursion" in message:
+        return "the expression is nested too deeply: compute it in a step instead"
+    if "Syntax error" in message:
+        message = _EXPECTING.sub("", message.split("Syntax error: ", 1)[1])
+        message = message.replace("'<EOF>'", "the end of the expression")
+        message = re.sub(r"^(mismatched|extraneous) input", "unexpected", message)
+        return f"syntax error: {message}"
+    return message

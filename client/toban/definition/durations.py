@@ -1,0 +1,91 @@
+"""Durations (`250ms`, `1h30m`, a number of seconds) and sizes (`64KiB`, `2GiB`)."""
+
+from __future__ import annotations
+
+import math
+import re
+
+# Longer than anything that means it, short enough to stay exact to the microsecond in a float.
+MAX_DURATION = 100 * 365.25 * 86400
+
+_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_PART = r"(?:(?P<{name}>[0-9]+(?:\.[0-9]+)?){unit})?"
+_DURATION = re.compile(
+    "".join(
+        _PART.format(name=unit, unit=unit + ("(?!s)" if unit == "m" else "")) for unit in _UNITS
+    )
+)
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_DURATION_FORMS = "write 250ms, 30s, 5m, 2h, 1d, 1h30m or a number of seconds"
+
+_SIZE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>[A-Za-z]*)")
+_SIZE_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SIZE_FORMS = "write 64KiB, 512MiB, 2GiB or a number of bytes"
+_LONGEST_TEXT = 64
+
+
+def parse_duration(value: str | int | float) -> float:
+    """Seconds. Raises ValueError that says what was found and what to write."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError(f"expected a duration, found {type(value).__name__}: {_DURATION_FORMS}")
+    seconds = _duration_text(value) if isinstance(value, str) else _duration_number(value)
+    if not math.isfinite(seconds):
+        raise ValueError(f"expected a duration, found {value}: {_DURATION_FORMS}")
+    if seconds < 0:
+        raise ValueError(f"a duration cannot be negative, found {value}: {_DURATION_FORMS}")
+    if seconds > MAX_DURATION:
+        raise ValueError("the duration is longer than 100 years: leave the field out for no limit")
+    return seconds
+
+
+def _duration_number(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return MAX_DURATION * 2
+
+
+def _duration_text(text: str) -> float:
+    if len(text) > _LONGEST_TEXT:
+        raise ValueError(f"expected a duration, found a long text: {_DURATION_FORMS}")
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise ValueError(f'expected a duration, found "{text}": {_DURATION_FORMS}')
+    parts = {unit: number for unit, number in match.groupdict().items() if number is not None}
+    return math.fsum(float(number) * _UNITS[unit] for unit, number in parts.items()) / 1000
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest text that `parse_duration` reads back, to the millisecond."""
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"expected a duration that is finite and not negative, found {seconds}")
+    rest = round(seconds * 1000)
+    out = []
+    for unit, size in _UNITS.items():
+        count, rest = divmod(rest, size)
+        if count:
+            out.append(f"{count}{unit}")
+    return "".join(out) or "0s"
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes. Raises ValueError that says what was found and what to write."""
+    if isinstance(text, bool) or not isinstance(text, (str, int)):
+        raise ValueError(f"expected a size, found {type(text).__name__}: {_SIZE_FORMS}")
+    if isinstance(text, int):
+        if text < 0:
+            raise ValueError(f"a size cannot be negative, found {text}: {_SIZE_FORMS}")
+        return text
+    match = _SIZE.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    if match is None:
+        raise ValueError(f'expected a size, found "{text[:_LONGEST_TEXT]}": {_SIZE_FORMS}')
+    factor = _SIZE_UNITS.get(match["unit"])
+    if factor is None:
+        raise ValueError(f'"{match["unit"]}" is not a unit of size: {_SIZE_FORMS}')
+    number = match["number"]
+    size = int(number) * factor if "." not in number else float(number) * factor
+    if size != int(size):
+        raise ValueError(f'"{text}" is not a whole number of bytes: {_SIZE_FORMS}')
+    return int(size)

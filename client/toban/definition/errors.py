@@ -1,0 +1,26 @@
+"""What the definition package raises.
+
+    DefinitionError
+    ├── ParamError    the parameters of a run do not fit the workflow
+    └── RenderError   a template of a step failed; a NON_RETRYABLE failure of that step
+
+A definition that is wrong raises nothing: `parse` returns its problems.
+"""
+
+from __future__ import annotations
+
+
+class DefinitionError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class ParamError(DefinitionError):
+    """The given parameters do not fit; `problems` holds every (parameter, message)."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(f"parameter {name}: {message}" for name, message in problems))
+
+
+class RenderError(DefinitionError):
+    """A template could not be turned into something that can be started."""

@@ -1,0 +1,281 @@
+"""`{{ … }}` templates: finding them, and finding what they refer to. No evaluation here.
+
+A reference is a root (`params`, `run`, `env`, `steps`) and the names after it, written with dots or
+with a literal in brackets: `steps.fetch.stdout`, `steps["apply-repo-a"].stdout`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+MAX_EXPRESSION_BYTES = 8 * 1024
+# Longer texts are read each time, so that what is remembered stays small.
+LONGEST_REMEMBERED = 16 * 1024
+
+# How many names make a value of each root.
+ROOTS = {"params": 1, "run": 1, "env": 1, "steps": 2}
+FORMS = {
+    "params": "params.<name>",
+    "run": "run.<field>",
+    "env": "env.<NAME>",
+    "steps": "steps.<id>.<field>",
+}
+UNSUPPORTED_ROOTS = frozenset({"secrets", "event", "item", "iteration", "check"})
+_MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
+_PLAIN_STRING = re.compile(r"'[^'\\]+'|\"[^\"\\]+\"")
+_RESERVED = re.compile(r"toban_[a-z][0-9]+")
+
+_STRINGS = "|".join(
+    (
+        r"[rR][bB]?'''.*?'''|[rR][bB]?\"\"\".*?\"\"\"",
+        r"[bB][rR]'''.*?'''|[bB][rR]\"\"\".*?\"\"\"",
+        r"(?:[rR][bB]?|[bB][rR])'[^'\r\n]*'|(?:[rR][bB]?|[bB][rR])\"[^\"\r\n]*\"",
+        r"[bB]?'''(?:\\.|[^\\])*?'''|[bB]?\"\"\"(?:\\.|[^\\])*?\"\"\"",
+        r"[bB]?'(?:\\.|[^'\\\r\n])*'|[bB]?\"(?:\\.|[^\"\\\r\n])*\"",
+    )
+)
+_TOKEN = re.compile(
+    rf"(?P<space>\s+|//(?:(?!}}}})[^\n])*)|(?P<string>{_STRINGS})"
+    r"|(?P<number>0x[0-9a-fA-F]+u?|[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?u?)"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*|`[^`\n]*`)|(?P<mark>.)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A reference; start and end are offsets in the expression's source."""
+
+    root: str
+    names: tuple[str, ...]
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return self.root + "".join(
+            f".{name}" if name.isidentifier() else f'["{name}"]' for name in self.names
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something wrong in a template; `offset` counts in the text that holds the template."""
+
+    message: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """What stands between `{{` and `}}`.
+
+    `source` is what is compiled (the inside of `raw(…)` for a raw template) and begins at `offset` of
+    the surrounding text; the template itself spans `start` to `end`. `path` holds the names that
+    follow when the expression is nothing but one reference with names after it, else None.
+    """
+
+    source: str
+    offset: int
+    start: int
+    end: int
+    refs: tuple[Ref, ...]
+    path: tuple[str, ...] | None
+    raw: bool
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A text cut into literal parts and expressions."""
+
+    parts: tuple[str | Expression, ...]
+    faults: tuple[Fault, ...]
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Expression))
+
+    @property
+    def whole(self) -> Expression | None:
+        """The expression, when the template is the whole value and so keeps its type."""
+        if len(self.parts) == 1 and isinstance(self.parts[0], Expression):
+            return self.parts[0]
+        return None
+
+
+def parse_template(text: str) -> Template:
+    """Cut a text at its templates; what is wrong with them is in `faults`."""
+    return _remembered(text) if len(text) <= LONGEST_REMEMBERED else _parse(text)
+
+
+@lru_cache(maxsize=2048)
+def _remembered(text: str) -> Template:
+    return _parse(text)
+
+
+def _parse(text: str) -> Template:
+    parts: list[str | Expression] = []
+    faults: list[Fault] = []
+    position = 0
+    while (start := text.find("{{", position)) >= 0:
+        scanned = scan_expression(text, start)
+        if isinstance(scanned, Fault):
+            faults.append(scanned)
+            break
+        if start > position:
+            parts.append(text[position:start])
+        parts.append(scanned)
+        faults.extend(scanned.faults)
+        position = scanned.end
+    if position < len(text):
+        parts.append(text[position:])
+    return Template(tuple(parts), tuple(faults))
+
+
+def scan_expression(text: str, start: int) -> Expression | Fault:
+    """The expression whose `{{` stands at `start`, or why there is none."""
+    tokens: list[Token] = []
+    depth = 0
+    position = start + 2
+    while position < len(text):
+        if depth == 0 and text.startswith("}}", position):
+            return _expression(text, start, position, tokens)
+        match = _TOKEN.match(text, position)
+        if match is None:  # pragma: no cover - the last alternative takes any character
+            break
+        kind = match.lastgroup or ""
+        found = match.group()
+        if kind == "mark":
+            depth += (found == "{") - (found == "}")
+            if found in "'\"":
+                return Fault(
+                    "a text in this template is not closed: its quote is missing", position
+                )
+        if kind != "space":
+            tokens.append(Token(kind, found, position, match.end()))
+        position = match.end()
+    return Fault('"{{" without "}}": close the template, or write {{ "{{" }} for the braces', start)
+
+
+def _expression(text: str, start: int, close: int, tokens: list[Token]) -> Expression:
+    end = close + 2
+    begin, stop = start + 2, close
+    faults: list[Fault] = []
+    raw = _is_raw(tokens)
+    if raw:
+        begin, stop = tokens[1].end, tokens[-1].start
+        tokens = tokens[2:-1]
+    if not tokens:
+        faults.append(Fault("the template is empty: write an expression between {{ and }}", start))
+    if stop - begin > MAX_EXPRESSION_BYTES or len(text[begin:stop].encode()) > MAX_EXPRESSION_BYTES:
+        message = f"the expression is longer than {MAX_EXPRESSION_BYTES // 1024} KiB"
+        faults.append(Fault(f"{message}: compute it in a step instead", start))
+        tokens = []
+    refs, path = _references(tokens, begin, faults)
+    return Expression(text[begin:stop], begin, start, end, refs, path, raw, tuple(faults))
+
+
+def _is_raw(tokens: list[Token]) -> bool:
+    """Whether the whole is `raw( … )`, its last parenthesis being the one that closes the first."""
+    if len(tokens) < 3 or tokens[0].text != "raw" or tokens[1].text != "(":
+        return False
+    depth = 0
+    for index, token in enumerate(tokens[1:], start=1):
+        if token.kind == "mark":
+            depth += (token.text == "(") - (token.text == ")")
+            if depth == 0:
+                return index == len(tokens) - 1
+    return False
+
+
+def _references(
+    tokens: list[Token], begin: int, faults: list[Fault]
+) -> tuple[tuple[Ref, ...], tuple[str, ...] | None]:
+    refs: list[Ref] = []
+    path: tuple[str, ...] | None = None
+    bound = _bound_names(tokens)
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        first = index
+        index += 1
+        if token.kind != "name" or (first > 0 and tokens[first - 1].text == "."):
+            continue
+        if token.text == "raw" and index < len(tokens) and tokens[index].text == "(":
+            faults.append(Fault("raw( ) must be the whole template: {{ raw(…) }}", token.start))
+        elif _RESERVED.fullmatch(token.text):
+            faults.append(
+                Fault(f'the name "{token.text}" is reserved: choose another', token.start)
+            )
+        elif token.text in UNSUPPORTED_ROOTS:
+            if not any(token.text == name and first in span for name, span in bound):
+                message = f'"{token.text}" in a template is not supported yet'
+                faults.append(Fault(message, token.start))
+        elif token.text in ROOTS:
+            names, index = _chain(tokens, index)
+            needed = ROOTS[token.text]
+            if len(names) < needed:
+                message = f"{token.text} is not a value by itself: write {FORMS[token.text]}"
+                faults.append(Fault(message, token.start))
+                continue
+            last = tokens[names[needed - 1][1]]
+            kept = tuple(name for name, _ in names[:needed])
+            refs.append(Ref(token.text, kept, token.start - begin, last.end - begin))
+            if first == 0 and index == len(tokens):
+                path = tuple(name for name, _ in names[needed:])
+            else:
+                index = names[needed - 1][1] + 1
+    return tuple(refs), path
+
+
+def _chain(tokens: list[Token], index: int) -> tuple[list[tuple[str, int]], int]:
+    """The names after a root, each with the index of its last token, and where they end.
+
+    A name that is called (`.size()`) is no longer one of them.
+    """
+    names: list[tuple[str, int]] = []
+    while index + 1 < len(tokens):
+        token, after = tokens[index], tokens[index + 1]
+        if token.text == "." and after.kind == "name":
+            called = index + 2 < len(tokens) and tokens[index + 2].text == "("
+            if called:
+                break
+            names.append((after.text.strip("`"), index + 1))
+            index += 2
+        elif token.text == "[" and _PLAIN_STRING.fullmatch(after.text):
+            if index + 2 >= len(tokens) or tokens[index + 2].text != "]":
+                break
+            names.append((after.text[1:-1], index + 2))
+            index += 3
+        else:
+            break
+    return names, index
+
+
+def _bound_names(tokens: list[Token]) -> list[tuple[str, range]]:
+    """Variables of macros such as `list.map(x, …)`, with the tokens each one reigns over."""
+    bound: list[tuple[str, range]] = []
+    for index in range(1, len(tokens) - 3):
+        if tokens[index].text not in _MACROS or tokens[index - 1].text != ".":
+            continue
+        opening, name, comma = tokens[index + 1 : index + 4]
+        if opening.text != "(" or name.kind != "name" or comma.text != ",":
+            continue
+        depth = 0
+        for end in range(index + 1, len(tokens)):
+            if tokens[end].kind == "mark":
+                depth += (tokens[end].text in "([{") - (tokens[end].text in ")]}")
+            if depth == 0:
+                bound.append((name.text, range(index + 1, end)))
+                break
+    return bound

@@ -1,0 +1,175 @@
+"""Checks one mapping of a definition field by field, so that one wrong field hides no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from toban.definition.names import suggestion
+from toban.definition.reporting import Reporter, join
+from toban.definition.schema import Shape
+from toban.definition.supported import UNSUPPORTED_VALUES, VALUE_ALIASES
+from toban.definition.values import describe
+from toban.definition.yaml_source import Node
+
+_TEXT_FIELDS = frozenset({"version"})
+_TEXT_MAPPINGS = frozenset({"env", "labels"})
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldAt:
+    """One field as written: its key, its value, and its path for people."""
+
+    key: Node
+    value: Node
+    path: str
+
+
+def read_fields(
+    node: Node,
+    path: str,
+    report: Reporter,
+    *,
+    known: Mapping[str, Any],
+    aliases: Mapping[str, str],
+    unsupported: frozenset[str],
+) -> dict[str, FieldAt]:
+    """The known fields by their real names; reports the unknown and the unsupported ones."""
+    fields: dict[str, FieldAt] = {}
+    for written, entry in node.entries.items():
+        name = aliases.get(written, written)
+        place = join(path, written)
+        if name in unsupported:
+            report.at(entry.key, place, f'the field "{written}" is not supported yet: remove it')
+        elif name not in known:
+            hint = suggestion(written, [*known, *aliases, *unsupported])
+            report.at(entry.key, place, f'unknown field "{written}"{hint}')
+        elif name in fields:
+            message = f'"{name}" is given twice, as "{written}" too: keep one'
+            report.at(entry.key, place, message)
+        else:
+            fields[name] = FieldAt(entry.key, entry.value, place)
+    return fields
+
+
+def check_fields(
+    model: type[Shape], fields: Mapping[str, FieldAt], report: Reporter, *, skip: frozenset[str]
+) -> dict[str, Any]:
+    """The values of the fields that have the right shape; reports the others."""
+    return {
+        name: value
+        for name, field in fields.items()
+        if name not in skip and (value := check_field(model, name, field, report)) is not None
+    }
+
+
+def check_field(model: type[Shape], name: str, field: FieldAt, report: Reporter) -> Any:
+    """The value of one field, or None after reporting what is wrong with it.
+
+    A mapping loses its wrong entries only.
+    """
+    if field.value.wrong:
+        return None
+    if field.value.kind == "scalar" and field.value.value is None and field.value.style == "":
+        report.at(field.key, field.path, "the field has no value: give it one or remove it")
+        return None
+    adapter = _adapter(model, name)
+    data = _data(name, field.value)
+    try:
+        return adapter.validate_python(data)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)
+    for problem in wrong:
+        _report(name, field, problem, report)
+    if not isinstance(data, dict) or not all(problem["loc"] for problem in wrong):
+        return None
+    bad = {problem["loc"][0] for problem in wrong}
+    return adapter.validate_python({key: value for key, value in data.items() if key not in bad})
+
+
+def _data(name: str, node: Node) -> Any:
+    if name in _TEXT_FIELDS and node.kind == "scalar":
+        return node.text
+    if name in _TEXT_MAPPINGS and node.kind == "map":
+        return {key: _as_written(entry.value) for key, entry in node.entries.items()}
+    value = node.plain()
+    if name in VALUE_ALIASES and isinstance(value, str):
+        return VALUE_ALIASES[name].get(value, value)
+    return value
+
+
+def _as_written(node: Node) -> Any:
+    """`1.10` and `true` as the author wrote them, not as what they were read as."""
+    return node.text if node.kind == "scalar" and node.value is not None else node.plain()
+
+
+@lru_cache(maxsize=128)
+def _adapter(model: type[Shape], name: str) -> TypeAdapter[Any]:
+    info = model.model_fields[name]
+    annotation: Any = info.annotation
+    for extra in info.metadata:
+        annotation = Annotated[annotation, extra]
+    return TypeAdapter(annotation, config=ConfigDict(strict=True))
+
+
+def _report(name: str, field: FieldAt, problem: Any, report: Reporter) -> None:
+    loc = [part for part in problem["loc"] if part != "[key]"]
+    node, path, depth = field.value, field.path, 0
+    for depth, part in enumerate(loc, start=1):
+        if isinstance(part, int) and node.kind == "seq":
+            node = node.items[part]
+        elif node.kind == "map" and part in node.entries:
+            entry = node.entries[part]
+            is_key = problem["loc"][-1] == "[key]" and depth == len(loc)
+            node = entry.key if is_key else entry.value
+        else:
+            break
+        path = join(path, part)
+    report.at(node, path, message_of(name, problem))
+
+
+def message_of(name: str, problem: Any) -> str:
+    """What was found and what was expected, for one error of pydantic."""
+    kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
+    found = describe(value)
+    if kind == "value_error":
+        return str(context["error"])
+    if kind in ("enum", "literal_error"):
+        return _choice(name, value, str(context["expected"]).replace("'", ""))
+    if kind in _EXPECTED:
+        hint = ""
+        if kind == "string_type":
+            if value is None:
+                hint = ': write "" for an empty text'
+            elif isinstance(value, (bool, int, float)):
+                hint = ": put it in quotes"
+        elif kind == "list_type" and isinstance(value, str):
+            hint = f": write [{value}]"
+        return f"expected {_EXPECTED[kind]}, found {found}{hint}"
+    if kind == "greater_than_equal":
+        return f"expected at least {context['ge']}, found {found}"
+    if kind == "less_than_equal":
+        return f"expected at most {context['le']}, found {found}"
+    if kind == "too_short":
+        return "expected at least one entry, found none"
+    return f"{problem['msg']}, found {found}"
+
+
+def _choice(name: str, value: Any, expected: str) -> str:
+    if isinstance(value, str) and value in UNSUPPORTED_VALUES.get(name, ()):
+        return f'{name} "{value}" is not supported yet: expected {expected}'
+    hint = ""
+    if isinstance(value, str):
+        hint = suggestion(value, expected.replace(" or ", ", ").split(", "))
+    return f"expected {expected}, found {describe(value)}{hint}"

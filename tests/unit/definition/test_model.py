@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toban.definition import Workflow, json_schema, parse
+from toban.definition.schema import ListedStepInput, ParamInput, StepInput, WorkflowInput
+
+Read = Callable[[str], Workflow]
+
+FULL = """\
+name: full
+title: 全部
+description: d
+labels: {a: b}
+enabled: false
+params:
+  p: {type: list, default: [1, {a: null}], description: x}
+  q: {type: integer, required: true, choices: [1, 2]}
+env: {A: "1"}
+timeout: 1h
+concurrency: 3
+max_active_runs: 2
+overlap: allow
+steps:
+  one: {run: "echo {{ params.q }}", args: [1, {a: [2.5, null]}], env: {B: x}, workspace: w}
+  two:
+    job_type: python
+    target: a.b:c
+    kwargs: {k: [true]}
+    depends_on: [one]
+    timeout: 5s
+    kill_grace: 0.5
+    success_codes: [3, 0]
+    on_failure: continue
+"""
+
+
+def test_a_stored_workflow_comes_back_equal(workflow: Read) -> None:
+    found = workflow(FULL)
+    again = Workflow.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again == found
+    assert list(again.steps) == list(found.steps)
+    assert again.steps["two"].success_codes == {0, 3}
+
+
+def test_stored_workflows_and_plain_templates_need_nothing_heavy(workflow: Read) -> None:
+    """The daemon starts, and renders most steps, without YAML, pydantic or the compiler."""
+    program = f"""
+import json, sys
+from toban.definition import Scope, Workflow, bind_params, references, render
+workflow = Workflow.from_dict(json.loads({json.dumps(workflow(FULL).to_dict())!r}))
+params = bind_params(workflow, {{"q": "2"}})
+step = workflow.steps["one"]
+assert references(step) == {{}}
+found = render(workflow, step, Scope(params=params, run={{}}, env={{}}, steps={{}}))
+assert found.env["TOBAN_V1"] == "2"
+heavy = {{"pydantic", "ruamel.yaml", "cel_expr_python.cel", "asyncio"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_simple_definition_needs_no_compiler() -> None:
+    program = f"""
+import sys
+from toban.definition import parse
+assert parse({FULL!r}).ok
+assert "cel_expr_python.cel" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_schema_names_every_field() -> None:
+    schema = json_schema()
+    json.dumps(schema)
+    assert schema["$schema"].endswith("2020-12/schema")
+    assert schema["properties"].keys() == WorkflowInput.model_fields.keys()
+    assert schema["required"] == ["name", "steps"]
+    assert schema["additionalProperties"] is False
+    for model in (ParamInput, StepInput, ListedStepInput):
+        found = schema["$defs"][model.__name__]
+        assert found["properties"].keys() == model.model_fields.keys()
+        assert found["additionalProperties"] is False
+    assert schema["$defs"]["JobType"]["enum"] == ["shell", "exec", "python"]
+    assert "null" not in json.dumps(schema)
+
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from(
+        [None, True, 0, -1, 1.5, "", "x", "5m", "shell", "{{ params.p }}", "{{ 1 +", "a b"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["a", "run", "name", "type", "A", "one"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+STEP = st.dictionaries(st.sampled_from([*StepInput.model_fields, "when", "on_fail", "x"]), VALUES)
+DEFINITION = st.fixed_dictionaries(
+    {},
+    optional={name: VALUES for name in WorkflowInput.model_fields if name != "steps"}
+    | {
+        "steps": st.lists(STEP, max_size=3) | st.dictionaries(st.sampled_from("abc"), STEP) | VALUES
+    },
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(DEFINITION)
+def test_any_shape_of_data_gives_a_workflow_or_problems(data: dict[str, Any]) -> None:
+    parsed = parse(json.dumps(data))
+    (document,) = parsed.documents
+    assert (document.workflow is None) is not parsed.ok
+    if document.workflow is not None:
+        assert Workflow.from_dict(document.workflow.to_dict()) == document.workflow
+
+
+@pytest.mark.parametrize("name", ["name", "steps"])
+def test_required_fields_are_required(name: str) -> None:
+    data = {"name": "a", "steps": {"a": {"run": "x"}}}
+    assert parse(json.dumps(data)).ok
+    del data[name]
+    assert [problem.path for problem in parse(json.dumps(data)).errors] == [name]

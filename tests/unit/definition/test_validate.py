@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from toban.definition import (
+    FailurePolicy,
+    JobType,
+    Overlap,
+    ParamType,
+    Problem,
+    Workflow,
+    parse,
+)
+from toban.definition.supported import (
+    UNSUPPORTED_STEP_FIELDS,
+    UNSUPPORTED_VALUES,
+    UNSUPPORTED_WORKFLOW_FIELDS,
+)
+from toban.definition.validate import MAX_STEPS
+
+Read = Callable[[str], Workflow]
+Errors = Callable[[str | bytes], list[Problem]]
+Error = Callable[[str | bytes], Problem]
+
+HEAD = "name: a\ndescription: d\n"
+
+
+def test_every_field_of_the_format(workflow: Read) -> None:
+    found = workflow(
+        """\
+name: nightly-report
+title: 夜間レポート
+version: 1
+description: Collect and build
+labels: {team: data, tier: 1}
+enabled: false
+params:
+  day: {type: string, default: today, description: which day}
+  n: {type: integer, required: true, choices: [1, 2]}
+  rate: {type: number, default: 2}
+  deep: {type: mapping}
+env: {A: 1.10, B: yes, C: true}
+timeout: 30m
+concurrency: 2
+max_active_runs: 3
+overlap: allow
+defaults: {timeout: 1m, env: {X: 1, Y: 2}, on_failure: continue}
+steps:
+  fetch:
+    run: ./fetch.sh
+    name: Fetch it
+    description: gets it
+    args: [1, two, {three: 3}]
+    env: {Y: own}
+    workspace: work
+    timeout: 250ms
+    kill_grace: 0
+    success_codes: [0, 3]
+    on_failure: abort
+  build:
+    job_type: python
+    target: reports.build:main
+    kwargs: {a: {b: [1, null]}}
+    depends_on: [fetch]
+  last: {job_type: exec, target: /bin/true, depends_on: [fetch, build]}
+"""
+    )
+    assert (found.name, found.title, found.version) == ("nightly-report", "夜間レポート", "1")
+    assert found.labels == {"team": "data", "tier": "1"}
+    assert found.enabled is False
+    assert found.env == {"A": "1.10", "B": "yes", "C": "true"}
+    assert (found.timeout, found.concurrency, found.max_active_runs) == (1800, 2, 3)
+    assert found.overlap is Overlap.ALLOW
+    assert found.params["n"].type is ParamType.INTEGER
+    assert (found.params["n"].required, found.params["n"].choices) == (True, (1, 2))
+    assert found.params["rate"].default == 2.0
+    assert [param.nullable for param in found.params.values()] == [False, False, False, True]
+    fetch, build, last = found.steps.values()
+    assert (fetch.id, fetch.name, fetch.description) == ("fetch", "Fetch it", "gets it")
+    assert (fetch.job_type, fetch.target) == (JobType.SHELL, "./fetch.sh")
+    assert fetch.args == (1, "two", {"three": 3})
+    assert fetch.env == {"X": "1", "Y": "own"}
+    assert (fetch.workspace, fetch.timeout, fetch.kill_grace) == ("work", 0.25, 0)
+    assert fetch.success_codes == {0, 3}
+    assert fetch.on_failure is FailurePolicy.ABORT
+    assert (build.name, build.timeout, build.kill_grace) == ("build", 60, 10)
+    assert build.env == {"X": "1", "Y": "2"}
+    assert build.on_failure is FailurePolicy.CONTINUE
+    assert build.kwargs == {"a": {"b": [1, None]}}
+    assert last.depends_on == ("fetch", "build")
+    assert last.job_type is JobType.EXEC
+
+
+def test_defaults_of_everything_left_out(workflow: Read) -> None:
+    found = workflow("name: a\nsteps: {s: {run: x}}")
+    assert (found.title, found.version, found.description) == ("a", "1", "")
+    assert (found.enabled, found.timeout, found.concurrency) == (True, None, None)
+    assert (found.max_active_runs, found.overlap) == (1, Overlap.SKIP)
+    step = found.steps["s"]
+    assert (step.timeout, step.kill_grace, step.success_codes) == (None, 10, frozenset({0}))
+    assert (step.depends_on, step.workspace, step.on_failure) == ((), None, FailurePolicy.ABORT)
+
+
+def test_a_list_is_a_sequence(workflow: Read) -> None:
+    found = workflow(
+        HEAD
+        + """\
+steps:
+  - {name: one, run: x}
+  - {name: two, run: x}
+  - {name: three, run: x, depends_on: [one]}
+  - {name: four, run: x, depends_on: []}
+  - {name: five, run: x}
+"""
+    )
+    depends = {step.id: step.depends_on for step in found.steps.values()}
+    assert depends == {
+        "one": (),
+        "two": ("one",),
+        "three": ("one",),
+        "four": (),
+        "five": ("four",),
+    }
+
+
+def test_old_names_are_normalised(workflow: Read) -> None:
+    found = workflow(HEAD + "is_enabled: false\nsteps: [{name: s, run: x, on_fail: stop}]")
+    assert found.enabled is False
+    assert found.steps["s"].on_failure is FailurePolicy.ABORT
+
+
+def test_what_runs_may_be_inherited(workflow: Read) -> None:
+    found = workflow(
+        HEAD
+        + """\
+defaults: {job_type: python, kwargs: {a: 1, b: 2}}
+steps:
+  one: {target: "m:f", kwargs: {b: 3}}
+  two: {run: echo}
+  three: {job_type: exec, target: echo}
+"""
+    )
+    one, two, three = found.steps.values()
+    assert (one.job_type, one.kwargs) == (JobType.PYTHON, {"a": 1, "b": 3})
+    assert (two.job_type, two.target, two.kwargs) == (JobType.SHELL, "echo", {})
+    assert (three.job_type, three.kwargs) == (JobType.EXEC, {})
+
+
+FIVE_MISTAKES = """\
+name: report
+description: Five things are wrong here
+params:
+  day: {type: string, default: today}
+steps:
+  fetch:
+    run: ./fetch.sh "{{ params.day }}"
+    timeout: 5 minutes
+  build:
+    job_type: python
+    target: reports.build:main
+    kwargs: {day: "{{ params.dya }}"}
+    depends_on: [fetch, biuld]
+    on_failur: continue
+"""
+
+
+FIVE_PROBLEMS = """\
+x.yaml:7:22: steps.fetch.run: the template stands inside double quotes: \
+it is quoted by itself, write {{ params.day }}
+x.yaml:8:14: steps.fetch.timeout: expected a duration, found "5 minutes": \
+write 250ms, 30s, 5m, 2h, 1d, 1h30m or a number of seconds
+x.yaml:12:23: steps.build.kwargs.day: unknown parameter "dya": did you mean "day"?
+x.yaml:13:25: steps.build.depends_on[1]: unknown step "biuld": did you mean "build"?
+x.yaml:14:5: steps.build.on_failur: unknown field "on_failur": did you mean "on_failure"?
+"""
+
+
+def test_five_mistakes_are_five_problems_in_their_places(errors: Errors) -> None:
+    found = errors(FIVE_MISTAKES)
+    assert [str(problem) for problem in found] == FIVE_PROBLEMS.splitlines()
+
+
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED_WORKFLOW_FIELDS))
+def test_workflow_fields_of_later(name: str, error: Error) -> None:
+    found = error(f"{HEAD}{name}: x\nsteps: {{a: {{run: x}}}}")
+    assert (found.line, found.column, found.path) == (3, 1, name)
+    assert "not supported yet" in found.message
+
+
+@pytest.mark.parametrize("name", [*sorted(UNSUPPORTED_STEP_FIELDS), "job_id"])
+def test_step_fields_of_later(name: str, error: Error) -> None:
+    found = error(f"{HEAD}steps:\n  a:\n    run: x\n    {name}: 1\n")
+    assert (found.line, found.column, found.path) == (6, 5, f"steps.a.{name}")
+    assert "not supported yet" in found.message
+
+
+def test_a_step_of_a_later_kind_is_one_problem(error: Error) -> None:
+    assert "not supported yet" in error(f"{HEAD}steps: [{{name: a, job_id: task_a}}]").message
+    assert "not supported yet" in error(f"{HEAD}steps: {{a: {{worker: CODEX_CLI}}}}").message
+    assert "not supported yet" in error("jobs: {a: {run: x}}").message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name in UNSUPPORTED_VALUES for value in UNSUPPORTED_VALUES[name]],
+)
+def test_values_of_later(name: str, value: str, error: Error) -> None:
+    if name == "overlap":
+        found = error(f"{HEAD}overlap: {value}\nsteps: {{a: {{run: x}}}}")
+    else:
+        kind = "" if name == "job_type" else "job_type: exec, "
+        found = error(f"{HEAD}steps: {{a: {{{kind}target: x, {name}: {value}}}}}")
+    assert f'{name} "{value}" is not supported yet' in found.message
+
+
+@pytest.mark.parametrize(
+    ("top", "path", "column", "message"),
+    [
+        ("titel: x", "titel", 1, 'unknown field "titel": did you mean "title"?'),
+        ("zzz: x", "zzz", 1, 'unknown field "zzz"'),
+        ("name2: x", "name2", 1, 'unknown field "name2": did you mean "name"?'),
+        ("version: 2", "version", 10, 'expected 1, found "2"'),
+        ("enabled: yes", "enabled", 10, 'expected true or false, found "yes"'),
+        ("is_enabled: 1", "is_enabled", 13, "expected true or false, found the number 1"),
+        ("title: 5", "title", 8, "expected a string, found the number 5: put it in quotes"),
+        ("title: ''", "title", 8, "expected a text, found an empty one"),
+        ("labels: [a]", "labels", 9, "expected a mapping, found a list"),
+        ("labels: {a: [1]}", "labels.a", 13, "expected a string, found a list"),
+        ("timeout: -1", "timeout", 10, "a duration cannot be negative"),
+        ("timeout: 0", "timeout", 10, "expected more than zero"),
+        ("timeout: {{}}", "timeout", 10, "must be in quotes"),
+        ("timeout:", "timeout", 1, "the field has no value"),
+        ("concurrency: 0", "concurrency", 14, "expected at least 1, found the number 0"),
+        (
+            "max_active_runs: 1.5",
+            "max_active_runs",
+            18,
+            "expected an integer, found the number 1.5",
+        ),
+        (
+            "overlap: skpi",
+            "overlap",
+            10,
+            'expected skip or allow, found "skpi": did you mean "skip"?',
+        ),
+        (
+            "env: {A: null}",
+            "env.A",
+            10,
+            'expected a string, found null: write "" for an empty text',
+        ),
+        ("env: {1A: x}", "env.1A", 7, '"1A" is not a valid name of an environment variable'),
+        ("env: {TOBAN_X: x}", "env.TOBAN_X", 7, "names starting with TOBAN_ belong to the daemon"),
+        ("env: {A: [x]}", "env.A", 10, "expected a string, found a list"),
+        ("params: [a]", "params", 9, "expected a mapping of parameters, found a list"),
+        ("params: {a: string}", "params.a", 13, "expected a mapping such as {type: string}"),
+        ("params: {a b: {}}", "params.a b", 10, '"a b" is not a valid name of a parameter'),
+        ("params: {a: {type: text}}", "params.a.type", 20, "expected string, integer, number,"),
+        ("params: {a: {defualt: 1}}", "params.a.defualt", 14, 'did you mean "default"?'),
+        (
+            "params: {a: {default: 1}}",
+            "params.a.default",
+            23,
+            "expected a string, found the number 1",
+        ),
+        (
+            "params: {a: {type: integer, default: 1.5}}",
+            "params.a.default",
+            38,
+            "expected an integer, found the number 1.5",
+        ),
+        (
+            "params: {a: {choices: [x, y], default: z}}",
+            "params.a.default",
+            40,
+            'expected one of "x", "y", found "z"',
+        ),
+        ("params: {a: {choices: [x, 1]}}", "params.a.choices[1]", 27, "expected a string"),
+        ("params: {a: {choices: []}}", "params.a.choices", 23, "expected at least one entry"),
+        (
+            "params: {a: {required: true, default: x}}",
+            "params.a.default",
+            30,
+            "a required parameter cannot have a default",
+        ),
+        ("defaults: {name: x}", "defaults.name", 12, '"name" cannot be inherited'),
+        ("defaults: {tiemout: x}", "defaults.tiemout", 12, 'did you mean "timeout"?'),
+        ("defaults: {retry: x}", "defaults.retry", 12, "not supported yet"),
+        ("defaults: [x]", "defaults", 11, "expected a mapping of step fields"),
+    ],
+)
+def test_wrong_workflow_fields(
+    top: str, path: str, column: int, message: str, error: Error
+) -> None:
+    found = error(f"{HEAD}{top}\nsteps: {{a: {{run: x}}}}")
+    assert (found.line, found.column) == (3, column)
+    assert message in found.message
+    assert found.path in (path, "")
+
+
+@pytest.mark.parametrize(
+    ("step", "path", "column", "message"),
+    [
+        ("{}", "", 6, 'cannot tell what runs: give "run", or "job_type" and "target"'),
+        ("{target: x}", "", 6, "cannot tell what runs"),
+        ("{job_type: exec}", "", 7, "the step has no target"),
+        ("{job_type: shel, target: x}", ".job_type", 17, 'did you mean "shell"?'),
+        ("{run: x, target: y}", ".target", 15, '"run" is short for job_type: shell and target'),
+        ("{run: x, job_type: exec}", ".job_type", 15, '"run" is short for job_type: shell'),
+        ("{run: [x]}", ".run", 12, "expected a string, found a list"),
+        ("{run: ' '}", ".run", 12, "expected a text, found an empty one"),
+        ("text", "", 6, 'expected a mapping such as {run: ./work.sh}, found "text"'),
+        ("{run: x, kwargs: {a: 1}}", ".kwargs", 15, "only python steps have kwargs: use args"),
+        ("{job_type: python, target: foo}", ".target", 33, "expected package.module:function"),
+        ("{job_type: python, target: 'm:f()'}", ".target", 33, "expected package.module:function"),
+        ("{job_type: python, target: 'm:{{ 1 }}'}", ".target", 33, "a template cannot choose"),
+        ("{run: x, args: y}", ".args", 21, 'expected a list, found "y": write [y]'),
+        ("{run: x, depends_on: b}", ".depends_on", 27, 'expected a list, found "b": write [b]'),
+        ("{run: x, depends_on: [a]}", ".depends_on[0]", 28, 'step "a" depends on itself'),
+        (
+            "{run: x, depends_on: [5]}",
+            ".depends_on[0]",
+            28,
+            "expected a string, found the number 5",
+        ),
+        ("{run: x, timeout: 1x}", ".timeout", 24, 'expected a duration, found "1x"'),
+        ("{run: x, timeout: '{{ 1 }}'}", ".timeout", 24, "expected a duration"),
+        ("{run: x, kill_grace: [1]}", ".kill_grace", 27, "expected a duration, found list"),
+        ("{run: x, success_codes: 0}", ".success_codes", 30, "expected a list, found the number 0"),
+        ("{run: x, success_codes: []}", ".success_codes", 30, "expected at least one entry"),
+        ("{run: x, success_codes: [256]}", ".success_codes[0]", 31, "expected at most 255"),
+        ("{run: x, on_failure: abrot}", ".on_failure", 27, 'did you mean "abort"?'),
+        (
+            "{run: x, on_failure: stop, on_fail: stop}",
+            ".on_fail",
+            33,
+            '"on_failure" is given twice',
+        ),
+        ("{run: x, env: {A-B: 1}}", ".env.A-B", 21, '"A-B" is not a valid name'),
+        ("{run: x, workspace: ''}", ".workspace", 26, "expected a text, found an empty one"),
+        ("{run: x, kwarg: {}}", ".kwarg", 15, 'did you mean "kwargs"?'),
+    ],
+)
+def test_wrong_step_fields(step: str, path: str, column: int, message: str, error: Error) -> None:
+    found = error(f"{HEAD}steps:\n  a: {step}\n")
+    assert (found.line, found.column, found.path) == (4, column, f"steps.a{path}")
+    assert message in found.message
+
+
+def test_ids_of_steps(errors: Errors) -> None:
+    found = errors(
+        f"{HEAD}steps:\n  - run: x\n  - {{name: a b, run: x}}\n  - {{name: c, run: x}}\n"
+        f"  - {{name: c, run: x}}\n  - text\n  - {{name: {'x' * 65}, run: x}}\n  - {{name: 5, run: x}}"
+    )
+    assert [(problem.line, problem.column, problem.path) for problem in found] == [
+        (4, 5, "steps[0]"),
+        (5, 12, "steps[1].name"),
+        (7, 12, "steps[3].name"),
+        (8, 5, "steps[4]"),
+        (9, 12, "steps[5].name"),
+        (10, 12, "steps[6].name"),
+    ]
+    assert 'duplicate step "c": it stands already on line 6' in found[2].message
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a.b", "é", "a" * 65, "a/b"])
+def test_names_of_workflows(name: str, error: Error) -> None:
+    found = error(f"name: '{name}'\nsteps: {{a: {{run: x}}}}")
+    assert (found.line, found.column, found.path) == (1, 7, "name")
+
+
+def test_a_workflow_needs_a_name_and_steps(errors: Errors) -> None:
+    assert [problem.path for problem in errors("title: x")] == ["name", "steps"]
+    (found,) = errors(f"{HEAD}steps: []")
+    assert found.message == "expected at least one step, found none"
+    (found,) = errors(f"{HEAD}steps: x")
+    assert "expected a mapping or a list of steps" in found.message
+
+
+def test_cycles_are_drawn(errors: Errors) -> None:
+    found = errors(
+        f"""{HEAD}steps:
+  a: {{run: x, depends_on: [c]}}
+  b: {{run: x, depends_on: [a]}}
+  c: {{run: x, depends_on: [b]}}
+  d: {{run: "x {{{{ steps.b.stdout }}}}", depends_on: [b]}}
+  e: {{run: x, depends_on: [f]}}
+  f: {{run: x, depends_on: [e]}}
+"""
+    )
+    assert [(problem.line, problem.message) for problem in found] == [
+        (4, "the steps wait for each other: a -> c -> b -> a"),
+        (8, "the steps wait for each other: e -> f -> e"),
+    ]
+    assert (found[0].column, found[0].path) == (27, "steps.a.depends_on")
+
+
+def test_a_wrong_dependency_is_reported_once_not_again_by_its_references(error: Error) -> None:
+    text = "steps:\n  a: {run: x}\n  b: {run: '{{ steps.a.stdout }}', depends_on: [aa]}\n"
+    assert error(HEAD + text).path == "steps.b.depends_on[0]"
+
+
+def test_steps_are_bounded(error: Error) -> None:
+    steps = "".join(f"- {{name: s{index}}}\n" for index in range(MAX_STEPS + 1))
+    found = error(f"{HEAD}steps:\n{steps}")
+    assert "found 10,001 steps: at most 10,000 are possible" in found.message
+
+
+def test_problems_are_bounded(errors: Errors) -> None:
+    steps = "".join(f"  s{index}: {{run: x, bad: 1}}\n" for index in range(1200))
+    found = errors(f"{HEAD}steps:\n{steps}")
+    assert len(found) == 1001
+    assert found[-1].message == "and 200 more problems in this document"
+
+
+def test_warnings_are_not_errors() -> None:
+    for head in ("name: a\n", f"name: a\ndescription: {'x' * 501}\n"):
+        parsed = parse(head + "steps: {a: {run: x}}")
+        assert parsed.ok
+        (warning,) = parsed.warnings
+        assert warning.path == "description"
+        assert str(warning).startswith("<definition>:")
+        assert ": warning: description: " in str(warning)
+    assert parse(f"name: a\ndescription: {'x' * 500}\nsteps: {{a: {{run: x}}}}").problems == ()
+
+
+def test_a_problem_of_inherited_fields_is_reported_once(errors: Errors) -> None:
+    text = "defaults:\n  env: {A: '{{ params.x }}'}\nsteps: {a: {run: x}, b: {run: x, env: {B: 1}}}"
+    (found,) = errors(HEAD + text)
+    assert (found.line, found.column, found.path) == (4, 16, "defaults.env.A")
