@@ -1,0 +1,46 @@
+"""Toban for programs: `Client` (asyncio), `SyncClient` (the same, blocking), and what they raise.
+
+    from toban.sdk import SyncClient
+
+    with SyncClient() as toban:
+        run = toban.wait_run(toban.start_run("nightly-report").id)
+
+The errors and their tree are in `toban.sdk.errors`.
+"""
+
+from toban.sdk.address import Address
+from toban.sdk.client import Client
+from toban.sdk.errors import (
+    Conflict,
+    InternalError,
+    InvalidArgument,
+    InvalidDefinition,
+    NotFound,
+    Refused,
+    ResourceExhausted,
+    TobanError,
+    Unreachable,
+    Violation,
+)
+from toban.sdk.runs import TERMINAL
+from toban.sdk.sync import SyncClient
+from toban.sdk.workflows import Applied, Outcome
+
+__all__ = [
+    "TERMINAL",
+    "Address",
+    "Applied",
+    "Client",
+    "Conflict",
+    "InternalError",
+    "InvalidArgument",
+    "InvalidDefinition",
+    "NotFound",
+    "Outcome",
+    "Refused",
+    "ResourceExhausted",
+    "SyncClient",
+    "TobanError",
+    "Unreachable",
+    "Violation",
+]

@@ -1,0 +1,134 @@
+"""Where the daemon is: what an address may say, and where to look when nobody gave one."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
+
+from toban.sdk.errors import InvalidArgument, Unreachable
+
+SOCKET_NAME: Final = "toban.sock"
+ADDRESS_FILE: Final = "toband.json"
+SYSTEM_DIRECTORIES: Final = ("/run/toban", "/var/lib/toban")
+
+# sun_path holds 108 bytes with the final zero on Linux, 104 on macOS and the BSDs.
+_LONGEST_SOCKET_PATH: Final = 107 if sys.platform == "linux" else 103
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """One place where a daemon may listen."""
+
+    # As a person writes it.
+    text: str
+    # As gRPC dials it.
+    target: str
+    # Of the socket; empty for TCP.
+    path: str = ""
+
+    @property
+    def local(self) -> bool:
+        """Whether the daemon is certainly on this machine and sees the same files."""
+        return bool(self.path)
+
+
+def resolve(server: str | None = None, environ: Mapping[str, str] = os.environ) -> Address:
+    """The address to use: the given one, else `TOBAN_SERVER`, else a local daemon's.
+
+    Raises InvalidArgument for an address that cannot be used, and Unreachable when none was given and no
+    local daemon is found.
+    """
+    given = server or environ.get("TOBAN_SERVER")
+    return parse(given) if given else find_local(environ)
+
+
+def parse(text: str) -> Address:
+    """Reads `unix:///path`, a bare path or `host:port`. Raises InvalidArgument."""
+    if text.startswith("unix:"):
+        rest = text.removeprefix("unix:")
+        return _unix(unquote(rest.removeprefix("//") if rest.startswith("///") else rest))
+    if os.path.isabs(text):
+        return _unix(text)
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or "/" in host or not port.isascii() or not port.isdigit():
+        raise InvalidArgument(
+            f"cannot use the address {text!r}: expected unix:///path or host:port"
+        )
+    if not 0 < int(port) < 65536:
+        raise InvalidArgument(f"cannot use the address {text!r}: {port} is not a port")
+    if not _is_loopback(host):
+        raise InvalidArgument(
+            f"cannot use the address {text!r}: TLS is not available yet, and without it only a daemon on "
+            "this machine may be reached (unix:///path, 127.0.0.1:port)"
+        )
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return Address(text=target, target=target)
+
+
+def find_local(environ: Mapping[str, str] = os.environ) -> Address:
+    """The daemon of this machine. Raises Unreachable, naming where it looked.
+
+    `TOBAN_STATE_DIR` is a decision: where it is set, no other daemon is ever chosen in its place.
+    """
+    state_dir = environ.get("TOBAN_STATE_DIR")
+    directories = [state_dir] if state_dir else [*SYSTEM_DIRECTORIES, *_user_directories(environ)]
+    sockets = [os.path.join(directory, SOCKET_NAME) for directory in directories]
+    existing = [path for path in sockets if os.path.exists(path)]
+    # Of several, one that may be used: the system's daemon may be closed to a user who runs one of his own.
+    for path in [*(path for path in existing if os.access(path, os.W_OK)), *existing]:
+        return _unix(path)
+    for directory in directories:
+        if (recorded := _recorded(directory)) is not None:
+            return recorded
+    raise Unreachable(f"no daemon found on this machine (looked for {', '.join(sockets)})")
+
+
+def _unix(path: str) -> Address:
+    if not path:
+        raise InvalidArgument("cannot use the address 'unix:': the path of the socket is missing")
+    path = os.path.abspath(path)
+    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+        raise InvalidArgument(
+            f"cannot use the socket {path}: its path is longer than {_LONGEST_SOCKET_PATH} bytes, "
+            "which the system does not allow"
+        )
+    return Address(
+        # Readable, and the same address again when it is read.
+        text=f"unix://{path.replace('%', '%25')}",
+        target=f"unix://{quote(path)}",
+        path=path,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _user_directories(environ: Mapping[str, str]) -> Iterator[str]:
+    if state_home := environ.get("XDG_STATE_HOME"):
+        yield os.path.join(state_home, "toban")
+        return
+    home = os.path.expanduser("~")
+    if os.path.isabs(home):
+        yield os.path.join(home, ".local", "state", "toban")
+
+
+def _recorded(directory: str) -> Address | None:
+    """What the daemon wrote about itself; None if it wrote nothing that can be used."""
+    try:
+        with open(os.path.join(directory, ADDRESS_FILE), encoding="utf-8") as file:
+            return parse(str(json.load(file)["listen"][0]))
+    except (OSError, ValueError, LookupError, TypeError, InvalidArgument):
+        return None

@@ -1,0 +1,35 @@
+"""What the calls of every service share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from toban.sdk.connection import Connection
+
+_Item = TypeVar("_Item")
+
+
+class Calls:
+    """The calls of one service over one connection."""
+
+    _connection: Connection
+
+
+def new_request_id(given: str | None) -> str:
+    """The id that makes a repeat of a call harmless."""
+    return given or str(uuid.uuid4())
+
+
+async def paged(
+    fetch: Callable[[str], Awaitable[tuple[Iterable[_Item], str]]],
+) -> AsyncGenerator[_Item, None]:
+    """Every item of every page. `fetch` gets the page's token and gives its items and the next token."""
+    token = ""
+    while True:
+        items, token = await fetch(token)
+        for item in items:
+            yield item
+        if not token:
+            return

@@ -1,0 +1,193 @@
+"""What can go wrong between a client and the daemon.
+
+TobanError
+├── Unreachable           the daemon does not answer (UNAVAILABLE, DEADLINE_EXCEEDED, no socket found)
+├── NotFound              no such workflow, version, run or process; a log that has expired
+├── Conflict              the thing exists, but in another state (ALREADY_EXISTS, FAILED_PRECONDITION, ABORTED)
+├── InvalidDefinition     the text of a workflow does not hold; `problems` says where
+├── InvalidArgument       anything else in the request is wrong; `violations` says what
+├── Refused               the caller may not do this (UNAUTHENTICATED, PERMISSION_DENIED)
+├── ResourceExhausted     the daemon takes no more work now: disk, queue or limit
+└── InternalError         a fault of the daemon, or a daemon that does not know this call
+
+Every one carries the daemon's stable `reason` (such as `WORKFLOW_NOT_FOUND`) and the `metadata` that belongs
+to it; both are empty where the error did not come from the daemon itself.
+"""
+
+# ruff: noqa: N818 - the names say what is the matter; `Error` would add nothing
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+import grpc
+from google.protobuf import message
+from google.rpc import error_details_pb2, status_pb2
+
+from toban.v1 import workflow_pb2
+
+DETAILS_KEY: Final = "grpc-status-details-bin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One wrong field of a request."""
+
+    field: str
+    description: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.description}" if self.field else self.description
+
+
+class TobanError(Exception):
+    """Any failure of a call, in words that can be shown to a person."""
+
+    def __init__(
+        self, message: str, *, reason: str = "", metadata: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message: Final = message
+        self.reason: Final = reason
+        self.metadata: Final = dict(metadata or {})
+
+
+class Unreachable(TobanError):
+    """The daemon does not answer. Trying again later may help."""
+
+
+class NotFound(TobanError):
+    """There is no such thing."""
+
+
+class Conflict(TobanError):
+    """The state of things does not allow it."""
+
+
+class InvalidArgument(TobanError):
+    """The request is wrong; the same request will always be."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        violations: Iterable[Violation] = (),
+    ) -> None:
+        super().__init__(message, reason=reason, metadata=metadata)
+        self.violations: Final = tuple(violations)
+
+
+class InvalidDefinition(TobanError):
+    """The text of a workflow does not hold."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        problems: Iterable[workflow_pb2.DefinitionProblem] = (),
+    ) -> None:
+        super().__init__(message, reason=reason, metadata=metadata)
+        self.problems: Final = tuple(problems)
+
+
+class Refused(TobanError):
+    """The caller may not do this."""
+
+
+class ResourceExhausted(TobanError):
+    """The daemon takes no more work now."""
+
+
+class InternalError(TobanError):
+    """A fault of the daemon, or a daemon that does not know this call."""
+
+
+_CLASSES: Final[Mapping[grpc.StatusCode, type[TobanError]]] = {
+    grpc.StatusCode.UNAVAILABLE: Unreachable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Unreachable,
+    grpc.StatusCode.CANCELLED: Unreachable,
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.OUT_OF_RANGE: NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: Conflict,
+    grpc.StatusCode.FAILED_PRECONDITION: Conflict,
+    grpc.StatusCode.ABORTED: Conflict,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
+    grpc.StatusCode.UNAUTHENTICATED: Refused,
+    grpc.StatusCode.PERMISSION_DENIED: Refused,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
+}
+
+
+@dataclass(slots=True)
+class _Details:
+    """What the error details of one answer say, as far as this client knows them."""
+
+    reason: str = ""
+    metadata: Mapping[str, str] | None = None
+    violations: tuple[Violation, ...] = ()
+    problems: tuple[workflow_pb2.DefinitionProblem, ...] | None = None
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError) -> TobanError:
+    """The exception that stands for a failed call."""
+    code, text = error.code(), error.details() or ""
+    details = _details(error)
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        if details.problems is not None or details.reason == "INVALID_DEFINITION":
+            return InvalidDefinition(
+                text or "the definition is not valid",
+                reason=details.reason,
+                metadata=details.metadata,
+                problems=details.problems or (),
+            )
+        return InvalidArgument(
+            text or "the request is not valid",
+            reason=details.reason,
+            metadata=details.metadata,
+            violations=details.violations,
+        )
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        text = f"the daemon does not know this call ({text}): it may be older than this client"
+    kind = _CLASSES.get(code, InternalError)
+    return kind(
+        text or code.name.lower().replace("_", " "),
+        reason=details.reason,
+        metadata=details.metadata,
+    )
+
+
+def _details(error: grpc.aio.AioRpcError) -> _Details:
+    found = _Details()
+    for detail in _status(error).details:
+        info = error_details_pb2.ErrorInfo()
+        request = error_details_pb2.BadRequest()
+        problems = workflow_pb2.DefinitionProblems()
+        # A detail that is damaged, or of a kind from the future, must not hide the error it came with.
+        try:
+            if detail.Unpack(info):
+                found.reason, found.metadata = info.reason, dict(info.metadata)
+            elif detail.Unpack(request):
+                found.violations = tuple(
+                    Violation(field=violation.field, description=violation.description)
+                    for violation in request.field_violations
+                )
+            elif detail.Unpack(problems):
+                found.problems = tuple(problems.problems)
+        except message.DecodeError:
+            continue
+    return found
+
+
+def _status(error: grpc.aio.AioRpcError) -> status_pb2.Status:
+    # The type stubs describe the metadata of the blocking API.
+    metadata = dict(cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ()))
+    value = metadata.get(DETAILS_KEY)
+    try:
+        return status_pb2.Status.FromString(value if isinstance(value, bytes) else b"")
+    except message.DecodeError:
+        return status_pb2.Status()

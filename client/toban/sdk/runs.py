@@ -1,0 +1,233 @@
+"""Calls of the RunService, and the streams that outlive a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final
+
+import grpc.aio
+
+from toban.sdk.base import Calls, new_request_id, paged
+from toban.sdk.values import to_struct, to_timestamp
+from toban.v1 import run_pb2, run_pb2_grpc
+
+# Seconds for which a stream looks for a daemon that went away.
+RECONNECT: Final = 60.0
+
+TERMINAL: Final = frozenset(
+    {
+        run_pb2.RUN_STATE_SUCCEEDED,
+        run_pb2.RUN_STATE_FAILED,
+        run_pb2.RUN_STATE_TIMED_OUT,
+        run_pb2.RUN_STATE_CANCELLED,
+    }
+)
+
+# Steps per page of a run that is fetched whole.
+_STEP_PAGE: Final = 1000
+
+
+class RunCalls(Calls):
+    """Starts runs, controls them and tells what became of them."""
+
+    @cached_property
+    def _runs(self) -> run_pb2_grpc.RunServiceAsyncStub:
+        return run_pb2_grpc.RunServiceStub(self._connection.channel)
+
+    async def start_run(
+        self,
+        workflow: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        triggered_by: run_pb2.Trigger.ValueType = run_pb2.TRIGGER_API,
+        request_id: str | None = None,
+    ) -> run_pb2.Run:
+        """Stores a run and begins it. Raises NotFound, Conflict `RUN_ALREADY_ACTIVE` and InvalidArgument."""
+        answer = await self._connection.call(
+            self._runs.StartRun,
+            run_pb2.StartRunRequest(
+                workflow=workflow,
+                params=to_struct(params or {}),
+                triggered_by=triggered_by,
+                request_id=new_request_id(request_id),
+            ),
+        )
+        return answer.run
+
+    async def get_run(self, run_id: str) -> run_pb2.Run:
+        """One run with all of its steps. Raises NotFound."""
+        run: run_pb2.Run | None = None
+        token = ""
+        while True:
+            answer = await self._connection.call(
+                self._runs.GetRun,
+                run_pb2.GetRunRequest(id=run_id, step_page_size=_STEP_PAGE, step_page_token=token),
+            )
+            if run is None:
+                run = answer.run
+            else:
+                run.steps.extend(answer.run.steps)
+            token = answer.next_step_page_token
+            if not token:
+                return run
+
+    async def get_current_run(self, workflow: str) -> run_pb2.Run:
+        """The active run of a workflow, or else its latest one. Raises NotFound."""
+        answer = await self._connection.call(
+            self._runs.GetCurrentRun, run_pb2.GetCurrentRunRequest(workflow=workflow)
+        )
+        return answer.run
+
+    def list_runs(
+        self,
+        *,
+        workflow: str = "",
+        states: Iterable[run_pb2.RunState.ValueType] = (),
+        page_size: int = 0,
+    ) -> AsyncGenerator[run_pb2.Run, None]:
+        """Runs, newest first, without their steps."""
+        wanted = list(states)
+
+        async def fetch(token: str) -> tuple[list[run_pb2.Run], str]:
+            answer = await self._connection.call(
+                self._runs.ListRuns,
+                run_pb2.ListRunsRequest(
+                    workflow=workflow, states=wanted, page_size=page_size, page_token=token
+                ),
+            )
+            return list(answer.runs), answer.next_page_token
+
+        return paged(fetch)
+
+    async def cancel_run(self, run_id: str, *, reason: str = "") -> run_pb2.Run:
+        """Asks for the end of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
+        answer = await self._connection.call(
+            self._runs.CancelRun, run_pb2.CancelRunRequest(id=run_id, reason=reason)
+        )
+        return answer.run
+
+    async def watch_run(
+        self, run_id: str, *, after_sequence: int = 0, reconnect: float = RECONNECT
+    ) -> AsyncGenerator[run_pb2.WatchRunResponse, None]:
+        """The whole run first, in one message however many steps it has, then each change; ends with the run.
+
+        Goes on by itself after a restart of the daemon: no change is lost and none comes twice. Raises
+        NotFound, and Unreachable when the daemon stays away for `reconnect` seconds.
+        """
+        sequence = after_sequence
+        seen = sequence
+        over = False
+        picture: run_pb2.WatchRunResponse | None = None
+
+        def open_stream() -> grpc.aio.UnaryStreamCall[Any, run_pb2.WatchRunResponse]:
+            nonlocal picture, seen
+            # Half a picture is worth nothing: it comes again whole.
+            picture = None
+            seen = sequence
+            return self._runs.WatchRun(run_pb2.WatchRunRequest(id=run_id, after_sequence=sequence))
+
+        messages = self._connection.stream(open_stream, ended=lambda _: over, reconnect=reconnect)
+        async with aclosing(messages):
+            async for message in messages:
+                if seen and message.sequence <= seen:
+                    continue
+                if picture is not None:
+                    picture.run.steps.extend(message.run.steps)
+                    picture.sequence, picture.partial = message.sequence, message.partial
+                    message = picture
+                if message.partial:
+                    picture = message
+                    continue
+                picture = None
+                sequence = message.sequence
+                over = message.run.state in TERMINAL
+                yield message
+
+    async def wait_run(
+        self,
+        run_id: str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - the blocking client has no other way
+        reconnect: float = RECONNECT,
+    ) -> run_pb2.Run:
+        """The run with all of its steps once it has ended. Raises NotFound, TimeoutError and Unreachable."""
+        async with (
+            asyncio.timeout(timeout),
+            aclosing(self.watch_run(run_id, reconnect=reconnect)) as changes,
+        ):
+            async for _ in changes:
+                pass
+        return await self.get_run(run_id)
+
+    async def stream_logs(
+        self,
+        run_id: str,
+        *,
+        step: str = "",
+        attempt: int = 0,
+        streams: Iterable[run_pb2.LogStream.ValueType] = (),
+        tail: int = 0,
+        since: datetime | None = None,
+        follow: bool = False,
+        position: str = "",
+        reconnect: float = RECONNECT,
+    ) -> AsyncGenerator[run_pb2.StreamLogsResponse, None]:
+        """What the steps printed; with `follow` until the run (or the chosen step or attempt) has ended.
+
+        Goes on by itself after a restart of the daemon: no byte is lost and none comes twice. Raises
+        NotFound, and Unreachable when the daemon stays away for `reconnect` seconds.
+        """
+        request = run_pb2.StreamLogsRequest(
+            run_id=run_id,
+            step=step,
+            attempt=attempt,
+            streams=list(streams),
+            tail=tail,
+            since=to_timestamp(since) if since is not None else None,
+            follow=follow,
+            position=position,
+        )
+        over = False
+
+        def open_stream() -> grpc.aio.UnaryStreamCall[Any, run_pb2.StreamLogsResponse]:
+            return self._runs.StreamLogs(request)
+
+        def ended(in_good_order: bool) -> bool:
+            return over or (in_good_order and not follow)
+
+        messages = self._connection.stream(open_stream, ended=ended, reconnect=reconnect)
+        async with aclosing(messages):
+            async for message in messages:
+                if message.position:
+                    request.position = message.position
+                    request.tail = 0
+                over = message.HasField("end")
+                yield message
+
+    def list_process_executions(
+        self, *, run_id: str = "", step: str = "", page_size: int = 0
+    ) -> AsyncGenerator[run_pb2.ProcessExecution, None]:
+        """Processes that were started, newest first."""
+
+        async def fetch(token: str) -> tuple[list[run_pb2.ProcessExecution], str]:
+            answer = await self._connection.call(
+                self._runs.ListProcessExecutions,
+                run_pb2.ListProcessExecutionsRequest(
+                    run_id=run_id, step=step, page_size=page_size, page_token=token
+                ),
+            )
+            return list(answer.process_executions), answer.next_page_token
+
+        return paged(fetch)
+
+    async def get_process_execution(self, execution_id: str) -> run_pb2.ProcessExecution:
+        """One process. Raises NotFound."""
+        answer = await self._connection.call(
+            self._runs.GetProcessExecution,
+            run_pb2.GetProcessExecutionRequest(id=execution_id),
+        )
+        return answer.process_execution

@@ -1,0 +1,183 @@
+"""The blocking client: the asynchronous one on an event loop of its own, in a thread of its own.
+
+No call is written twice: each method here is made of the method of the same name there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+
+from toban.sdk.address import Address
+from toban.sdk.client import Client
+
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
+
+_END: Final = object()
+
+
+def _blocking(
+    method: Callable[Concatenate[Client, _P], Coroutine[Any, Any, _Result]],
+) -> Callable[Concatenate[SyncClient, _P], _Result]:
+    @functools.wraps(method)
+    def call(self: SyncClient, /, *args: _P.args, **kwargs: _P.kwargs) -> _Result:
+        return self._wait(method(self._client, *args, **kwargs))
+
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[Client, _P], AsyncGenerator[_Item, None]],
+) -> Callable[Concatenate[SyncClient, _P], Generator[_Item, None, None]]:
+    @functools.wraps(method)
+    def call(
+        self: SyncClient, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> Generator[_Item, None, None]:
+        return self._iterate(method(self._client, *args, **kwargs))
+
+    return call
+
+
+class SyncClient:
+    """The same methods as Client, blocking; streams and lists are generators.
+
+    May be used from several threads.
+
+        with SyncClient() as toban:
+            for run in toban.list_runs(workflow="nightly-report"):
+                print(run.id)
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        timeout: float = 30.0,
+        retry_for: float = 10.0,
+        connect_for: float | None = None,
+    ) -> None:
+        self._client = Client(server, timeout=timeout, retry_for=retry_for, connect_for=connect_for)
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def address(self) -> Address:
+        """Where the daemon is."""
+        return self._client.address
+
+    create_workflow = _blocking(Client.create_workflow)
+    update_workflow = _blocking(Client.update_workflow)
+    apply_workflow = _blocking(Client.apply_workflow)
+    get_workflow = _blocking(Client.get_workflow)
+    list_workflows = _iterating(Client.list_workflows)
+    delete_workflow = _blocking(Client.delete_workflow)
+    validate_workflow = _blocking(Client.validate_workflow)
+    list_workflow_versions = _iterating(Client.list_workflow_versions)
+    get_workflow_version = _blocking(Client.get_workflow_version)
+    set_workflow_enabled = _blocking(Client.set_workflow_enabled)
+
+    start_run = _blocking(Client.start_run)
+    get_run = _blocking(Client.get_run)
+    get_current_run = _blocking(Client.get_current_run)
+    list_runs = _iterating(Client.list_runs)
+    cancel_run = _blocking(Client.cancel_run)
+    watch_run = _iterating(Client.watch_run)
+    wait_run = _blocking(Client.wait_run)
+    stream_logs = _iterating(Client.stream_logs)
+    list_process_executions = _iterating(Client.list_process_executions)
+    get_process_execution = _blocking(Client.get_process_execution)
+
+    get_info = _blocking(Client.get_info)
+    get_config = _blocking(Client.get_config)
+
+    def close(self) -> None:
+        """Ends every stream, closes the connection and ends the thread. May be repeated."""
+        with self._lock:
+            self._closed = True
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(self._client.close(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        try:
+            loop = self._started()
+        except BaseException:
+            work.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C: what nobody waits for is not left behind.
+            future.cancel()
+            raise
+
+    def _iterate(self, items: AsyncGenerator[_Item, None]) -> Generator[_Item, None, None]:
+        step: asyncio.Task[Any] | None = None
+
+        async def following() -> _Item | object:
+            nonlocal step
+            step = asyncio.current_task()
+            return await anext(items, _END)
+
+        async def closing() -> None:
+            # Ctrl-C may have left a step under way, wherever it struck; a generator at work cannot be closed.
+            if step is not None and not step.done():
+                step.cancel()
+                await asyncio.wait([step])
+            await items.aclose()
+
+        try:
+            while (item := self._wait(following())) is not _END:
+                yield item  # type: ignore[misc]
+        finally:
+            if not self._closed:
+                self._wait(closing())
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the client is closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._loop,), name="toban-sdk", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        rest = asyncio.all_tasks(loop)
+        for task in rest:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

@@ -1,0 +1,180 @@
+"""Calls of the WorkflowService."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from toban.sdk.base import Calls, new_request_id, paged
+from toban.sdk.errors import Conflict, NotFound
+from toban.v1 import workflow_pb2, workflow_pb2_grpc
+
+
+class Outcome(Enum):
+    """What applying a definition did."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What became of a definition that was applied."""
+
+    outcome: Outcome
+    workflow: workflow_pb2.Workflow
+    warnings: tuple[workflow_pb2.DefinitionProblem, ...] = ()
+
+
+class WorkflowCalls(Calls):
+    """Stores definitions and their versions."""
+
+    @cached_property
+    def _workflows(self) -> workflow_pb2_grpc.WorkflowServiceAsyncStub:
+        return workflow_pb2_grpc.WorkflowServiceStub(self._connection.channel)
+
+    async def create_workflow(
+        self, source: str, *, base_dir: str = "", request_id: str | None = None
+    ) -> workflow_pb2.CreateWorkflowResponse:
+        """Stores a new workflow. Raises Conflict `WORKFLOW_EXISTS` and InvalidDefinition."""
+        return await self._connection.call(
+            self._workflows.CreateWorkflow,
+            workflow_pb2.CreateWorkflowRequest(
+                definition=workflow_pb2.Definition(source=source, base_dir=base_dir),
+                request_id=new_request_id(request_id),
+            ),
+        )
+
+    async def update_workflow(
+        self,
+        name: str,
+        source: str,
+        *,
+        base_dir: str = "",
+        etag: str = "",
+        request_id: str | None = None,
+    ) -> workflow_pb2.UpdateWorkflowResponse:
+        """Replaces the definition. Raises NotFound, Conflict `ETAG_MISMATCH` and InvalidDefinition."""
+        workflow = workflow_pb2.Workflow(
+            name=name,
+            etag=etag,
+            definition=workflow_pb2.Definition(source=source, base_dir=base_dir),
+        )
+        request = workflow_pb2.UpdateWorkflowRequest(
+            workflow=workflow, request_id=new_request_id(request_id)
+        )
+        request.update_mask.paths.append("definition")
+        return await self._connection.call(self._workflows.UpdateWorkflow, request)
+
+    async def apply_workflow(self, name: str, source: str, *, base_dir: str = "") -> Applied:
+        """Creates the workflow, or updates it if it is there. Raises InvalidDefinition and Conflict."""
+        try:
+            return await self._update(name, source, base_dir)
+        except NotFound:
+            pass
+        try:
+            created = await self.create_workflow(source, base_dir=base_dir)
+        except Conflict as error:
+            if error.reason != "WORKFLOW_EXISTS":
+                raise
+            # Somebody was faster.
+            return await self._update(name, source, base_dir)
+        return Applied(
+            outcome=Outcome.CREATED, workflow=created.workflow, warnings=tuple(created.warnings)
+        )
+
+    async def _update(self, name: str, source: str, base_dir: str) -> Applied:
+        updated = await self.update_workflow(name, source, base_dir=base_dir)
+        return Applied(
+            outcome=Outcome.UPDATED if updated.changed else Outcome.UNCHANGED,
+            workflow=updated.workflow,
+            warnings=tuple(updated.warnings),
+        )
+
+    async def get_workflow(self, name: str) -> workflow_pb2.Workflow:
+        """One workflow with its definition. Raises NotFound."""
+        answer = await self._connection.call(
+            self._workflows.GetWorkflow, workflow_pb2.GetWorkflowRequest(name=name)
+        )
+        return answer.workflow
+
+    def list_workflows(
+        self, *, labels: Mapping[str, str] | None = None, page_size: int = 0
+    ) -> AsyncGenerator[workflow_pb2.Workflow, None]:
+        """Workflows in order of name, without their definitions."""
+
+        async def fetch(token: str) -> tuple[list[workflow_pb2.Workflow], str]:
+            answer = await self._connection.call(
+                self._workflows.ListWorkflows,
+                workflow_pb2.ListWorkflowsRequest(
+                    labels=labels or {}, page_size=page_size, page_token=token
+                ),
+            )
+            return list(answer.workflows), answer.next_page_token
+
+        return paged(fetch)
+
+    async def delete_workflow(self, name: str, *, etag: str = "") -> None:
+        """Forgets a workflow; its runs stay. Raises NotFound and Conflict `RUN_ALREADY_ACTIVE`."""
+        tries = 1
+
+        def repeated() -> None:
+            nonlocal tries
+            tries += 1
+
+        try:
+            await self._connection.call(
+                self._workflows.DeleteWorkflow,
+                workflow_pb2.DeleteWorkflowRequest(name=name, etag=etag),
+                repeated=repeated,
+            )
+        except NotFound:
+            # The answer to an earlier try was lost, not the try.
+            if tries == 1:
+                raise
+
+    async def validate_workflow(
+        self, source: str, *, base_dir: str = ""
+    ) -> workflow_pb2.ValidateWorkflowResponse:
+        """What the daemon would say of a definition; stores nothing."""
+        return await self._connection.call(
+            self._workflows.ValidateWorkflow,
+            workflow_pb2.ValidateWorkflowRequest(
+                definition=workflow_pb2.Definition(source=source, base_dir=base_dir)
+            ),
+        )
+
+    def list_workflow_versions(
+        self, name: str, *, page_size: int = 0
+    ) -> AsyncGenerator[workflow_pb2.WorkflowVersion, None]:
+        """Versions, newest first, without their definitions. Raises NotFound."""
+
+        async def fetch(token: str) -> tuple[list[workflow_pb2.WorkflowVersion], str]:
+            answer = await self._connection.call(
+                self._workflows.ListWorkflowVersions,
+                workflow_pb2.ListWorkflowVersionsRequest(
+                    workflow=name, page_size=page_size, page_token=token
+                ),
+            )
+            return list(answer.versions), answer.next_page_token
+
+        return paged(fetch)
+
+    async def get_workflow_version(self, name: str, version: int) -> workflow_pb2.WorkflowVersion:
+        """One version with its definition. Raises NotFound."""
+        answer = await self._connection.call(
+            self._workflows.GetWorkflowVersion,
+            workflow_pb2.GetWorkflowVersionRequest(workflow=name, version=version),
+        )
+        return answer.version
+
+    async def set_workflow_enabled(self, name: str, enabled: bool) -> workflow_pb2.Workflow:
+        """Sets whether schedules and events start it. Raises NotFound; may be repeated."""
+        answer = await self._connection.call(
+            self._workflows.SetWorkflowEnabled,
+            workflow_pb2.SetWorkflowEnabledRequest(name=name, enabled=enabled),
+        )
+        return answer.workflow

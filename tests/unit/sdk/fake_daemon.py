@@ -1,0 +1,302 @@
+"""A small daemon for tests: real gRPC on a real socket, with everything else in memory.
+
+It can be stopped and started again on the same socket with what it knows, can lose an answer after the work was
+done, and can hold a stream back. It runs on an event loop in a thread of its own, so that a test may be
+synchronous, asynchronous, or another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from toban.v1 import (
+    run_pb2,
+    run_pb2_grpc,
+    system_pb2,
+    system_pb2_grpc,
+    workflow_pb2,
+    workflow_pb2_grpc,
+)
+
+from .fake_errors import Context, abort
+from .fake_runs import Runs
+from .fake_workflows import Workflows
+
+_Answer = TypeVar("_Answer", bound=Message)
+_Result = TypeVar("_Result")
+
+
+@dataclass
+class RunRecord:
+    """A run, its changes and its output."""
+
+    run: run_pb2.Run
+    changes: list[run_pb2.WatchRunResponse] = field(default_factory=list)
+    chunks: list[run_pb2.LogChunk] = field(default_factory=list)
+    processes: list[run_pb2.ProcessExecution] = field(default_factory=list)
+
+
+class FakeDaemon:
+    """The daemon and the handles by which a test moves it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.address = f"unix://{path}"
+        self.workflows: dict[str, workflow_pb2.Workflow] = {}
+        self.versions: dict[str, list[workflow_pb2.WorkflowVersion]] = {}
+        self.runs: dict[str, RunRecord] = {}
+        self.requests: dict[str, Message] = {}
+        self.calls: Counter[str] = Counter()
+        self._called = threading.Condition()
+        # What else happens when this RPC is called, before it answers.
+        self.on_call: dict[str, Callable[[], None]] = {}
+        self.seen: list[Message] = []
+        # The next answers of this RPC are lost after the work was done.
+        self.lose: Counter[str] = Counter()
+        # The next calls of this RPC fail so.
+        self.fail: dict[str, tuple[grpc.StatusCode, str, tuple[Message, ...]]] = {}
+        # Streams send this many messages and then nothing, until the daemon stops.
+        self.hold_after: int | None = None
+        self.steps_per_page = 1000
+        self.info = system_pb2.GetInfoResponse(version="9.9.9", pid=4711, database="sqlite")
+        self.changed: asyncio.Condition
+        self._server: grpc.aio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    # What a test does with it.
+
+    def start(self) -> None:
+        self._do(self._start())
+
+    def stop(self, *, grace: float | None = None) -> None:
+        """Ends it as a restart does: every call that is under way is cut off."""
+        self._do(self._stop(grace))
+
+    def close(self) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def wait_for(self, what: str, times: int = 1) -> None:
+        """Waits until an RPC was called, or with `hold` a stream held back, so many times."""
+        with self._called:
+            assert self._called.wait_for(lambda: self.calls[what] >= times, timeout=20)
+
+    def add_workflow(self, name: str, source: str = "", **more: Any) -> workflow_pb2.Workflow:
+        source = source or f"name: {name}\nsteps:\n  one:\n    run: echo hello\n"
+        return self.store_workflow(name, workflow_pb2.Definition(source=source, **more))
+
+    def add_run(
+        self,
+        workflow: str,
+        *,
+        steps: Iterable[str] = ("one",),
+        state: run_pb2.RunState.ValueType = run_pb2.RUN_STATE_RUNNING,
+    ) -> RunRecord:
+        number = 1 + sum(1 for record in self.runs.values() if record.run.workflow == workflow)
+        run = run_pb2.Run(
+            id=str(uuid.uuid4()),
+            workflow=workflow,
+            version=1,
+            number=number,
+            scope="full",
+            state=state,
+            triggered_by=run_pb2.TRIGGER_MANUAL,
+            caller="uid:1000",
+        )
+        run.created_at.GetCurrentTime()
+        run.started_at.GetCurrentTime()
+        for index, step in enumerate(steps):
+            run.steps.add(id=step, index=index, state=run_pb2.STEP_STATE_PENDING)
+        run.progress_total = len(run.steps)
+        record = RunRecord(run)
+        self.runs[run.id] = record
+        self.change(record, "run_started")
+        return record
+
+    def change(self, record: RunRecord, event: str, *steps: run_pb2.Step) -> None:
+        """Changes steps of a run and tells the watchers."""
+        known = {step.id: step for step in record.run.steps}
+        for step in steps:
+            known[step.id].MergeFrom(step)
+        run = run_pb2.Run()
+        run.CopyFrom(record.run)
+        del run.steps[:]
+        run.steps.extend(known[step.id] for step in steps)
+        record.changes.append(
+            run_pb2.WatchRunResponse(sequence=len(record.changes) + 1, run=run, event=event)
+        )
+        self._notify()
+
+    def step(
+        self, record: RunRecord, step: str, state: run_pb2.StepState.ValueType, **more: Any
+    ) -> None:
+        changed = run_pb2.Step(id=step, state=state, **more)
+        if state == run_pb2.STEP_STATE_RUNNING:
+            changed.started_at.GetCurrentTime()
+            changed.attempts = changed.attempts or 1
+        elif state != run_pb2.STEP_STATE_PENDING:
+            changed.finished_at.GetCurrentTime()
+            record.run.progress_current += 1
+        if state == run_pb2.STEP_STATE_FAILED:
+            record.run.failed_steps += 1
+        self.change(record, "step_changed", changed)
+
+    def finish(self, record: RunRecord, state: run_pb2.RunState.ValueType, error: str = "") -> None:
+        record.run.state = state
+        record.run.error_message = error
+        record.run.finished_at.GetCurrentTime()
+        self.change(record, "run_ended")
+
+    def write(
+        self,
+        record: RunRecord,
+        step: str,
+        *data: bytes,
+        stream: run_pb2.LogStream.ValueType = run_pb2.LOG_STREAM_STDOUT,
+    ) -> None:
+        """One chunk of output with one record per piece."""
+        chunk = run_pb2.LogChunk(step=step, attempt=1, process_execution_id=f"{step}-1")
+        for piece in data:
+            entry = chunk.records.add(stream=stream, data=piece)
+            entry.at.GetCurrentTime()
+        record.chunks.append(chunk)
+        self._notify()
+
+    # What the servicers share.
+
+    def store_workflow(
+        self, name: str, definition: workflow_pb2.Definition
+    ) -> workflow_pb2.Workflow:
+        versions = self.versions.setdefault(name, [])
+        version = workflow_pb2.WorkflowVersion(
+            workflow=name,
+            version=len(versions) + 1,
+            definition=definition,
+            digest=hashlib.sha256(definition.source.encode()).hexdigest(),
+        )
+        version.created_at.GetCurrentTime()
+        versions.append(version)
+        workflow = workflow_pb2.Workflow(
+            name=name,
+            title=f"Title of {name}",
+            enabled=True,
+            version=version.version,
+            owner="api",
+            definition=definition,
+            etag=version.digest[:8],
+        )
+        workflow.created_at.GetCurrentTime()
+        workflow.updated_at.GetCurrentTime()
+        self.workflows[name] = workflow
+        return workflow
+
+    async def answer(
+        self,
+        rpc: str,
+        context: Context,
+        request: Any,
+        work: Callable[[], Coroutine[Any, Any, _Answer]],
+    ) -> _Answer:
+        """Does the work once per request id, and answers or loses the answer."""
+        await self.begin(rpc, context, request)
+        request_id = getattr(request, "request_id", "")
+        if request_id and request_id in self.requests:
+            stored: Any = self.requests[request_id]
+            result: _Answer = stored
+        else:
+            result = await work()
+            if request_id:
+                self.requests[request_id] = result
+        if self.lose[rpc] > 0:
+            self.lose[rpc] -= 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer was lost")
+        return result
+
+    def count(self, what: str) -> None:
+        with self._called:
+            self.calls[what] += 1
+            self._called.notify_all()
+
+    async def begin(self, rpc: str, context: Context, request: Message) -> None:
+        self.count(rpc)
+        self.seen.append(request)
+        if rpc in self.on_call:
+            self.on_call[rpc]()
+        if rpc in self.fail:
+            code, text, details = self.fail[rpc]
+            await abort(context, code, text, *details)
+
+    def _notify(self) -> None:
+        async def tell() -> None:
+            async with self.changed:
+                self.changed.notify_all()
+
+        if self._server is None:
+            return
+        if threading.current_thread() is self._thread:
+            self._loop.create_task(tell())
+        else:
+            self._do(tell())
+
+    async def _start(self) -> None:
+        self.changed = asyncio.Condition()
+        self._server = grpc.aio.server()
+        workflow_pb2_grpc.add_WorkflowServiceServicer_to_server(Workflows(self), self._server)
+        run_pb2_grpc.add_RunServiceServicer_to_server(Runs(self), self._server)
+        system_pb2_grpc.add_SystemServiceServicer_to_server(System(self), self._server)
+        self._server.add_insecure_port(self.address)
+        await self._server.start()
+
+    async def _stop(self, grace: float | None) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(grace)
+
+    def _do(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=20)
+
+
+class System(system_pb2_grpc.SystemServiceServicer):
+    """Says what the test put there."""
+
+    def __init__(self, daemon: FakeDaemon) -> None:
+        self._daemon = daemon
+
+    async def GetInfo(
+        self, request: system_pb2.GetInfoRequest, context: Context
+    ) -> system_pb2.GetInfoResponse:
+        async def work() -> system_pb2.GetInfoResponse:
+            return self._daemon.info
+
+        return await self._daemon.answer("GetInfo", context, request, work)
+
+    async def GetConfig(
+        self, request: system_pb2.GetConfigRequest, context: Context
+    ) -> system_pb2.GetConfigResponse:
+        async def work() -> system_pb2.GetConfigResponse:
+            return system_pb2.GetConfigResponse(
+                values=[
+                    system_pb2.ConfigValue(
+                        key="state_dir", value_json='"/var/lib/toban"', source="default"
+                    ),
+                    system_pb2.ConfigValue(key="listen", value_json='["a"]', source="flag"),
+                ]
+            )
+
+        return await self._daemon.answer("GetConfig", context, request, work)

@@ -1,0 +1,246 @@
+"""The part of the fake daemon that keeps runs. They stand still until the test moves them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import grpc
+
+from toban.v1 import run_pb2, run_pb2_grpc
+
+from .fake_errors import Context, abort, info
+from .fake_workflows import TERMINAL
+
+if TYPE_CHECKING:
+    from .fake_daemon import FakeDaemon, RunRecord
+
+
+class Runs(run_pb2_grpc.RunServiceServicer):
+    """Runs stand still until the test moves them."""
+
+    def __init__(self, daemon: FakeDaemon) -> None:
+        self._daemon = daemon
+
+    async def StartRun(
+        self, request: run_pb2.StartRunRequest, context: Context
+    ) -> run_pb2.StartRunResponse:
+        async def work() -> run_pb2.StartRunResponse:
+            if request.workflow not in self._daemon.workflows:
+                await abort(
+                    context,
+                    grpc.StatusCode.NOT_FOUND,
+                    f"no workflow {request.workflow!r}",
+                    info("WORKFLOW_NOT_FOUND"),
+                )
+            for record in self._daemon.runs.values():
+                if record.run.workflow == request.workflow and record.run.state not in TERMINAL:
+                    await abort(
+                        context,
+                        grpc.StatusCode.FAILED_PRECONDITION,
+                        f"cannot start a run of {request.workflow}: one is active",
+                        info("RUN_ALREADY_ACTIVE", {"run_id": record.run.id}),
+                    )
+            record = self._daemon.add_run(request.workflow)
+            record.run.params.CopyFrom(request.params)
+            record.run.triggered_by = request.triggered_by
+            return run_pb2.StartRunResponse(run=record.run)
+
+        return await self._daemon.answer("StartRun", context, request, work)
+
+    async def GetRun(
+        self, request: run_pb2.GetRunRequest, context: Context
+    ) -> run_pb2.GetRunResponse:
+        async def work() -> run_pb2.GetRunResponse:
+            record = await self._existing(request.id, context)
+            size = min(request.step_page_size or 500, self._daemon.steps_per_page)
+            begin = int(request.step_page_token or 0)
+            response = run_pb2.GetRunResponse(run=record.run)
+            del response.run.steps[:]
+            response.run.steps.extend(record.run.steps[begin : begin + size])
+            if begin + size < len(record.run.steps):
+                response.next_step_page_token = str(begin + size)
+            return response
+
+        return await self._daemon.answer("GetRun", context, request, work)
+
+    async def GetCurrentRun(
+        self, request: run_pb2.GetCurrentRunRequest, context: Context
+    ) -> run_pb2.GetCurrentRunResponse:
+        async def work() -> run_pb2.GetCurrentRunResponse:
+            if request.workflow not in self._daemon.workflows:
+                await abort(
+                    context,
+                    grpc.StatusCode.NOT_FOUND,
+                    f"no workflow {request.workflow!r}",
+                    info("WORKFLOW_NOT_FOUND"),
+                )
+            found = [
+                record.run
+                for record in self._daemon.runs.values()
+                if record.run.workflow == request.workflow
+            ]
+            if not found:
+                await abort(
+                    context,
+                    grpc.StatusCode.NOT_FOUND,
+                    f"{request.workflow} has no run",
+                    info("RUN_NOT_FOUND"),
+                )
+            return run_pb2.GetCurrentRunResponse(run=found[-1])
+
+        return await self._daemon.answer("GetCurrentRun", context, request, work)
+
+    async def ListRuns(
+        self, request: run_pb2.ListRunsRequest, context: Context
+    ) -> run_pb2.ListRunsResponse:
+        async def work() -> run_pb2.ListRunsResponse:
+            found = [
+                record.run
+                for record in reversed(self._daemon.runs.values())
+                if request.workflow in ("", record.run.workflow)
+                and (not request.states or record.run.state in request.states)
+            ]
+            begin, size = int(request.page_token or 0), request.page_size or 50
+            response = run_pb2.ListRunsResponse()
+            for run in found[begin : begin + size]:
+                copy = response.runs.add()
+                copy.CopyFrom(run)
+                del copy.steps[:]
+            if begin + size < len(found):
+                response.next_page_token = str(begin + size)
+            return response
+
+        return await self._daemon.answer("ListRuns", context, request, work)
+
+    async def CancelRun(
+        self, request: run_pb2.CancelRunRequest, context: Context
+    ) -> run_pb2.CancelRunResponse:
+        async def work() -> run_pb2.CancelRunResponse:
+            record = await self._existing(request.id, context)
+            if record.run.state in TERMINAL:
+                state = run_pb2.RunState.Name(record.run.state)
+                await abort(
+                    context,
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    "the run has ended",
+                    info("RUN_ALREADY_TERMINAL", {"state": state}),
+                )
+            record.run.cancel_requested_at.GetCurrentTime()
+            self._daemon.finish(record, run_pb2.RUN_STATE_CANCELLED, request.reason)
+            return run_pb2.CancelRunResponse(run=record.run)
+
+        return await self._daemon.answer("CancelRun", context, request, work)
+
+    async def WatchRun(
+        self, request: run_pb2.WatchRunRequest, context: Context
+    ) -> AsyncIterator[run_pb2.WatchRunResponse]:
+        await self._daemon.begin("WatchRun", context, request)
+        record = await self._existing(request.id, context)
+        sent = 0
+        sequence = request.after_sequence
+        if not sequence:
+            sequence = len(record.changes)
+            for picture in self._picture(record, sequence):
+                await self._hold(sent)
+                yield picture
+                sent += 1
+        while True:
+            for change in record.changes[sequence:]:
+                await self._hold(sent)
+                yield change
+                sent += 1
+                sequence = change.sequence
+            if record.run.state in TERMINAL and sequence == len(record.changes):
+                return
+            async with self._daemon.changed:
+                if sequence == len(record.changes):
+                    await self._daemon.changed.wait()
+
+    def _picture(self, record: RunRecord, sequence: int) -> list[run_pb2.WatchRunResponse]:
+        steps, size = list(record.run.steps), self._daemon.steps_per_page
+        pages = []
+        for begin in range(0, max(len(steps), 1), size):
+            page = run_pb2.WatchRunResponse(
+                sequence=sequence, run=record.run, partial=begin + size < len(steps)
+            )
+            del page.run.steps[:]
+            page.run.steps.extend(steps[begin : begin + size])
+            pages.append(page)
+        return pages
+
+    async def StreamLogs(
+        self, request: run_pb2.StreamLogsRequest, context: Context
+    ) -> AsyncIterator[run_pb2.StreamLogsResponse]:
+        await self._daemon.begin("StreamLogs", context, request)
+        record = await self._existing(request.run_id, context)
+        index = int(request.position or 0)
+        if request.tail:
+            index = max(len(record.chunks) - request.tail, 0)
+        sent = 0
+        while True:
+            for chunk in record.chunks[index:]:
+                index += 1
+                if request.step and chunk.step != request.step:
+                    continue
+                wanted = run_pb2.LogChunk()
+                wanted.CopyFrom(chunk)
+                if request.streams:
+                    del wanted.records[:]
+                    wanted.records.extend(
+                        record for record in chunk.records if record.stream in request.streams
+                    )
+                await self._hold(sent)
+                yield run_pb2.StreamLogsResponse(chunk=wanted, position=str(index))
+                sent += 1
+            if record.run.state in TERMINAL or not request.follow:
+                break
+            async with self._daemon.changed:
+                if index == len(record.chunks) and record.run.state not in TERMINAL:
+                    await self._daemon.changed.wait()
+        await self._hold(sent)
+        yield run_pb2.StreamLogsResponse(
+            end=run_pb2.LogEnd(run_state=record.run.state, complete=True), position=str(index)
+        )
+
+    async def ListProcessExecutions(
+        self, request: run_pb2.ListProcessExecutionsRequest, context: Context
+    ) -> run_pb2.ListProcessExecutionsResponse:
+        async def work() -> run_pb2.ListProcessExecutionsResponse:
+            record = await self._existing(request.run_id, context)
+            return run_pb2.ListProcessExecutionsResponse(process_executions=record.processes)
+
+        return await self._daemon.answer("ListProcessExecutions", context, request, work)
+
+    async def GetProcessExecution(
+        self, request: run_pb2.GetProcessExecutionRequest, context: Context
+    ) -> run_pb2.GetProcessExecutionResponse:
+        async def work() -> run_pb2.GetProcessExecutionResponse:
+            for record in self._daemon.runs.values():
+                for process in record.processes:
+                    if process.id == request.id:
+                        return run_pb2.GetProcessExecutionResponse(process_execution=process)
+            return await abort(
+                context,
+                grpc.StatusCode.NOT_FOUND,
+                f"no process {request.id!r}",
+                info("PROCESS_EXECUTION_NOT_FOUND"),
+            )
+
+        return await self._daemon.answer("GetProcessExecution", context, request, work)
+
+    async def _existing(self, run_id: str, context: Context) -> RunRecord:
+        if run_id not in self._daemon.runs:
+            await abort(
+                context,
+                grpc.StatusCode.NOT_FOUND,
+                f"no run {run_id!r}",
+                info("RUN_NOT_FOUND", {"run_id": run_id}),
+            )
+        return self._daemon.runs[run_id]
+
+    async def _hold(self, sent: int) -> None:
+        if self._daemon.hold_after is not None and sent >= self._daemon.hold_after:
+            self._daemon.count("hold")
+            await asyncio.Event().wait()

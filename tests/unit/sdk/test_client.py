@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from toban.sdk import Client, Conflict, InvalidArgument, NotFound, Outcome, Unreachable
+from toban.v1 import run_pb2, workflow_pb2
+
+from .fake_daemon import FakeDaemon
+
+SOURCE = "name: nightly\nsteps:\n  one:\n    run: echo hello\n"
+
+
+async def test_a_workflow_from_its_creation_to_its_end(daemon: FakeDaemon) -> None:
+    async with Client(daemon.address) as client:
+        created = await client.create_workflow(SOURCE, base_dir="/srv")
+        assert created.workflow.version == 1
+        with pytest.raises(Conflict) as caught:
+            await client.create_workflow(SOURCE)
+        assert caught.value.reason == "WORKFLOW_EXISTS"
+
+        updated = await client.update_workflow("nightly", SOURCE + "# new\n", base_dir="/srv")
+        assert updated.changed
+        assert updated.workflow.version == 2
+        found = await client.get_workflow("nightly")
+        assert found.definition.source == SOURCE + "# new\n"
+        versions = [version async for version in client.list_workflow_versions("nightly")]
+        assert [version.version for version in versions] == [2, 1]
+        assert (await client.get_workflow_version("nightly", 1)).definition.source == SOURCE
+
+        assert not (await client.set_workflow_enabled("nightly", False)).enabled
+        assert (await client.validate_workflow(SOURCE)).valid
+        await client.delete_workflow("nightly")
+        with pytest.raises(NotFound):
+            await client.get_workflow("nightly")
+
+
+async def test_apply_says_what_it_did(daemon: FakeDaemon) -> None:
+    async with Client(daemon.address) as client:
+        outcomes = [
+            (await client.apply_workflow("nightly", text)).outcome
+            for text in (SOURCE, SOURCE, SOURCE + "# new\n")
+        ]
+    assert outcomes == [Outcome.CREATED, Outcome.UNCHANGED, Outcome.UPDATED]
+
+
+async def test_update_names_what_it_replaces(daemon: FakeDaemon) -> None:
+    daemon.add_workflow("nightly")
+    async with Client(daemon.address) as client:
+        await client.update_workflow("nightly", SOURCE, etag="7")
+    request = daemon.seen[-1]
+    assert isinstance(request, workflow_pb2.UpdateWorkflowRequest)
+    assert list(request.update_mask.paths) == ["definition"]
+    assert request.workflow.etag == "7"
+
+
+async def test_lists_go_over_all_pages(daemon: FakeDaemon) -> None:
+    names = [f"w{number:03}" for number in range(25)]
+    for name in names:
+        daemon.add_workflow(name)
+    for _ in range(7):
+        daemon.add_run("w000", state=run_pb2.RUN_STATE_SUCCEEDED)
+    async with Client(daemon.address) as client:
+        found = [workflow.name async for workflow in client.list_workflows(page_size=10)]
+        runs = [run.number async for run in client.list_runs(workflow="w000", page_size=3)]
+    assert found == names
+    assert daemon.calls["ListWorkflows"] == 3
+    assert runs == [7, 6, 5, 4, 3, 2, 1]
+
+
+async def test_a_list_that_is_left_early_asks_for_no_more(daemon: FakeDaemon) -> None:
+    for number in range(5):
+        daemon.add_workflow(f"w{number}")
+    async with Client(daemon.address) as client:
+        workflows = client.list_workflows(page_size=2)
+        assert (await anext(workflows)).name == "w0"
+        await workflows.aclose()
+    assert daemon.calls["ListWorkflows"] == 1
+
+
+async def test_a_run_comes_with_all_of_its_steps(daemon: FakeDaemon) -> None:
+    record = daemon.add_run("x", steps=[f"s{number}" for number in range(25)])
+    daemon.steps_per_page = 10
+    async with Client(daemon.address) as client:
+        run = await client.get_run(record.run.id)
+    assert [step.id for step in run.steps] == [f"s{number}" for number in range(25)]
+    assert daemon.calls["GetRun"] == 3
+
+
+async def test_a_lost_answer_does_not_start_a_second_run(daemon: FakeDaemon) -> None:
+    daemon.add_workflow("nightly")
+    daemon.lose["StartRun"] = 2
+    async with Client(daemon.address) as client:
+        run = await client.start_run("nightly", {"day": "monday"})
+    assert daemon.calls["StartRun"] == 3
+    assert list(daemon.runs) == [run.id]
+
+
+async def test_a_lost_answer_does_not_create_twice(daemon: FakeDaemon) -> None:
+    daemon.lose["CreateWorkflow"] = 1
+    async with Client(daemon.address) as client:
+        assert (await client.create_workflow(SOURCE)).workflow.version == 1
+    assert daemon.calls["CreateWorkflow"] == 2
+
+
+async def test_a_deletion_whose_answer_was_lost_is_done(daemon: FakeDaemon) -> None:
+    daemon.add_workflow("nightly")
+    daemon.lose["DeleteWorkflow"] = 1
+    async with Client(daemon.address) as client:
+        await client.delete_workflow("nightly")
+        assert daemon.workflows == {}
+        with pytest.raises(NotFound):
+            await client.delete_workflow("nightly")
+
+
+async def test_a_request_id_of_ones_own_is_kept(daemon: FakeDaemon) -> None:
+    daemon.add_workflow("nightly")
+    async with Client(daemon.address) as client:
+        first = await client.start_run("nightly", request_id="mine")
+        again = await client.start_run("nightly", request_id="mine")
+        with pytest.raises(Conflict):
+            await client.start_run("nightly")
+    assert first.id == again.id
+    ids = [
+        request.request_id
+        for request in daemon.seen
+        if isinstance(request, run_pb2.StartRunRequest)
+    ]
+    assert ids[:2] == ["mine", "mine"]
+    assert len(ids[2]) == 36
+
+
+async def test_a_call_waits_for_a_daemon_that_comes_back(daemon: FakeDaemon) -> None:
+    async with Client(daemon.address) as client:
+        assert (await client.get_info()).version == "9.9.9"
+        daemon.stop()
+        daemon.start()
+        assert (await client.get_info()).version == "9.9.9"
+
+
+async def test_retrying_ends(daemon: FakeDaemon) -> None:
+    daemon.stop()
+    async with Client(daemon.address, retry_for=0.3) as client:
+        with pytest.raises(Unreachable):
+            await client.get_info()
+
+
+async def test_a_daemon_never_reached_has_a_patience_of_its_own(daemon: FakeDaemon) -> None:
+    daemon.lose["GetInfo"] = 1
+    async with Client(daemon.address, retry_for=10, connect_for=0) as client:
+        with pytest.raises(Unreachable):
+            await client.get_info()
+        assert daemon.calls["GetInfo"] == 1
+        await client.get_info()
+        daemon.lose["GetInfo"] = 1
+        await client.get_info()
+    assert daemon.calls["GetInfo"] == 4
+
+
+async def test_parameters_arrive_as_they_were_given(daemon: FakeDaemon) -> None:
+    daemon.add_workflow("nightly")
+    given = {"a": "x", "b": 2, "c": [1, None, {"d": True}], "e": 0.5}
+    async with Client(daemon.address) as client:
+        run = await client.start_run("nightly", given)
+    assert dict(run.params.items()).keys() == given.keys()
+    assert run.params["b"] == 2
+    assert run.triggered_by == run_pb2.TRIGGER_API
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        (2**53 + 1, "p"),
+        ({"deep": [1, {2: 3}]}, "p.deep[1]"),
+        ({1, 2}, "p"),
+        ([b"bytes"], "p[0]"),
+        (datetime.now(UTC), "p"),
+    ],
+)
+async def test_a_parameter_that_would_arrive_changed_is_refused(
+    daemon: FakeDaemon, value: Any, field: str
+) -> None:
+    async with Client(daemon.address) as client:
+        with pytest.raises(InvalidArgument) as caught:
+            await client.start_run("nightly", {"p": value})
+    assert [violation.field for violation in caught.value.violations] == [field]
+    assert daemon.calls["StartRun"] == 0
+
+
+async def test_a_time_without_a_zone_is_refused(daemon: FakeDaemon) -> None:
+    async with Client(daemon.address) as client:
+        with pytest.raises(InvalidArgument, match="has no time zone"):
+            async for _ in client.stream_logs("x", since=datetime(2026, 1, 1)):  # noqa: DTZ001
+                pass
+
+
+async def test_cancel_and_its_conflict(daemon: FakeDaemon) -> None:
+    record = daemon.add_run("x")
+    async with Client(daemon.address) as client:
+        run = await client.cancel_run(record.run.id, reason="enough")
+        assert run.error_message == "enough"
+        with pytest.raises(Conflict) as caught:
+            await client.cancel_run(record.run.id)
+    assert caught.value.reason == "RUN_ALREADY_TERMINAL"
+    assert caught.value.metadata == {"state": "RUN_STATE_CANCELLED"}
+
+
+async def test_processes(daemon: FakeDaemon) -> None:
+    record = daemon.add_run("x")
+    record.processes.append(run_pb2.ProcessExecution(id="p1", step="one", exit_code=0))
+    async with Client(daemon.address) as client:
+        found = [one.id async for one in client.list_process_executions(run_id=record.run.id)]
+        assert found == ["p1"]
+        assert (await client.get_process_execution("p1")).step == "one"
+        with pytest.raises(NotFound):
+            await client.get_process_execution("p2")
+
+
+async def test_system(daemon: FakeDaemon) -> None:
+    async with Client(daemon.address) as client:
+        assert (await client.get_info()).pid == 4711
+        assert [value.key for value in await client.get_config()] == ["state_dir", "listen"]
+        await client.close()
+        await client.close()
+
+
+async def test_messages_of_many_megabytes_arrive(daemon: FakeDaemon) -> None:
+    record = daemon.add_run("x", state=run_pb2.RUN_STATE_SUCCEEDED)
+    daemon.write(record, "one", b"x" * (12 * 1024 * 1024))
+    async with Client(daemon.address) as client:
+        sizes = [
+            sum(len(entry.data) for entry in message.chunk.records)
+            async for message in client.stream_logs(record.run.id)
+        ]
+    assert sizes == [12 * 1024 * 1024, 0]
+
+
+def test_the_sdk_loads_nothing_of_the_command_line() -> None:
+    code = (
+        "import sys, toban.sdk; "
+        "print([name for name in ('rich', 'typer', 'pydantic', 'ruamel', 'cel_expr_python') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
