@@ -1,0 +1,102 @@
+"""What a command says when it cannot do its work, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from toban.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from toban.sdk import TobanError
+
+START_HINT: Final = (
+    "start a daemon with `toband`, or try things with `toban dev`; "
+    "--server or TOBAN_SERVER names another address"
+)
+
+
+class Failure(Exception):  # noqa: N818 - not an error of the program
+    """Ends the command: one line, what belongs to it, and a hint."""
+
+    def __init__(
+        self,
+        message: str,
+        code: Exit,
+        *,
+        hint: str = "",
+        lines: Iterable[str] = (),
+        reason: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.hint = hint
+        self.lines = tuple(lines)
+        # The daemon's own word for it, if it is the daemon's.
+        self.reason = reason
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Turns an error of the SDK into a Failure that says what could not be done: `cannot <what>: <why>`."""
+    try:
+        yield
+    except Exception as error:
+        from toban.sdk import TobanError
+
+        if not isinstance(error, TobanError):
+            raise
+        raise explain(error, what) from error
+
+
+def explain(error: TobanError, what: str) -> Failure:
+    """The Failure that stands for an error of the SDK."""
+    from toban import sdk
+
+    # The daemon says in the same form what it could not do; saying it twice helps nobody.
+    own_words = error.message.startswith("cannot ")
+    message = error.message if own_words else f"cannot {what}: {error.message}"
+    match error:
+        case sdk.Unreachable():
+            return Failure(message, Exit.UNREACHABLE, hint=START_HINT)
+        case sdk.Refused():
+            hint = "the socket is open to its owner and its group only" if not error.reason else ""
+            return Failure(message, Exit.REFUSED, hint=hint)
+        case sdk.NotFound():
+            return Failure(message, Exit.NOT_FOUND, reason=error.reason)
+        case sdk.Conflict():
+            return Failure(message, Exit.CONFLICT, hint=_conflict_hint(error), reason=error.reason)
+        case sdk.InvalidDefinition():
+            lines = [
+                f"{problem.line}:{problem.column}: {problem.path}: {problem.message}"
+                for problem in error.problems
+            ]
+            return Failure(message, Exit.INVALID_DEFINITION, lines=lines)
+        case sdk.InvalidArgument():
+            wrong = [str(violation).removeprefix("params.") for violation in error.violations]
+            return Failure(_without(message, wrong), Exit.USAGE, lines=wrong)
+        case sdk.ResourceExhausted():
+            return Failure(message, Exit.CONFLICT, hint="`toban system info` shows what is running")
+        case _:
+            return Failure(message, Exit.INTERNAL, hint="the daemon's own log says more")
+
+
+def _without(message: str, lines: list[str]) -> str:
+    """The message without the list at its end, if that says what stands below in lines of its own."""
+    end = message.rfind(": ")
+    while lines and end > 0:
+        if all(line in message[end + 2 :] for line in lines):
+            return message[:end]
+        end = message.rfind(": ", 0, end)
+    return message
+
+
+def _conflict_hint(error: TobanError) -> str:
+    active = error.metadata.get("run_id") or error.metadata.get("active_run_id")
+    if error.reason == "RUN_ALREADY_ACTIVE" and active:
+        return (
+            f"`toban runs show {active}` shows the active run, `toban runs cancel {active}` ends it"
+        )
+    return ""

@@ -1,0 +1,129 @@
+"""Words for people: times, durations and states. Nothing here reads a clock or writes anything."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+# C0, DEL and C1: what a terminal would obey.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+
+
+def moment(at: Timestamp | None) -> datetime | None:
+    """An aware UTC time; None for an absent or empty one."""
+    if at is None or (at.seconds == 0 and at.nanos == 0):
+        return None
+    return at.ToDatetime(tzinfo=UTC)
+
+
+def clock(at: Timestamp | None, *, absent: str = "-") -> str:
+    """Date and time in the local time zone."""
+    when = moment(at)
+    return when.astimezone().strftime("%Y-%m-%d %H:%M:%S") if when else absent
+
+
+def stamp(at: datetime) -> str:
+    """Date and time in the local time zone, to the millisecond."""
+    return at.astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
+
+
+def span(started: Timestamp | None, finished: Timestamp | None, now: datetime) -> str:
+    """How long something took, or has taken until now."""
+    begin = moment(started)
+    if begin is None:
+        return "-"
+    return duration((moment(finished) or now) - begin)
+
+
+def took(value: Duration) -> str:
+    """A duration message in words."""
+    return duration(value.ToTimedelta())
+
+
+def duration(value: timedelta) -> str:
+    """A duration such as `450ms`, `3.2s`, `1m 02s`, `2h 05m` or `1d 03h`."""
+    seconds = max(value.total_seconds(), 0.0)
+    if seconds < 1:
+        return f"{int(seconds * 1000)}ms"
+    if seconds < 10:
+        return f"{int(seconds * 10) / 10:g}s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600:02d}h"
+
+
+def size(count: int) -> str:
+    """A number of bytes such as `512 B`, `1.5 KiB` or `200.0 MiB`."""
+    if count < 1024:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} TiB"
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Reads `5m`, `1h30m` (ago), or a time with a zone. Raises ValueError with what was expected."""
+    parts = _PART.findall(text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return now - timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"expected a duration such as 5m or 1h30m, or a time such as 2026-02-01T09:00:00+09:00, not {text!r}"
+        ) from None
+    # A person who leaves the zone out means the clock on the wall.
+    return at.astimezone()
+
+
+def state_word(name: str) -> str:
+    """`RUN_STATE_TIMED_OUT` as `timed out`."""
+    return re.sub(r"^(RUN|STEP|PROCESS)_STATE_", "", name).lower().replace("_", " ")
+
+
+def one_line(text: str) -> str:
+    """Text of somebody else that is safe to show in one line."""
+    return _CONTROL.sub(" ", _ESCAPE.sub("", text)).strip()
+
+
+def plain(text: str) -> str:
+    """One line of output without what a terminal would obey; tabs stay."""
+    return _CONTROL.sub("", _ESCAPE.sub("", text).replace("\t", "        "))
+
+
+def last_state(line: str) -> str:
+    """What is to be seen of a line that was drawn over itself, as progress bars do."""
+    return line.rstrip("\r").rpartition("\r")[2]
+
+
+def width(text: str) -> int:
+    """Columns that the text takes: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from toban.sdk.address import Address
+from toban.v1 import workflow_pb2
+
+from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
+from .conftest import Cli
+
+
+def definition(name: str, command: str = "echo hello") -> str:
+    return f"name: {name}\ndescription: a test\nsteps:\n  one:\n    run: {command}\n"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    files = {
+        "b.yaml": definition("bb"),
+        "a.yml": definition("aa") + "---\n" + definition("ac"),
+        "c.json": '{"name": "cc", "description": "a test", "steps": {"one": {"run": "true"}}}',
+        "notes.txt": "not a definition",
+        ".#b.yaml": "an editor's own",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "deeper.yaml").mkdir()
+    return tmp_path
+
+
+def test_created_unchanged_updated(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
+    file = tmp_path / "nightly.yaml"
+    file.write_text(definition("nightly"))
+    assert cli("apply", str(file)).out == "nightly created (version 1)\n"
+    assert cli("apply", str(file)).out == "nightly unchanged (version 1)\n"
+    file.write_text(definition("nightly", "echo other"))
+    assert cli("apply", str(file)).out == "nightly updated (version 2)\n"
+    stored = daemon.workflows["nightly"].definition
+    assert stored.source == definition("nightly", "echo other")
+    assert stored.base_dir == str(tmp_path)
+
+
+def test_a_directory_means_its_definitions_in_order(
+    cli: Cli, daemon: FakeDaemon, directory: Path
+) -> None:
+    result = cli("apply", str(directory), "-o", "name")
+    assert (result.code, result.out, result.err) == (0, "aa\nac\nbb\ncc\n", "")
+    assert daemon.workflows["ac"].definition.source == definition("ac")
+
+
+def test_a_file_named_twice_is_applied_once(cli: Cli, directory: Path) -> None:
+    result = cli("apply", str(directory / "b.yaml"), str(directory), "-o", "name")
+    assert sorted(result.out.split()) == ["aa", "ac", "bb", "cc"]
+
+
+def test_a_relative_file_has_an_absolute_directory(
+    cli: Cli, daemon: FakeDaemon, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(directory)
+    assert cli("apply", "b.yaml").code == 0
+    assert daemon.workflows["bb"].definition.base_dir == str(directory)
+
+
+def test_standard_input_has_no_directory(cli: Cli, daemon: FakeDaemon) -> None:
+    result = cli("apply", "-", stdin=definition("piped").encode())
+    assert result.out == "piped created (version 1)\n"
+    assert daemon.workflows["piped"].definition.base_dir == ""
+
+
+def test_a_daemon_that_may_be_elsewhere_gets_no_directory(
+    cli: Cli, daemon: FakeDaemon, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Address, "local", property(lambda self: False))
+    cli("apply", str(directory / "b.yaml"))
+    assert daemon.workflows["bb"].definition.base_dir == ""
+
+
+def test_for_programs(cli: Cli, directory: Path) -> None:
+    assert cli("apply", str(directory / "b.yaml"), "-o", "json").data == [
+        {"name": "bb", "outcome": "created", "version": 1, "warnings": []}
+    ]
+
+
+def test_every_problem_of_every_file_is_told_and_nothing_is_sent(
+    cli: Cli, daemon: FakeDaemon, directory: Path
+) -> None:
+    (directory / "x.yaml").write_text("name: x\ndescription: d\nsteps:\n  a: {run: ls, foo: 1}\n")
+    (directory / "y.yaml").write_text("name: [\n")
+    result = cli("apply", str(directory))
+    assert result.code == 7
+    assert result.out == ""
+    lines = result.err.splitlines()
+    assert lines[0].startswith(f"{directory}/x.yaml:4:16: steps.a.foo: ")
+    assert any(line.startswith(f"{directory}/y.yaml:") for line in lines)
+    assert lines[-1].startswith("toban: cannot apply the definitions: ")
+    assert daemon.calls.total() == 0
+
+
+def test_one_name_in_two_files(cli: Cli, daemon: FakeDaemon, directory: Path) -> None:
+    (directory / "z.yaml").write_text("# again\n" + definition("bb"))
+    result = cli("apply", str(directory))
+    assert result.code == 7
+    assert (
+        f"{directory}/z.yaml:1:1: name: 'bb' is defined twice: also in {directory}/b.yaml:1"
+        in result.err
+    )
+    assert daemon.workflows == {}
+
+
+def test_what_only_the_daemon_knows_to_be_wrong(
+    cli: Cli, daemon: FakeDaemon, directory: Path
+) -> None:
+    (directory / "a.yml").write_text(definition("aa") + "---\n" + definition("ac", "BROKEN"))
+    result = cli("apply", str(directory))
+    assert result.code == 7
+    # The fifth line of the second document, which begins with the seventh of the file.
+    assert result.err.splitlines() == [
+        f"{directory}/a.yml:11:5: steps.one.run: found BROKEN, expected a command",
+        "toban: cannot apply the definitions: 1 problem found",
+    ]
+    assert daemon.workflows == {}
+
+
+def test_warnings_do_not_stop_it(cli: Cli, directory: Path) -> None:
+    result = cli("apply", "-", stdin=b"name: x\nsteps: {one: {run: ls}}\n")
+    assert result.code == 0
+    assert result.err.startswith("<stdin>:1:1: warning: ")
+
+
+def test_a_dry_run_shows_the_difference_and_stores_nothing(
+    cli: Cli, daemon: FakeDaemon, directory: Path
+) -> None:
+    daemon.add_workflow("aa", definition("aa"), base_dir=str(directory))
+    daemon.add_workflow("bb", definition("bb", "old"), base_dir="/elsewhere")
+    result = cli("apply", "--dry-run", str(directory))
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[0] == "aa unchanged (version 1)"
+    assert "ac would be created (version 1)" in lines
+    begin = lines.index("bb would be updated (version 2)")
+    assert lines[begin + 1 : begin + 11] == [
+        f"base directory: /elsewhere -> {directory}",
+        "--- bb (version 1)",
+        "+++ bb (version 2)",
+        "@@ -2,4 +2,4 @@",
+        " description: a test",
+        " steps:",
+        "   one:",
+        "-    run: old",
+        "+    run: echo hello",
+        "cc would be created (version 1)",
+    ]
+    assert daemon.calls["CreateWorkflow"] == daemon.calls["UpdateWorkflow"] == 0
+    data = cli("apply", "--dry-run", str(directory), "-o", "json").data
+    assert [one["outcome"] for one in data] == ["unchanged", "created", "updated", "created"]
+    assert all(one["dry_run"] for one in data)
+    assert "+    run: echo hello" in data[2]["diff"]
+
+
+def test_somebody_was_faster(cli: Cli, daemon: FakeDaemon, directory: Path) -> None:
+    def faster() -> None:
+        daemon.on_call.clear()
+        daemon.store_workflow("bb", workflow_pb2.Definition(source="name: bb"))
+
+    daemon.on_call["CreateWorkflow"] = faster
+    assert cli("apply", str(directory / "b.yaml")).out == "bb updated (version 2)\n"
+
+
+@pytest.mark.parametrize("verb", ["apply", "validate"])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("missing.yaml", "No such file or directory"),
+        ("empty", "the directory holds no definitions"),
+        ("socket", ""),
+        ("nul\0l.yaml", ""),
+    ],
+)
+def test_files_that_cannot_be_read(
+    cli: Cli, tmp_path: Path, verb: str, name: str, reason: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    if name == "socket":
+        (tmp_path / "socket").symlink_to("socket")
+    result = cli(verb, str(tmp_path / name))
+    assert result.code == 2
+    assert result.out == ""
+    first = result.err.splitlines()[0]
+    assert first.startswith("toban: cannot read ")
+    assert reason in first
+
+
+@pytest.mark.skipif(os.access("/", os.W_OK), reason="everything is open to root")
+def test_a_file_that_is_closed_to_us(cli: Cli, directory: Path) -> None:
+    (directory / "b.yaml").chmod(0)
+    result = cli("apply", str(directory))
+    assert result.code == 2
+    assert "Permission denied" in result.err
+
+
+@pytest.mark.parametrize("verb", ["apply", "validate"])
+def test_no_file_at_all(cli: Cli, verb: str) -> None:
+    result = cli(verb)
+    assert result.code == 2
+    assert "no file was given" in result.err
+
+
+def test_the_daemon_is_down(cli: Cli, daemon: FakeDaemon, directory: Path) -> None:
+    daemon.stop()
+    result = cli("apply", str(directory))
+    assert result.code == 3
+    assert result.err.startswith("toban: cannot apply the definitions: no daemon answers at ")
+
+
+def test_validate_needs_no_daemon(bare: Cli, directory: Path) -> None:
+    result = bare("validate", str(directory))
+    assert result.code == 0
+    assert result.out.splitlines() == [
+        f"{directory}/a.yml: aa is valid",
+        f"{directory}/a.yml: ac is valid",
+        f"{directory}/b.yaml: bb is valid",
+        f"{directory}/c.json: cc is valid",
+    ]
+    assert bare("validate", str(directory), "-o", "name").out == "aa\nac\nbb\ncc\n"
+    assert bare("validate", str(directory), "-o", "json").data == []
+
+
+@pytest.mark.parametrize(
+    "text", [b"name: [", b"\xff\xfe\xfa", b"", b"- a\n- b\n", b"name: x\nname: y\n", b"%"]
+)
+def test_validate_finds_what_is_no_definition(bare: Cli, text: bytes) -> None:
+    result = bare("validate", "-", stdin=text)
+    assert result.code == 7
+    assert result.out.startswith("<stdin>:1:") or result.out.startswith("<stdin>:2:")
+    assert result.err.startswith("toban: cannot accept the definitions: ")
+    problems = bare("validate", "-", "-o", "json", stdin=text).data
+    assert {"file", "line", "column", "path", "message", "warning"} == set(problems[0])
+
+
+def test_the_schema(bare: Cli) -> None:
+    result = bare("validate", "--schema")
+    assert result.code == 0
+    assert "properties" in result.data or "$defs" in result.data or "anyOf" in result.data

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
+from .conftest import Cli
+
+Complete = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def complete(daemon: FakeDaemon, bare: Cli, monkeypatch: pytest.MonkeyPatch) -> Complete:
+    """What bash would be offered for a command line."""
+    daemon.add_workflow("nightly")
+    daemon.add_workflow("weekly")
+    daemon.add_run("nightly")
+    monkeypatch.setenv("TOBAN_SERVER", daemon.address)
+
+    def run(line: str) -> list[str]:
+        words = line.split(" ")
+        monkeypatch.setenv("_TOBAN_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+        result = bare()
+        assert (result.code, result.err) == (0, "")
+        return result.out.split()
+
+    return run
+
+
+def test_verbs_and_names(complete: Complete, daemon: FakeDaemon) -> None:
+    assert complete("toban ru") == ["run", "runs"]
+    assert complete("toban runs sh") == ["show"]
+    assert complete("toban run ") == ["nightly", "weekly"]
+    assert complete("toban workflows show wee") == ["weekly"]
+    assert complete("toban runs list --workflow n") == ["nightly"]
+    assert complete("toban logs nightly#") == ["nightly#1"]
+    (run_id,) = daemon.runs
+    assert complete(f"toban runs show {run_id[:6]}") == [run_id]
+
+
+def test_without_a_daemon_there_is_nothing_to_offer(complete: Complete, daemon: FakeDaemon) -> None:
+    daemon.stop()
+    assert complete("toban run ") == []
+    assert complete("toban logs n") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script(bare: Cli, shell: str) -> None:
+    result = bare("completion", shell)
+    assert result.code == 0
+    assert "_TOBAN_COMPLETE=complete_" in result.out
+    assert bare("completion", "tcsh").code == 2
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_in_a_real_bash(daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.add_workflow("nightly")
+    daemon.add_workflow("noon")
+    toban = tmp_path / "toban"
+    toban.write_text(f'#!/bin/sh\nexec {sys.executable} -m toban.cli "$@"\n')
+    toban.chmod(0o755)
+    script = f"""
+        PATH={tmp_path}:$PATH
+        eval "$(toban completion bash)"
+        COMP_WORDS=(toban run n) COMP_CWORD=2
+        _toban_completion toban
+        echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        env={"TOBAN_SERVER": daemon.address, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("nightly noon\n", "")

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from toban import __version__
+from toban.cli.app import app
+
+from .conftest import Cli
+
+GROUPS = ["workflows", "runs", "system"]
+COMMANDS = [
+    "apply",
+    "validate",
+    "workflows list",
+    "workflows show",
+    "workflows delete",
+    "workflows enable",
+    "workflows disable",
+    "workflows versions",
+    "run",
+    "runs list",
+    "runs show",
+    "runs cancel",
+    "runs processes",
+    "runs watch",
+    "logs",
+    "system info",
+    "system config",
+    "dev",
+    "completion",
+    "version",
+]
+
+
+def test_these_are_all_commands() -> None:
+    found = []
+    for command in app.registered_commands:
+        assert command.callback is not None
+        found.append(command.name or command.callback.__name__)
+    for group in app.registered_groups:
+        assert isinstance(group.typer_instance, typer.Typer)
+        for command in group.typer_instance.registered_commands:
+            assert command.callback is not None
+            name = command.name or command.callback.__name__
+            found.append(f"{group.typer_instance.info.name} {name}")
+    assert sorted(found) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_examples(
+    bare: Cli, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = bare(*command.split(), "--help")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[0].startswith(f"Usage: toban {command}")
+    summary = lines[2].strip()
+    assert summary.endswith(".")
+    assert len(summary) <= 63, "it would be cut in the list of commands"
+    heading = next(
+        index for index, line in enumerate(lines) if line.strip() in ("Example:", "Examples:")
+    )
+    assert "toban" in lines[heading + 1]
+    assert max(len(line) for line in lines) <= 80
+    assert "\b" not in result.out
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_without_a_verb_shows_its_help(bare: Cli, group: str) -> None:
+    result = bare(group)
+    assert result.code == 2
+    assert result.err.startswith(f"Usage: toban {group}")
+    assert "..." not in result.err.split("Commands:")[1]
+
+
+def test_the_main_help_lists_the_verbs(bare: Cli) -> None:
+    result = bare("--help")
+    assert result.code == 0
+    for verb in (
+        "apply",
+        "validate",
+        "workflows",
+        "run",
+        "runs",
+        "logs",
+        "system",
+        "dev",
+        "version",
+    ):
+        assert f"\n  {verb} " in result.out
+    assert "--install-completion" not in result.out
+    assert result.out == bare("-h").out
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--version"]])
+def test_version(bare: Cli, arguments: list[str]) -> None:
+    assert bare(*arguments).out == f"toban {__version__}\n"
+    # The short way, without loading the rest, says the same.
+    done = subprocess.run(
+        [sys.executable, "-m", "toban.cli", *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"toban {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["bogus"], "no such command 'bogus'", "`toban --help`"),
+        (["runz"], "Did you mean 'run', 'runs'?", "`toban --help`"),
+        (["run"], "missing argument 'NAME'", "`toban run --help`"),
+        (["run", "x", "--nonsense"], "no such option: --nonsense", "`toban run --help`"),
+        (["runs", "list", "--server", "x"], "no such option: --server", "stand before the verb"),
+        (["-o", "xml", "version"], "'xml' is not one of 'table', 'json'", "`toban --help`"),
+        (["runs", "list", "-o", "xml"], "'xml' is not one of", "`toban runs list --help`"),
+        (["runs", "list", "--limit", "0"], "--limit", "`toban runs list --help`"),
+        (["runs", "list", "--state", "odd"], "'odd' is not one of", "`toban runs list --help`"),
+    ],
+)
+def test_wrong_usage(bare: Cli, arguments: list[str], message: str, hint: str) -> None:
+    result = bare(*arguments)
+    assert result.code == 2
+    assert result.out == ""
+    first, second = result.err.splitlines()
+    assert first.startswith("toban: ")
+    assert message in first
+    assert second.startswith("hint: ")
+    assert hint in second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--help"], ["grpc", "rich", "toban.definition", "pydantic", "ruamel", "asyncio"]),
+        (["version"], ["grpc", "rich", "toban.definition", "pydantic", "typer", "asyncio"]),
+        (["validate", "--schema"], ["grpc", "rich"]),
+    ],
+)
+def test_start_up_loads_only_what_it_needs(arguments: list[str], unwanted: list[str]) -> None:
+    code = (
+        "import sys; from toban.cli import main; sys.argv[0] = 'toban'; main(); "
+        f"print([name for name in {unwanted!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from toban.v1 import run_pb2
+
+from ..sdk.fake_daemon import FakeDaemon, RunRecord  # noqa: TID252
+from .conftest import Cli
+
+ODD = b"\xff\xfe\r\n\x1b[31mred\x1b[0m\x00no newline"
+
+
+@pytest.fixture
+def single(daemon: FakeDaemon) -> RunRecord:
+    daemon.add_workflow("single")
+    return daemon.add_run("single", state=run_pb2.RUN_STATE_SUCCEEDED)
+
+
+@pytest.fixture
+def several(daemon: FakeDaemon) -> RunRecord:
+    daemon.add_workflow("several")
+    return daemon.add_run("several", steps=["a", "bb"], state=run_pb2.RUN_STATE_SUCCEEDED)
+
+
+def test_one_step_comes_byte_by_byte(cli: Cli, daemon: FakeDaemon, single: RunRecord) -> None:
+    daemon.write(single, "one", ODD[:3], ODD[3:])
+    assert cli("logs", "single").raw == ODD
+    assert cli("logs", "single", "--step", "one").raw == ODD
+
+
+def test_a_chosen_step_comes_byte_by_byte(cli: Cli, daemon: FakeDaemon, several: RunRecord) -> None:
+    daemon.write(several, "a", ODD)
+    daemon.write(several, "bb", b"other\n")
+    assert cli("logs", "several", "--step", "a").raw == ODD
+
+
+def test_several_steps_are_told_apart(cli: Cli, daemon: FakeDaemon, several: RunRecord) -> None:
+    daemon.write(several, "a", b"1\n2\nhalf ")
+    daemon.write(several, "bb", b"between\n\n")
+    daemon.write(several, "a", b"a line\n3\nlast")
+    daemon.write(several, "a", b"own stream\n", stream=run_pb2.LOG_STREAM_STDERR)
+    assert cli("logs", "several").raw == (
+        b"a | 1\na | 2\nbb | between\nbb | \na | half a line\na | 3\na | own stream\na | last\n"
+    )
+
+
+def test_a_line_that_never_ends_is_shown_in_parts(
+    cli: Cli, daemon: FakeDaemon, several: RunRecord
+) -> None:
+    daemon.write(several, "a", *[b"x" * 300_000] * 5)
+    lines = cli("logs", "several").raw.splitlines()
+    assert b"".join(line.removeprefix(b"a | ") for line in lines) == b"x" * 1_500_000
+    assert 1 < len(lines) < 5
+
+
+def test_timestamps(cli: Cli, daemon: FakeDaemon, single: RunRecord, several: RunRecord) -> None:
+    for record, step in ((single, "one"), (several, "a")):
+        daemon.write(record, step, b"begun ", b"ended\nnext\n")
+        first, second = record.chunks[0].records
+        first.at.FromJsonString("2026-02-01T00:15:30.123456Z")
+        second.at.FromJsonString("2026-02-01T00:15:31Z")
+    assert cli("logs", "single", "-t").out.splitlines() == [
+        "2026-02-01 09:15:30.123 begun ended",
+        "2026-02-01 09:15:31.000 next",
+    ]
+    assert cli("logs", "several", "--timestamps").out.splitlines() == [
+        "2026-02-01 09:15:30.123 a | begun ended",
+        "2026-02-01 09:15:31.000 a | next",
+    ]
+
+
+def test_what_toban_says_itself_is_kept_apart(
+    cli: Cli, daemon: FakeDaemon, single: RunRecord, several: RunRecord
+) -> None:
+    for record, step in ((single, "one"), (several, "a")):
+        daemon.write(record, step, b"out\n")
+        daemon.write(record, step, b"timed out", stream=run_pb2.LOG_STREAM_SYSTEM)
+    result = cli("logs", "single")
+    assert (result.raw, result.err) == (b"out\n", "toban: timed out\n")
+    assert cli("logs", "several").raw == b"a | out\na * timed out\n"
+
+
+def test_what_is_asked_for_reaches_the_daemon(
+    cli: Cli, daemon: FakeDaemon, single: RunRecord
+) -> None:
+    daemon.write(single, "one", b"out\n")
+    daemon.write(single, "one", b"err\n", stream=run_pb2.LOG_STREAM_STDERR)
+    result = cli(
+        "logs",
+        "single",
+        *(
+            "--step",
+            "one",
+            "--attempt",
+            "2",
+            "--tail",
+            "7",
+            "--since",
+            "1h30m",
+            "--stderr-only",
+            "-f",
+        ),
+    )
+    assert result.raw == b"err\n"
+    request = daemon.seen[-1]
+    assert isinstance(request, run_pb2.StreamLogsRequest)
+    assert (request.step, request.attempt, request.tail, request.follow) == ("one", 2, 7, True)
+    assert list(request.streams) == [run_pb2.LOG_STREAM_STDERR]
+    ago = datetime.now(UTC) - request.since.ToDatetime(tzinfo=UTC)
+    assert 5400 <= ago.total_seconds() < 5430
+
+
+@pytest.mark.parametrize("since", ["2026-02-01T09:15:30", "2026-02-01T00:15:30Z"])
+def test_since_a_time_of_the_wall_or_of_the_world(
+    cli: Cli, daemon: FakeDaemon, single: RunRecord, since: str
+) -> None:
+    assert cli("logs", "single", "--since", since).code == 0
+    request = daemon.seen[-1]
+    assert isinstance(request, run_pb2.StreamLogsRequest)
+    assert request.since.ToJsonString() == "2026-02-01T00:15:30Z"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--since", "yesterday"], 2, "cannot read --since: expected a duration such as 5m"),
+        (["--since", "999999999999d"], 2, "cannot read --since"),
+        (["--attempt", "2"], 2, "--attempt needs --step"),
+        (["--tail", "0"], 2, "--tail"),
+        (["--step", "none"], 5, "it has no step none"),
+    ],
+)
+def test_wrong_wishes(
+    cli: Cli, single: RunRecord, arguments: list[str], code: int, message: str
+) -> None:
+    result = cli("logs", "single", *arguments)
+    assert result.code == code
+    assert message in result.err
+    assert result.err.startswith("toban: ")
+
+
+def test_for_programs(cli: Cli, daemon: FakeDaemon, single: RunRecord) -> None:
+    word = "夜\n".encode()
+    daemon.write(single, "one", word[:1], word[1:])
+    single.chunks[0].records[0].at.FromJsonString("2026-02-01T00:15:30.5Z")
+    first, second, end = cli("logs", "single", "-o", "json").objects
+    assert first == {
+        "at": "2026-02-01T00:15:30.500Z",
+        "step": "one",
+        "attempt": 1,
+        "stream": "stdout",
+        "text": "",
+        "process_execution_id": "one-1",
+    }
+    assert second["text"] == "夜\n"
+    assert end == {"end": {"run_state": "RUN_STATE_SUCCEEDED", "complete": True}}
+
+
+def test_a_large_log_keeps_every_byte(cli: Cli, daemon: FakeDaemon, single: RunRecord) -> None:
+    pieces = [bytes([number]) * 65536 for number in range(160)]
+    for begin in range(0, 160, 16):
+        daemon.write(single, "one", *pieces[begin : begin + 16])
+    assert cli("logs", "single").raw == b"".join(pieces)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import pytest
+
+from toban.v1 import run_pb2
+
+from ..sdk.fake_daemon import FakeDaemon, RunRecord  # noqa: TID252
+from .conftest import Cli
+
+
+@pytest.fixture
+def failed(daemon: FakeDaemon) -> RunRecord:
+    daemon.add_workflow("nightly")
+    daemon.add_run("nightly", state=run_pb2.RUN_STATE_SUCCEEDED)
+    record = daemon.add_run("nightly", steps=["fetch", "build", "publish"])
+    run = record.run
+    run.created_at.FromJsonString("2026-02-01T00:15:30Z")
+    run.started_at.FromJsonString("2026-02-01T00:15:30Z")
+    daemon.step(record, "fetch", run_pb2.STEP_STATE_RUNNING)
+    daemon.step(record, "fetch", run_pb2.STEP_STATE_SUCCEEDED, exit_code=0)
+    daemon.step(record, "build", run_pb2.STEP_STATE_RUNNING, attempts=2)
+    daemon.write(record, "build", *(b"line %d\n" % number for number in range(30)))
+    daemon.write(record, "build", b"\x1b[31mbad\x1b[0m\x07 end", stream=run_pb2.LOG_STREAM_STDERR)
+    daemon.step(record, "build", run_pb2.STEP_STATE_FAILED, exit_code=2, reason="exit code 2")
+    daemon.step(record, "publish", run_pb2.STEP_STATE_SKIPPED, reason="upstream")
+    daemon.finish(record, run_pb2.RUN_STATE_FAILED, "step build: exit code 2")
+    run.finished_at.FromJsonString("2026-02-01T00:16:32Z")
+    return record
+
+
+def test_show_draws_the_steps_and_what_failed(cli: Cli, failed: RunRecord) -> None:
+    result = cli("runs", "show", "nightly")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert "run:        nightly#2 (version 1)" in lines
+    assert "state:      failed" in lines
+    assert "error:      step build: exit code 2" in lines
+    assert "started:    2026-02-01 09:15:30" in lines
+    assert "took:       1m 02s" in lines
+    rows = {line.split()[0]: line for line in lines if line}
+    assert rows["fetch"].split()[1:3] == ["succeeded", "0"]
+    assert rows["build"].split()[1:3] == ["failed", "2"]
+    assert rows["build"].endswith("exit code 2, 2 attempts")
+    assert rows["publish"].split()[1:] == ["skipped", "-", "-", "-", "upstream"]
+    tail = lines[lines.index("Last lines of build (attempt 2):") + 1 :]
+    assert tail == [*(f"  line {number}" for number in range(21, 30)), "  bad end"]
+    assert "`toban logs nightly#2 --step build`" in result.err
+
+
+@pytest.mark.parametrize("name", ["nightly", "nightly#2", "ID", "id"])
+def test_a_run_has_several_names(cli: Cli, failed: RunRecord, name: str) -> None:
+    if name.lower() == "id":
+        name = failed.run.id.upper() if name == "ID" else failed.run.id
+    assert cli("runs", "show", name, "-o", "name").out == f"{failed.run.id}\n"
+
+
+def test_an_older_run_by_its_number(cli: Cli, failed: RunRecord) -> None:
+    assert cli("runs", "show", "nightly#1", "-o", "json").data["number"] == "1"
+
+
+def test_show_for_programs(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    result = cli("runs", "show", "nightly", "-o", "json")
+    assert result.data["state"] == "RUN_STATE_FAILED"
+    assert result.data["created_at"] == "2026-02-01T00:15:30Z"
+    assert [step["id"] for step in result.data["steps"]] == ["fetch", "build", "publish"]
+    assert list(result.data)[:4] == ["id", "workflow", "version", "number"]
+    assert daemon.calls["StreamLogs"] == 0
+
+
+def test_list(cli: Cli, failed: RunRecord) -> None:
+    result = cli("runs", "list")
+    assert result.code == 0
+    header, first, second = result.out.splitlines()
+    assert header.split() == ["RUN", "STATE", "STEPS", "CREATED", "TOOK", "ID"]
+    assert first.split() == [
+        "nightly#2",
+        "failed",
+        "3/3",
+        "2026-02-01",
+        "09:15:30",
+        "1m",
+        "02s",
+        failed.run.id,
+    ]
+    assert second.startswith("nightly#1")
+    assert cli("runs", "list", "--state", "failed", "-o", "name").out == f"{failed.run.id}\n"
+    assert len(cli("runs", "list", "-w", "nightly", "-o", "json").data) == 2
+    limited = cli("runs", "list", "--limit", "1", "-o", "name")
+    assert limited.out == f"{failed.run.id}\n"
+    assert limited.err.startswith("there are more")
+    assert cli("runs", "list", "--state", "timed-out").err == "no runs\n"
+
+
+def test_cancel(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    record = daemon.add_run("nightly")
+    result = cli("runs", "cancel", "nightly", "--reason", "enough")
+    assert result.out == f"cancelling nightly#3 ({record.run.id})\n"
+    assert record.run.error_message == "enough"
+    again = cli("runs", "cancel", "nightly")
+    assert again.code == 6
+    assert again.err == "toban: cannot cancel run nightly: the run has ended\n"
+
+
+def test_cancel_and_wait(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.add_workflow("nightly")
+    daemon.add_run("nightly")
+    result = cli("runs", "cancel", "nightly", "--wait")
+    assert (result.code, result.out) == (0, "nightly#1 cancelled\n")
+
+
+def test_watch(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.add_workflow("nightly")
+    record = daemon.add_run("nightly", steps=["a", "b"])
+
+    def work() -> None:
+        daemon.on_call.clear()
+        daemon.step(record, "a", run_pb2.STEP_STATE_FAILED, reason="exit code 1")
+        daemon.finish(record, run_pb2.RUN_STATE_FAILED)
+
+    daemon.on_call["WatchRun"] = work
+    result = cli("runs", "watch", "nightly")
+    assert result.code == 1
+    told = [line.split("  ", 1)[-1] for line in result.out.splitlines()]
+    assert told[:2] == ["step a failed: exit code 1", "run failed"]
+    assert told[2].startswith("nightly#1 failed in ")
+    objects = cli("runs", "watch", "nightly", "-o", "json")
+    assert objects.code == 1
+    assert objects.objects[0]["run"]["state"] == "RUN_STATE_FAILED"
+    assert cli("runs", "watch", "nightly", "-o", "name").out == f"{record.run.id}\n"
+
+
+def test_processes(cli: Cli, failed: RunRecord) -> None:
+    failed.processes.extend(
+        [
+            run_pb2.ProcessExecution(
+                id="p2",
+                step="build",
+                attempt=2,
+                state=run_pb2.PROCESS_STATE_FAILED,
+                signal=9,
+                pid=77,
+                error_message="killed",
+                stdout_bytes=1536,
+            ),
+            run_pb2.ProcessExecution(
+                id="p1", step="build", attempt=1, state=run_pb2.PROCESS_STATE_COMPLETED, exit_code=0
+            ),
+        ]
+    )
+    result = cli("runs", "processes", "nightly")
+    first, second = result.out.splitlines()[1:]
+    assert first.split("  ")[0] == "build"
+    for word in ("failed", "signal 9", "77", "1.5 KiB", "killed", "p2"):
+        assert word in first
+    assert "completed" in second
+    assert cli("runs", "processes", "nightly", "-o", "name").out == "p2\np1\n"
+    assert cli("runs", "processes", "nightly", "-o", "json").data[0]["signal"] == 9
+    assert cli("runs", "processes", "nightly#1").err == "no process was started\n"

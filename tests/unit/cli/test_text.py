@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from toban.cli import text
+from toban.cli.output import wide_table
+
+NOW = datetime(2026, 2, 1, 0, 15, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-1, "0ms"),
+        (0, "0ms"),
+        (0.4509, "450ms"),
+        (1, "1s"),
+        (3.29, "3.2s"),
+        (9.99, "9.9s"),
+        (59.9, "59s"),
+        (62, "1m 02s"),
+        (3599, "59m 59s"),
+        (7500, "2h 05m"),
+        (97200, "1d 03h"),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert text.duration(timedelta(seconds=seconds)) == words
+
+
+def test_times_are_local_and_absent_ones_are_told() -> None:
+    at = Timestamp()
+    assert text.clock(at) == "-"
+    at.FromDatetime(NOW)
+    assert text.clock(at) == "2026-02-01 09:15:30"
+    assert text.stamp(NOW) == "2026-02-01 09:15:30.000"
+    assert text.span(at, None, NOW + timedelta(seconds=62)) == "1m 02s"
+    assert text.span(None, None, NOW) == "-"
+
+
+@pytest.mark.parametrize(
+    ("given", "ago"),
+    [("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("1d", 86400), ("1.5s", 1.5)],
+)
+def test_since(given: str, ago: float) -> None:
+    assert text.parse_since(given, NOW) == NOW - timedelta(seconds=ago)
+
+
+@pytest.mark.parametrize("given", ["", "5", "m", "5m x", "-5m", "5y"])
+def test_since_nothing(given: str) -> None:
+    with pytest.raises(ValueError, match="expected a duration"):
+        text.parse_since(given, NOW)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (200 << 20, "200.0 MiB"),
+        (3 << 40, "3.0 TiB"),
+    ],
+)
+def test_sizes(count: int, words: str) -> None:
+    assert text.size(count) == words
+
+
+def test_words_of_others_stay_in_their_line() -> None:
+    assert text.one_line("a\nb\x1b[2Jc\x1b]0;title\x07d\x9be") == "a bcd e"
+    assert text.plain("\x1b[31mred\x1b[0m\tx\x08") == "red        x"
+
+
+def test_wide_characters_are_two_columns() -> None:
+    assert text.width("当番 a") == 6
+    assert wide_table(["A", "B"], [["当番", "x"], ["abcdef", "y"]]).splitlines() == [
+        "A       B",
+        "当番    x",
+        "abcdef  y",
+    ]
