@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from urllib.parse import quote
 
 import grpc
 
+from helpers.processes import describe, kill, users_of
+from helpers.waiting import wait_until
 from toban.v1 import (
     run_pb2,
     run_pb2_grpc,
@@ -30,8 +34,11 @@ STOP_WITHIN = 30.0
 class Daemon:
     """Owns one state directory; `start` may be called again after `kill` or `stop`."""
 
-    def __init__(self, state_dir: Path, *arguments: str) -> None:
+    def __init__(
+        self, state_dir: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.state_dir = state_dir
+        self.environment = {"TOBAN_LOG_FORMAT": "json", **(environment or {})}
         self.arguments = arguments
         self.log = state_dir.parent / f"{state_dir.name}.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -60,7 +67,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "TOBAN_LOG_FORMAT": "json", **(environment or {})},
+                env={**os.environ, **self.environment, **(environment or {})},
                 start_new_session=True,
             )
         if wait:
@@ -117,7 +124,8 @@ class Daemon:
     def channel(self) -> grpc.Channel:
         if self._channel is None:
             options = [("grpc.max_receive_message_length", 16 << 20)]
-            self._channel = grpc.insecure_channel(f"unix:{self.state_dir}/toban.sock", options)
+            target = f"unix:{quote(f'{self.state_dir}/toban.sock')}"
+            self._channel = grpc.insecure_channel(target, options)
         return self._channel
 
     @property
@@ -142,6 +150,14 @@ class Daemon:
         request.params.update(params)
         return self.runs.StartRun(request, timeout=20).run.id
 
+    def run(self, workflow: str, **params: Any) -> run_pb2.Run:
+        """Starts it and waits for its end."""
+        return self.wait_run(self.start_run(workflow, **params))
+
+    def cancel(self, run_id: str, reason: str = "") -> run_pb2.Run:
+        request = run_pb2.CancelRunRequest(id=run_id, reason=reason)
+        return self.runs.CancelRun(request, timeout=20).run
+
     def get_run(self, run_id: str) -> run_pb2.Run:
         return self.runs.GetRun(run_pb2.GetRunRequest(id=run_id), timeout=20).run
 
@@ -151,6 +167,16 @@ class Daemon:
             pass
         return self.get_run(run_id)
 
+    def wait_started(self, run_id: str, step: str, within: float = 60.0) -> int:
+        """Until a process of the step is known to run; its pid."""
+        watched = self.runs.WatchRun(run_pb2.WatchRunRequest(id=run_id), timeout=within)
+        for _ in watched:
+            for execution in self.processes(run_id):
+                if execution.step == step and execution.pid:
+                    cast(Any, watched).cancel()
+                    return execution.pid
+        raise AssertionError(f"the run ended before {step} was started")
+
     def processes(self, run_id: str) -> list[run_pb2.ProcessExecution]:
         request = run_pb2.ListProcessExecutionsRequest(run_id=run_id)
         found = self.runs.ListProcessExecutions(request, timeout=20).process_executions
@@ -158,12 +184,58 @@ class Daemon:
 
     def log_of(self, run_id: str, step: str = "", follow: bool = False) -> dict[int, bytes]:
         """Everything that was printed, by stream."""
-        printed: dict[int, bytes] = {}
+        printed: dict[int, bytearray] = {}
         request = run_pb2.StreamLogsRequest(run_id=run_id, step=step, follow=follow)
         for message in self.runs.StreamLogs(request, timeout=60):
             for record in message.chunk.records:
-                printed[record.stream] = printed.get(record.stream, b"") + record.data
-        return printed
+                printed.setdefault(record.stream, bytearray()).extend(record.data)
+        return {stream: bytes(data) for stream, data in printed.items()}
+
+    def process_of(self, run_id: str, step: str) -> run_pb2.ProcessExecution:
+        """The only process of a step."""
+        (found,) = (each for each in self.processes(run_id) if each.step == step)
+        return found
+
+    def chunks(
+        self, run_id: str, position: str = "", follow: bool = False, **how: Any
+    ) -> list[run_pb2.StreamLogsResponse]:
+        """Every message of StreamLogs until it ends."""
+        request = run_pb2.StreamLogsRequest(run_id=run_id, position=position, follow=follow, **how)
+        return list(self.runs.StreamLogs(request, timeout=60))
+
+    def end_runs(self) -> None:
+        """Cancels what is active, and waits until its processes are gone."""
+        states = [run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING]
+        active = run_pb2.ListRunsRequest(states=states, page_size=1000)
+        for run in self.runs.ListRuns(active, timeout=20).runs:
+            with contextlib.suppress(grpc.RpcError):
+                self.cancel(run.id)
+            self.wait_run(run.id)
+
+    def clear(self) -> None:
+        """Ends all that was started on the state directory: its runs, the daemon, the processes behind it."""
+        if self.process is None:
+            return
+        try:
+            if self.process.poll() is not None and users_of(self.state_dir):
+                # Steps outlive the daemon that started them; only another one can end them in order.
+                self.start(wait=False)
+                self.wait_serving()
+            if self.process.poll() is None:
+                self.end_runs()
+                self.stop()
+        finally:
+            self._drop_channel()
+            self.process.kill()
+            self.process.wait()
+        try:
+            wait_until(lambda: not users_of(self.state_dir), "processes outlived the test")
+        except AssertionError:
+            left = users_of(self.state_dir)
+            shown = "\n".join(map(describe, left))
+            for each in left:
+                kill(each)
+            raise AssertionError(f"processes outlived the test:\n{shown}") from None
 
     def _drop_channel(self) -> None:
         if self._channel is not None:
@@ -177,19 +249,49 @@ def select_pause() -> None:
 
 
 @contextmanager
-def running_daemon(state_dir: Path, *arguments: str) -> Iterator[Daemon]:
-    """A daemon that serves; ended at the end, whatever happened."""
-    daemon = Daemon(state_dir, *arguments)
-    daemon.start()
+def running_daemon(
+    state_dir: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Daemon]:
+    """A daemon that serves; at the end it is gone, with all that it started."""
+    daemon = Daemon(state_dir, *arguments, environment=environment)
     try:
+        daemon.start()
         yield daemon
     finally:
-        daemon._drop_channel()
-        if daemon.process is not None and daemon.process.poll() is None:
-            daemon.process.send_signal(signal.SIGTERM)
-            try:
-                daemon.process.wait(STOP_WITHIN)
-            except subprocess.TimeoutExpired:
-                daemon.process.kill()
-                daemon.process.wait()
-                raise
+        daemon.clear()
+
+
+def steps_of(run: run_pb2.Run) -> dict[str, run_pb2.Step]:
+    return {step.id: step for step in run.steps}
+
+
+def step_states(run: run_pb2.Run) -> dict[str, str]:
+    """Such as `SUCCEEDED`, or `SKIPPED(cancelled)` where a step was skipped."""
+    states = {}
+    for step in run.steps:
+        name = run_pb2.StepState.Name(step.state).removeprefix("STEP_STATE_")
+        skipped = step.state == run_pb2.STEP_STATE_SKIPPED
+        states[step.id] = f"{name}({step.reason})" if skipped else name
+    return states
+
+
+def run_state(run: run_pb2.Run) -> str:
+    return run_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_")
+
+
+def process_state(execution: run_pb2.ProcessExecution) -> str:
+    return run_pb2.ProcessState.Name(execution.state).removeprefix("PROCESS_STATE_")
+
+
+def error_class(of: run_pb2.ProcessExecution | run_pb2.Step) -> str:
+    return run_pb2.ErrorClass.Name(of.error_class).removeprefix("ERROR_CLASS_")
+
+
+def texts(chunks: Sequence[run_pb2.StreamLogsResponse]) -> dict[tuple[str, int], bytes]:
+    """What messages of StreamLogs carry, put together by step and stream."""
+    printed: dict[tuple[str, int], bytearray] = {}
+    for message in chunks:
+        for record in message.chunk.records:
+            key = (message.chunk.step, record.stream)
+            printed.setdefault(key, bytearray()).extend(record.data)
+    return {key: bytes(data) for key, data in printed.items()}

@@ -13,6 +13,7 @@ import sys
 if sys.platform == "win32":
     raise ImportError("attempt files are written by the POSIX shim")
 
+import _thread
 import contextlib
 import ctypes
 import errno
@@ -39,28 +40,37 @@ def now_us() -> int:
 
 
 def claim(directory: str, name: str, facts: dict[str, Any]) -> int | None:
-    """Takes the claim `directory/name` and makes it durable; the descriptor holds its lock. None: somebody has it."""
+    """Takes the claim `directory/name` and makes it durable; the descriptor holds its lock. None: somebody has it.
+
+    Raises OSError, and then the claim may or may not be there.
+    """
+    frame = frames.encode_json(frames.CLAIM, now_us(), facts)
     # Not O_APPEND: a short write is truncated away and written again at the same place.
     dir_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    own = f".{name}.{os.getpid()}"
+    # The daemon claims in threads: a thread's id is its own among all processes.
+    own = f".{name}.{_thread.get_native_id()}"
     try:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(own, dir_fd=dir_fd)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(own, flags, 0o600, dir_fd=dir_fd)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            os.write(fd, frames.encode_json(frames.CLAIM, now_us(), facts))
             try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                if os.write(fd, frame) != len(frame):
+                    raise OSError(errno.ENOSPC, "cannot write the claim")
                 os.link(own, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
             finally:
                 os.unlink(own, dir_fd=dir_fd)
+            failpoints.hit("claim.linked")
+            os.fsync(fd)
+            os.fsync(dir_fd)
         except FileExistsError:
             os.close(fd)
             return None
-        failpoints.hit("claim.linked")
-        os.fsync(fd)
-        os.fsync(dir_fd)
+        except OSError:
+            os.close(fd)
+            raise
         return fd
     finally:
         os.close(dir_fd)
@@ -69,13 +79,14 @@ def claim(directory: str, name: str, facts: dict[str, Any]) -> int | None:
 class AttemptFile:
     """Appends to a claimed file. Every frame is whole on disk or not there; what does not fit is counted."""
 
-    __slots__ = ("_allocated", "_fd", "_offset", "_preallocate", "dropped", "written")
+    __slots__ = ("_allocated", "_fd", "_gap", "_offset", "_preallocate", "dropped", "written")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._offset = os.fstat(fd).st_size
         self._allocated = self._offset
         self._preallocate = True
+        self._gap = 0
         self.dropped = 0
         self.written = {frames.STDOUT: 0, frames.STDERR: 0}
         self._extend(_FIRST_STRIDE)
@@ -85,21 +96,21 @@ class AttemptFile:
         if self._offset + len(payload) + frames.HEADER.size + RESERVE > self._allocated:
             stride = _STRIDE if self._allocated > _STRIDE // 4 else _FIRST_STRIDE * 4
             if not self._extend(stride + len(payload)):
-                self.dropped += len(payload)
+                self._drop(payload)
                 return
-        if self.dropped:
+        if self._gap:
             self._note_gap()
         if self._write(frames.header(kind, now_us(), payload), payload):
             self.written[kind] = self.written.get(kind, 0) + len(payload)
         else:
-            self.dropped += len(payload)
+            self._drop(payload)
 
     def started(self, facts: dict[str, Any]) -> None:
         self._write(frames.encode_json(frames.STARTED, now_us(), facts), b"")
 
     def finish(self, record: dict[str, Any]) -> None:
         """Writes the end record, gives back what was allocated ahead, and makes all of it durable. Raises OSError."""
-        if self.dropped:
+        if self._gap:
             self._note_gap()
         failpoints.hit("end.before")
         if not self._write(frames.encode_end(now_us(), record), b""):
@@ -111,10 +122,14 @@ class AttemptFile:
         os.fsync(self._fd)
         failpoints.hit("end.durable")
 
+    def _drop(self, payload: bytes) -> None:
+        self._gap += len(payload)
+        self.dropped += len(payload)
+
     def _note_gap(self) -> None:
-        text = f"{self.dropped} bytes of output were dropped here: the disk would not take them"
+        text = f"{self._gap} bytes of output were dropped here: the disk would not take them"
         if self._write(frames.encode(frames.NOTE, now_us(), text.encode()), b""):
-            self.dropped = 0
+            self._gap = 0
 
     def _write(self, head: bytes, payload: bytes) -> bool:
         size = len(head) + len(payload)

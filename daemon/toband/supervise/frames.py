@@ -41,6 +41,8 @@ _META = struct.Struct("<qB")
 _TRAILER = struct.Struct("<I4s")
 _MAGIC = b"TBND"
 MAX_PAYLOAD = 16 * 1024 * 1024
+MAX_CLAIM = 4096
+"""Within the first bytes of a file are the whole claim and the frame behind it that says what was started."""
 
 
 class Frame(NamedTuple):
@@ -125,8 +127,7 @@ else:
 
 def read_claim(fd: int) -> dict[str, Any] | None:
     """The first frame, or None if it is not a whole claim."""
-    start = pread(fd, 64 * 1024, 0)
-    found = scan(start).frames[:1]
+    found = scan(pread(fd, MAX_CLAIM, 0)).frames[:1]
     if not found or found[0].kind != CLAIM:
         return None
     claim: dict[str, Any] = json.loads(bytes(found[0].payload))
@@ -135,7 +136,7 @@ def read_claim(fd: int) -> dict[str, Any] | None:
 
 def read_started(fd: int) -> dict[str, Any] | None:
     """The frame that says which process was started; it stands second, or not at all."""
-    found = scan(pread(fd, 64 * 1024, 0)).frames[1:2]
+    found = scan(pread(fd, MAX_CLAIM, 0)).frames[1:2]
     if not found or found[0].kind != STARTED:
         return None
     started: dict[str, Any] = json.loads(bytes(found[0].payload))
@@ -143,7 +144,11 @@ def read_started(fd: int) -> dict[str, Any] | None:
 
 
 def read_end(fd: int) -> dict[str, Any] | None:
-    """The end record, or None if the file does not end with a whole one."""
+    """The end record, or None if the file does not end with a whole one of its own.
+
+    A step may print another attempt's file, or anything at all, before its supervisor is killed: what stands at the
+    end is only believed if it bears the seal that the supervisor put into its claim.
+    """
     size = os.fstat(fd).st_size
     if size < HEADER.size + _TRAILER.size:
         return None
@@ -154,7 +159,8 @@ def read_end(fd: int) -> dict[str, Any] | None:
     if len(found) != 1 or found[0].kind != END:
         return None
     record: dict[str, Any] = json.loads(bytes(found[0].payload[: -_TRAILER.size]))
-    return record
+    claim = read_claim(fd)
+    return record if claim is not None and record.get("seal") == claim.get("seal") else None
 
 
 def frames_of(fd: int, *, start: int = 0, chunk: int = 1024 * 1024) -> Iterator[Frame]:

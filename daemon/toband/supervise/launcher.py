@@ -14,6 +14,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -35,6 +37,10 @@ STARTED_AFTER = 0.1
 ORPHANS_WITHIN = 10.0
 """How long the spawner may take to end what a killed shim left."""
 SPAWNER_TRIES = 3
+SPAWNER_PAUSE = 1.0
+"""Before another spawner is started when several have died in a row, or could not be started."""
+LOOK_AGAIN = 1.0
+"""Before an attempt is looked up again when the disk would not answer."""
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 log = structlog.get_logger()
@@ -63,7 +69,7 @@ class ProcessLauncher:
         self._live: dict[str, _Live] = {}
         self._queue: deque[tuple[bytes, int]] = deque()
         self._sock: socket.socket | None = None
-        self._spawner: asyncio.subprocess.Process | None = None
+        self._spawner: subprocess.Popen[bytes] | None = None
         self._failures = 0
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,7 +77,7 @@ class ProcessLauncher:
     async def open(self, report: Report) -> None:
         self._report = report
         self._loop = asyncio.get_running_loop()
-        await self._start_spawner()
+        self._start_spawner()
 
     async def close(self) -> None:
         self._closing = True
@@ -141,7 +147,8 @@ class ProcessLauncher:
 
     # -- the spawner
 
-    async def _start_spawner(self) -> None:
+    def _start_spawner(self) -> None:
+        """Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         for end in (ours, theirs):
@@ -156,12 +163,17 @@ class ProcessLauncher:
             if key in ("TOBAN_FAILPOINTS_SPAWNER", "TOBAN_BOOT_ID", "PATH", "LANG")
         }
         environment["TOBAN_FAILPOINTS"] = environment.pop("TOBAN_FAILPOINTS_SPAWNER", "")
-        with theirs, self._open_log() as errors:
-            self._spawner = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", "-c", program,
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=errors,
-                pass_fds=[theirs.fileno()], start_new_session=True, env=environment, cwd="/",
-            )  # fmt: skip
+        try:
+            with theirs, self._open_log() as errors:
+                # Not asyncio's subprocess: that one is KILLed when its transport is thrown away.
+                self._spawner = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", program],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
+                    pass_fds=[theirs.fileno()], start_new_session=True, env=environment, cwd="/",
+                )  # fmt: skip
+        except OSError:
+            ours.close()
+            raise
         self._sock = ours
         self._loop.add_reader(ours, self._receive)
         log.info("spawner started", action="spawner_started", pid=self._spawner.pid)
@@ -175,6 +187,10 @@ class ProcessLauncher:
             self._loop.remove_writer(self._sock)
             self._sock.close()
             self._sock = None
+        if self._spawner is not None:
+            # It ends with its last shim, whenever that is, and is taken up if this process still lives then.
+            threading.Thread(target=self._spawner.wait, daemon=True).start()
+            self._spawner = None
         while self._queue:
             os.close(self._queue.popleft()[1])
 
@@ -236,24 +252,34 @@ class ProcessLauncher:
         self._drop_spawner()
         for live in self._live.values():
             live.ours = False
-        self._spawn(self._replace_spawner())
-
-    async def _replace_spawner(self) -> None:
-        if self._spawner is not None:
-            await self._spawner.wait()
+        # What is launched from now on waits in the queue for the next spawner.
         unanswered = [live for live in self._live.values() if live.pidfd < 0]
-        await self._start_spawner()
+        self._spawn(self._replace_spawner(unanswered))
+
+    async def _replace_spawner(self, unanswered: list[_Live]) -> None:
         for live in unanswered:
             error = "the spawner dies again and again" if self._failures >= SPAWNER_TRIES else ""
-            await self._resolve(live, error)
+            self._spawn(self._resolve(live, error))
         for live in list(self._live.values()):
             if live.exited:
                 self._lost(live, "unknown")
+        while self._sock is None:
+            if self._failures >= SPAWNER_TRIES:
+                await asyncio.sleep(SPAWNER_PAUSE)
+            try:
+                self._start_spawner()
+            except OSError as error:
+                self._failures += 1
+                log.error("cannot start the spawner", action="spawner_failed", error=str(error))
+        self._flush()
 
     async def _resolve(self, live: _Live, error: str) -> None:
         """Finds out what became of an attempt whose shim was never announced."""
-        found = await asyncio.to_thread(self._look, live.attempt)
+        found = await self._look_until_known(live.attempt)
         if isinstance(found, int):
+            if live.pidfd >= 0 or live.attempt.token not in self._live:
+                os.close(found)
+                return
             live.pidfd = found
             live.ours = False
             self._watch(live)
@@ -320,7 +346,7 @@ class ProcessLauncher:
         self._spawn(self._lost_or_void(live, orphans))
 
     async def _lost_or_void(self, live: _Live, orphans: str) -> None:
-        found = await asyncio.to_thread(self._look, live.attempt)
+        found = await self._look_until_known(live.attempt)
         if isinstance(found, AttemptVoided):
             reason = (
                 f"cannot start the step's supervisor: it failed at once, see {self._spawner_log}"
@@ -347,6 +373,20 @@ class ProcessLauncher:
             self._loop.remove_reader(live.pidfd)
             os.close(live.pidfd)
             live.pidfd = -1
+
+    async def _look_until_known(self, attempt: Attempt) -> int | Event:
+        """What became of an attempt is never guessed: a disk that does not answer now is asked again."""
+        while True:
+            try:
+                return await asyncio.to_thread(self._look, attempt)
+            except OSError as error:
+                log.error(
+                    "cannot look up an attempt, trying again",
+                    action="look_failed",
+                    attempt=attempt.id,
+                    error=str(error),
+                )
+            await asyncio.sleep(LOOK_AGAIN)
 
     def _look(self, attempt: Attempt) -> int | Event:
         """A pidfd of the living shim, or what became of the attempt. Runs in a thread."""
@@ -389,8 +429,8 @@ class ProcessLauncher:
             except ProcessLookupError:
                 return None
             seen = tree.stat_of(facts["pid"])
-            same = facts["boot_id"] == self._boot_id and seen is not None
-            if same and seen is not None and seen[1] == facts["start"] and _locked(fd):
+            lives = seen is not None and seen[1] == facts["start"] and seen[2] != "Z"
+            if facts["boot_id"] == self._boot_id and lives and _locked(fd):
                 return pidfd
             os.close(pidfd)
             return None

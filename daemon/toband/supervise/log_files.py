@@ -55,21 +55,17 @@ class LogFiles:
 
     @contextlib.contextmanager
     def watching(self, run_id: str, event: asyncio.Event) -> Iterator[None]:
-        path = self._files.attempts(run_id)
-        if sys.platform == "linux":
-            try:
-                with self._watcher.watching(path, event):
-                    yield
-                return
-            except OSError as error:
-                if error.filename != path:
-                    raise
-        # No directory yet, or no watches left: look now and then.
-        ticking = asyncio.get_running_loop().create_task(_tick(event))
-        try:
+        with contextlib.ExitStack() as stack:
+            watched = False
+            if sys.platform == "linux":
+                with contextlib.suppress(OSError):
+                    path = self._files.attempts(run_id)
+                    stack.enter_context(self._watcher.watching(path, event))
+                    watched = True
+            if not watched:
+                # No directory yet, or no watches left: look now and then.
+                stack.callback(asyncio.get_running_loop().create_task(_tick(event)).cancel)
             yield
-        finally:
-            ticking.cancel()
 
     def close(self) -> None:
         if sys.platform == "linux":
@@ -78,12 +74,17 @@ class LogFiles:
     def _read(self, path: str, offset: int) -> LogPage:
         try:
             with _opened(path) as fd:
+                size = os.fstat(fd).st_size
+                if offset > size:
+                    raise ValueError("the position lies behind the end of the log")
                 found = frames.scan(frames.pread(fd, PAGE, offset), offset)
                 if not found.frames and not found.damaged:
                     whole = frames.pread(fd, frames.HEADER.size + frames.MAX_PAYLOAD, offset)
                     found = frames.scan(whole, offset)
-                if found.damaged and offset > os.fstat(fd).st_size:
-                    raise ValueError("the position lies behind the end of the log")
+                if found.frames:
+                    over = found.frames[-1].kind == frames.END
+                else:
+                    over = offset == size and frames.read_end(fd) is not None
         except FileNotFoundError:
             return LogPage(pieces=(), offset=offset)
         return LogPage(
@@ -93,7 +94,7 @@ class LogFiles:
                 if frame.kind in _KINDS
             ],
             offset=found.end,
-            over=bool(found.frames) and found.frames[-1].kind == frames.END,
+            over=over,
             damaged=found.damaged,
         )
 

@@ -51,7 +51,8 @@ def ended(attempt: Attempt, record: dict[str, Any]) -> AttemptEnded:
 def parse_outputs(text: str) -> dict[str, str]:
     """`key=value` lines and `key<<WORD` … `WORD` blocks. Lines that are neither say nothing."""
     outputs: dict[str, str] = {}
-    lines = iter(text.splitlines())
+    # Not splitlines: a form feed, or a separator of Unicode's, is part of a value.
+    lines = iter([line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")])
     for line in lines:
         key, equals, value = line.partition("=")
         block, arrows, word = line.partition("<<")

@@ -35,6 +35,7 @@ KILL_PATIENCE = 30.0
 READ_SIZE = 256 * 1024
 _PIPE_SIZE = 256 * 1024
 _F_SETPIPE_SZ = 1031
+_LONGEST_WAIT = 3600.0
 _SIDE_FILE_LIMIT = 1024 * 1024
 
 got: set[int] = set()
@@ -60,6 +61,8 @@ class Shim:
         self._empty = False
         self._cause = "exited"
         self._signals: list[str] = []
+        self._told: set[tuple[int, int]] = set()
+        self._all_told = False
         self._leftovers = 0
         self._first_signal = 0.0
         self._took = 0.0
@@ -85,6 +88,8 @@ class Shim:
                 if now >= kill_at:
                     self._kill()
                     break
+                if self._status is not None and not self._all_told:
+                    self._tell_to_end()
             elif self._status is not None:
                 self._leftovers = len(tree.descendants())
                 kill_at = self._terminate(now)
@@ -122,7 +127,9 @@ class Shim:
         return ""
 
     def _wait(self, until: float | None) -> None:
-        timeout = None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
+        # Capped: the system cannot wait longer than 24 days at a time, and whoever calls looks again.
+        left = None if until is None else min(_LONGEST_WAIT, max(0.0, until - time.monotonic()))
+        timeout = None if left is None else left * 1000 + 1
         for fd, _ in self._poll.poll(timeout):
             if fd == self._wake:
                 os.read(self._wake, 4096)
@@ -163,8 +170,20 @@ class Shim:
     def _terminate(self, now: float) -> float:
         self._first_signal = now
         self._signals.append("TERM")
-        tree.signal_all(signal.SIGTERM)
+        self._tell_to_end()
         return now + float(self._boot.get("grace", 10.0))
+
+    def _tell_to_end(self) -> None:
+        """TERM to everybody who did not get it yet.
+
+        Once when the tree is to end, and once more when its main process has exited: what that one started while it was
+        told, or because it was, is left now.
+        """
+        self._all_told = self._status is not None
+        for target in tree.descendants():
+            if (target.pid, target.start) not in self._told:
+                self._told.add((target.pid, target.start))
+                tree.send(target, signal.SIGTERM)
 
     def _kill(self) -> None:
         self._signals.append("KILL")
@@ -184,6 +203,7 @@ class Shim:
         status = self._status
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         record: dict[str, Any] = {
+            "seal": self._boot["seal"],
             "cause": "nostart" if error else self._cause,
             "error": error,
             "pid": self._main,
@@ -298,6 +318,7 @@ def main(bootstrap: int) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         boot = json.loads(frames.pread(bootstrap, os.fstat(bootstrap).st_size, 0))
         os.close(bootstrap)
+        boot["seal"] = os.urandom(8).hex()
         tree.become_subreaper()
         me = os.getpid()
         seen = tree.stat_of(me)
@@ -312,6 +333,7 @@ def main(bootstrap: int) -> NoReturn:
                 "pid": me,
                 "start": seen[1] if seen else 0,
                 "boot_id": tree.boot_id(),
+                "seal": boot["seal"],
             },
         )
         if fd is None:

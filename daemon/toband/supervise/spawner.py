@@ -113,9 +113,10 @@ class Spawner:
     def _guard(self) -> None:
         """Reaps what has ended, ends what a killed shim left, and then reports that shim as gone."""
         tree.reap(self._took_up)
+        orphans, left = self._end_orphans()
+        # Only now: others may have died meanwhile, and what they left was ended with the rest.
         broken = [(token, code) for token, code in self._ended if code != shim.EXIT_DONE]
         self._ended.clear()
-        orphans, left = self._end_orphans()
         for token, code in broken:
             self._tell({"token": token, "gone": code, "orphans": orphans, "left": left})
 

@@ -64,19 +64,22 @@ def stat_of(pid: int) -> tuple[int, int, str] | None:
 
 def children_of(pid: int) -> list[int]:
     """Direct children, as far as a glance shows them."""
+    found: list[int] = []
     try:
-        found = []
-        for task in os.listdir(f"/proc/{pid}/task"):
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    for task in tasks:
+        try:
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
                 found += [int(word) for word in file.read().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            # A thread that is gone by now says nothing of the others.
+            if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+                break
+    else:
         return found
-    except (FileNotFoundError, ProcessLookupError):
-        if os.path.exists("/proc/self/task"):
-            have_list = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-            if have_list or not os.path.exists(f"/proc/{pid}"):
-                return []
     # A kernel without the list of children: look at everybody's parent.
-    found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             seen = stat_of(int(name))

@@ -1,0 +1,230 @@
+"""A launcher on a state directory of its own, with everything it reported."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, TypeVar
+from uuid import uuid4
+
+from helpers.gate import Gate
+from helpers.processes import Process, alive, seen
+from helpers.waiting import DEADLINE, wait_for
+from toband.domain.events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
+from toband.domain.model import Attempt, AttemptState, TreeCause
+from toband.ports import Launch, LogKind
+from toband.supervise import frames
+from toband.supervise.files import RunFiles
+from toband.supervise.launcher import ProcessLauncher
+from toband.supervise.log_files import LogFiles
+
+RUN = "run-1"
+E = TypeVar("E", AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided)
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a test's files are, and the marker that everything it starts carries."""
+
+    root: str
+    marker: str
+
+    @property
+    def files(self) -> RunFiles:
+        return RunFiles(f"{self.root}/runs")
+
+    def path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def read(self, name: str) -> str:
+        with open(self.path(name)) as file:
+            return file.read()
+
+    def write(self, name: str, text: str = "") -> str:
+        """Makes a file; its path."""
+        with open(self.path(name), "w") as file:
+            file.write(text)
+        return self.path(name)
+
+    def environment(self) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "MARKER": self.marker}
+
+
+def new_attempt(step: str = "step", *, id: str = "", token: str = "") -> Attempt:  # noqa: A002
+    return Attempt(
+        id=id or uuid4().hex,
+        run_id=RUN,
+        step=step,
+        number=1,
+        ordinal=0,
+        token=token or uuid4().hex,
+        state=AttemptState.STARTING,
+        created_at=datetime.now(UTC),
+    )
+
+
+def new_launch(
+    place: Place,
+    argv: Sequence[str],
+    *,
+    attempt: Attempt | None = None,
+    timeout: float | None = None,
+    cause: TreeCause = TreeCause.TIMEOUT,
+    grace: float = 0.2,
+    env: Mapping[str, str] | None = None,
+    workspace: str | None = None,
+) -> Launch:
+    return Launch(
+        attempt=attempt or new_attempt(),
+        argv=argv,
+        env={**place.environment(), **(env or {})},
+        workspace=place.root if workspace is None else workspace,
+        timeout=timeout,
+        timeout_cause=cause,
+        kill_grace=grace,
+    )
+
+
+class Supervision:
+    """One opened launcher. What it reports is kept in order and can be waited for."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.files = place.files
+        self.launcher = ProcessLauncher(self.files, SystemClock(), place.path("spawner.log"))
+        self.events: list[Event] = []
+        self.spawners: list[Process] = []
+        self._changed = asyncio.Event()
+
+    async def open(self) -> None:
+        os.makedirs(self.files.root, exist_ok=True)
+        await self.launcher.open(self._report)
+        self.spawners.append(seen(self.launcher.spawner_pid))
+        await self.launcher.prepare(RUN, {})
+
+    async def close(self) -> None:
+        await self.launcher.close()
+
+    @property
+    def spawner(self) -> Process:
+        return self.spawners[-1]
+
+    async def new_spawner(self) -> Process:
+        """Waits until the launcher has replaced its spawner."""
+
+        def replaced() -> bool:
+            return self.launcher.spawner_pid not in (0, self.spawner.pid)
+
+        await wait_for(replaced, "the spawner was not replaced")
+        self.spawners.append(seen(self.launcher.spawner_pid))
+        return self.spawner
+
+    def launch(self, argv: Sequence[str], **how: Any) -> Attempt:
+        launch = new_launch(self.place, argv, **how)
+        self.launcher.launch(launch)
+        return launch.attempt
+
+    async def ended(self, attempt: Attempt, deadline: float = DEADLINE) -> AttemptEnded:
+        return await self._the(AttemptEnded, attempt, deadline)
+
+    async def lost(self, attempt: Attempt, deadline: float = DEADLINE) -> AttemptLost:
+        return await self._the(AttemptLost, attempt, deadline)
+
+    async def voided(self, attempt: Attempt, deadline: float = DEADLINE) -> AttemptVoided:
+        return await self._the(AttemptVoided, attempt, deadline)
+
+    async def started(self, attempt: Attempt, deadline: float = DEADLINE) -> AttemptStarted:
+        until = time.monotonic() + deadline
+        while True:
+            found = [each for each in self.events_of(attempt) if isinstance(each, AttemptStarted)]
+            if found:
+                return found[0]
+            assert not self.ends_of(attempt), (
+                f"ended before it was started: {self.ends_of(attempt)}"
+            )
+            await self._next(until, f"{attempt.step} was not started")
+
+    async def end(self, attempt: Attempt, deadline: float = DEADLINE) -> Event:
+        """However it ended."""
+        until = time.monotonic() + deadline
+        while not (found := self.ends_of(attempt)):
+            await self._next(until, f"{attempt.step} did not end")
+        return found[0]
+
+    async def run(self, argv: Sequence[str], **how: Any) -> AttemptEnded:
+        return await self.ended(self.launch(argv, **how))
+
+    def events_of(self, attempt: Attempt) -> list[Event]:
+        return [each for each in self.events if getattr(each, "token", "") == attempt.token]
+
+    def ends_of(self, attempt: Attempt) -> list[Event]:
+        return [each for each in self.events_of(attempt) if not isinstance(each, AttemptStarted)]
+
+    async def shim(self, attempt: Attempt) -> Process:
+        """The supervisor of an attempt, from its claim."""
+        facts = await wait_for(lambda: self.claim_of(attempt), f"no claim of {attempt.step}")
+        return seen(facts["pid"])
+
+    async def shim_gone(self, shim: Process) -> None:
+        await wait_for(lambda: not alive(shim), f"the shim {shim.pid} lives on")
+
+    def claim_of(self, attempt: Attempt) -> dict[str, Any] | None:
+        try:
+            with open(self.files.log(attempt), "rb") as file:
+                return frames.read_claim(file.fileno())
+        except FileNotFoundError:
+            return None
+
+    def record_of(self, attempt: Attempt) -> dict[str, Any]:
+        with open(self.files.log(attempt), "rb") as file:
+            record = frames.read_end(file.fileno())
+        assert record is not None, "there is no end record"
+        return record
+
+    def printed(self, attempt: Attempt, kind: LogKind = LogKind.STDOUT) -> bytes:
+        return LogFiles(self.files).printed(attempt, kind, 1 << 40)
+
+    def gate(self, name: str = "gate") -> Gate:
+        return Gate(self.place.path(name))
+
+    async def appears(self, name: str) -> str:
+        """Waits for a file that a step makes; its text."""
+        path = self.place.path(name)
+        await wait_for(lambda: os.path.exists(path), f"{name} does not appear")
+        return self.place.read(name)
+
+    def witnessed(self, name: str = "witness") -> int:
+        """How often a step said that it was started: a line each time."""
+        try:
+            return self.place.read(name).count("\n")
+        except FileNotFoundError:
+            return 0
+
+    async def _the(self, kind: type[E], attempt: Attempt, deadline: float) -> E:
+        found = await self.end(attempt, deadline)
+        assert isinstance(found, kind), f"expected {kind.__name__}, got {found}"
+        return found
+
+    async def _next(self, until: float, what: str) -> None:
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            raise AssertionError(f"waited in vain: {what}; reported: {self.events}") from None
+
+    def _report(self, run_id: str, event: Event) -> None:
+        assert run_id == RUN
+        self.events.append(event)
+        self._changed.set()
+
+
+Opener: TypeAlias = Callable[[], Awaitable[Supervision]]

@@ -1,0 +1,139 @@
+"""A timeout ends the whole tree of a step, however it hides, and nobody else."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from helpers.processes import alive, children_of, gone, marked, seen
+from helpers.steps import DAEMONISING, HOPPING, STORMING, background, lurker_argv, python, shell
+from helpers.supervision import Supervision
+from toband.domain.model import TreeCause
+
+
+async def test_a_daemonised_grandchild_ends_and_a_bystander_like_it_lives(
+    supervision: Supervision,
+) -> None:
+    seconds = f"600.{int(supervision.place.marker[-8:], 16)}"
+    bystander = _bystander(seconds)
+    try:
+        attempt = supervision.launch(
+            python(DAEMONISING, supervision.place.path("pid"), *lurker_argv(seconds)),
+            timeout=1.5,
+            grace=0.2,
+        )
+        lurker = seen(int(await supervision.appears("pid")))
+        ended = await supervision.ended(attempt)
+
+        assert gone(lurker)
+        assert alive(seen(bystander.pid))
+    finally:
+        bystander.kill()
+        bystander.wait()
+    assert ended.ending.cause is TreeCause.TIMEOUT
+    assert ended.ending.signals == ("TERM", "KILL")
+    assert (ended.ending.proved_empty, ended.ending.survivors) == (True, 0)
+    assert 0.2 <= ended.ending.took < 20
+    assert (ended.exit_code, ended.signal) == (None, 15)
+    assert (ended.finished_at - ended.started_at).total_seconds() >= 1.5
+
+
+async def test_a_step_that_hops_from_pid_to_pid_ends(supervision: Supervision) -> None:
+    attempt = supervision.launch(
+        python(HOPPING, "ready", "200", supervision.place.marker), timeout=1.5, grace=0.1
+    )
+    shim = await supervision.shim(attempt)
+    await supervision.appears("ready")
+    # All those that it was meanwhile are dead, and taken up by the shim as they come.
+    assert len(children_of(shim.pid)) < 100
+    ended = await supervision.ended(attempt)
+
+    assert ended.ending.cause is TreeCause.TIMEOUT
+    assert ended.ending.signals == ("TERM", "KILL")
+    assert ended.ending.proved_empty
+    assert ended.signal == 9
+    assert [
+        each for each in marked(supervision.place.marker) if each.pid != supervision.spawner.pid
+    ] == []
+
+
+async def test_a_step_that_forks_without_end_ends(supervision: Supervision) -> None:
+    attempt = supervision.launch(
+        python(STORMING, "ready", "60", supervision.place.marker), timeout=2.0, grace=0.1
+    )
+    await supervision.appears("ready")
+    ended = await supervision.ended(attempt)
+
+    assert ended.ending.cause is TreeCause.TIMEOUT
+    assert ended.ending.signals == ("TERM", "KILL")
+    assert (ended.ending.proved_empty, ended.ending.survivors) == (True, 0)
+    assert [
+        each for each in marked(supervision.place.marker) if each.pid != supervision.spawner.pid
+    ] == []
+
+
+@pytest.mark.parametrize("cause", [TreeCause.TIMEOUT, TreeCause.RUN_TIMEOUT])
+async def test_a_step_that_exits_0_on_term_has_timed_out_all_the_same(
+    supervision: Supervision, cause: TreeCause
+) -> None:
+    script = f"trap 'echo bye; exit 0' TERM; {background('ready')} wait"
+    attempt = supervision.launch(shell(script), timeout=1.0, cause=cause, grace=20.0)
+    await supervision.appears("ready")
+    ended = await supervision.ended(attempt)
+
+    assert (ended.exit_code, ended.signal) == (0, None)
+    assert ended.ending.cause is cause
+    assert ended.ending.signals == ("TERM",)
+    assert ended.ending.proved_empty
+    assert 0 < ended.ending.took < 15
+    assert supervision.printed(attempt) == b"bye\n"
+
+
+async def test_a_deadline_that_has_passed_already_ends_the_step_at_once(
+    supervision: Supervision,
+) -> None:
+    ended = await supervision.run(["sleep", "600"], timeout=0.0, cause=TreeCause.RUN_TIMEOUT)
+
+    assert ended.ending.cause is TreeCause.RUN_TIMEOUT
+    assert ended.ending.proved_empty
+
+
+async def test_a_step_that_prints_without_end_is_ended_in_time(supervision: Supervision) -> None:
+    attempt = supervision.launch(shell("while :; do echo y; done"), timeout=0.3)
+    ended = await supervision.ended(attempt)
+
+    assert ended.ending.cause is TreeCause.TIMEOUT
+    assert ended.stdout_bytes > 0
+    assert ended.stdout_bytes == supervision.record_of(attempt)["stdout_bytes"]
+    printed = supervision.printed(attempt)
+    assert len(printed) == ended.stdout_bytes
+    assert printed.startswith(b"y\ny\n")
+
+
+async def test_a_stopped_step_is_ended(supervision: Supervision) -> None:
+    """A process that is stopped does not act on TERM, but KILL reaches it."""
+    attempt = supervision.launch(shell("kill -STOP $$"), timeout=0.3, grace=0.1)
+    ended = await supervision.ended(attempt)
+
+    assert ended.ending.cause is TreeCause.TIMEOUT
+    assert ended.ending.signals == ("TERM", "KILL")
+    assert ended.ending.proved_empty
+
+
+async def test_a_timeout_of_a_year_is_one(supervision: Supervision) -> None:
+    """Longer than what a single wait of the system can be."""
+    ended = await supervision.run(shell("exit 6"), timeout=366 * 86_400.0)
+
+    assert (ended.exit_code, ended.ending.cause) == (6, TreeCause.EXITED)
+
+
+async def test_an_end_before_the_timeout_is_the_steps_own(supervision: Supervision) -> None:
+    ended = await supervision.run(shell("exit 6"), timeout=600.0)
+
+    assert (ended.exit_code, ended.ending.cause) == (6, TreeCause.EXITED)
+    assert ended.ending.signals == ()
+
+
+def _bystander(seconds: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(lurker_argv(seconds), env={}, cwd="/")

@@ -1,0 +1,277 @@
+"""Reading logs: from any place, the last lines exactly, and being woken by what is new."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.logs import WrittenLog, joined
+from helpers.supervision import RUN, new_attempt
+from toband.ports import LogKind, LogPiece, OutputTooLargeError
+from toband.supervise.files import RunFiles
+from toband.supervise.log_files import LogFiles
+
+Pieces = list[tuple[LogKind, bytes]]
+SOON = 30.0
+
+unhurried = settings(deadline=None, max_examples=60)
+text = st.lists(st.sampled_from([b"\n", b"\n", b"a", b"bc", b"\r", b"\xff"]), max_size=6)
+pieces = st.lists(st.tuples(st.sampled_from(LogKind), text.map(b"".join)), max_size=12)
+some_kinds = st.sets(st.sampled_from(LogKind), min_size=1).map(sorted)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> RunFiles:
+    return RunFiles(str(tmp_path))
+
+
+@pytest.fixture
+def logs(files: RunFiles) -> LogFiles:
+    return LogFiles(files)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def out(data: bytes) -> tuple[LogKind, bytes]:
+    return LogKind.STDOUT, data
+
+
+def data_of(pieces: list[LogPiece]) -> list[bytes]:
+    return [piece.data for piece in pieces]
+
+
+@unhurried
+@given(pieces, st.integers(1, 8), some_kinds)
+def test_the_last_lines_are_exact(
+    runner: asyncio.Runner, written: Pieces, lines: int, kinds: list[LogKind]
+) -> None:
+    with tempfile.TemporaryDirectory() as root, WrittenLog(RunFiles(root)) as log:
+        log.print(*written)
+        logs = LogFiles(RunFiles(root))
+        offset, skip = runner.run(logs.tail(log.attempt, lines, kinds))
+        page = runner.run(logs.read(log.attempt, offset))
+    found = joined([(piece.kind, piece.data) for piece in page.pieces], kinds)[skip:]
+
+    whole = joined(written, kinds)
+    # A line ends with a newline and nothing else; the last one may not be over yet.
+    model = [line + b"\n" for line in whole.split(b"\n")]
+    model[-1] = model[-1][:-1]
+    model = [line for line in model if line]
+    assert found == b"".join(model[-lines:])
+    first = next((piece for piece in page.pieces if piece.kind in kinds), None)
+    assert skip <= (len(first.data) if first else 0), "the bytes to pass over are of one piece"
+
+
+async def test_the_last_lines_of_what_is_not_there_are_none(logs: LogFiles) -> None:
+    assert await logs.tail(new_attempt(), 5, list(LogKind)) == (0, 0)
+
+
+async def test_the_last_lines_of_a_large_log(files: RunFiles, logs: LogFiles) -> None:
+    with WrittenLog(files) as log:
+        for number in range(300):
+            log.print(out(b"".join(b"%d-%d\n" % (number, line) for line in range(1000))))
+        offset, skip = await logs.tail(log.attempt, 1500, [LogKind.STDOUT])
+        found = b"".join(data_of(list((await logs.read(log.attempt, offset)).pieces)))[skip:]
+
+    lines = found.splitlines()
+    assert (len(lines), lines[0], lines[-1]) == (1500, b"298-500", b"299-999")
+
+
+async def test_a_log_is_read_on_from_where_it_was_left(files: RunFiles, logs: LogFiles) -> None:
+    with WrittenLog(files) as log:
+        log.print(out(b"one"), (LogKind.STDERR, b"two"))
+        first = await logs.read(log.attempt, 0)
+        nothing = await logs.read(log.attempt, first.offset)
+        log.print(out(b"three"))
+        second = await logs.read(log.attempt, nothing.offset)
+        log.end()
+        third = await logs.read(log.attempt, second.offset)
+        last = await logs.read(log.attempt, third.offset)
+
+        assert [(each.kind, each.data) for each in first.pieces] == [
+            (LogKind.STDOUT, b"one"),
+            (LogKind.STDERR, b"two"),
+        ]
+        assert (list(nothing.pieces), nothing.offset) == ([], first.offset)
+        assert data_of(list(second.pieces)) == [b"three"]
+        assert [page.over for page in (first, nothing, second)] == [False] * 3
+        assert (list(third.pieces), third.over, third.offset) == ([], True, log.size())
+        assert (list(last.pieces), last.over, last.offset) == ([], True, log.size())
+        assert [page.damaged for page in (first, nothing, second, third, last)] == [False] * 5
+
+
+async def test_a_log_that_is_not_there_yet_is_empty(logs: LogFiles) -> None:
+    page = await logs.read(new_attempt(), 0)
+    assert (list(page.pieces), page.offset, page.over, page.damaged) == ([], 0, False, False)
+
+
+async def test_half_a_frame_is_not_there_yet(files: RunFiles, logs: LogFiles) -> None:
+    with WrittenLog(files) as log:
+        log.print(out(b"whole"))
+        before = log.size()
+        log.print(out(b"half"))
+        for size in range(before, log.size()):
+            with WrittenLog(files) as other:
+                os.ftruncate(other.fd, 0)
+                os.pwrite(other.fd, os.pread(log.fd, size, 0), 0)
+                page = await logs.read(other.attempt, 0)
+            assert data_of(list(page.pieces)) == [b"whole"]
+            assert (page.offset, page.over, page.damaged) == (before, False, False)
+
+
+async def test_damage_is_said_and_what_stands_before_it_is_read(
+    files: RunFiles, logs: LogFiles
+) -> None:
+    with WrittenLog(files) as log:
+        log.print(out(b"good"))
+        place = log.size()
+        log.print(out(b"bad"), out(b"behind"))
+        log.end()
+        os.pwrite(log.fd, b"?", place + 18)
+        page = await logs.read(log.attempt, 0)
+
+        assert data_of(list(page.pieces)) == [b"good"]
+        assert (page.offset, page.over, page.damaged) == (place, False, True)
+
+
+async def test_a_position_behind_the_end_is_refused(files: RunFiles, logs: LogFiles) -> None:
+    with WrittenLog(files) as log:
+        log.print(out(b"text"))
+        with pytest.raises(ValueError, match="behind the end"):
+            await logs.read(log.attempt, log.size() + 1)
+
+
+async def test_a_long_log_comes_in_pages(files: RunFiles, logs: LogFiles) -> None:
+    written = [os.urandom(200_000) for _ in range(30)]
+    with WrittenLog(files) as log:
+        log.print(*map(out, written))
+        log.end()
+        found: list[bytes] = []
+        offset, over, pages = 0, False, 0
+        while not over:
+            page = await logs.read(log.attempt, offset)
+            assert page.offset > offset
+            offset, over, pages = page.offset, page.over, pages + 1
+            found += data_of(list(page.pieces))
+    assert found == written
+    assert pages > 5
+
+
+async def test_a_piece_larger_than_a_page_is_read(files: RunFiles, logs: LogFiles) -> None:
+    large = os.urandom(3 * 1024 * 1024)
+    with WrittenLog(files) as log:
+        log.print(out(large), out(b"small"))
+        first = await logs.read(log.attempt, 0)
+        if not first.pieces:
+            # The claim alone fits into the first page.
+            first = await logs.read(log.attempt, first.offset)
+        assert data_of(list(first.pieces))[0] == large
+        assert logs.printed(log.attempt, LogKind.STDOUT, 1 << 30) == large + b"small"
+
+
+@unhurried
+@given(pieces, st.sampled_from(LogKind))
+def test_what_a_stream_printed_is_joined(written: Pieces, kind: LogKind) -> None:
+    with tempfile.TemporaryDirectory() as root, WrittenLog(RunFiles(root)) as log:
+        log.print(*written)
+        log.end()
+        expected = joined(written, [kind])
+        logs = LogFiles(RunFiles(root))
+        assert logs.printed(log.attempt, kind, len(expected)) == expected
+        if expected:
+            with pytest.raises(OutputTooLargeError):
+                logs.printed(log.attempt, kind, len(expected) - 1)
+
+
+def test_nothing_was_printed_where_no_log_is(logs: LogFiles) -> None:
+    assert logs.printed(new_attempt(), LogKind.STDOUT, 10) == b""
+
+
+async def test_a_watcher_is_woken_by_new_output(files: RunFiles, logs: LogFiles) -> None:
+    event = asyncio.Event()
+    with WrittenLog(files) as log:
+        with logs.watching(RUN, event):
+            for _ in range(3):
+                log.print(out(b"text"))
+                await asyncio.wait_for(event.wait(), SOON)
+                event.clear()
+        logs.close()
+
+
+async def test_a_watcher_is_woken_by_a_new_attempt(files: RunFiles, logs: LogFiles) -> None:
+    event = asyncio.Event()
+    os.makedirs(files.attempts(RUN))
+    with logs.watching(RUN, event), WrittenLog(files):
+        await asyncio.wait_for(event.wait(), SOON)
+    logs.close()
+
+
+async def test_many_watchers_share_and_come_and_go(files: RunFiles, logs: LogFiles) -> None:
+    events = [asyncio.Event() for _ in range(3)]
+    with WrittenLog(files) as log:
+        with logs.watching(RUN, events[0]), logs.watching(RUN, events[1]):
+            with logs.watching(RUN, events[2]):
+                log.print(out(b"a"))
+                for event in events:
+                    await asyncio.wait_for(event.wait(), SOON)
+                    event.clear()
+            log.print(out(b"b"))
+            for event in events[:2]:
+                await asyncio.wait_for(event.wait(), SOON)
+        assert not events[2].is_set()
+        events[0].clear()
+        with logs.watching(RUN, events[0]):
+            log.print(out(b"c"))
+            await asyncio.wait_for(events[0].wait(), SOON)
+        logs.close()
+
+
+async def test_a_watcher_before_the_run_has_a_directory_is_woken_all_the_same(
+    files: RunFiles, logs: LogFiles
+) -> None:
+    event = asyncio.Event()
+    with logs.watching(RUN, event):
+        with WrittenLog(files) as log:
+            log.print(out(b"text"))
+        await asyncio.wait_for(event.wait(), SOON)
+    logs.close()
+
+
+async def test_a_watcher_is_woken_where_the_system_gives_no_watch(
+    files: RunFiles, logs: LogFiles
+) -> None:
+    event = asyncio.Event()
+    with WrittenLog(files) as log:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            watch = logs.watching(RUN, event)
+            watch.__enter__()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        log.print(out(b"text"))
+        await asyncio.wait_for(event.wait(), SOON)
+        watch.__exit__(None, None, None)
+        logs.close()
+
+
+async def test_an_error_of_who_watches_is_passed_on(files: RunFiles, logs: LogFiles) -> None:
+    os.makedirs(files.attempts(RUN))
+    with (
+        pytest.raises(FileNotFoundError),
+        logs.watching(RUN, asyncio.Event()),
+    ):
+        raise FileNotFoundError(2, "not there", files.attempts(RUN))
+    logs.close()
