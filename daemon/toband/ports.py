@@ -206,6 +206,10 @@ class Store(Protocol):
         """
         ...
 
+    async def run_of_request(self, request: Request) -> Run | None:
+        """The run that this request made when it was made before, as it is now. Raises RequestReusedError."""
+        ...
+
     async def save(self, change: RunChange) -> UpdateResult:
         """Saves one transition if the run is still as `before` says: same sequence, same state.
 
@@ -269,7 +273,11 @@ class Store(Protocol):
 
 
 class StoreError(Exception):
-    """The database cannot do it; the text says why. Nothing of the failed call was stored."""
+    """The database cannot do it; the text says why.
+
+    Nothing of the failed call was stored, unless the commit itself broke off (a lost connection, a failing disk): then
+    it may have been, and only reading again tells.
+    """
 
 
 # ------------------------------------------------------------------------------------------------------- launcher

@@ -1,0 +1,157 @@
+"""Connections: one kind for the writer, one for readers, for each database."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from typing import Any
+
+from sqlalchemy import Engine, NullPool, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from toband.ports import StoreError
+
+READERS = 4
+_BUSY_TIMEOUT_MS = 5_000
+# Pages that the log of SQLite gathers before they go to the database itself. The usual 1,000 are reached after some
+# hundred saves, and each checkpoint costs two more syncs.
+_CHECKPOINT_PAGES = 4_000
+# Nothing waits for ever on a server that fell silent.
+_POSTGRES_USUAL = {
+    "application_name": "toban",
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+
+
+class Database:
+    """Where the data lies, and how connections to it are made.
+
+    `writer` makes connections on which transactions are begun and committed by hand; `reader` gives out pooled
+    connections that cannot write and see one snapshot until they are given back.
+    """
+
+    kind: str
+    # The base class of the driver's own exceptions.
+    error: type[Exception]
+    writer: Engine
+    reader: Engine
+
+    def prepare(self) -> None:
+        """Makes what must be there before the first connection. Raises OSError, StoreError."""
+
+    def close(self) -> None:
+        self.reader.dispose()
+        self.writer.dispose()
+
+
+class SqliteDatabase(Database):
+    kind = "sqlite"
+    error = sqlite3.Error
+
+    def __init__(self, url: URL) -> None:
+        if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+            raise StoreError("cannot use a SQLite database without a file: give sqlite:///PATH")
+        self.path = os.path.abspath(url.database)
+        url = url.set(drivername="sqlite+pysqlite", database=self.path)
+        self.writer = create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+        self.reader = create_engine(url, pool_size=READERS, max_overflow=0)
+        event.listen(self.writer, "connect", self._on_writer)
+        event.listen(self.reader, "connect", self._on_reader)
+        event.listen(self.reader, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+
+    def prepare(self) -> None:
+        """Makes the file, readable by its owner alone; the files SQLite puts beside it inherit that."""
+        directory = os.path.dirname(self.path)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        if sys.platform == "win32":
+            return
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _on_writer(self, connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        mode = cursor.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreError(
+                f"cannot use {self.path}: its file system does not support SQLite's WAL mode"
+            )
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        cursor.close()
+
+    def _on_reader(self, connection: Any, _record: object) -> None:
+        # Transactions begin where "begin" above says so; left alone, the driver would begin none for a SELECT.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        cursor.execute("PRAGMA query_only = ON")
+        cursor.close()
+
+
+class PostgresDatabase(Database):
+    kind = "postgresql"
+
+    def __init__(self, url: URL) -> None:
+        try:
+            import psycopg
+        except ImportError as error:
+            raise StoreError(
+                "cannot use PostgreSQL: its driver is missing; run: pip install 'toban[postgres]'"
+            ) from error
+        self.error = psycopg.Error
+        url = url.set(drivername="postgresql+psycopg")
+        arguments = {key: value for key, value in _POSTGRES_USUAL.items() if key not in url.query}
+        self.writer = create_engine(
+            url, isolation_level="AUTOCOMMIT", poolclass=NullPool, connect_args=arguments
+        )
+        self.reader = create_engine(
+            url,
+            isolation_level="REPEATABLE READ",
+            pool_size=READERS,
+            max_overflow=0,
+            pool_pre_ping=True,
+            connect_args=arguments,
+        ).execution_options(postgresql_readonly=True)
+        event.listen(self.writer, "connect", self._on_writer)
+
+    def _on_writer(self, connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        # A server may be set up to answer before its disk does; what this program acknowledges is on disk.
+        if cursor.execute("SHOW synchronous_commit").fetchone()[0] == "off":
+            cursor.execute("SET synchronous_commit TO on")
+        cursor.close()
+
+
+def database(url: str) -> Database:
+    """Raises StoreError for a URL that cannot be used."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise StoreError(
+            "cannot read the database URL: give sqlite:///PATH or postgresql://HOST/NAME"
+        ) from None
+    match parsed.drivername:
+        case "sqlite":
+            return SqliteDatabase(parsed)
+        case "postgresql":
+            return PostgresDatabase(parsed)
+        case other:
+            raise StoreError(
+                f"cannot use a database of kind {other!r}: give sqlite:///PATH or postgresql://HOST/NAME"
+            )

@@ -1,0 +1,107 @@
+"""What each transition of a run changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Column, Connection, Double, Integer, Table, bindparam, select
+
+from toband.domain.model import Run
+from toband.ports import HistoryEntry
+from toband.store.codec import (
+    RUN_COLUMNS,
+    RUN_IDENTITY,
+    Raw,
+    Values,
+    attempt_from,
+    run_from,
+    step_from,
+)
+from toband.store.columns import JsonText, Micros, Name, to_json
+from toband.store.tables import process_executions, run_history, runs, step_runs
+
+_IDENTITY = select(runs).where(runs.c.id == bindparam("run_id"))
+_ENTRIES = (
+    select(run_history.c.sequence, run_history.c.at, run_history.c.event, run_history.c.change)
+    .where(run_history.c.run_id == bindparam("run_id"))
+    .where(run_history.c.sequence > bindparam("after"))
+    .order_by(run_history.c.sequence)
+    .limit(bindparam("at_most"))
+)
+
+
+def read_history(
+    connection: Connection, run_id: str, after: int, limit: int
+) -> Sequence[HistoryEntry]:
+    row = connection.execute(_IDENTITY, {"run_id": run_id}).first()
+    if row is None:
+        return []
+    identity = dict(zip(RUN_COLUMNS, row, strict=True))
+    entries = connection.execute(_ENTRIES, {"run_id": run_id, "after": after, "at_most": limit})
+    return [
+        HistoryEntry(sequence=sequence, at=at, event=event, run=_run(identity, change))
+        for sequence, at, event, change in entries
+    ]
+
+
+def change_json(facts: Raw, steps: Sequence[tuple[Raw, Raw | None]]) -> str:
+    """The rows that a transition wrote, each step with its attempt; without what is empty or known otherwise."""
+    touched = []
+    for step, attempt in steps:
+        entry = _STEP.slim(step)
+        if attempt is not None:
+            entry["attempt"] = _ATTEMPT.slim(attempt)
+        touched.append(entry)
+    return to_json({"run": _RUN.slim(facts), "steps": touched})
+
+
+def _run(identity: Values, change: Mapping[str, Any]) -> Run:
+    """`identity` is the run's row as it is now; only what never changes is taken from it."""
+    values = _RUN.full(change["run"])
+    values |= {name: identity[name] for name in RUN_IDENTITY}
+    steps = {}
+    for entry in change["steps"]:
+        step = _STEP.full(entry)
+        attempt = None
+        if "attempt" in entry:
+            known = {"run_id": identity["id"], "step": step["step"]}
+            attempt = attempt_from(_ATTEMPT.full(entry["attempt"]) | known)
+        steps[step["step"]] = step_from(step, attempt)
+    return run_from(values, steps)
+
+
+class _Kept:
+    """The columns of a table that history keeps."""
+
+    def __init__(self, table: Table, without: Iterable[str]) -> None:
+        columns = [column for column in table.c if column.name not in without]
+        self._empty = [(column.name, _empty(column)) for column in columns]
+        self._convert = {column.name: _converter(column.type) for column in columns}
+
+    def slim(self, row: Raw) -> Raw:
+        """The row without what is empty."""
+        return {name: value for name, empty in self._empty if (value := row[name]) != empty}
+
+    def full(self, slim: Raw) -> Raw:
+        """What reading the row from its table would have given."""
+        return {name: self._convert[name](slim.get(name, empty)) for name, empty in self._empty}
+
+
+def _empty(column: Column[Any]) -> Any:
+    if column.nullable:
+        return None
+    if isinstance(column.type, JsonText):
+        return "{}"
+    return 0 if isinstance(column.type, (Double, Integer, Micros)) else ""
+
+
+def _converter(kind: object) -> Callable[[Any], Any]:
+    if isinstance(kind, (Micros, JsonText, Name)):
+        return lambda value: kind.process_result_value(value, None)
+    return lambda value: value
+
+
+_RUN = _Kept(runs, RUN_IDENTITY)
+_STEP = _Kept(step_runs, ("run_id", "attempt_id"))
+_ATTEMPT = _Kept(process_executions, ("run_id", "step"))

@@ -1,0 +1,12 @@
+"""Run by alembic. The connection comes from `toband.store.schema`, which also begins and commits."""
+
+from alembic import context
+
+from toband.store.schema import VERSION_TABLE
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,
+)
+context.run_migrations()

@@ -1,0 +1,73 @@
+"""Brings the tables to the form that this release expects."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, inspect, text
+
+from toband.ports import StoreError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+HEAD = "0001"
+# Not alembic's own default: a PostgreSQL database may be shared with other programs that use alembic.
+VERSION_TABLE = "toban_revision"
+_LOCK = 0x746F62616E  # "toban"
+
+
+def upgrade(connection: Connection) -> None:
+    """Migrates if need be, in one transaction. Raises StoreError for a database of a newer release.
+
+    `connection` commits by itself. alembic is loaded only when there is something to do: it takes more than ten
+    megabytes of memory.
+    """
+    if _revision(connection) == HEAD:
+        return
+    sqlite = connection.dialect.name == "sqlite"
+    connection.execute(text("BEGIN IMMEDIATE" if sqlite else "BEGIN"))
+    try:
+        if not sqlite:
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+        _migrate(connection, _revision(connection))
+        connection.execute(text("COMMIT"))
+    except BaseException:
+        if not connection.invalidated:
+            connection.execute(text("ROLLBACK"))
+        raise
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    query = text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - a constant
+    found: str | None = connection.execute(query).scalar()
+    return found
+
+
+def _migrate(connection: Connection, stored: str | None) -> None:
+    from alembic import command
+    from alembic.script import ScriptDirectory
+
+    config = migrations()
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if stored is not None and stored not in known:
+        raise StoreError(
+            f"cannot use the database: a newer release of toband made it (schema {stored}, "
+            f"this release knows {HEAD}); install that release or restore a backup"
+        )
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def migrations() -> Config:
+    """alembic's configuration for the migrations of this package."""
+    from alembic.config import Config
+
+    config = Config()
+    directory = os.path.join(os.path.dirname(__file__), "migrations")
+    config.set_main_option("script_location", directory.replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

@@ -1,0 +1,204 @@
+"""The store in a SQL database. Every method is one transaction, or one snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from typing import Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+
+from toband.domain.model import Attempt, Run, RunState
+from toband.ports import (
+    Counts,
+    HistoryEntry,
+    Request,
+    RunChange,
+    StoredWorkflow,
+    StoreError,
+    UpdateResult,
+    WorkflowText,
+    WorkflowVersion,
+)
+from toband.store import attempts, changes, requests, runs, schema, workflows
+from toband.store.database import READERS, database
+from toband.store.errors import store_errors
+from toband.store.history import read_history
+from toband.store.statements import Statements
+from toband.store.writer import Writer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SqlStore:
+    """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
+
+    Raises StoreError for a URL that names neither.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._database = database(url)
+        self._sql = Statements(self._database.writer.dialect)
+        self._pool: ThreadPoolExecutor | None = None
+        self._writer: Writer | None = None
+
+    @property
+    def kind(self) -> str:
+        return self._database.kind
+
+    async def open(self) -> None:
+        """Once; a store that was closed is not opened again."""
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._prepare)
+        except BaseException:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+            raise
+        self._writer = Writer(self._database)
+        self._writer.start()
+
+    def _prepare(self) -> None:
+        with store_errors("cannot open the database", self._database.error):
+            self._database.prepare()
+            with self._database.writer.connect() as connection:
+                schema.upgrade(connection)
+
+    async def close(self) -> None:
+        """Finishes what was asked for before."""
+        pool, self._pool = self._pool, None
+        if pool is None or self._writer is None:
+            return
+        self._writer.close()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(pool, self._writer.join)
+        await loop.run_in_executor(pool, self._database.close)
+        pool.shutdown(wait=False)
+
+    async def _read(
+        self, read: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        def call() -> T:
+            with (
+                store_errors("cannot read the database", self._database.error),
+                self._database.reader.connect() as connection,
+            ):
+                return read(connection, *args, **kwargs)
+
+        if self._pool is None:
+            raise StoreError("cannot read the database: it is not open")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    @property
+    def _write(self) -> Writer:
+        if self._writer is None:
+            raise StoreError("cannot write to the database: it is not open")
+        return self._writer
+
+    # workflows
+
+    async def create_workflow(
+        self, text: WorkflowText, *, at: datetime, request: Request | None = None
+    ) -> StoredWorkflow:
+        return await self._write.do(workflows.create(text, at, request))
+
+    async def update_workflow(
+        self, text: WorkflowText, *, at: datetime, etag: str = "", request: Request | None = None
+    ) -> tuple[StoredWorkflow, bool] | None:
+        return await self._write.do(workflows.change(text, at, etag, request))
+
+    async def get_workflow(self, name: str) -> StoredWorkflow | None:
+        return await self._read(workflows.read, name)
+
+    async def list_workflows(
+        self, *, after: str = "", limit: int = 100, labels: Mapping[str, str] | None = None
+    ) -> Sequence[StoredWorkflow]:
+        return await self._read(workflows.read_all, after, limit, labels or {})
+
+    async def delete_workflow(self, name: str, *, etag: str = "") -> bool:
+        return await self._write.do(workflows.remove(name, etag))
+
+    async def set_enabled(self, name: str, enabled: bool, *, at: datetime) -> StoredWorkflow | None:
+        return await self._write.do(workflows.enable(name, enabled, at))
+
+    async def list_versions(
+        self, workflow: str, *, before: int | None = None, limit: int = 100
+    ) -> Sequence[WorkflowVersion]:
+        return await self._read(workflows.read_versions, workflow, before, limit)
+
+    async def get_version(self, workflow: str, version: int) -> WorkflowVersion | None:
+        return await self._read(workflows.read_version, workflow, version)
+
+    # runs
+
+    async def create_run(
+        self, run: Run, *, max_active: int | None, request: Request | None = None
+    ) -> tuple[Run, bool]:
+        return await self._write.do(runs.create(self._sql, run, max_active, request))
+
+    async def run_of_request(self, request: Request) -> Run | None:
+        return await self._read(runs.read_made, request)
+
+    async def save(self, change: RunChange) -> UpdateResult:
+        write = changes.encode(change)
+        return await self._write.do(partial(changes.apply, self._sql, write))
+
+    async def get_run(self, run_id: str) -> Run | None:
+        return await self._read(runs.read_run, run_id)
+
+    async def get_run_page(
+        self, run_id: str, *, after_index: int = -1, limit: int = 500
+    ) -> Run | None:
+        return await self._read(runs.read_run, run_id, after_index, limit)
+
+    async def list_runs(
+        self,
+        *,
+        workflow: str = "",
+        states: Sequence[RunState] = (),
+        before: str = "",
+        limit: int = 50,
+    ) -> Sequence[Run]:
+        return await self._read(runs.read_runs, workflow, states, before, limit)
+
+    async def current_run(self, workflow: str) -> Run | None:
+        return await self._read(runs.read_current, workflow)
+
+    async def active_run_ids(self) -> Sequence[str]:
+        return await self._read(runs.read_active_ids)
+
+    async def history(
+        self, run_id: str, *, after: int = 0, limit: int = 500
+    ) -> Sequence[HistoryEntry]:
+        return await self._read(read_history, run_id, after, limit)
+
+    # attempts
+
+    async def list_attempts(
+        self, *, run_id: str = "", step: str = "", before: str = "", limit: int = 100
+    ) -> Sequence[Attempt]:
+        return await self._read(attempts.read_attempts, run_id, step, before, limit)
+
+    async def run_attempts(
+        self, run_id: str, *, step: str = "", from_ordinal: int = 0, limit: int = 500
+    ) -> Sequence[Attempt]:
+        return await self._read(attempts.read_run_attempts, run_id, step, from_ordinal, limit)
+
+    async def get_attempt(self, attempt_id: str) -> Attempt | None:
+        return await self._read(attempts.read_attempt, attempt_id)
+
+    # the whole
+
+    async def counts(self) -> Counts:
+        return await self._read(_counts)
+
+    async def forget_requests(self, before: datetime) -> int:
+        return await self._write.do(requests.forget(before))
+
+
+def _counts(connection: Connection) -> Counts:
+    return Counts(workflows=workflows.count(connection), active_runs=runs.count_active(connection))

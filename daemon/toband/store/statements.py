@@ -1,0 +1,109 @@
+"""The statements of the hot path: made from the tables once, then handed to the driver as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import Dialect, Table, and_, bindparam, func, insert, select, update
+from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from toband.store.codec import ATTEMPT_IDENTITY, RUN_IDENTITY, STEP_IDENTITY
+from toband.store.tables import (
+    ACTIVE_RUNS,
+    LIVE_ATTEMPTS,
+    OPEN_STEPS,
+    among,
+    process_executions,
+    run_history,
+    runs,
+    step_runs,
+)
+
+
+def _others(table: Table, without: Iterable[str]) -> list[str]:
+    left_out = set(without)
+    return [name for name in table.c.keys() if name not in left_out]  # noqa: SIM118
+
+
+class Statement:
+    """SQL as the driver takes it. `bind` makes its parameters of a row: a mapping by the names of columns, or by the
+    names that a condition uses.
+    """
+
+    __slots__ = ("bind", "sql")
+
+    sql: str
+    bind: Callable[[Mapping[str, Any]], Any]
+
+    def __init__(self, statement: ClauseElement, columns: list[str] | None, dialect: Dialect):
+        compiled = statement.compile(dialect=dialect, column_keys=columns)
+        assert isinstance(compiled, SQLCompiler)
+        self.sql = compiled.string
+        names = compiled.positiontup
+        if names is None:
+            self.bind = _as_it_is
+        elif len(names) == 1:
+            only = names[0]
+            self.bind = lambda row: (row[only],)
+        else:
+            self.bind = itemgetter(*names)
+
+
+def _as_it_is(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return row
+
+
+class Statements:
+    """The statements for one kind of database."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        def text(statement: ClauseElement, columns: list[str] | None = None) -> Statement:
+            return Statement(statement, columns, dialect)
+
+        def whole(table: Table) -> Statement:
+            return text(insert(table), _others(table, ()))
+
+        self.insert_run = whole(runs)
+        self.insert_step = whole(step_runs)
+        self.insert_attempt = whole(process_executions)
+        self.insert_history = whole(run_history)
+
+        same_run = and_(
+            runs.c.id == bindparam("run_id"),
+            runs.c.sequence == bindparam("was_sequence"),
+            runs.c.state == bindparam("was_state"),
+            among(runs.c.state, ACTIVE_RUNS),
+        )
+        # Indexes on the state are touched only where it changes.
+        self.update_run = text(
+            update(runs).where(same_run), _others(runs, {*RUN_IDENTITY, "state"})
+        )
+        self.update_run_state = text(update(runs).where(same_run), _others(runs, RUN_IDENTITY))
+        self.run_exists = text(select(runs.c.id).where(runs.c.id == bindparam("run_id")))
+
+        self.update_step = text(
+            update(step_runs)
+            .where(step_runs.c.run_id == bindparam("run_id"))
+            .where(step_runs.c.position == bindparam("position"))
+            .where(among(step_runs.c.state, OPEN_STEPS)),
+            _others(step_runs, STEP_IDENTITY),
+        )
+        self.update_attempt = text(
+            update(process_executions)
+            .where(process_executions.c.id == bindparam("id"))
+            .where(process_executions.c.token == bindparam("was_token"))
+            .where(among(process_executions.c.state, LIVE_ATTEMPTS)),
+            _others(process_executions, ATTEMPT_IDENTITY),
+        )
+
+        self.active = text(
+            select(func.count(), func.min(runs.c.id)).where(
+                runs.c.workflow == bindparam("workflow"), among(runs.c.state, ACTIVE_RUNS)
+            )
+        )
+        self.last_number = text(
+            select(func.max(runs.c.number)).where(runs.c.workflow == bindparam("workflow"))
+        )

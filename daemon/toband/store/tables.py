@@ -1,0 +1,219 @@
+"""The tables. What migrations build must equal this; a test compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    literal_column,
+)
+
+from toband.domain.model import (
+    AttemptState,
+    EndingCause,
+    ErrorClass,
+    RunState,
+    StepState,
+    Trigger,
+)
+from toband.store.columns import JsonText, Key, Micros, Name, Prose
+
+ACTIVE_RUNS = [state for state in RunState if not state.terminal]
+OPEN_STEPS = [state for state in StepState if not state.terminal]
+LIVE_ATTEMPTS = [state for state in AttemptState if not state.terminal]
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+
+def among(column: Column[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
+    """`column IN (…)` with the states in the text itself, so that it may stand in a statement made once."""
+    return column.in_([literal_column(f"'{state.value}'") for state in states])
+
+
+def _states(members: type[StrEnum]) -> CheckConstraint:
+    names = ", ".join(f"'{member.value}'" for member in members)
+    return CheckConstraint(f"state IN ({names})", name="state")
+
+
+workflows = Table(
+    "workflows",
+    metadata,
+    Column("name", Key, primary_key=True),
+    Column("title", Prose, nullable=False),
+    Column("description", Prose, nullable=False),
+    Column("labels", JsonText, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("version", Integer, nullable=False),
+    # Counts the changes since the version was made; with the version it is the etag.
+    Column("revision", Integer, nullable=False),
+    Column("owner", Prose, nullable=False),
+    Column("created_at", Micros, nullable=False),
+    Column("updated_at", Micros, nullable=False),
+    ForeignKeyConstraint(
+        ["name", "version"], ["workflow_versions.workflow", "workflow_versions.version"]
+    ),
+)
+
+# The labels once more, to be searched by.
+workflow_labels = Table(
+    "workflow_labels",
+    metadata,
+    Column("workflow", Key, ForeignKey("workflows.name", ondelete="CASCADE"), primary_key=True),
+    Column("label", Key, primary_key=True),
+    Column("content", Key, nullable=False),
+    Index(None, "label", "content", "workflow"),
+)
+
+# Written once, never changed, kept when the workflow is deleted.
+workflow_versions = Table(
+    "workflow_versions",
+    metadata,
+    Column("workflow", Key, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("digest", Key, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("base_dir", Text, nullable=False),
+    Column("parsed", JsonText, nullable=False),
+    # What the definition itself says, whatever was set by hand.
+    Column("enabled", Boolean, nullable=False),
+    Column("created_at", Micros, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("workflow", Key, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("scope", Prose, nullable=False),
+    Column("triggered_by", Name(Trigger), nullable=False),
+    Column("caller", Prose, nullable=False),
+    Column("params", JsonText, nullable=False),
+    Column("created_at", Micros, nullable=False),
+    # From here on what a transition may change.
+    Column("state", Name(RunState), nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("started_at", Micros),
+    Column("finished_at", Micros),
+    Column("error", Prose, nullable=False),
+    Column("failed_steps", Integer, nullable=False),
+    Column("ended_steps", Integer, nullable=False),
+    Column("total_steps", Integer, nullable=False),
+    Column("current_step", Prose, nullable=False),
+    Column("cancel_requested_at", Micros),
+    Column("ending_cause", Name(EndingCause)),
+    Column("ending_at", Micros),
+    Column("launches", Integer, nullable=False),
+    Column("timeout", Double),
+    _states(RunState),
+    UniqueConstraint("workflow", "number"),
+    ForeignKeyConstraint(
+        ["workflow", "version"], ["workflow_versions.workflow", "workflow_versions.version"]
+    ),
+    Index(None, "workflow", "id"),
+    Index(None, "workflow", "state", "id"),
+    Index(None, "state", "id"),
+)
+
+step_runs = Table(
+    "step_runs",
+    metadata,
+    Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("step", Key, nullable=False),
+    Column("state", Name(StepState), nullable=False),
+    Column("reason", Prose, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("attempt_id", Key),
+    Column("started_at", Micros),
+    Column("finished_at", Micros),
+    Column("exit_code", BigInteger),
+    Column("error_class", Name(ErrorClass)),
+    Column("result", JsonText),
+    Column("outputs", JsonText, nullable=False),
+    _states(StepState),
+    UniqueConstraint("run_id", "step"),
+    sqlite_with_rowid=False,
+)
+
+process_executions = Table(
+    "process_executions",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("step", Key, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("created_at", Micros, nullable=False),
+    # From here on what a transition may change.
+    Column("token", Key, nullable=False),
+    Column("state", Name(AttemptState), nullable=False),
+    Column("command", Prose, nullable=False),
+    Column("boot_id", Prose, nullable=False),
+    Column("pid", BigInteger),
+    Column("exit_code", BigInteger),
+    Column("signal", BigInteger),
+    Column("error_class", Name(ErrorClass)),
+    Column("error", Prose, nullable=False),
+    Column("ending", JsonText),
+    Column("started_at", Micros),
+    Column("finished_at", Micros),
+    Column("user_time", Double, nullable=False),
+    Column("system_time", Double, nullable=False),
+    Column("max_rss_bytes", BigInteger, nullable=False),
+    Column("stdout_bytes", BigInteger, nullable=False),
+    Column("stderr_bytes", BigInteger, nullable=False),
+    _states(AttemptState),
+    UniqueConstraint("run_id", "ordinal"),
+    Index(None, "run_id", "id"),
+    Index(None, "step", "id"),
+    sqlite_with_rowid=False,
+)
+
+# One row per saved transition: the columns of the run, its steps and their attempts as that transition wrote them.
+run_history = Table(
+    "run_history",
+    metadata,
+    Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Micros, nullable=False),
+    Column("event", Prose, nullable=False),
+    Column("change", JsonText, nullable=False),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("caller", Key, primary_key=True),
+    Column("rpc", Key, primary_key=True),
+    Column("request_id", Key, primary_key=True),
+    Column("digest", Key, nullable=False),
+    Column("answer", JsonText, nullable=False),
+    Column("created_at", Micros, nullable=False),
+    Index(None, "created_at"),
+)

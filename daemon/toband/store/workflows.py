@@ -1,0 +1,298 @@
+"""Workflows and their versions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from toband.ports import (
+    ActiveRunError,
+    EtagMismatchError,
+    Request,
+    StoredWorkflow,
+    WorkflowExistsError,
+    WorkflowText,
+    WorkflowVersion,
+)
+from toband.store.columns import from_micros, to_micros
+from toband.store.requests import recall, remember
+from toband.store.tables import (
+    ACTIVE_RUNS,
+    among,
+    runs,
+    workflow_labels,
+    workflow_versions,
+    workflows,
+)
+from toband.store.writer import Session
+
+_WORKFLOW = select(workflows).where(workflows.c.name == bindparam("of_name"))
+_VERSION = select(workflow_versions).where(
+    workflow_versions.c.workflow == bindparam("of_name"),
+    workflow_versions.c.version == bindparam("of_version"),
+)
+_LAST_VERSION = select(func.max(workflow_versions.c.version)).where(
+    workflow_versions.c.workflow == bindparam("of_name")
+)
+_OLDEST_ACTIVE = (
+    select(runs.c.id)
+    .where(runs.c.workflow == bindparam("of_name"), among(runs.c.state, ACTIVE_RUNS))
+    .order_by(runs.c.id)
+    .limit(1)
+)
+_CHANGE = update(workflows).where(workflows.c.name == bindparam("of_name"))
+_DELETE = delete(workflows).where(workflows.c.name == bindparam("of_name"))
+_DELETE_LABELS = delete(workflow_labels).where(workflow_labels.c.workflow == bindparam("of_name"))
+_COUNT = select(func.count()).select_from(workflows)
+
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+def create(
+    text: WorkflowText, at: datetime, request: Request | None
+) -> Callable[[Session], StoredWorkflow]:
+    def operation(session: Session) -> StoredWorkflow:
+        session.lock_creation()
+        answered = recall(session.connection, request)
+        if answered is not None:
+            return _restored(session.connection, answered)
+        if _find(session.connection, text.name) is not None:
+            raise WorkflowExistsError(text.name)
+        version = _add_version(session, text, at)
+        header = _header(text) | {
+            "name": text.name,
+            "enabled": text.enabled,
+            "version": version,
+            "revision": 0,
+            "created_at": at,
+            "updated_at": at,
+        }
+        session.connection.execute(insert(workflows), header)
+        _set_labels(session, text)
+        return _answer(session, text.name, request, at)
+
+    return operation
+
+
+def change(
+    text: WorkflowText, at: datetime, etag: str, request: Request | None
+) -> Callable[[Session], tuple[StoredWorkflow, bool] | None]:
+    def operation(session: Session) -> tuple[StoredWorkflow, bool] | None:
+        session.lock_creation()
+        answered = recall(session.connection, request)
+        if answered is not None:
+            return _restored(session.connection, answered), answered["changed"]
+        stored = _find(session.connection, text.name)
+        if stored is None:
+            return None
+        _check_etag(stored, etag)
+        values = _changes(session, stored, text, at)
+        if values:
+            session.connection.execute(_CHANGE, {"of_name": text.name, "updated_at": at} | values)
+            _set_labels(session, text)
+        return _answer(session, text.name, request, at, changed=bool(values)), bool(values)
+
+    return operation
+
+
+def remove(name: str, etag: str) -> Callable[[Session], bool]:
+    def operation(session: Session) -> bool:
+        session.lock_creation()
+        stored = _find(session.connection, name)
+        if stored is None:
+            return False
+        _check_etag(stored, etag)
+        active = session.connection.execute(_OLDEST_ACTIVE, {"of_name": name}).scalar()
+        if active is not None:
+            raise ActiveRunError(active)
+        session.connection.execute(_DELETE, {"of_name": name})
+        return True
+
+    return operation
+
+
+def enable(name: str, enabled: bool, at: datetime) -> Callable[[Session], StoredWorkflow | None]:
+    def operation(session: Session) -> StoredWorkflow | None:
+        session.lock_creation()
+        stored = _find(session.connection, name)
+        if stored is None:
+            return None
+        if stored["enabled"] is not enabled:
+            values = {"enabled": enabled, "revision": stored["revision"] + 1, "updated_at": at}
+            session.connection.execute(_CHANGE, {"of_name": name} | values)
+        return read(session.connection, name)
+
+    return operation
+
+
+def _find(connection: Connection, name: str) -> Mapping[str, Any] | None:
+    row = connection.execute(_WORKFLOW, {"of_name": name}).mappings().first()
+    return None if row is None else dict(row)
+
+
+def _check_etag(stored: Mapping[str, Any], etag: str) -> None:
+    if etag and etag != _etag(stored):
+        raise EtagMismatchError(_etag(stored))
+
+
+def _etag(stored: Mapping[str, Any]) -> str:
+    """A version's number is never used again, so no two states of a workflow share one."""
+    return f"{stored['version']}-{stored['revision']}"
+
+
+def _header(text: WorkflowText) -> dict[str, Any]:
+    return {
+        "title": text.title,
+        "description": text.description,
+        "labels": text.labels,
+        "owner": text.owner,
+    }
+
+
+def _changes(
+    session: Session, stored: Mapping[str, Any], text: WorkflowText, at: datetime
+) -> dict[str, Any]:
+    """The columns that are to change; none if nothing does. Adds a version if need be."""
+    key = {"of_name": text.name, "of_version": stored["version"]}
+    current = session.connection.execute(_VERSION, key).one()
+    header = _header(text)
+    if text.source == current.source and text.base_dir == current.base_dir:
+        if all(stored[name] == value for name, value in header.items()):
+            return {}
+        return header | {"revision": stored["revision"] + 1}
+    by_definition = text.enabled is not current.enabled
+    return header | {
+        "enabled": text.enabled if by_definition else stored["enabled"],
+        "version": _add_version(session, text, at),
+        "revision": 0,
+    }
+
+
+def _add_version(session: Session, text: WorkflowText, at: datetime) -> int:
+    last = session.connection.execute(_LAST_VERSION, {"of_name": text.name}).scalar()
+    version = (last or 0) + 1
+    row = {
+        "workflow": text.name,
+        "version": version,
+        "digest": hashlib.sha256(text.source.encode()).hexdigest(),
+        "source": text.source,
+        "base_dir": text.base_dir,
+        "parsed": text.parsed,
+        "enabled": text.enabled,
+        "created_at": at,
+    }
+    session.connection.execute(insert(workflow_versions), row)
+    return version
+
+
+def _set_labels(session: Session, text: WorkflowText) -> None:
+    session.connection.execute(_DELETE_LABELS, {"of_name": text.name})
+    rows = [
+        {"workflow": text.name, "label": label, "content": content}
+        for label, content in text.labels.items()
+    ]
+    if rows:
+        session.connection.execute(insert(workflow_labels), rows)
+
+
+# ------------------------------------------------------------------------------------------------ repeated requests
+
+
+def _answer(
+    session: Session, name: str, request: Request | None, at: datetime, changed: bool = True
+) -> StoredWorkflow:
+    """The workflow as it is now, remembered as the answer to the request."""
+    stored = _find(session.connection, name)
+    assert stored is not None
+    if request is not None:
+        times = {key: to_micros(stored[key]) for key in ("created_at", "updated_at")}
+        remember(session, request, {**stored, **times, "changed": changed}, at)
+    return _workflow(stored, read_version(session.connection, name, stored["version"]))
+
+
+def _restored(connection: Connection, answer: Mapping[str, Any]) -> StoredWorkflow:
+    times = {key: from_micros(answer[key]) for key in ("created_at", "updated_at")}
+    definition = read_version(connection, answer["name"], answer["version"])
+    return _workflow({**answer, **times}, definition)
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read(connection: Connection, name: str) -> StoredWorkflow | None:
+    stored = _find(connection, name)
+    if stored is None:
+        return None
+    return _workflow(stored, read_version(connection, name, stored["version"]))
+
+
+def read_all(
+    connection: Connection, after: str, limit: int, labels: Mapping[str, str]
+) -> Sequence[StoredWorkflow]:
+    query, name = select(workflows), workflows.c.name
+    for count, (label, content) in enumerate(labels.items()):
+        labelled = workflow_labels.alias(f"label_{count}")
+        query = query.join(labelled, labelled.c.workflow == workflows.c.name).where(
+            labelled.c.label == label, labelled.c.content == content
+        )
+        # The walk is along those with the first label, so that workflows without it cost nothing.
+        name = name if count else labelled.c.workflow
+    query = query.where(name > after).order_by(name).limit(limit)
+    return [_workflow(dict(row)) for row in connection.execute(query).mappings()]
+
+
+def read_versions(
+    connection: Connection, name: str, before: int | None, limit: int
+) -> Sequence[WorkflowVersion]:
+    table = workflow_versions
+    query = (
+        select(table.c.version, table.c.digest, table.c.base_dir, table.c.created_at)
+        .where(table.c.workflow == name)
+        .order_by(table.c.version.desc())
+        .limit(limit)
+    )
+    if before is not None:
+        query = query.where(table.c.version < before)
+    return [WorkflowVersion(workflow=name, **row) for row in connection.execute(query).mappings()]
+
+
+def read_version(connection: Connection, name: str, version: int) -> WorkflowVersion | None:
+    row = connection.execute(_VERSION, {"of_name": name, "of_version": version}).first()
+    if row is None:
+        return None
+    return WorkflowVersion(
+        workflow=row.workflow,
+        version=row.version,
+        digest=row.digest,
+        created_at=row.created_at,
+        source=row.source,
+        base_dir=row.base_dir,
+        parsed=row.parsed,
+    )
+
+
+def count(connection: Connection) -> int:
+    return connection.execute(_COUNT).scalar_one()
+
+
+def _workflow(
+    stored: Mapping[str, Any], definition: WorkflowVersion | None = None
+) -> StoredWorkflow:
+    return StoredWorkflow(
+        name=stored["name"],
+        title=stored["title"],
+        description=stored["description"],
+        labels=stored["labels"],
+        enabled=stored["enabled"],
+        version=stored["version"],
+        owner=stored["owner"],
+        created_at=stored["created_at"],
+        updated_at=stored["updated_at"],
+        etag=_etag(stored),
+        definition=definition,
+    )

@@ -1,0 +1,122 @@
+"""Stores to be tested: each test gets one of its own, in SQLite always, in PostgreSQL where a server is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from toband import failpoints
+from toband.ports import Store
+from toband.store import SqlStore
+
+SERVER = os.environ.get("TOBAN_TEST_POSTGRES", "")
+
+NewStore = Callable[[], Awaitable[SqlStore]]
+
+
+# `skip` rather than `skipif`: those are reported once per file, not once per test.
+NEEDS_SERVER = (
+    []
+    if SERVER
+    else [pytest.mark.skip(reason="TOBAN_TEST_POSTGRES does not name a PostgreSQL server")]
+)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=NEEDS_SERVER)])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Parametrises everything that needs a database."""
+    return str(request.param)
+
+
+@pytest.fixture
+def empty_url(kind: str, tmp_path: Path) -> Iterator[str]:
+    """A database that does not exist yet, or holds nothing."""
+    if kind == "sqlite":
+        yield f"sqlite:///{tmp_path}/state/toban.db"
+        return
+    with postgres_schema() as url:
+        yield url
+
+
+class postgres_schema:  # noqa: N801 - reads as a function
+    """A schema of its own in the server, dropped afterwards."""
+
+    def __enter__(self) -> str:
+        self._name = f"test_{uuid.uuid4().hex}"
+        self._run(f"CREATE SCHEMA {self._name}")
+        mark = "&" if "?" in SERVER else "?"
+        return f"{SERVER}{mark}options=-csearch_path%3D{self._name}"
+
+    def __exit__(self, *_: object) -> None:
+        self._run(f"SET client_min_messages TO warning; DROP SCHEMA {self._name} CASCADE")
+
+    def _run(self, sql: str) -> None:
+        import psycopg
+
+        with psycopg.connect(SERVER, autocommit=True) as connection:
+            connection.execute(sql.encode())
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite database to copy: migrating one for every test would be most of their time."""
+    import asyncio
+
+    path = tmp_path_factory.mktemp("template") / "toban.db"
+
+    async def make() -> None:
+        store = SqlStore(f"sqlite:///{path}")
+        await store.open()
+        await store.close()
+
+    asyncio.run(make())
+    return path
+
+
+@pytest.fixture
+def url(kind: str, empty_url: str, template: Path) -> str:
+    """A database whose tables are there or will be when it is opened."""
+    if kind == "sqlite":
+        path = Path(empty_url.removeprefix("sqlite:///"))
+        path.parent.mkdir()
+        shutil.copy(template, path)
+    return empty_url
+
+
+@pytest.fixture
+async def new_store(url: str) -> AsyncIterator[NewStore]:
+    """Opens stores on the same database, as two daemons or one daemon twice would."""
+    async with AsyncExitStack() as stack:
+
+        async def open_store() -> SqlStore:
+            store = SqlStore(url)
+            await store.open()
+            stack.push_async_callback(store.close)
+            return store
+
+        yield open_store
+
+
+@pytest.fixture
+async def sql_store(new_store: NewStore) -> SqlStore:
+    """For tests that look behind the port."""
+    return await new_store()
+
+
+@pytest.fixture
+def store(sql_store: SqlStore) -> Store:
+    """For tests that any store has to pass."""
+    return sql_store
+
+
+@pytest.fixture
+def arm() -> Iterator[Callable[[str], None]]:
+    """Makes a failpoint fail in this process."""
+    yield failpoints.arm
+    failpoints.arm("")

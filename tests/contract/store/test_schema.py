@@ -1,0 +1,163 @@
+"""Behind the port: the tables, their migrations, and the files they lie in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect, text
+
+from contract.conftest import NewStore, postgres_schema
+from toband.ports import StoreError
+from toband.store import SqlStore, schema
+from toband.store.database import Database, database
+from toband.store.tables import metadata
+
+
+def described(connection: Connection) -> dict[str, Any]:
+    """All that the database knows of the tables, in an order of its own."""
+    inspector = inspect(connection)
+
+    def entries(found: Any) -> list[str]:
+        return sorted(repr(sorted(dict(entry).items(), key=str)) for entry in found)
+
+    return {
+        name: {
+            "columns": entries(inspector.get_columns(name)),
+            "key": dict(inspector.get_pk_constraint(name)),
+            "foreign keys": entries(inspector.get_foreign_keys(name)),
+            "indexes": entries(inspector.get_indexes(name)),
+            "unique": entries(inspector.get_unique_constraints(name)),
+            "checks": entries(inspector.get_check_constraints(name)),
+            "options": entries([inspector.get_table_options(name)]),
+        }
+        for name in inspector.get_table_names()
+        if name != schema.VERSION_TABLE
+    }
+
+
+async def test_migrations_build_what_the_tables_say(
+    kind: str, empty_url: str, tmp_path: Path
+) -> None:
+    store = SqlStore(empty_url)
+    await store.open()
+    await store.close()
+    migrated = database(empty_url)
+    with migrated.writer.connect() as connection:
+        by_migrations = described(connection)
+        context = MigrationContext.configure(
+            connection,
+            opts={"version_table": schema.VERSION_TABLE, "compare_server_default": True},
+        )
+        assert compare_metadata(context, metadata) == []
+    migrated.close()
+    assert set(by_migrations) == set(metadata.tables)
+
+    if kind == "sqlite":
+        by_metadata = created(database(f"sqlite:///{tmp_path}/direct.db"))
+    else:
+        with postgres_schema() as other:
+            by_metadata = created(database(other))
+    assert by_migrations == by_metadata
+
+
+def created(target: Database) -> dict[str, Any]:
+    with target.writer.connect() as connection:
+        metadata.create_all(connection)
+        found = described(connection)
+    target.close()
+    return found
+
+
+def test_head_is_the_last_migration() -> None:
+    scripts = ScriptDirectory.from_config(schema.migrations())
+    assert scripts.get_heads() == [schema.HEAD]
+
+
+async def test_opening_again_migrates_nothing(new_store: NewStore) -> None:
+    await (await new_store()).close()
+    store = await new_store()
+    with store._database.writer.connect() as connection:
+        found = connection.execute(text(f"SELECT version_num FROM {schema.VERSION_TABLE}"))
+        assert list(found.scalars()) == [schema.HEAD]
+
+
+async def test_the_usual_start_does_without_alembic(new_store: NewStore, url: str) -> None:
+    await (await new_store()).close()
+    program = """
+import asyncio, sys
+from toband.store import SqlStore
+
+async def main():
+    store = SqlStore(sys.argv[1])
+    await store.open()
+    await store.counts()
+    await store.close()
+
+asyncio.run(main())
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", program, url],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    loaded = set(done.stdout.split())
+    assert "sqlalchemy" in loaded
+    assert not loaded & {"alembic", "mako"}
+    if url.startswith("sqlite"):
+        assert "psycopg" not in loaded
+
+
+async def test_a_database_of_a_newer_release_is_left_alone(new_store: NewStore, url: str) -> None:
+    store = await new_store()
+    await store.close()
+    target = database(url)
+    with target.writer.connect() as connection:
+        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+        before = described(connection)
+    with pytest.raises(StoreError, match="newer release"):
+        await SqlStore(url).open()
+    with target.writer.connect() as connection:
+        assert described(connection) == before
+        found = connection.execute(text(f"SELECT version_num FROM {schema.VERSION_TABLE}"))
+        assert list(found.scalars()) == ["9999"]
+    target.close()
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str) -> None:
+    """The last table of the migration is in the way: the tables before it are not kept."""
+    target = database(empty_url)
+    target.prepare()
+    with target.writer.connect() as connection:
+        connection.execute(text("CREATE TABLE requests (other INTEGER)"))
+    with pytest.raises(StoreError, match="cannot open the database"):
+        await SqlStore(empty_url).open()
+    with target.writer.connect() as connection:
+        assert inspect(connection).get_table_names() == ["requests"]
+        connection.execute(text("DROP TABLE requests"))
+    target.close()
+    store = SqlStore(empty_url)
+    await store.open()
+    await store.close()
+
+
+@pytest.mark.parametrize("table", ["runs", "step_runs", "process_executions"])
+async def test_the_database_itself_knows_the_states(sql_store: SqlStore, table: str) -> None:
+    with sql_store._database.writer.connect() as connection:
+        checks = inspect(connection).get_check_constraints(table)
+    assert len(checks) == 1
+    assert re.search(r"\bstate\b.*'RUNNING'", str(checks[0]["sqltext"]), re.DOTALL)

@@ -1,0 +1,230 @@
+"""Behind the port: what only SQLite needs."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+
+from contract.builders import (
+    ended,
+    launched,
+    new_run,
+    request,
+    save,
+    stored_run,
+    with_workflow,
+)
+from toband.domain.model import Run, RunState
+from toband.ports import StoreError
+from toband.store import SqlStore
+from toband.store.statements import Statement
+from toband.store.tables import metadata
+
+
+@pytest.fixture
+def kind() -> str:
+    return "sqlite"
+
+
+def path_of(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///"))
+
+
+async def test_durability_is_on(sql_store: SqlStore) -> None:
+    def pragmas(session: Any) -> dict[str, Any]:
+        names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        return {
+            name: session.connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names
+        }
+
+    found = await sql_store._write.do(pragmas)
+    assert found["journal_mode"] == "wal"
+    assert found["synchronous"] == 2
+    assert found["foreign_keys"] == 1
+    assert found["busy_timeout"] >= 1000
+
+
+async def test_readers_cannot_write(sql_store: SqlStore) -> None:
+    with (
+        sql_store._database.reader.connect() as connection,
+        pytest.raises(Exception, match="readonly"),
+    ):
+        connection.execute(text("DELETE FROM runs"))
+
+
+async def test_a_reader_sees_one_moment(sql_store: SqlStore) -> None:
+    await with_workflow(sql_store)
+    with sql_store._database.reader.connect() as connection:
+        count = text("SELECT count(*) FROM runs")
+        assert connection.execute(count).scalar() == 0
+        await stored_run(sql_store)
+        assert connection.execute(count).scalar() == 0
+    assert len(await sql_store.list_runs()) == 1
+
+
+async def test_no_reader_keeps_its_moment(sql_store: SqlStore, url: str) -> None:
+    """A transaction left open by a read would keep the log from ever being emptied."""
+    await with_workflow(sql_store)
+    run = await stored_run(sql_store)
+    await sql_store.get_run(run.id)
+    await sql_store.history(run.id)
+    with closing(sqlite3.connect(path_of(url))) as other:
+        busy, _, _ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert not busy
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions as POSIX knows them")
+async def test_only_the_owner_reads_the_files(empty_url: str) -> None:
+    store = SqlStore(empty_url)
+    await store.open()
+    await with_workflow(store)
+    directory = path_of(empty_url).parent
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    files = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in directory.iterdir()}
+    assert files == {"toban.db": 0o600, "toban.db-wal": 0o600, "toban.db-shm": 0o600}
+    await store.close()
+    path_of(empty_url).chmod(0o644)
+    again = SqlStore(empty_url)
+    await again.open()
+    await again.close()
+    assert stat.S_IMODE(path_of(empty_url).stat().st_mode) == 0o600
+
+
+async def test_a_file_that_is_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Dear diary, " * 100)
+    with pytest.raises(StoreError, match="cannot open the database: file is not a database"):
+        await SqlStore(f"sqlite:///{path}").open()
+    assert path.read_text() == "Dear diary, " * 100
+
+
+async def test_a_place_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot open the database"):
+        await SqlStore(f"sqlite:///{tmp_path}/file/toban.db").open()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?uri=true"])
+def test_a_database_without_a_file_is_refused(url: str) -> None:
+    with pytest.raises(StoreError, match="without a file"):
+        SqlStore(url)
+
+
+# ------------------------------------------------------------------------------------------------ plans of queries
+
+
+Ask = Callable[[SqlStore, Run], Awaitable[Any]]
+
+ASKED: dict[str, Ask] = {
+    "get_workflow": lambda store, _: store.get_workflow("backup"),
+    "list_workflows": lambda store, _: store.list_workflows(after="a"),
+    "list_workflows label": lambda store, _: store.list_workflows(after="a", labels={"a": "b"}),
+    "list_workflows labels": lambda store, _: store.list_workflows(
+        after="a", labels={"a": "b", "c": "d"}
+    ),
+    "list_versions": lambda store, _: store.list_versions("backup", before=5),
+    "get_version": lambda store, _: store.get_version("backup", 1),
+    "get_run": lambda store, run: store.get_run(run.id),
+    "get_run_page": lambda store, run: store.get_run_page(run.id, after_index=0, limit=2),
+    "list_runs": lambda store, _: store.list_runs(),
+    "list_runs before": lambda store, run: store.list_runs(before=run.id),
+    "list_runs workflow": lambda store, run: store.list_runs(workflow="backup", before=run.id),
+    "list_runs state": lambda store, run: store.list_runs(states=[RunState.FAILED], before=run.id),
+    "list_runs both": lambda store, run: store.list_runs(
+        workflow="backup", states=[RunState.FAILED], before=run.id
+    ),
+    "run_of_request": lambda store, _: store.run_of_request(request()),
+    "history": lambda store, run: store.history(run.id, after=1),
+    "list_attempts": lambda store, _: store.list_attempts(),
+    "list_attempts run": lambda store, run: store.list_attempts(run_id=run.id, before=run.id),
+    "list_attempts step": lambda store, run: store.list_attempts(step="s0", before=run.id),
+    "list_attempts both": lambda store, run: store.list_attempts(
+        run_id=run.id, step="s0", before=run.id
+    ),
+    "run_attempts": lambda store, run: store.run_attempts(run.id, from_ordinal=1),
+    "run_attempts step": lambda store, run: store.run_attempts(run.id, step="s0"),
+    "get_attempt": lambda store, _: store.get_attempt("nope"),
+}
+# Sorted or merged, but only over what an index has cut to size.
+SORTED: dict[str, Ask] = {
+    "list_runs states": lambda store, run: store.list_runs(
+        states=[RunState.FAILED, RunState.RUNNING], before=run.id
+    ),
+    "list_runs all": lambda store, run: store.list_runs(
+        workflow="backup", states=[RunState.FAILED, RunState.RUNNING], before=run.id
+    ),
+    "current_run": lambda store, _: store.current_run("backup"),
+    "active_run_ids": lambda store, _: store.active_run_ids(),
+    "counts": lambda store, _: store.counts(),
+}
+
+
+def plan_of(store: SqlStore, statement: str, parameters: Any) -> list[str]:
+    with store._database.reader.connect() as connection:
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        return [row[3] for row in rows]
+
+
+def walks_a_table(statement: str, plan: Sequence[str]) -> bool:
+    """Row by row, to find some of them. Without a condition a walk in order of the key is what is wanted."""
+    tables = "|".join(metadata.tables)
+    walks = (re.match(rf"SCAN ({tables})(?! USING)", line) for line in plan)
+    return any(walks) and "WHERE" in statement
+
+
+@pytest.mark.parametrize("name", [*ASKED, *SORTED])
+async def test_every_query_has_its_index(sql_store: SqlStore, name: str) -> None:
+    await with_workflow(sql_store)
+    run = await stored_run(sql_store)
+    run = await save(sql_store, run, launched(run, "s0"))
+    run = await save(sql_store, run, ended(run, "s0"))
+    seen: list[tuple[str, Any]] = []
+
+    def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith("SELECT"):
+            seen.append((statement, parameters))
+
+    event.listen(sql_store._database.reader, "before_cursor_execute", record)
+    await (ASKED | SORTED)[name](sql_store, run)
+    event.remove(sql_store._database.reader, "before_cursor_execute", record)
+    assert seen
+    for statement, parameters in seen:
+        plan = plan_of(sql_store, statement, parameters)
+        assert not walks_a_table(statement, plan), (statement, plan)
+        assert name in SORTED or not any("TEMP B-TREE" in line for line in plan), (statement, plan)
+
+
+async def test_every_written_row_is_found_by_an_index(sql_store: SqlStore) -> None:
+    for name, statement in vars(sql_store._sql).items():
+        assert isinstance(statement, Statement)
+        plan = plan_of(sql_store, statement.sql, (None,) * statement.sql.count("?"))
+        assert not walks_a_table(statement.sql, plan), (name, plan)
+
+
+async def test_what_is_written_beside_runs_has_its_index(sql_store: SqlStore) -> None:
+    seen: list[tuple[str, Any]] = []
+
+    def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if not statement.startswith(("BEGIN", "PRAGMA")):
+            seen.append((statement, parameters))
+
+    event.listen(sql_store._database.writer, "before_cursor_execute", record)
+    await with_workflow(sql_store)
+    await sql_store.create_run(new_run(), max_active=1, request=request())
+    await sql_store.set_enabled("backup", False, at=new_run().created_at)
+    await sql_store.delete_workflow("none")
+    await sql_store.forget_requests(new_run().created_at)
+    event.remove(sql_store._database.writer, "before_cursor_execute", record)
+    assert len(seen) > 5
+    for statement, parameters in seen:
+        plan = plan_of(sql_store, statement, parameters)
+        assert not walks_a_table(statement, plan), (statement, plan)
