@@ -15,6 +15,7 @@ from toband.state_dir import StateDir, StateDirError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+SWITCH_INTERVAL = 0.0002
 
 _EXAMPLES = """\
 examples:
@@ -45,14 +46,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for key, value, source in config.shown():
             print(f"{key} = {json.dumps(value, ensure_ascii=False)}    # {source}")
         return 0
-    return _serve(config)
+    try:
+        return _serve(config)
+    except ModuleNotFoundError as error:
+        print(
+            f"toband: cannot start: the module {error.name} is missing; run: pip install 'toban[daemon]'",
+            file=sys.stderr,
+        )
+        return EXIT_FAILED
 
 
 def _serve(config: Config) -> int:
+    # The core of gRPC would write lines of its own among those of our log.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from toband import logs
     from toband.api.server import ListenError
     from toband.ports import StoreError
 
+    # A busy event loop would let the thread that commits wait five milliseconds, again and again.
+    sys.setswitchinterval(SWITCH_INTERVAL)
     state = StateDir(config.state_dir)
     try:
         logs.set_up(config.log_level, config.log_format, config.log_file)

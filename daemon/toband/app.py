@@ -24,6 +24,7 @@ from toband.engine.log_stream import LogStreams
 from toband.engine.runs import Runs
 from toband.engine.workflows import Workflows
 from toband.notify import notify
+from toband.ports import StoreError
 from toband.state_dir import StateDir
 from toband.store import SqlStore
 from toband.supervise.files import RunFiles
@@ -63,9 +64,9 @@ class Application:
         launcher = ProcessLauncher(files, self._clock, self._state.join("spawner.log"))
         changes = Changes()
         server = Server()
-        listen = server.bind(self._config.listen)
         await store.open()
         try:
+            listen = server.bind(self._config.listen)
             runs = Runs(
                 store=store,
                 launcher=launcher,
@@ -118,13 +119,17 @@ class Application:
             await runs.close()
             await launcher.close()
         finally:
+            server.close()
             logs.close()
             await store.close()
         log.info("stopped", action="stopped")
 
     async def _keep_house(self, store: SqlStore) -> None:
         while True:
-            await store.forget_requests(self._clock.now() - REQUESTS_KEPT)
+            try:
+                await store.forget_requests(self._clock.now() - REQUESTS_KEPT)
+            except StoreError as error:
+                log.error("cannot forget old requests", action="housekeeping", error=str(error))
             await asyncio.sleep(HOUSEKEEPING)
 
     def _catch_signals(self) -> None:

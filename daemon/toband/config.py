@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from toban.definition import format_duration, parse_duration
 
 SOCKET_PATH_MOST = 107
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("auto", "console", "json")
+_PORT = re.compile("[0-9]{1,5}")
+_PASSWORD = re.compile("([?&]password=)[^&]*")
 
 
 class ConfigError(Exception):
@@ -64,6 +67,13 @@ def _path(value: Any) -> str:
     return os.path.abspath(os.path.expanduser(text)) if text else ""
 
 
+def _directory(value: Any) -> str:
+    path = _path(value)
+    if not path:
+        raise ValueError("found nothing, expected a directory")
+    return path
+
+
 def _duration(value: Any) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
@@ -94,6 +104,10 @@ def _address(text: str) -> str:
             raise ValueError(
                 f"found {text!r}, expected an absolute path as in unix:///run/toban.sock"
             )
+        if "," in path:
+            raise ValueError(
+                f"the socket path {path} has a comma, at which clients would cut it; choose another with `listen`"
+            )
         if len(os.fsencode(path)) > SOCKET_PATH_MOST:
             raise ValueError(
                 f"the socket path {path} has {len(os.fsencode(path))} bytes, the system takes at most "
@@ -101,7 +115,7 @@ def _address(text: str) -> str:
             )
         return text
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
         raise ValueError(f"found {text!r}, expected unix:///path or 127.0.0.1:PORT")
     if host not in ("127.0.0.1", "localhost", "[::1]"):
         raise ValueError(
@@ -121,7 +135,7 @@ def _database(value: Any) -> str:
 
 
 _KEYS: Mapping[str, Callable[[Any], Any]] = {
-    "state_dir": _path,
+    "state_dir": _directory,
     "listen": _listen,
     "database": _database,
     "stop_deadline": _duration,
@@ -164,7 +178,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
     return Config(
         state_dir=state_dir,
         listen=values["listen"],
-        database=values.get("database", f"sqlite:///{state_dir}/toban.db"),
+        database=values.get("database", f"sqlite:///{quote(state_dir)}/toban.db"),
         stop_deadline=values.get("stop_deadline", 10.0),
         default_run_timeout=values.get("default_run_timeout"),
         log_level=values.get("log.level", "info"),
@@ -221,7 +235,7 @@ def _default_state_dir(environment: Mapping[str, str]) -> str:
 
 
 def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return url.replace(f":{parts.password}@", ":***@", 1)
+    password = urlsplit(url).password
+    if password is not None:
+        url = url.replace(f":{password}@", ":***@", 1)
+    return _PASSWORD.sub(r"\1***", url)

@@ -19,16 +19,20 @@ _hits: dict[str, int] = {}
 
 def arm(text: str) -> None:
     """Replaces what is armed. Raises ValueError for text that does not parse."""
-    armed: dict[str, tuple[str, int]] = {}
+    found: dict[str, tuple[str, int]] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, action = item.partition("=")
         action, _, nth = action.partition("@")
         if not equals or (action not in ("kill", "stop") and not hasattr(errno, action)):
             raise ValueError(f"cannot read failpoint {item!r}: expected name=kill|stop|ERRNO[@N]")
-        armed[name] = (action, int(nth or 0))
+        found[name] = (action, int(nth or 0))
     _armed.clear()
     _hits.clear()
-    _armed.update(armed)
+    _armed.update(found)
+
+
+def armed() -> bool:
+    return bool(_armed)
 
 
 def hit(name: str) -> None:

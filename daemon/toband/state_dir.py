@@ -58,9 +58,10 @@ class StateDir:
         os.replace(own, self.join("toband.json"))
 
     def release(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.join("toband.json"))
+        """Does nothing if it is somebody else's."""
         if self._lock >= 0:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.join("toband.json"))
             os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = -1

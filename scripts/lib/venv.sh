@@ -1,3 +1,28 @@
-# Sourced by the scripts beside it: makes .venv with what the project's own files ask for, once per change of them.
-# After it, $VENV is the environment's directory. TOBAN_PYTHON chooses the interpreter, TOBAN_EXTRAS what is installed.
+# Sourced by the scripts beside this directory, from the root of the repository. Afterwards $VENV is an environment
+# that holds what pyproject.toml asks for; when nothing has changed this takes a moment.
+#
+#   TOBAN_EXTRAS  what is installed beside the client: daemon, postgres, dev   (set by the script)
+#   TOBAN_PYTHON  the interpreter, 3.11 or newer                               (default: python3, if it is new enough)
+#   TOBAN_VENV    where the environment is. One that was made by other means is used as it is and left alone.
+#                                                                              (default: .venv)
+unset PYTHONHOME PYTHONPATH
 VENV=${TOBAN_VENV:-$PWD/.venv}
+case $VENV in
+    /*) ;;
+    *) VENV=$PWD/$VENV ;;
+esac
+
+# Any interpreter will do to look at the environment; the one inside is the quickest to start.
+venv_found=
+for venv_python in "$VENV/bin/python" ${TOBAN_PYTHON:+"$TOBAN_PYTHON"} python3 python3.13 python3.12 python3.11 python; do
+    if "$venv_python" -c 'import sys; sys.exit(sys.version_info < (3, 6))' 2>/dev/null; then
+        venv_found=yes
+        break
+    fi
+done
+if [ -z "$venv_found" ]; then
+    echo "setup: cannot find a Python: install 3.11 or newer, or name one with TOBAN_PYTHON" >&2
+    exit 1
+fi
+"$venv_python" -I scripts/lib/venv.py "$VENV" "${TOBAN_EXTRAS:-daemon,postgres,dev}" || exit 1
+unset venv_python venv_found

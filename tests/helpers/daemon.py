@@ -54,6 +54,8 @@ class Daemon:
         return self.process.pid
 
     def start(self, environment: Mapping[str, str] | None = None, *, wait: bool = True) -> None:
+        # A channel to one that died would wait before it tries again.
+        self._drop_channel()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -213,9 +215,13 @@ class Daemon:
             self.wait_run(run.id)
 
     def clear(self) -> None:
-        """Ends all that was started on the state directory: its runs, the daemon, the processes behind it."""
+        """Ends all that was started on the state directory: its runs, the daemon, the processes behind it.
+
+        What a test armed for one start only is not armed here.
+        """
         if self.process is None:
             return
+        self._drop_channel()
         try:
             if self.process.poll() is not None and users_of(self.state_dir):
                 # Steps outlive the daemon that started them; only another one can end them in order.

@@ -108,9 +108,13 @@ def _links(pid: str) -> list[str]:
     return [link.removesuffix(" (deleted)") for link in links]
 
 
+def command_of(pid: int) -> str:
+    """Its arguments in one line; empty if it is gone."""
+    return _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
+
+
 def describe(process: Process) -> str:
-    argv = _read(f"/proc/{process.pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
-    return f"{process.pid}: {argv[:200]}"
+    return f"{process.pid}: {command_of(process.pid)[:200]}"
 
 
 def kill(process: Process, signum: int = signal.SIGKILL) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 from helpers.gate import Gate
-from helpers.processes import Process, alive, seen
+from helpers.processes import Process, alive, children_of, command_of, marked, seen
 from helpers.waiting import DEADLINE, wait_for
 from toband.domain.events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
 from toband.domain.model import Attempt, AttemptState, TreeCause
@@ -127,6 +127,15 @@ class Supervision:
         await wait_for(replaced, "the spawner was not replaced")
         self.spawners.append(seen(self.launcher.spawner_pid))
         return self.spawner
+
+    async def parked(self) -> list[Process]:
+        """The shims that wait for an attempt, once there are any."""
+        return await wait_for(lambda: children_of(self.spawner.pid), "no shim is parked")
+
+    def strays(self) -> list[Process]:
+        """What carries the marker, the spawner and its shims apart."""
+        program = command_of(self.spawner.pid)
+        return [each for each in marked(self.place.marker) if command_of(each.pid) != program]
 
     def launch(self, argv: Sequence[str], **how: Any) -> Attempt:
         launch = new_launch(self.place, argv, **how)

@@ -159,7 +159,7 @@ def delete(
 
 @app.command()
 def enable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
-    """Let schedules and events start these workflows.
+    """Mark workflows as enabled: what starts by itself may start them.
 
     \b
     Example:
@@ -170,9 +170,9 @@ def enable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None
 
 @app.command()
 def disable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
-    """Keep schedules and events from starting these workflows.
+    """Mark workflows as disabled: nothing that starts by itself may start them.
 
-    Runs that were started stay as they are, and `toban run` goes on working.
+    Runs that were started stay as they are, and `toban run` goes on working. In this release nothing starts by itself.
 
     \b
     Example:

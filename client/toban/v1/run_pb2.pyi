@@ -814,7 +814,7 @@ class CancelRunRequest(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     reason: _builtins.str
-    """Shown as the run's error message."""
+    """Shown as the run's error message; at most 1,000 characters."""
     def __init__(
         self,
         *,
@@ -887,7 +887,7 @@ class WatchRunResponse(_message.Message):
     partial: _builtins.bool
     """True while more pages of the first picture follow."""
     event: _builtins.str
-    """What happened, such as `step_ended`; empty for the first picture."""
+    """What happened, such as `attempt_ended`; empty for the first picture."""
     @_builtins.property
     def run(self) -> Global___Run:
         """The run as of this change. `steps` holds those that changed, or, in the first picture, a page of all of them."""
@@ -1059,7 +1059,9 @@ class LogEnd(_message.Message):
     COMPLETE_FIELD_NUMBER: _builtins.int
     run_state: Global___RunState.ValueType
     complete: _builtins.bool
-    """False when the log was cut off, after a power cut or because the supervisor was killed."""
+    """False when what was asked for goes on, or when its log was cut off: after a power cut, or because the
+    supervisor was killed.
+    """
     def __init__(
         self,
         *,

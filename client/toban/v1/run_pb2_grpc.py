@@ -125,7 +125,8 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchRun(self, request, context):
-        """The whole run first, then each change in order. Ends with the run.
+        """The whole run first, then each change in order. Ends with the run, or breaks off with UNAVAILABLE `STOPPING`
+        when the daemon stops.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -133,6 +134,7 @@ class RunServiceServicer:
 
     def StreamLogs(self, request, context):
         """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end.
+        Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,9 +49,13 @@ class RunServiceStub:
     harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state if it has ended.
     """
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]
-    """The whole run first, then each change in order. Ends with the run."""
+    """The whole run first, then each change in order. Ends with the run, or breaks off with UNAVAILABLE `STOPPING`
+    when the daemon stops.
+    """
     StreamLogs: _grpc.UnaryStreamMultiCallable[_run_pb2.StreamLogsRequest, _run_pb2.StreamLogsResponse]
-    """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end."""
+    """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end.
+    Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops.
+    """
     ListProcessExecutions: _grpc.UnaryUnaryMultiCallable[_run_pb2.ListProcessExecutionsRequest, _run_pb2.ListProcessExecutionsResponse]
     """Processes that were started for runs, newest first."""
     GetProcessExecution: _grpc.UnaryUnaryMultiCallable[_run_pb2.GetProcessExecutionRequest, _run_pb2.GetProcessExecutionResponse]
@@ -78,9 +82,13 @@ class RunServiceAsyncStub(RunServiceStub):
     harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state if it has ended.
     """
     WatchRun: _aio.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]  # type: ignore[assignment]
-    """The whole run first, then each change in order. Ends with the run."""
+    """The whole run first, then each change in order. Ends with the run, or breaks off with UNAVAILABLE `STOPPING`
+    when the daemon stops.
+    """
     StreamLogs: _aio.UnaryStreamMultiCallable[_run_pb2.StreamLogsRequest, _run_pb2.StreamLogsResponse]  # type: ignore[assignment]
-    """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end."""
+    """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end.
+    Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops.
+    """
     ListProcessExecutions: _aio.UnaryUnaryMultiCallable[_run_pb2.ListProcessExecutionsRequest, _run_pb2.ListProcessExecutionsResponse]  # type: ignore[assignment]
     """Processes that were started for runs, newest first."""
     GetProcessExecution: _aio.UnaryUnaryMultiCallable[_run_pb2.GetProcessExecutionRequest, _run_pb2.GetProcessExecutionResponse]  # type: ignore[assignment]
@@ -140,7 +148,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.WatchRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_run_pb2.WatchRunResponse], _abc.AsyncIterator[_run_pb2.WatchRunResponse]]:
-        """The whole run first, then each change in order. Ends with the run."""
+        """The whole run first, then each change in order. Ends with the run, or breaks off with UNAVAILABLE `STOPPING`
+        when the daemon stops.
+        """
 
     @_abc_1.abstractmethod
     def StreamLogs(
@@ -148,7 +158,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.StreamLogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_run_pb2.StreamLogsResponse], _abc.AsyncIterator[_run_pb2.StreamLogsResponse]]:
-        """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end."""
+        """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end.
+        Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops.
+        """
 
     @_abc_1.abstractmethod
     def ListProcessExecutions(

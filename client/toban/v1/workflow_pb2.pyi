@@ -213,7 +213,10 @@ Global___DefinitionProblem: _TypeAlias = DefinitionProblem  # noqa: Y015
 
 @_typing.final
 class DefinitionProblems(_message.Message):
-    """Error detail of `INVALID_DEFINITION`: all problems of the text in the order in which they stand."""
+    """Error detail of `INVALID_DEFINITION`: the problems of the text in the order in which they stand, as many as
+    every client can take (about 4 KB). `problems` in the metadata of the ErrorInfo counts all of them;
+    ValidateWorkflow gives all of them.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NoReturn, TypeVar, cast
+from urllib.parse import quote
 
 import grpc
 import structlog
@@ -25,6 +26,10 @@ from toband.ports import (
 )
 
 DOMAIN = "toban"
+# Clients take 8 KiB of trailers, in which the details stand in base64 and the message percent-encoded.
+MESSAGE_MOST = 1000
+DETAILS_MOST = 4000
+_TEXT_MOST = 400
 
 log = structlog.get_logger()
 
@@ -94,6 +99,8 @@ def _status(error: Exception) -> status_pb2.Status:
             )  # fmt: skip
         case errors.RunNotFoundError():
             return _make(code_pb2.NOT_FOUND, error, "RUN_NOT_FOUND", run_id=error.run_id)
+        case errors.NeverRunError():
+            return _make(code_pb2.NOT_FOUND, error, "RUN_NOT_FOUND", workflow=error.workflow)
         case errors.StepNotFoundError():
             return _make(
                 code_pb2.NOT_FOUND, error, "STEP_NOT_FOUND", run_id=error.run_id, step=error.step
@@ -132,8 +139,12 @@ def _status(error: Exception) -> status_pb2.Status:
             text = "it was changed meanwhile; read it again"
             return _make(code_pb2.ABORTED, text, "ETAG_MISMATCH", etag=str(error.args[0]))
         case RequestReusedError():
-            text = "this request_id was used before, for another request"
-            return _make(code_pb2.INVALID_ARGUMENT, text, "REQUEST_ID_REUSED")
+            return _make(
+                code_pb2.INVALID_ARGUMENT, "this request_id was used before, for another request",
+                "REQUEST_ID_REUSED", request_id=str(error.args[0]),
+            )  # fmt: skip
+        case errors.StoppingError():
+            return _make(code_pb2.UNAVAILABLE, error, "STOPPING")
         case StoreError():
             return _make(code_pb2.UNAVAILABLE, f"cannot use the database: {error}", "STORE_FAILED")
         case _:
@@ -145,8 +156,12 @@ def _status(error: Exception) -> status_pb2.Status:
 def _make(
     code: int, message: object, reason: str, *details: Message, **metadata: str
 ) -> status_pb2.Status:
-    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
-    status = status_pb2.Status(code=code, message=str(message))
+    shown = {key: _cut(value) for key, value in metadata.items()}
+    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=shown)
+    text = str(message)
+    while len(quote(text)) > MESSAGE_MOST:
+        text = text[: len(text) * 3 // 4] + "…"
+    status = status_pb2.Status(code=code, message=text)
     for detail in (info, *details):
         packed = any_pb2.Any()
         packed.Pack(detail)
@@ -154,25 +169,41 @@ def _make(
     return status
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT_MOST else text[: _TEXT_MOST - 1] + "…"
+
+
 def _invalid(reason: str, message: str, violations: list[Any]) -> status_pb2.Status:
-    bad = error_details_pb2.BadRequest(
-        field_violations=[
-            error_details_pb2.BadRequest.FieldViolation(field=field, description=text)
-            for field, text in violations
-        ]
-    )
+    bad = error_details_pb2.BadRequest()
+    for field, text in violations:
+        _add_violation(bad, field, text)
+        if bad.ByteSize() > DETAILS_MOST:
+            del bad.field_violations[-1]
+            break
     return _make(code_pb2.INVALID_ARGUMENT, message, reason, bad)
 
 
+def _add_violation(bad: Any, field: str, text: str) -> None:
+    bad.field_violations.add(field=_cut(field), description=_cut(text))
+
+
 def _invalid_definition(error: errors.InvalidDefinitionError) -> status_pb2.Status:
-    bad = error_details_pb2.BadRequest(
-        field_violations=[
-            error_details_pb2.BadRequest.FieldViolation(
-                field=found.path, description=f"{found.line}:{found.column}: {found.message}"
-            )
-            for found in error.problems
-            if not found.warning
-        ]
+    """With as many problems as a client is sure to take, and their number."""
+    bad = error_details_pb2.BadRequest()
+    problems = workflow_pb2.DefinitionProblems()
+    for found in error.problems:
+        problems.problems.add().CopyFrom(problem(found))
+        problems.problems[-1].message = _cut(found.message)
+        problems.problems[-1].path = _cut(found.path)
+        if not found.warning:
+            _add_violation(bad, found.path, f"{found.line}:{found.column}: {found.message}")
+        if bad.ByteSize() + problems.ByteSize() > DETAILS_MOST:
+            del problems.problems[-1]
+            if not found.warning:
+                del bad.field_violations[-1]
+            break
+    given, count = len(problems.problems), len(error.problems)
+    text = str(error) if given == count else f"{error}, of which {given} are given here"
+    return _make(
+        code_pb2.INVALID_ARGUMENT, text, "INVALID_DEFINITION", bad, problems, problems=str(count)
     )
-    problems = workflow_pb2.DefinitionProblems(problems=[problem(p) for p in error.problems])
-    return _make(code_pb2.INVALID_ARGUMENT, error, "INVALID_DEFINITION", bad, problems)

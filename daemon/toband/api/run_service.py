@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
 
-from google.protobuf import json_format
+from google.protobuf import json_format, struct_pb2, timestamp_pb2
 
+from toban.definition import ParamError
 from toban.v1 import run_pb2 as pb
 from toban.v1 import run_pb2_grpc
 from toband.api import convert, paging
@@ -13,13 +16,20 @@ from toband.api.errors import Context, InvalidFieldError, streaming, unary
 from toband.api.requests import caller, request_of
 from toband.domain.model import Run, RunState, Trigger
 from toband.engine.changes import Changes
-from toband.engine.errors import AttemptNotFoundError, RunNotFoundError, WorkflowNotFoundError
+from toband.engine.errors import (
+    AttemptNotFoundError,
+    NeverRunError,
+    RunNotFoundError,
+    StoppingError,
+    WorkflowNotFoundError,
+)
 from toband.engine.log_stream import LogChunk, LogEnd, LogQuery, LogStreams
 from toband.engine.runs import Runs
 from toband.ports import LogKind, Store
 
 STEPS = 500
 CHANGES = 500
+REASON_MOST = 1000
 
 
 class RunService(run_pb2_grpc.RunServiceServicer):
@@ -33,22 +43,23 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
         run = await self._runs.start(
             request.workflow,
-            json_format.MessageToDict(request.params),
+            _params(request.params),
             trigger=_trigger(request.triggered_by),
             caller=caller(context),
             request=request_of("StartRun", request, request.request_id, context),
         )
-        return pb.StartRunResponse(run=convert.run(await self._page(run.id)))
+        return pb.StartRunResponse(run=await self._whole(await self._page(run.id)))
 
     @unary
     async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:
-        limit = paging.size(request.step_page_size, STEPS)
-        after = paging.number(request.step_page_token) if request.step_page_token else -1
-        run = await self._page(request.id, after=after, limit=limit)
-        last = max((step.index for step in run.steps.values()), default=after)
+        limit = paging.size(request.step_page_size, STEPS, "step_page_size")
+        given = request.step_page_token
+        after = paging.number(given, "step_page_token") if given else -1
+        run = await self._whole(await self._page(request.id, after=after, limit=limit))
+        last = run.steps[-1].index if run.steps else after
         return pb.GetRunResponse(
-            run=convert.run(run, await self._runs.plan_of(run)),
-            next_step_page_token=paging.token(str(last)) if last + 1 < run.total_steps else "",
+            run=run,
+            next_step_page_token=paging.token(str(last)) if last + 1 < run.progress_total else "",
         )
 
     @unary
@@ -59,8 +70,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         if run is None:
             if await self._store.get_workflow(request.workflow) is None:
                 raise WorkflowNotFoundError(request.workflow)
-            raise RunNotFoundError(f"{request.workflow} (it has never run)")
-        return pb.GetCurrentRunResponse(run=convert.run(run))
+            raise NeverRunError(request.workflow)
+        return pb.GetCurrentRunResponse(run=await self._whole(run))
 
     @unary
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
@@ -71,17 +82,25 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             before=paging.last(request.page_token),
             limit=limit + 1,
         )
+        runs = [
+            await self._whole(run) if run.current_step else convert.run(run)
+            for run in found[:limit]
+        ]
+        count = paging.fitting(runs)
         return pb.ListRunsResponse(
-            runs=[convert.run(run) for run in found[:limit]],
-            next_page_token=paging.token(found[limit - 1].id) if len(found) > limit else "",
+            runs=runs[:count],
+            next_page_token=paging.token(found[count - 1].id) if len(found) > count else "",
         )
 
     @unary
     async def CancelRun(
         self, request: pb.CancelRunRequest, context: Context
     ) -> pb.CancelRunResponse:
+        if len(request.reason) > REASON_MOST:
+            text = f"found {len(request.reason)} characters, at most {REASON_MOST}"
+            raise InvalidFieldError("reason", text)
         run = await self._runs.cancel(request.id, request.reason)
-        return pb.CancelRunResponse(run=convert.run(await self._page(run.id)))
+        return pb.CancelRunResponse(run=await self._whole(await self._page(run.id)))
 
     @streaming
     async def WatchRun(
@@ -91,16 +110,15 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             sequence = request.after_sequence
             run = await self._page(request.id, limit=0)
             plan = await self._runs.plan_of(run)
-            if sequence > run.sequence:
+            if not 0 <= sequence <= run.sequence:
                 raise InvalidFieldError(
-                    "after_sequence", f"the run has come only to {run.sequence}"
+                    "after_sequence", f"found {sequence}, the run has come to {run.sequence}"
                 )
             if sequence == 0:
-                async for run, partial in self._picture(request.id):
+                async for run, more in self._picture(request.id):
                     sequence = run.sequence
-                    yield pb.WatchRunResponse(
-                        sequence=sequence, run=convert.run(run, plan), partial=partial
-                    )
+                    for part, rest in _parts(convert.run(run, plan)):
+                        yield pb.WatchRunResponse(sequence=sequence, run=part, partial=more or rest)
             state = run.state
             while True:
                 watch.changed.clear()
@@ -110,8 +128,10 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                     yield pb.WatchRunResponse(
                         sequence=sequence, run=convert.run(entry.run, plan), event=entry.event
                     )
-                if state.terminal or self._changes.closed:
+                if state.terminal:
                     return
+                if self._changes.closed:
+                    raise StoppingError
                 if len(entries) < CHANGES:
                     await watch.wait()
 
@@ -130,7 +150,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             if all(page.sequence == pages[0].sequence for page in pages):
                 break
         for page in pages:
-            yield page, page is not pages[-1]
+            # If it never stood still, the changes since the first page come once more.
+            yield replace(page, sequence=pages[0].sequence), page is not pages[-1]
 
     @streaming
     async def StreamLogs(
@@ -185,13 +206,52 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             raise RunNotFoundError(run_id)
         return run
 
+    async def _whole(self, run: Run) -> pb.Run:
+        """With what only its definition knows, and as many of its steps as fit."""
+        made = convert.run(run, await self._runs.plan_of(run))
+        del made.steps[paging.fitting(made.steps) :]
+        return made
+
     async def _workflow_of(self, run_id: str) -> str:
         run = await self._store.get_run_page(run_id, limit=0)
         return run.workflow if run is not None else ""
 
 
+def _parts(run: pb.Run) -> Iterator[tuple[pb.Run, bool]]:
+    """The run in as many messages as its steps need, and whether more follow."""
+    steps = list(run.steps)
+    while True:
+        count = paging.fitting(steps)
+        del run.steps[:]
+        run.steps.extend(steps[:count])
+        steps = steps[count:]
+        yield run, bool(steps)
+        if not steps:
+            return
+
+
+def _params(given: struct_pb2.Struct) -> dict[str, Any]:
+    """Raises ParamError for what has no form in JSON."""
+    params: dict[str, Any] = {}
+    problems: list[tuple[str, str]] = []
+    for name, value in given.fields.items():
+        try:
+            params[name] = json_format.MessageToDict(value)
+        except (json_format.Error, ValueError):
+            problems.append((name, "expected a value that JSON can hold"))
+    if problems:
+        raise ParamError(problems)
+    return params
+
+
 def _trigger(value: pb.Trigger.ValueType) -> Trigger:
-    return Trigger.MANUAL if value == pb.TRIGGER_MANUAL else Trigger.API
+    match value:
+        case pb.TRIGGER_UNSPECIFIED | pb.TRIGGER_API:
+            return Trigger.API
+        case pb.TRIGGER_MANUAL:
+            return Trigger.MANUAL
+        case _:
+            raise InvalidFieldError("triggered_by", f"{value} is not a trigger")
 
 
 def _run_state(value: pb.RunState.ValueType) -> RunState:
@@ -208,16 +268,29 @@ def _query(request: pb.StreamLogsRequest) -> LogQuery:
         raise InvalidFieldError("tail", "it cannot be given together with `position`")
     if request.attempt and not request.step:
         raise InvalidFieldError("attempt", "it needs `step`")
+    unknown = [kind for kind in request.streams if kind not in pb.LogStream.values()]
+    if unknown:
+        raise InvalidFieldError("streams", f"{unknown[0]} is not a stream")
     return LogQuery(
         run_id=request.run_id,
         step=request.step,
         attempt=request.attempt,
         kinds=[LogKind(kind) for kind in request.streams if kind],
         tail=request.tail,
-        since=request.since.ToMicroseconds() if request.HasField("since") else 0,
+        since=_since(request.since),
         follow=request.follow,
         position=request.position,
     )
+
+
+def _since(given: timestamp_pb2.Timestamp) -> int:
+    """In microseconds; 0, the epoch, if it was not given."""
+    try:
+        # Asked for its date, it says whether it is one.
+        given.ToDatetime()
+    except (ValueError, OverflowError):
+        raise InvalidFieldError("since", "it is not a time") from None
+    return given.ToMicroseconds()
 
 
 def _chunk(item: LogChunk) -> pb.StreamLogsResponse:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import sys
 from collections.abc import Sequence
+from urllib.parse import quote
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -41,7 +43,7 @@ class Server:
                 ("grpc.max_send_message_length", MESSAGE_MOST),
             ]
         )
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._health = health.aio.HealthServicer()
         self._sockets: list[str] = []
 
     def bind(self, addresses: Sequence[str]) -> list[str]:
@@ -70,9 +72,13 @@ class Server:
     async def stop(self, grace: float) -> None:
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace)
+
+    def close(self) -> None:
+        """Leaves nothing behind, whether it has served or not."""
         for path in self._sockets:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+        self._sockets.clear()
 
     def _bind(self, address: str) -> str:
         if address.startswith("unix://"):
@@ -80,7 +86,7 @@ class Server:
             _clear_stale(path)
             before = os.umask(0o777 & ~SOCKET_MODE)
             try:
-                self._add(address, f"unix:{path}")
+                self._add(address, f"unix:{quote(path)}")
             finally:
                 os.umask(before)
             self._sockets.append(path)
@@ -91,11 +97,30 @@ class Server:
     def _add(self, address: str, target: str) -> int:
         try:
             port = self._server.add_insecure_port(target)
-        except RuntimeError as error:
-            raise ListenError(f"cannot listen on {address}: {error}") from error
+        except RuntimeError:
+            port = 0
         if port == 0:
-            raise ListenError(f"cannot listen on {address}: it cannot be bound")
+            raise ListenError(f"cannot listen on {address}: {_why_not(address)}")
         return port
+
+
+def _why_not(address: str) -> str:
+    """What the system says to somebody who tries the same; gRPC keeps it to itself."""
+    where: str | tuple[str, int]
+    if sys.platform != "win32" and address.startswith("unix://"):
+        family, where = socket.AF_UNIX, address.removeprefix("unix://")
+    else:
+        host, _, port = address.rpartition(":")
+        family = socket.AF_INET6 if host == "[::1]" else socket.AF_INET
+        where = (host.strip("[]"), int(port))
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(where)
+    except OSError as error:
+        return error.strerror or str(error)
+    if isinstance(where, str):
+        os.unlink(where)
+    return "it cannot be bound"
 
 
 def _clear_stale(path: str) -> None:
@@ -105,6 +130,13 @@ def _clear_stale(path: str) -> None:
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
         raise ListenError(f"cannot listen on unix://{path}: there is no directory {directory}")
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise ListenError(
+                f"cannot listen on unix://{path}: there is something else of that name"
+            )
+    except FileNotFoundError:
+        return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

@@ -49,9 +49,11 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         found = await self._store.list_workflows(
             after=paging.last(request.page_token), limit=limit + 1, labels=dict(request.labels)
         )
+        workflows = [convert.workflow(w) for w in found[:limit]]
+        count = paging.fitting(workflows)
         return pb.ListWorkflowsResponse(
-            workflows=[convert.workflow(w) for w in found[:limit]],
-            next_page_token=paging.token(found[limit - 1].name) if len(found) > limit else "",
+            workflows=workflows[:count],
+            next_page_token=paging.token(found[count - 1].name) if len(found) > count else "",
         )
 
     @unary

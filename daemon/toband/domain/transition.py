@@ -160,6 +160,11 @@ class _Move:
         if attempt is None:
             return
         step = self._plan.steps[event.step]
+        run_ending = self._run.ending
+        timed_out = run_ending is not None and run_ending.cause is EndingCause.TIMED_OUT
+        if timed_out and event.ending.cause is TreeCause.CANCEL:
+            # The run's deadline is kept here and by the shim; whoever was faster, it is the same cause.
+            event = replace(event, ending=replace(event.ending, cause=TreeCause.RUN_TIMEOUT))
         cause = event.ending.cause
         own = cause is TreeCause.EXITED
         succeeded = own and not event.not_started and event.exit_code in step.success_codes

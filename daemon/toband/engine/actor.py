@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -93,7 +94,6 @@ class RunActor:
             self._busy = False
 
     async def _handle(self, letter: _Letter) -> None:
-        pause = RETRY_FIRST
         while True:
             before = self.run
             after, effects = transition(
@@ -101,31 +101,42 @@ class RunActor:
             )
             if after is before:
                 return
+            event = name_of(letter.event)
+            change = RunChange(before=before, after=after, at=letter.at, event=event)
+            if await self._save(change):
+                self.run = after
+                await self._act(self, tuple(effects))
+                return
+
+    async def _save(self, change: RunChange) -> bool:
+        """True when it is on disk. False: the run is not as it was left, and was read again; decide anew.
+
+        A database that fails may have kept the change and only failed to say so: what is there is looked up, and the
+        same change tried again if it is not.
+        """
+        before, after = change.before, change.after
+        pause = RETRY_FIRST
+        while True:
             try:
-                saved = await self._store.save(
-                    RunChange(before=before, after=after, at=letter.at, event=name_of(letter.event))
-                )
+                saved = await self._store.save(change)
+                if saved is UpdateResult.UPDATED:
+                    return True
+                stored = await self._store.get_run(after.id)
             except StoreError as error:
                 log.error(
-                    "cannot save a run, trying again", action="save_failed", run=before.id, error=str(error)
+                    "cannot save a run, trying again", action="store_failed", run=after.id, error=str(error)
                 )  # fmt: skip
-            else:
-                if saved is UpdateResult.UPDATED:
-                    self.run = after
-                    await self._act(self, tuple(effects))
-                    return
-                log.error(
-                    "a run is not as it was left", action="save_refused", run=before.id, answer=saved.value
-                )  # fmt: skip
-            await asyncio.sleep(pause)
-            pause = min(RETRY_MOST, pause * 2)
-            await self._reload()
-
-    async def _reload(self) -> None:
-        """Takes what is committed as the truth; whatever this process believed is forgotten."""
-        try:
-            run = await self._store.get_run(self.run.id)
-        except StoreError:
-            return
-        if run is not None:
-            self.run = run
+                await asyncio.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+                with contextlib.suppress(StoreError):
+                    stored = await self._store.get_run(after.id)
+                    if stored is not None and stored.sequence == after.sequence:
+                        return True
+                continue
+            if stored is not None and stored.sequence == after.sequence:
+                return True
+            log.error("a run is not as it was left", action="save_refused", run=after.id)
+            if stored is None or stored.sequence <= before.sequence:
+                raise RuntimeError(f"run {after.id} cannot be saved")
+            self.run = stored
+            return False

@@ -5,10 +5,12 @@ EngineError
 ├── VersionNotFoundError
 ├── InvalidDefinitionError    carries every problem
 ├── RunNotFoundError
+├── NeverRunError
 ├── RunTerminalError          carries the run
 ├── StepNotFoundError
 ├── AttemptNotFoundError
-└── BadPositionError
+├── BadPositionError
+└── StoppingError
 """
 
 from __future__ import annotations
@@ -48,6 +50,12 @@ class RunNotFoundError(EngineError):
         self.run_id = run_id
 
 
+class NeverRunError(EngineError):
+    def __init__(self, workflow: str) -> None:
+        super().__init__(f"workflow {workflow!r} has never run")
+        self.workflow = workflow
+
+
 class RunTerminalError(EngineError):
     def __init__(self, run: Run) -> None:
         super().__init__(f"the run has already ended: {run.state.value}")
@@ -68,4 +76,12 @@ class AttemptNotFoundError(EngineError):
 
 class BadPositionError(EngineError):
     def __init__(self, position: str) -> None:
-        super().__init__(f"the position {position!r} is not one that StreamLogs gave")
+        shown = position if len(position) <= 100 else position[:100] + "…"
+        super().__init__(f"the position {shown!r} is not one that StreamLogs gave")
+
+
+class StoppingError(EngineError):
+    """A stream is cut short because the daemon stops; it can be taken up again at the next one."""
+
+    def __init__(self) -> None:
+        super().__init__("the daemon is stopping; take the stream up again where it broke off")

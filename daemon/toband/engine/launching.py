@@ -70,7 +70,7 @@ def build(
     }
     argv = rendered.argv
     if rendered.call is not None:
-        argv = (sys.executable, _RUNNER)
+        argv = (sys.executable, "-u", _RUNNER)
         env["TOBAN_CALL"] = json.dumps(rendered.call)
         env["TOBAN_RESULT"] = files.result(attempt)
     workspace = rendered.workspace or ""

@@ -6,17 +6,24 @@ log. Attempts are numbered in the order of their launch; all below the first num
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 
 from toband.domain.model import Attempt, AttemptState, Run, RunState
 from toband.engine.changes import Changes, Watch
-from toband.engine.errors import BadPositionError, RunNotFoundError, StepNotFoundError
+from toband.engine.errors import (
+    BadPositionError,
+    RunNotFoundError,
+    StepNotFoundError,
+    StoppingError,
+)
 from toband.engine.runs import Runs
 from toband.ports import LogKind, LogPiece, Logs, Store
 
 ATTEMPTS_AT_ONCE = 500
 _DONE = -1
+_POSITION = re.compile(r"1\.[0-9]{1,18}(\.[0-9]{1,18}-([0-9]{1,18}|-1))*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +68,15 @@ class _Place:
         """Raises BadPositionError."""
         if not text:
             return cls()
-        try:
-            version, first, *rest = text.split(".")
-            pairs = (item.partition("-") for item in rest)
-            offsets = {int(ordinal): int(offset) for ordinal, _, offset in pairs}
-            if (
-                version != "1"
-                or int(first) < 0
-                or any(k < 0 or v < _DONE for k, v in offsets.items())
-            ):
-                raise BadPositionError(text)
-            return cls(int(first), offsets)
-        except ValueError:
-            raise BadPositionError(text) from None
+        if not _POSITION.fullmatch(text):
+            raise BadPositionError(text)
+        _, first, *rest = text.split(".")
+        pairs = (item.partition("-") for item in rest)
+        return cls(int(first), {int(ordinal): int(offset) for ordinal, _, offset in pairs})
+
+    def within(self, launches: int) -> bool:
+        """Whether it speaks only of attempts that there have been."""
+        return self.first <= launches and all(ordinal < launches for ordinal in self.offsets)
 
     def done(self, ordinal: int) -> bool:
         return ordinal < self.first or self.offsets.get(ordinal) == _DONE
@@ -93,9 +96,11 @@ class LogStreams:
         self._changes = changes
 
     async def stream(self, query: LogQuery) -> AsyncIterator[LogChunk | LogEnd]:
-        """Raises RunNotFoundError, StepNotFoundError, BadPositionError before anything is given."""
-        await self._check(query)
+        """Raises RunNotFoundError, StepNotFoundError, BadPositionError, and StoppingError before its end."""
+        run = await self._check(query)
         place = _Place.parse(query.position)
+        if not place.within(run.launches):
+            raise BadPositionError(query.position)
         reader = _Reader(self._store, self._logs, query, place)
         with self._changes.watching(query.run_id) as watch:
             async for item in self._stream(query, reader, watch):
@@ -113,10 +118,13 @@ class LogStreams:
                 over = not query.follow or self._over(query, run)
                 async for chunk in reader.pages():
                     yield chunk
-                if over or self._changes.closed:
-                    complete = reader.complete and run.state.terminal
+                if over:
+                    complete = reader.complete and self._over(query, run)
                     yield LogEnd(state=run.state, complete=complete, position=str(reader.place))
                     return
+                if self._changes.closed:
+                    # Not the end of the log: the reader comes back with its position.
+                    raise StoppingError
                 if printed is None:
                     # From now on writers wake us; go round once more for what came in between.
                     printed = self._logs.watching(query.run_id, watch.changed)
@@ -136,14 +144,16 @@ class LogStreams:
     def _over(self, query: LogQuery, run: Run) -> bool:
         if run.state.terminal or not query.step:
             return run.state.terminal
-        step = run.steps[query.step]
+        step = run.steps.get(query.step)
+        if step is None:
+            return False  # stored a moment ago, and not begun
         if query.attempt and step.attempts >= query.attempt:
             latest = step.attempt
             assert latest is not None
             return step.attempts > query.attempt or latest.state.terminal
         return step.state.terminal
 
-    async def _check(self, query: LogQuery) -> None:
+    async def _check(self, query: LogQuery) -> Run:
         run = (
             await self._store.get_run(query.run_id) if query.step else await self._run(query.run_id)
         )
@@ -151,6 +161,7 @@ class LogStreams:
             raise RunNotFoundError(query.run_id)
         if query.step and query.step not in run.steps:
             raise StepNotFoundError(query.run_id, query.step)
+        return run
 
 
 class _Reader:
@@ -181,8 +192,10 @@ class _Reader:
                 else:
                     self.place.finish(attempt.ordinal)
             if len(attempts) < ATTEMPTS_AT_ONCE:
-                return
+                break
             start = attempts[-1].ordinal + 1
+        # What is launched from now on is followed from its first line.
+        self._fresh = False
 
     def _asked_for(self, attempt: Attempt) -> bool:
         if self._query.step and attempt.step != self._query.step:
@@ -195,18 +208,18 @@ class _Reader:
         if self._query.tail and self._fresh and attempt.ordinal not in self.place.offsets:
             offset, skip = await self._logs.tail(attempt, self._query.tail, self._kinds)
         while True:
-            page = await self._logs.read(attempt, offset)
+            try:
+                page = await self._logs.read(attempt, offset)
+            except ValueError:
+                raise BadPositionError(self._query.position) from None
             moved = page.offset > offset
             offset = page.offset
             self.place.offsets[attempt.ordinal] = offset
-            pieces = [
-                piece
-                for piece in page.pieces
-                if piece.kind in self._kinds and piece.at >= self._query.since
-            ]
+            pieces = [piece for piece in page.pieces if piece.kind in self._kinds]
             if skip and pieces:
                 pieces[0] = pieces[0]._replace(data=pieces[0].data[skip:])
                 skip = 0
+            pieces = [piece for piece in pieces if piece.at >= self._query.since]
             ended = page.over or (attempt.state.terminal and (page.damaged or not moved))
             if ended:
                 if attempt.state is AttemptState.LOST or (not page.over and offset):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -29,10 +30,10 @@ from toband.domain.model import Attempt, Run, RunState, Trigger
 from toband.domain.plan import Plan
 from toband.domain.transition import Ids, effects_of
 from toband.engine import launching
-from toband.engine.actor import RunActor
+from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.changes import Changes
 from toband.engine.errors import RunNotFoundError, RunTerminalError, WorkflowNotFoundError
-from toband.ports import Clock, Launcher, Logs, Request, Store, WorkflowVersion
+from toband.ports import Clock, Launcher, Logs, Request, Store, StoreError, WorkflowVersion
 
 PLANS_KEPT = 256
 
@@ -79,6 +80,7 @@ class Runs:
         self._actors: dict[str, RunActor] = {}
         self._plans: dict[tuple[str, int], tuple[Plan, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._creating: set[asyncio.Task[Run]] = set()
         self.recovered = Recovered()
 
     # -- what clients ask for
@@ -93,6 +95,11 @@ class Runs:
         request: Request | None,
     ) -> Run:
         """Raises WorkflowNotFoundError, ParamError, ActiveRunError, RequestReusedError."""
+        if request is not None:
+            # Whatever became of the workflow since, a repeated request is answered with the run it made.
+            made = await self._store.run_of_request(request)
+            if made is not None:
+                return made
         stored = await self._store.get_workflow(workflow)
         if stored is None or stored.definition is None:
             raise WorkflowNotFoundError(workflow)
@@ -108,10 +115,37 @@ class Runs:
         if run.timeout is None:
             run = replace(run, timeout=self._default_timeout)
         limit = None if plan.workflow.overlap == "allow" else plan.workflow.max_active_runs
-        run, new = await self._store.create_run(run, max_active=limit, request=request)
+        # A caller who gives up must not leave a run behind that is stored and never begun.
+        task = asyncio.get_running_loop().create_task(
+            self._create(plan, base_dir, run, limit, request)
+        )
+        self._creating.add(task)
+        task.add_done_callback(self._creating.discard)
+        return await asyncio.shield(task)
+
+    async def _create(
+        self, plan: Plan, base_dir: str, run: Run, limit: int | None, request: Request | None
+    ) -> Run:
+        try:
+            run, new = await self._store.create_run(run, max_active=limit, request=request)
+        except StoreError:
+            self._spawn(self._adopt(plan, base_dir, run.id))
+            raise
         if new:
             self._actor(plan, base_dir, run).post(RunStarted())
         return run
+
+    async def _adopt(self, plan: Plan, base_dir: str, run_id: str) -> None:
+        """A commit that broke off may have been made all the same: then the run is there, and must begin."""
+        pause = RETRY_FIRST
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(RETRY_MOST, pause * 2)
+            with contextlib.suppress(StoreError):
+                run = await self._store.get_run(run_id)
+                break
+        if run is not None and run_id not in self._actors:
+            self._actor(plan, base_dir, run).post(RunStarted())
 
     async def cancel(self, run_id: str, reason: str) -> Run:
         """Answers when the wish is on disk. Raises RunNotFoundError, RunTerminalError."""
@@ -172,7 +206,10 @@ class Runs:
             )
             for step in list(actor.run.steps.values()):
                 if step.attempt is not None and not step.attempt.state.terminal:
-                    await self._recover_attempt(actor, step.attempt)
+                    try:
+                        await self._recover_attempt(actor, step.attempt)
+                    except OSError as error:
+                        self._spawn(self._recover_later(actor, step.attempt, error))
         self.recovered.finished_at = self._clock.now()
         log.info(
             "recovery is done",
@@ -192,6 +229,21 @@ class Runs:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _recover_later(self, actor: RunActor, attempt: Attempt, error: OSError) -> None:
+        """A disk that is full, or the like: nothing is decided about the attempt until it can be looked at."""
+        pause = RETRY_FIRST
+        while True:
+            log.error(
+                "cannot find out what became of a process, trying again",
+                action="recover_failed", run=attempt.run_id, step=attempt.step, error=str(error),
+            )  # fmt: skip
+            await asyncio.sleep(pause)
+            pause = min(RETRY_MOST, pause * 2)
+            try:
+                return await self._recover_attempt(actor, attempt)
+            except OSError as again:
+                error = again
 
     async def _recover_attempt(self, actor: RunActor, attempt: Attempt) -> None:
         event = await self._launcher.recover(attempt)
@@ -275,7 +327,10 @@ class Runs:
             self._launcher.launch(launch)
         except RenderError as error:
             actor.post(not_started(attempt, str(error), self._clock.now()))
-        except OSError as error:
+        except Exception as error:
+            # Whatever it was, the run must not wait for a process that nobody starts.
+            if not isinstance(error, OSError):
+                log.error("cannot launch", action="launch_failed", run=run.id, exc_info=error)
             reason = f"cannot prepare the step: {error}"
             actor.post(not_started(attempt, reason, self._clock.now()))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect, text
 
 from toband.ports import StoreError
+from toband.store.tables import metadata, runs
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -21,8 +22,8 @@ _LOCK = 0x746F62616E  # "toban"
 def upgrade(connection: Connection) -> None:
     """Migrates if need be, in one transaction. Raises StoreError for a database of a newer release.
 
-    `connection` commits by itself. alembic is loaded only when there is something to do: it takes more than ten
-    megabytes of memory.
+    `connection` commits by itself. An empty database gets the newest form at once; alembic is loaded only to lift an
+    older one, because it takes more than ten megabytes of memory.
     """
     if _revision(connection) == HEAD:
         return
@@ -31,7 +32,11 @@ def upgrade(connection: Connection) -> None:
     try:
         if not sqlite:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-        _migrate(connection, _revision(connection))
+        stored = _revision(connection)
+        if stored is None and not inspect(connection).has_table(runs.name):
+            _create(connection)
+        else:
+            _migrate(connection, stored)
         connection.execute(text("COMMIT"))
     except BaseException:
         if not connection.invalidated:
@@ -45,6 +50,19 @@ def _revision(connection: Connection) -> str | None:
     query = text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - a constant
     found: str | None = connection.execute(query).scalar()
     return found
+
+
+def _create(connection: Connection) -> None:
+    """What all migrations together would make; a test holds the two against each other."""
+    metadata.create_all(connection, checkfirst=False)
+    connection.execute(
+        text(
+            f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
+            f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
+        )
+    )
+    stamp = text(f"INSERT INTO {VERSION_TABLE} VALUES (:head)")  # noqa: S608 - a constant
+    connection.execute(stamp, {"head": HEAD})
 
 
 def _migrate(connection: Connection, stored: str | None) -> None:

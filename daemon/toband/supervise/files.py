@@ -51,14 +51,19 @@ class RunFiles:
 
     def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
         """Makes a run's directories durable before anything is started in them. Raises OSError."""
-        for path in (self.attempts(run_id), self.work(run_id), self.context(run_id)):
+        own = self.run(run_id), self.attempts(run_id), self.work(run_id), self.context(run_id)
+        for path in own:
             os.makedirs(path, mode=0o700, exist_ok=True)
-        own = f"{self.params(run_id)}.new"
-        with open(own, "w", encoding="utf-8") as file:
+        new = f"{self.params(run_id)}.new"
+        with open(new, "w", encoding="utf-8", opener=_private) as file:
             json.dump(dict(params), file, ensure_ascii=False)
-        os.replace(own, self.params(run_id))
+        os.replace(new, self.params(run_id))
         for path in (self.run(run_id), self.root):
             _sync_directory(path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _sync_directory(path: str) -> None:

@@ -14,13 +14,11 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import threading
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import structlog
 
@@ -31,27 +29,28 @@ from toband.ports import Clock, Launch, Report
 from toband.supervise import frames, records, tree
 from toband.supervise.attempt_file import claim
 from toband.supervise.files import RunFiles
+from toband.supervise.pool import Pool
 
 STARTED_AFTER = 0.1
 """An attempt that is over sooner is never reported as started: its end says all, and costs one commit less."""
 ORPHANS_WITHIN = 10.0
 """How long the spawner may take to end what a killed shim left."""
-SPAWNER_TRIES = 3
-SPAWNER_PAUSE = 1.0
-"""Before another spawner is started when several have died in a row, or could not be started."""
+SHIM_TRIES = 3
 LOOK_AGAIN = 1.0
 """Before an attempt is looked up again when the disk would not answer."""
-_PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class _Live:
-    """An attempt that was handed over: `pidfd` is -1 until its shim is known."""
+    """An attempt that waits for a shim (`bootstrap` is its message), or has one (`pidfd` is the shim's)."""
 
     attempt: Attempt
+    bootstrap: int = -1
+    pid: int = 0
     pidfd: int = -1
+    sock: socket.socket | None = None
     ours: bool = True
     stopping: bool = False
     exited: bool = False
@@ -66,25 +65,23 @@ class ProcessLauncher:
         self._clock = clock
         self._boot_id = tree.boot_id()
         self._spawner_log = spawner_log
+        self._pool = Pool(self, spawner_log)
         self._live: dict[str, _Live] = {}
-        self._queue: deque[tuple[bytes, int]] = deque()
-        self._sock: socket.socket | None = None
-        self._spawner: subprocess.Popen[bytes] | None = None
-        self._failures = 0
-        self._closing = False
+        self._waiting: deque[_Live] = deque()
+        self._voids: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, report: Report) -> None:
+        """Raises OSError."""
         self._report = report
         self._loop = asyncio.get_running_loop()
-        self._start_spawner()
+        self._pool.open()
 
     async def close(self) -> None:
-        self._closing = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._drop_spawner()
+        await self._pool.close()
         for live in self._live.values():
             self._let_go(live)
         self._live.clear()
@@ -95,7 +92,7 @@ class ProcessLauncher:
 
     @property
     def spawner_pid(self) -> int:
-        return self._spawner.pid if self._spawner else 0
+        return self._pool.spawner_pid
 
     async def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
         await asyncio.to_thread(self._files.prepare, run_id, params)
@@ -123,10 +120,10 @@ class ProcessLauncher:
         ).encode()
         bootstrap = os.memfd_create("toban-bootstrap", os.MFD_CLOEXEC)
         os.write(bootstrap, message)
-        self._live[attempt.token] = _Live(attempt)
-        failpoints.hit("launch.before_send")
-        self._send(json.dumps({"token": attempt.token}).encode(), bootstrap)
-        failpoints.hit("launch.after_send")
+        live = _Live(attempt, bootstrap=bootstrap)
+        self._live[attempt.token] = live
+        self._waiting.append(live)
+        self._hand_over()
 
     def stop(self, attempt: Attempt) -> None:
         live = self._live.get(attempt.token)
@@ -145,149 +142,54 @@ class ProcessLauncher:
             return None
         return found
 
-    # -- the spawner
+    # -- shims
 
-    def _start_spawner(self) -> None:
-        """Raises OSError."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1024 * 1024)
-        program = (
-            f"import sys; sys.path.append({_PACKAGES!r}); "
-            f"from toband.supervise import spawner; spawner.main({theirs.fileno()})"
-        )
-        environment = {
-            key: value
-            for key, value in os.environ.items()
-            if key in ("TOBAN_FAILPOINTS_SPAWNER", "TOBAN_BOOT_ID", "PATH", "LANG")
-        }
-        environment["TOBAN_FAILPOINTS"] = environment.pop("TOBAN_FAILPOINTS_SPAWNER", "")
-        try:
-            with theirs, self._open_log() as errors:
-                # Not asyncio's subprocess: that one is KILLed when its transport is thrown away.
-                self._spawner = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", program],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
-                    pass_fds=[theirs.fileno()], start_new_session=True, env=environment, cwd="/",
-                )  # fmt: skip
-        except OSError:
-            ours.close()
-            raise
-        self._sock = ours
-        self._loop.add_reader(ours, self._receive)
-        log.info("spawner started", action="spawner_started", pid=self._spawner.pid)
-
-    def _open_log(self) -> BinaryIO:
-        return open(self._spawner_log, "ab")
-
-    def _drop_spawner(self) -> None:
-        if self._sock is not None:
-            self._loop.remove_reader(self._sock)
-            self._loop.remove_writer(self._sock)
-            self._sock.close()
-            self._sock = None
-        if self._spawner is not None:
-            # It ends with its last shim, whenever that is, and is taken up if this process still lives then.
-            threading.Thread(target=self._spawner.wait, daemon=True).start()
-            self._spawner = None
-        while self._queue:
-            os.close(self._queue.popleft()[1])
-
-    def _send(self, head: bytes, bootstrap: int) -> None:
-        self._queue.append((head, bootstrap))
-        if len(self._queue) == 1 and self._sock is not None:
-            self._flush()
-
-    def _flush(self) -> None:
-        while self._queue and self._sock is not None:
-            head, bootstrap = self._queue[0]
+    def _hand_over(self) -> None:
+        """Gives waiting attempts to parked shims, and asks for those that are missing."""
+        while self._waiting and (parked := self._pool.take()) is not None:
+            live = self._waiting.popleft()
+            failpoints.hit("launch.before_send")
             try:
-                socket.send_fds(self._sock, [head], [bootstrap])
-            except BlockingIOError:
-                self._loop.add_writer(self._sock, self._flush)
-                return
+                socket.send_fds(parked.sock, [b"bootstrap"], [live.bootstrap])
             except OSError:
-                self._spawner_gone()
-                return
-            os.close(bootstrap)
-            self._queue.popleft()
-        if self._sock is not None:
-            self._loop.remove_writer(self._sock)
-
-    def _receive(self) -> None:
-        assert self._sock is not None
-        for _ in range(64):
-            try:
-                data, fds, _, _ = socket.recv_fds(self._sock, 4096, 1)
-            except BlockingIOError:
-                return
-            except OSError:
-                data, fds = b"", []
-            if not data:
-                self._spawner_gone()
-                return
-            self._told(json.loads(data), fds)
-
-    def _told(self, message: dict[str, Any], fds: list[int]) -> None:
-        self._failures = 0
-        live = self._live.get(message["token"])
-        if live is None:
-            for fd in fds:
-                os.close(fd)
-        elif fds:
-            live.pidfd = fds[0]
+                # It was ended while it was parked, and has read nothing.
+                parked.discard()
+                self._waiting.appendleft(live)
+                continue
+            failpoints.hit("launch.after_send")
+            os.close(live.bootstrap)
+            live.bootstrap = -1
+            live.pid, live.pidfd, live.sock = parked.pid, parked.pidfd, parked.sock
+            self._loop.add_reader(live.sock, self._closed, live)
             self._watch(live)
-        elif "gone" in message:
-            self._gone(live, message)
-        else:
-            self._spawn(self._resolve(live, message["error"]))
+        self._pool.want(len(self._waiting))
 
-    def _spawner_gone(self) -> None:
-        """Its shims go on without it; what it had not answered may or may not have begun, and is looked up."""
-        if self._closing or self._sock is None:
-            return
-        log.error("the spawner died", action="spawner_died", pid=self.spawner_pid)
-        self._failures += 1
-        self._drop_spawner()
-        for live in self._live.values():
-            live.ours = False
-        # What is launched from now on waits in the queue for the next spawner.
-        unanswered = [live for live in self._live.values() if live.pidfd < 0]
-        self._spawn(self._replace_spawner(unanswered))
+    def shim_parked(self) -> None:
+        self._hand_over()
 
-    async def _replace_spawner(self, unanswered: list[_Live]) -> None:
-        for live in unanswered:
-            error = "the spawner dies again and again" if self._failures >= SPAWNER_TRIES else ""
-            self._spawn(self._resolve(live, error))
+    def shim_gone(self, pid: int, orphans: int, left: int) -> None:
+        """The spawner reaped a shim that failed, and ended what it left."""
         for live in list(self._live.values()):
+            if live.ours and live.pid == pid:
+                if not live.exited:
+                    self._exited(live)
+                if live.attempt.token in self._live:
+                    known = "ended" if orphans else "none"
+                    self._lost(live, f"{left} could not be ended" if left else known)
+
+    def no_shim(self, reason: str) -> None:
+        """What waits has certainly not begun, and cannot."""
+        while self._waiting:
+            live = self._waiting.popleft()
+            error = f"cannot start the step's supervisor: {reason}"
+            self._finish(live, not_started(live.attempt, error, self._clock.now()))
+
+    def spawner_died(self) -> None:
+        """What has a shim goes on without the spawner; what has none waits for the next one."""
+        for live in list(self._live.values()):
+            live.ours = False
             if live.exited:
                 self._lost(live, "unknown")
-        while self._sock is None:
-            if self._failures >= SPAWNER_TRIES:
-                await asyncio.sleep(SPAWNER_PAUSE)
-            try:
-                self._start_spawner()
-            except OSError as error:
-                self._failures += 1
-                log.error("cannot start the spawner", action="spawner_failed", error=str(error))
-        self._flush()
-
-    async def _resolve(self, live: _Live, error: str) -> None:
-        """Finds out what became of an attempt whose shim was never announced."""
-        found = await self._look_until_known(live.attempt)
-        if isinstance(found, int):
-            if live.pidfd >= 0 or live.attempt.token not in self._live:
-                os.close(found)
-                return
-            live.pidfd = found
-            live.ours = False
-            self._watch(live)
-        elif isinstance(found, AttemptVoided) and error:
-            reason = f"cannot start the step's supervisor: {error}"
-            self._finish(live, not_started(live.attempt, reason, self._clock.now()))
-        else:
-            self._finish(live, found)
 
     # -- one attempt
 
@@ -314,32 +216,33 @@ class ProcessLauncher:
         )
         self._report(live.attempt.run_id, event)
 
-    def _exited(self, live: _Live) -> None:
-        self._loop.remove_reader(live.pidfd)
-        live.exited = True
+    def _closed(self, live: _Live) -> None:
+        """The shim closed its socket: its record is on disk, or it is dying without one, which its pidfd will say."""
+        assert live.sock is not None
+        self._loop.remove_reader(live.sock)
+        self._take_record(live)
+
+    def _take_record(self, live: _Live) -> bool:
         record = None
         with contextlib.suppress(OSError), open(self._files.log(live.attempt), "rb", 0) as file:
             record = frames.read_end(file.fileno())
-        if record is not None:
-            self._finish(live, records.ended(live.attempt, record))
-        elif live.ours and self._sock is not None:
+        if record is None:
+            return False
+        self._finish(live, records.ended(live.attempt, record))
+        return True
+
+    def _exited(self, live: _Live) -> None:
+        self._loop.remove_reader(live.pidfd)
+        live.exited = True
+        if self._take_record(live):
+            return
+        if live.ours and self._pool.alive:
             # The spawner first ends what the shim left, and then says so.
             if live.timer is not None:
                 live.timer.cancel()
             live.timer = self._loop.call_later(ORPHANS_WITHIN, self._lost, live, "unknown")
         else:
             self._lost(live, "unknown")
-
-    def _gone(self, live: _Live, message: dict[str, Any]) -> None:
-        """The spawner reaped a shim that failed, and ended what it left."""
-        if not live.exited:
-            self._exited(live)
-        if live.attempt.token not in self._live:
-            return
-        if message["left"]:
-            self._lost(live, f"{message['left']} could not be ended")
-        else:
-            self._lost(live, "ended" if message["orphans"] else "none")
 
     def _lost(self, live: _Live, orphans: str) -> None:
         """A shim ended without a record: if it never took its claim, the step certainly did not run."""
@@ -348,10 +251,13 @@ class ProcessLauncher:
     async def _lost_or_void(self, live: _Live, orphans: str) -> None:
         found = await self._look_until_known(live.attempt)
         if isinstance(found, AttemptVoided):
-            reason = (
-                f"cannot start the step's supervisor: it failed at once, see {self._spawner_log}"
-            )
-            found = not_started(live.attempt, reason, self._clock.now())
+            # Somebody may have ended the shim before it began; one that fails every time is the step's failure.
+            voids = self._voids[live.attempt.id] = self._voids.get(live.attempt.id, 0) + 1
+            if voids >= SHIM_TRIES:
+                reason = (
+                    f"cannot start the step's supervisor: it fails at once, see {self._spawner_log}"
+                )
+                found = not_started(live.attempt, reason, self._clock.now())
         elif isinstance(found, AttemptLost):
             found = AttemptLost(
                 step=found.step, token=found.token, error=found.error, orphans=orphans
@@ -364,11 +270,20 @@ class ProcessLauncher:
     def _finish(self, live: _Live, event: Event) -> None:
         if self._live.pop(live.attempt.token, None) is not None:
             self._let_go(live)
+            if not isinstance(event, AttemptVoided):
+                self._voids.pop(live.attempt.id, None)
             self._report(live.attempt.run_id, event)
 
     def _let_go(self, live: _Live) -> None:
         if live.timer is not None:
             live.timer.cancel()
+        if live.bootstrap >= 0:
+            os.close(live.bootstrap)
+            live.bootstrap = -1
+        if live.sock is not None:
+            self._loop.remove_reader(live.sock)
+            live.sock.close()
+            live.sock = None
         if live.pidfd >= 0:
             self._loop.remove_reader(live.pidfd)
             os.close(live.pidfd)

@@ -19,6 +19,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import time
 from typing import Any, NoReturn
 
@@ -32,6 +33,8 @@ EXIT_BROKEN = 4
 
 KILL_PATIENCE = 30.0
 """How long a KILLed tree may take to vanish before it is given up as unkillable."""
+REHEARSE_AFTER = 2
+"""Milliseconds: a shim that is used at once has no time to prepare."""
 READ_SIZE = 256 * 1024
 _PIPE_SIZE = 256 * 1024
 _F_SETPIPE_SZ = 1031
@@ -101,6 +104,14 @@ class Shim:
                 kill_at = self._terminate(now)
         if self._first_signal:
             self._took = time.monotonic() - self._first_signal
+        self._drain()
+        self._file.finish(self._record())
+
+    def rehearse(self) -> None:
+        """Everything but a step, into a file that nobody keeps."""
+        self._file.started({"pid": 0, "at": now_us()})
+        self._wait(0.0)
+        tree.reap(self._ended)
         self._drain()
         self._file.finish(self._record())
 
@@ -308,40 +319,78 @@ def _side_file(path: str | None) -> str | None:
     return data.decode(errors="replace") if len(data) <= _SIDE_FILE_LIMIT else None
 
 
-def main(bootstrap: int) -> NoReturn:
-    """Runs in a fresh fork of the spawner; `bootstrap` is a descriptor of the message that only this process reads."""
+def main(sock: socket.socket, boot_id: str) -> NoReturn:
+    """Runs in a fresh fork of the spawner: waits parked for its one bootstrap message, which nobody else reads."""
     code = EXIT_BROKEN
     try:
         wake, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        boot = json.loads(frames.pread(bootstrap, os.fstat(bootstrap).st_size, 0))
-        os.close(bootstrap)
-        boot["seal"] = os.urandom(8).hex()
         tree.become_subreaper()
         me = os.getpid()
         seen = tree.stat_of(me)
+        facts = {
+            "format": frames.FORMAT,
+            "pid": me,
+            "start": seen[1] if seen else 0,
+            "boot_id": boot_id,
+            "seal": os.urandom(8).hex(),
+        }
+        boot = _parked(sock, wake, facts)
+        if boot is None:
+            os._exit(EXIT_DONE)
+        boot["seal"] = facts["seal"]
+        facts |= {"attempt": boot["attempt"], "token": boot["token"]}
         failpoints.hit("shim.before_claim")
-        fd = claim(
-            boot["dir"],
-            boot["file"],
-            {
-                "format": frames.FORMAT,
-                "attempt": boot["attempt"],
-                "token": boot["token"],
-                "pid": me,
-                "start": seen[1] if seen else 0,
-                "boot_id": tree.boot_id(),
-                "seal": boot["seal"],
-            },
-        )
+        fd = claim(boot["dir"], boot["file"], facts)
         if fd is None:
             os._exit(EXIT_NOT_MINE)
         failpoints.hit("shim.claimed")
         Shim(boot, AttemptFile(fd), wake).run()
+        # All is on disk. Closing this tells a daemon that still listens, sooner than the end of this process can.
+        sock.close()
         code = EXIT_DONE
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
+
+
+def _parked(sock: socket.socket, wake: int, facts: dict[str, Any]) -> dict[str, Any] | None:
+    """The bootstrap message; None if the daemon went away, or somebody ended this process, before there was one."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    if not poll.poll(REHEARSE_AFTER) and not failpoints.armed():
+        _rehearse(facts)
+    while True:
+        ready = {fd for fd, _ in poll.poll()}
+        if sock.fileno() in ready:
+            break
+        os.read(wake, 4096)
+        if signal.SIGTERM in got:
+            return None
+    try:
+        _, fds, _, _ = socket.recv_fds(sock, 16, 1)
+    except ConnectionError:
+        return None
+    if not fds:
+        return None
+    try:
+        message = frames.pread(fds[0], os.fstat(fds[0]).st_size, 0)
+    finally:
+        os.close(fds[0])
+    boot: dict[str, Any] = json.loads(message)
+    return boot
+
+
+def _rehearse(facts: dict[str, Any]) -> None:
+    """Touches, while nobody waits, the memory that an attempt will use: after a fork each first touch costs a copy."""
+    frames.encode_json(frames.CLAIM, now_us(), facts)
+    json.loads('{"argv": ["a"], "env": {"PATH": "/bin"}, "timeout": null, "grace": 10.0}')
+    reader, writer = os.pipe()
+    scratch = os.memfd_create("toban-rehearsal")
+    rehearsal = Shim({"argv": ["a"], "env": {}, "seal": ""}, AttemptFile(scratch), reader)
+    rehearsal.rehearse()
+    for fd in (scratch, reader, writer):
+        os.close(fd)

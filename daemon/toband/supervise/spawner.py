@@ -1,9 +1,10 @@
 """The spawner: a tiny process that forks shims, so that the daemon never has to fork itself.
 
-It is told what to start over a socket of packets: a JSON head naming the token, and one descriptor with the bootstrap
-message, which only the shim reads. It answers with the shim's pid and a pidfd of it. It is a subreaper: a child of it
-that is not a shim is an orphan of a shim that was killed, and is ended. When the daemon goes away it takes no new work,
-keeps guarding, and exits with its last child.
+It is asked over a socket of packets for a shim to be parked: forked ahead of its use, so that the fork costs a step no
+time. It answers with the shim's pid, a pidfd of it, and a socket on which the daemon hands that shim its one bootstrap
+message, which nobody else ever reads. It is a subreaper: a child of it that is not a shim is an orphan of a shim that
+was killed, and is ended. When the daemon goes away it takes no new work, keeps guarding, and exits with its last
+child; shims that are still parked then end by themselves.
 
 Standard library only.
 """
@@ -33,16 +34,17 @@ ORPHAN_PATIENCE = 2.0
 
 
 class Spawner:
-    """Forks a shim per request and guards what they leave."""
+    """Parks a shim per request and guards what shims leave."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._wake, self._wake_write = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._wake_write, False)
-        self._shims: dict[int, str] = {}
-        self._ended: list[tuple[str, int]] = []
+        self._shims: set[int] = set()
+        self._ended: list[tuple[int, int]] = []
         self._connected = True
+        self._boot_id = tree.boot_id()
 
     def run(self) -> None:
         for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -69,44 +71,44 @@ class Spawner:
     def _serve(self) -> bool:
         """Handles one request. False: the daemon is gone."""
         try:
-            head, fds, _, _ = socket.recv_fds(self._sock, MOST_BYTES, 1)
+            request = self._sock.recv(MOST_BYTES)
         except ConnectionError:
             return False
-        if not head:
+        if not request:
             return False
-        token = json.loads(head)["token"]
-        failpoints.hit("spawner.received")
+        failpoints.hit("spawner.asked")
         try:
-            self._fork(token, fds[0])
-        finally:
-            for fd in fds:
-                os.close(fd)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            self._tell({"error": f"no socket: {error.strerror}"})
+            return True
+        with ours, theirs:
+            self._fork(ours, theirs)
         return True
 
-    def _fork(self, token: str, bootstrap: int) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    def _fork(self, ours: socket.socket, theirs: socket.socket) -> None:
+        """Parks one shim, and gives the daemon the end of the socket that reaches it."""
         try:
             pid = os.fork()
         except OSError as error:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-            self._tell({"token": token, "error": f"cannot fork: {error.strerror}"})
+            self._tell({"error": f"cannot fork: {error.strerror}"})
             return
         if pid == 0:
-            shim.got.clear()
+            shim.got.clear()  # nobody knows this process yet: whatever is there was meant for its parent
             self._sock.close()
+            theirs.close()
             os.close(self._wake)
             os.close(self._wake_write)
-            shim.main(bootstrap)
-        self._shims[pid] = token
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            shim.main(ours, self._boot_id)
+        self._shims.add(pid)
         # The child cannot be reaped, and so its pid not be reused, before _guard runs.
         try:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
-            self._tell({"token": token, "pid": pid, "error": f"no pidfd: {error.strerror}"})
+            self._tell({"error": f"no pidfd: {error.strerror}"})
             return
         try:
-            self._tell({"token": token, "pid": pid}, pidfd)
+            self._tell({"parked": pid}, pidfd, theirs.fileno())
         finally:
             os.close(pidfd)
 
@@ -115,10 +117,10 @@ class Spawner:
         tree.reap(self._took_up)
         orphans, left = self._end_orphans()
         # Only now: others may have died meanwhile, and what they left was ended with the rest.
-        broken = [(token, code) for token, code in self._ended if code != shim.EXIT_DONE]
+        broken = [pid for pid, code in self._ended if code != shim.EXIT_DONE]
         self._ended.clear()
-        for token, code in broken:
-            self._tell({"token": token, "gone": code, "orphans": orphans, "left": left})
+        for pid in broken:
+            self._tell({"gone": pid, "orphans": orphans, "left": left})
 
     def _end_orphans(self) -> tuple[int, int]:
         """Ends every child that is not a shim; how many there were, and how many would not go."""
@@ -137,9 +139,9 @@ class Spawner:
         return len(seen), len(left)
 
     def _took_up(self, pid: int, status: int) -> None:
-        token = self._shims.pop(pid, None)
-        if token is not None:
-            self._ended.append((token, os.waitstatus_to_exitcode(status)))
+        if pid in self._shims:
+            self._shims.discard(pid)
+            self._ended.append((pid, os.waitstatus_to_exitcode(status)))
 
     def _tell(self, message: dict[str, object], *fds: int) -> None:
         if self._connected:

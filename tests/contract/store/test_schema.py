@@ -19,7 +19,7 @@ from sqlalchemy import Connection, inspect, text
 from contract.conftest import NewStore, postgres_schema
 from toband.ports import StoreError
 from toband.store import SqlStore, schema
-from toband.store.database import Database, database
+from toband.store.database import database
 from toband.store.tables import metadata
 
 
@@ -41,38 +41,42 @@ def described(connection: Connection) -> dict[str, Any]:
             "options": entries([inspector.get_table_options(name)]),
         }
         for name in inspector.get_table_names()
-        if name != schema.VERSION_TABLE
     }
 
 
 async def test_migrations_build_what_the_tables_say(
     kind: str, empty_url: str, tmp_path: Path
 ) -> None:
-    store = SqlStore(empty_url)
-    await store.open()
-    await store.close()
-    migrated = database(empty_url)
-    with migrated.writer.connect() as connection:
+    """A new database is made from the tables at once, an old one lifted by migrations: to the same form."""
+    target = database(empty_url)
+    target.prepare()
+    with target.writer.connect() as connection:
+        connection.execute(text("BEGIN"))
+        schema._migrate(connection, None)
+        connection.execute(text("COMMIT"))
         by_migrations = described(connection)
         context = MigrationContext.configure(
             connection,
             opts={"version_table": schema.VERSION_TABLE, "compare_server_default": True},
         )
         assert compare_metadata(context, metadata) == []
-    migrated.close()
-    assert set(by_migrations) == set(metadata.tables)
+    target.close()
+    assert set(by_migrations) == {*metadata.tables, schema.VERSION_TABLE}
 
     if kind == "sqlite":
-        by_metadata = created(database(f"sqlite:///{tmp_path}/direct.db"))
+        at_once = await made_at_once(f"sqlite:///{tmp_path}/direct.db")
     else:
         with postgres_schema() as other:
-            by_metadata = created(database(other))
-    assert by_migrations == by_metadata
+            at_once = await made_at_once(other)
+    assert at_once == by_migrations
 
 
-def created(target: Database) -> dict[str, Any]:
+async def made_at_once(url: str) -> dict[str, Any]:
+    store = SqlStore(url)
+    await store.open()
+    await store.close()
+    target = database(url)
     with target.writer.connect() as connection:
-        metadata.create_all(connection)
         found = described(connection)
     target.close()
     return found
@@ -91,8 +95,11 @@ async def test_opening_again_migrates_nothing(new_store: NewStore) -> None:
         assert list(found.scalars()) == [schema.HEAD]
 
 
-async def test_the_usual_start_does_without_alembic(new_store: NewStore, url: str) -> None:
-    await (await new_store()).close()
+@pytest.mark.parametrize("new", [True, False])
+async def test_the_usual_start_does_without_alembic(
+    new_store: NewStore, url: str, new: bool
+) -> None:
+    """Neither a new database nor one that is as it should be needs it."""
     program = """
 import asyncio, sys
 from toband.store import SqlStore
@@ -106,6 +113,8 @@ async def main():
 asyncio.run(main())
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
+    if not new:
+        await (await new_store()).close()
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", program, url],

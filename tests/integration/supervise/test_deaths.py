@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from helpers.processes import gone, kill, marked, seen, state_of
+from helpers.processes import gone, kill, seen, state_of
 from helpers.steps import DAEMONISING, HOPPING, lurker_argv, python, shell
 from helpers.supervision import Supervision, new_attempt
 from helpers.waiting import wait_for
@@ -64,7 +64,7 @@ async def test_shims_that_are_killed_one_after_the_other_left_what_was_ended(
         kill(shim)
     for attempt in attempts:
         assert (await supervision.lost(attempt)).orphans == "ended"
-    assert [each for each in marked(supervision.place.marker) if each != supervision.spawner] == []
+    assert supervision.strays() == []
 
 
 async def test_a_shim_killed_when_its_step_was_dead_is_lost(supervision: Supervision) -> None:
@@ -89,7 +89,7 @@ async def test_a_killed_shim_of_a_hopping_step_left_what_was_ended(
     lost = await supervision.lost(attempt)
 
     assert lost.orphans == "ended"
-    assert [each for each in marked(supervision.place.marker) if each != supervision.spawner] == []
+    assert supervision.strays() == []
 
 
 async def test_a_step_that_kills_its_supervisor_is_lost(supervision: Supervision) -> None:
@@ -126,21 +126,45 @@ async def test_a_step_can_be_stopped_after_its_spawner_was_killed(supervision: S
     assert (await supervision.ended(attempt)).ending.cause is TreeCause.CANCEL
 
 
-async def test_launches_that_a_dying_spawner_never_read_are_void(supervision: Supervision) -> None:
+async def test_launches_that_find_no_shim_wait_for_the_next_spawner(
+    supervision: Supervision,
+) -> None:
     kill(supervision.spawner, signal.SIGSTOP)
     attempts = [
         supervision.launch(shell("echo x >> witness"), attempt=new_attempt(f"s{number}"))
         for number in range(5)
     ]
-    supervision.launcher.stop(attempts[0])
+    last = supervision.launch(["sleep", "600"], attempt=new_attempt("last"))
+    supervision.launcher.stop(last)
     kill(supervision.spawner)
     for attempt in attempts:
-        await supervision.voided(attempt)
+        assert (await supervision.ended(attempt)).exit_code == 0
+    assert (await supervision.ended(last)).ending.cause is TreeCause.CANCEL
     await supervision.new_spawner()
 
-    assert supervision.witnessed() == 0
+    assert supervision.witnessed() == 5
     assert supervision.launcher.running() == 0
-    assert (await supervision.run(["true"])).exit_code == 0
+
+
+async def test_an_attempt_whose_shim_never_read_it_is_void(supervision: Supervision) -> None:
+    shims = await supervision.parked()
+    for shim in shims:
+        kill(shim, signal.SIGSTOP)
+    attempt = supervision.launch(shell("echo x >> witness"))
+    for shim in shims:
+        kill(shim)
+    await supervision.voided(attempt)
+
+    assert supervision.witnessed() == 0
+    assert (await supervision.run(shell("exit 4"))).exit_code == 4
+
+
+async def test_a_parked_shim_that_was_ended_is_no_loss(supervision: Supervision) -> None:
+    for shim in await supervision.parked():
+        kill(shim, signal.SIGTERM)
+        await wait_for(lambda shim=shim: gone(shim), "a parked shim does not end")  # type: ignore[misc]
+
+    assert (await supervision.run(shell("exit 4"))).exit_code == 4
 
 
 async def test_launches_while_the_spawner_dies_each_end_once_and_truthfully(
@@ -217,20 +241,24 @@ async def test_a_spawner_that_cannot_be_started_is_tried_again(supervision: Supe
 async def test_a_spawner_that_dies_at_once_every_time_is_reported(
     supervision: Supervision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Attempts are not made void, and launched again, without end."""
-    monkeypatch.setenv("TOBAN_FAILPOINTS_SPAWNER", "spawner.received=kill")
+    """Attempts do not wait for it without end; and it is tried again, for better times."""
+    monkeypatch.setenv("TOBAN_FAILPOINTS_SPAWNER", "spawner.asked=kill")
+    for shim in await supervision.parked():
+        kill(shim)
     kill(supervision.spawner)
-    await supervision.new_spawner()
-    for number in range(10):
-        attempt = new_attempt(f"s{number}")
-        supervision.launch(shell("echo x >> witness"), attempt=attempt)
-        end = await supervision.end(attempt)
-        if isinstance(end, AttemptEnded):
-            break
-        assert isinstance(end, AttemptVoided)
-    else:
-        pytest.fail("made void again and again")
+    await wait_for(lambda: gone(supervision.spawner), "the spawner lives on")
+    await wait_for(lambda: supervision.launcher.spawner_pid != supervision.spawner.pid, "unnoticed")
+    end = await supervision.ended(supervision.launch(shell("echo x >> witness")))
     assert end.not_started
     assert "again and again" in end.error
     assert supervision.witnessed() == 0
     monkeypatch.delenv("TOBAN_FAILPOINTS_SPAWNER")
+
+    async def works() -> bool:
+        ended = await supervision.run(shell("exit 4"), attempt=new_attempt())
+        return ended.exit_code == 4
+
+    until = asyncio.get_running_loop().time() + 30
+    while not await works():
+        assert asyncio.get_running_loop().time() < until, "no spawner came back"
+    await supervision.new_spawner()

@@ -168,12 +168,15 @@ async def test_a_workspace_that_cannot_be_entered_is_named(
 
 
 async def test_an_attempt_without_its_directory_never_begins(supervision: Supervision) -> None:
+    """Its shim cannot take the claim. That is found void, which makes the directory anew."""
     os.rmdir(supervision.files.attempts(RUN))
-    ended = await supervision.run(shell("echo x >> witness"))
-
-    assert ended.not_started
-    assert ended.error.startswith("cannot start the step's supervisor")
+    attempt = supervision.launch(shell("echo x >> witness"), attempt=new_attempt(id="a"))
+    await supervision.voided(attempt)
     assert supervision.witnessed() == 0
+    again = await supervision.run(shell("echo x >> witness"), attempt=new_attempt(id="a"))
+
+    assert again.exit_code == 0
+    assert supervision.witnessed() == 1
 
 
 async def test_a_program_is_looked_up_in_the_path_that_the_step_is_given(

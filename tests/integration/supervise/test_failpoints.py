@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from helpers.processes import kill, marked, state_of, unread
+from helpers.processes import kill, state_of, unread
 from helpers.steps import shell
-from helpers.supervision import Opener, Supervision
+from helpers.supervision import Opener, Supervision, new_attempt
 from helpers.waiting import wait_for
-from toband.domain.events import AttemptEnded, AttemptLost, AttemptVoided
+from toband.domain.events import AttemptLost
 from toband.ports import LogKind
 from toband.supervise.log_files import LogFiles
 
@@ -33,8 +33,11 @@ def armed(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> Armed:
 
 
 async def test_a_shim_killed_before_its_claim_never_started_anything(armed: Armed) -> None:
+    """The attempt is void, to be launched again; but not without end."""
     supervision = await armed("shim.before_claim=kill")
-    ended = await supervision.run(shell(WITNESSED))
+    for _ in range(2):
+        await supervision.voided(supervision.launch(shell(WITNESSED), attempt=new_attempt(id="a")))
+    ended = await supervision.run(shell(WITNESSED), attempt=new_attempt(id="a"))
 
     assert ended.not_started
     assert ended.error.startswith("cannot start the step's supervisor")
@@ -63,8 +66,7 @@ async def test_a_shim_killed_right_after_the_start_is_lost_and_leaves_nothing(
 
     assert lost.orphans == "ended"
     assert supervision.witnessed() <= 1
-    left = [each for each in marked(supervision.place.marker) if each != supervision.spawner]
-    assert left == []
+    assert supervision.strays() == []
 
 
 async def test_a_shim_killed_before_its_record_is_lost(armed: Armed) -> None:
@@ -101,17 +103,17 @@ async def test_a_shim_whose_claim_is_not_durable_starts_nothing(armed: Armed) ->
 
 
 @pytest.mark.parametrize("launches", [1, 3])
-async def test_a_spawner_killed_when_it_was_asked_started_nothing(
+async def test_a_spawner_killed_when_it_was_asked_delays_and_loses_nothing(
     armed: Armed, launches: int
 ) -> None:
-    supervision = await armed(f"spawner.received=kill@{launches}")
+    """What had no shim yet gets one from the next spawner."""
+    supervision = await armed(f"spawner.asked=kill@{launches}")
     attempts = [supervision.launch(shell(WITNESSED)) for _ in range(launches)]
-    ends = [await supervision.end(attempt) for attempt in attempts]
+    for attempt in attempts:
+        assert (await supervision.ended(attempt)).exit_code == 5
     await supervision.new_spawner()
 
-    assert isinstance(ends[-1], AttemptVoided)
-    assert sum(isinstance(end, AttemptEnded) for end in ends) == supervision.witnessed()
-    assert (await supervision.run(shell("exit 2"))).exit_code == 2
+    assert supervision.witnessed() == launches
 
 
 async def test_a_stopped_shim_is_still_there_after_a_restart(armed: Armed, opened: Opener) -> None:

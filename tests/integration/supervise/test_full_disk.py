@@ -77,24 +77,25 @@ async def test_a_full_disk_takes_no_claim_and_nothing_begins(
     await wait_for(lambda: b"No space left" in _bytes_of(log), "the shim did not fail")
     assert supervision.ends_of(attempt) == []
     os.unlink(f"{small_disk}/filler")
-    ended = await supervision.ended(attempt)
+    await supervision.voided(attempt)
 
-    assert ended.not_started
     assert supervision.witnessed() == 0
     assert os.listdir(supervision.files.attempts(RUN)) == [supervision.files.log_name(attempt)]
 
 
 async def test_a_disk_that_fails_for_a_moment_delays_the_report(opened: Opener) -> None:
     supervision = await opened()
-    kill(supervision.spawner, signal.SIGSTOP)
+    shims = await supervision.parked()
+    for shim in shims:
+        kill(shim, signal.SIGSTOP)
     attempt = supervision.launch(shell("echo x >> witness"))
     failpoints.arm("claim.linked=EIO@1")
     try:
-        kill(supervision.spawner)
+        for shim in shims:
+            kill(shim)
         await supervision.voided(attempt)
     finally:
         failpoints.arm("")
-    await supervision.new_spawner()
 
     assert supervision.witnessed() == 0
 

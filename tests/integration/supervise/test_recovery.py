@@ -106,9 +106,11 @@ async def test_the_record_of_what_ended_meanwhile_is_taken(opened: Opener) -> No
 
 async def test_the_timeout_holds_while_no_launcher_is_there(place: Place, opened: Opener) -> None:
     other = LauncherProcess.start(place, shell("sleep 600 & sleep 600"), timeout=1.0)
+    supervision = await opened()
+    await supervision.shim(other.attempt)
     other.kill()
     await wait_for(lambda: gone(other.spawner), "the timeout does not hold")
-    found = await (await opened()).launcher.recover(other.attempt)
+    found = await supervision.launcher.recover(other.attempt)
 
     assert isinstance(found, AttemptEnded)
     assert (found.ending.cause, found.ending.signals) == (TreeCause.TIMEOUT, ("TERM",))
@@ -125,21 +127,24 @@ async def test_what_was_never_claimed_is_void_and_stays_so(opened: Opener) -> No
     assert await (await opened()).launcher.recover(attempt) == void
     # A launch under the void token starts nothing either.
     supervision.launch(shell("echo x >> witness"), attempt=attempt)
-    assert (await supervision.ended(attempt)).not_started
+    await supervision.voided(attempt)
     assert supervision.witnessed() == 0
 
 
 async def test_a_bootstrap_that_arrives_after_the_void_claim_starts_nothing(
     opened: Opener,
 ) -> None:
-    """The request sits in the socket of a spawner that gets no time, while the daemon is replaced."""
+    """The message sits in the socket of a shim that gets no time, while the daemon is replaced."""
     first = await opened()
-    kill(first.spawner, signal.SIGSTOP)
+    shims = await first.parked()
+    for shim in shims:
+        kill(shim, signal.SIGSTOP)
     attempt = first.launch(shell("echo x >> witness"))
     await first.close()
     second = await opened()
     found = await second.launcher.recover(attempt)
-    kill(first.spawner, signal.SIGCONT)
+    for shim in shims:
+        kill(shim, signal.SIGCONT)
     await wait_for(lambda: gone(first.spawner), "the old spawner lives on")
 
     assert isinstance(found, AttemptVoided)

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from helpers.processes import alive, children_of, gone, marked, seen
+from helpers.processes import alive, children_of, gone, seen
 from helpers.steps import DAEMONISING, HOPPING, STORMING, background, lurker_argv, python, shell
 from helpers.supervision import Supervision
 from toband.domain.model import TreeCause
@@ -53,9 +53,7 @@ async def test_a_step_that_hops_from_pid_to_pid_ends(supervision: Supervision) -
     assert ended.ending.signals == ("TERM", "KILL")
     assert ended.ending.proved_empty
     assert ended.signal == 9
-    assert [
-        each for each in marked(supervision.place.marker) if each.pid != supervision.spawner.pid
-    ] == []
+    assert supervision.strays() == []
 
 
 async def test_a_step_that_forks_without_end_ends(supervision: Supervision) -> None:
@@ -68,9 +66,7 @@ async def test_a_step_that_forks_without_end_ends(supervision: Supervision) -> N
     assert ended.ending.cause is TreeCause.TIMEOUT
     assert ended.ending.signals == ("TERM", "KILL")
     assert (ended.ending.proved_empty, ended.ending.survivors) == (True, 0)
-    assert [
-        each for each in marked(supervision.place.marker) if each.pid != supervision.spawner.pid
-    ] == []
+    assert supervision.strays() == []
 
 
 @pytest.mark.parametrize("cause", [TreeCause.TIMEOUT, TreeCause.RUN_TIMEOUT])

@@ -1,0 +1,139 @@
+"""The client's side of a measurement, in a process of its own: driver SOCKET COMMAND …
+
+    hello                    one call
+    apply FILE…              stores definitions
+    run WORKFLOW STEPS       from StartRun until the end of the run was seen
+    log WORKFLOW SOURCE      from StartRun until a follower has received all of SOURCE
+    trigger WORKFLOW COUNT   from StartRun until the step's process runs, again and again
+
+Prints JSON. The connection stands before anything is timed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("the daemon does not run on Windows yet")
+
+import asyncio
+import json
+import resource
+import time
+from collections.abc import AsyncIterable, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from scripts.lib.bench.following import follow
+
+from toban.v1 import (
+    run_pb2,
+    run_pb2_grpc,
+    system_pb2,
+    system_pb2_grpc,
+    workflow_pb2,
+    workflow_pb2_grpc,
+)
+
+TIMEOUT = 240.0
+_OPTIONS = (("grpc.max_receive_message_length", 16 * 1024 * 1024),)
+
+
+class Driver:
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._runs = run_pb2_grpc.RunServiceStub(channel)
+        self._workflows = workflow_pb2_grpc.WorkflowServiceStub(channel)
+        self._system = system_pb2_grpc.SystemServiceStub(channel)
+
+    def hello(self) -> dict[str, Any]:
+        info = self._system.GetInfo(system_pb2.GetInfoRequest(), timeout=TIMEOUT)
+        return {"version": info.version, "database": info.database}
+
+    def apply(self, *files: str) -> dict[str, Any]:
+        for file in files:
+            definition = workflow_pb2.Definition(source=Path(file).read_text())
+            request = workflow_pb2.CreateWorkflowRequest(definition=definition)
+            self._workflows.CreateWorkflow(request, timeout=TIMEOUT)
+        return {"applied": len(files)}
+
+    def run(self, workflow: str, steps: str) -> dict[str, Any]:
+        self.hello()
+        used = _processor_time()
+        wall, began = time.time(), time.perf_counter()
+        run_id = self._start(workflow)
+        last = run_pb2.Run()
+        watch = run_pb2.WatchRunRequest(id=run_id)
+        for message in self._runs.WatchRun(watch, timeout=TIMEOUT):
+            last = message.run
+        took = time.perf_counter() - began
+        done = (last.state, last.progress_current, last.progress_total)
+        if done != (run_pb2.RUN_STATE_SUCCEEDED, int(steps), int(steps)):
+            raise SystemExit(f"the run did not do its work: {last}")
+        return {
+            "run": run_id,
+            "seconds": took,
+            "began": wall,
+            "ended": time.time(),
+            "processor": _processor_time() - used,
+        }
+
+    def trigger(self, workflow: str, count: str) -> dict[str, Any]:
+        self.hello()
+        delays = []
+        for _ in range(int(count)):
+            began = time.time()
+            run_id = self._start(workflow)
+            for _ in self._runs.WatchRun(run_pb2.WatchRunRequest(id=run_id), timeout=TIMEOUT):
+                pass
+            listed = self._runs.ListProcessExecutions(
+                run_pb2.ListProcessExecutionsRequest(run_id=run_id), timeout=TIMEOUT
+            )
+            (process,) = listed.process_executions
+            delays.append(process.started_at.ToNanoseconds() / 1e9 - began)
+        return {"seconds": delays}
+
+    def _start(self, workflow: str) -> str:
+        request = run_pb2.StartRunRequest(workflow=workflow)
+        return self._runs.StartRun(request, timeout=TIMEOUT).run.id
+
+
+async def follow_log(socket: str, workflow: str, source: str) -> dict[str, Any]:
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
+        await channel.channel_ready()
+        stub: run_pb2_grpc.RunServiceAsyncStub = run_pb2_grpc.RunServiceStub(channel)
+        began = time.perf_counter()
+        started = await stub.StartRun(run_pb2.StartRunRequest(workflow=workflow), timeout=TIMEOUT)
+        request = run_pb2.StreamLogsRequest(run_id=started.run.id, follow=True)
+        messages = stub.StreamLogs(request, timeout=TIMEOUT)
+        return {"seconds": await follow(_printed(messages), source) - began}
+
+
+async def _printed(messages: AsyncIterable[run_pb2.StreamLogsResponse]) -> AsyncIterator[bytes]:
+    end = None
+    async for message in messages:
+        for record in message.chunk.records:
+            if record.stream == run_pb2.LOG_STREAM_STDOUT:
+                yield record.data
+        if message.HasField("end"):
+            end = message.end
+    if end is None or not end.complete or end.run_state != run_pb2.RUN_STATE_SUCCEEDED:
+        raise SystemExit(f"the log did not end well: {end}")
+
+
+def _processor_time() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main(socket: str, command: str, *arguments: str) -> dict[str, Any]:
+    if command == "log":
+        return asyncio.run(follow_log(socket, *arguments))
+    with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
+        answer: dict[str, Any] = getattr(Driver(channel), command)(*arguments)
+        return answer
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))

@@ -1,0 +1,248 @@
+"""The measurements. Each takes floor and ours in turns, so that what disturbs the machine meets both."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("the daemon does not run on Windows yet")
+
+import shlex
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scripts.lib.bench import memory, workflows
+from scripts.lib.bench.daemon import Daemon, run_module, run_program, running
+from scripts.lib.bench.errors import BenchError
+from scripts.lib.bench.results import Result, Series, Target
+
+NAMES: Final = ("memory", "chain", "fanout", "log", "trigger")
+SETTLE: Final = 1.0
+"""How long a daemon is left alone before its memory is read."""
+SMALL_CHUNK: Final = 64 * 1024
+LARGE_CHUNK: Final = 1024 * 1024
+LINE: Final = 100
+_MB: Final = 1_000_000
+_FLOORS: Final = str(Path(__file__).with_name("floors.py"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    rounds: int
+    chain: int = 100
+    fanout: int = 500
+    log: int = 200 * _MB
+    triggers: int = 20
+
+    @classmethod
+    def quick(cls) -> Sizes:
+        return cls(rounds=1, chain=10, fanout=24, log=4 * _MB, triggers=2)
+
+
+class Bench:
+    """Measures in one working directory, where both sides keep their files. `say` is told what goes on."""
+
+    def __init__(self, work: Path, program: str, sizes: Sizes, say: Callable[[str], None]) -> None:
+        self._work = work
+        self._program = program
+        self._sizes = sizes
+        self._say = say
+        self._source = work / "source"
+
+    def run(self, names: set[str]) -> list[Result]:
+        """Raises BenchError."""
+        results = []
+        fresh = self._fresh() if "memory" in names else None
+        with running(self._work, "main") as daemon:
+            self._prepare(daemon)
+            for name, measure in (
+                ("chain", self._chain),
+                ("fanout", self._fanout),
+                ("log", self._log),
+                ("trigger", self._trigger),
+            ):
+                if name in names:
+                    results.append(measure(daemon))
+            if fresh is not None:
+                time.sleep(SETTLE)
+                results.append(self._memory(fresh, daemon))
+        return results
+
+    def _prepare(self, daemon: Daemon) -> None:
+        """Stores the workflows and runs the shortest once: nothing is timed that happens only the first time."""
+        sizes = self._sizes
+        files = []
+        for name, text in (
+            ("chain", workflows.chain(self._program, sizes.chain)),
+            ("fanout", workflows.fanout(self._program, sizes.fanout)),
+            ("log", workflows.log(self._source)),
+            ("single", workflows.single(self._program)),
+        ):
+            files.append(self._work / f"{name}.yaml")
+            files[-1].write_text(text)
+        daemon.drive("apply", *files)
+        daemon.drive("run", "single", 1)
+
+    # -- one after the other
+
+    def _chain(self, daemon: Daemon) -> Result:
+        count = self._sizes.chain
+        floor, ours = [], []
+        for _ in self._rounds("chain"):
+            floor.append(self._spawn(count) / count * 1000)
+            ours.append(daemon.drive("run", "chain", count)["seconds"] / count * 1000)
+        return Result(
+            name="chain",
+            what=f"a step of a chain of {count}; floor: posix_spawn and wait",
+            floor=Series(unit="ms", samples=floor),
+            ours=Series(unit="ms", samples=ours),
+            target=Target(at_most=8),
+        )
+
+    def _spawn(self, count: int) -> float:
+        words = [sys.executable, "-I", "-S", _FLOORS, "spawn", self._program, str(count)]
+        return float(run_program("the floor of the chain", words))
+
+    # -- side by side
+
+    def _fanout(self, daemon: Daemon) -> Result:
+        count, width = self._sizes.fanout, workflows.CONCURRENCY
+        floor, ours = [], []
+        for _ in self._rounds("fanout"):
+            floor.append(count / self._xargs(count, width))
+            ours.append(count / daemon.drive("run", "fanout", count)["seconds"])
+        return Result(
+            name="fanout",
+            what=f"{count} steps, {width} at a time; floor: xargs -P{width}",
+            floor=Series(unit="steps/s", samples=floor),
+            ours=Series(unit="steps/s", samples=ours),
+            target=Target(at_least=0.15),
+        )
+
+    def _xargs(self, count: int, width: int) -> float:
+        command = f"seq {count} | xargs -P{width} -n1 {shlex.quote(self._program)}"
+        began = time.perf_counter()
+        run_program("xargs", ["/bin/sh", "-c", command])
+        return time.perf_counter() - began
+
+    # -- the log
+
+    def _log(self, daemon: Daemon) -> Result:
+        self._say("log: preparing")
+        self._make_source()
+        size = self._sizes.log / _MB
+        floor, ours, large, pipe = [], [], [], []
+        for _ in self._rounds("log"):
+            floor.append(size / self._tail(SMALL_CHUNK))
+            ours.append(size / daemon.drive("log", "log", self._source)["seconds"])
+            large.append(size / self._tail(LARGE_CHUNK))
+            pipe.append(size / self._fill())
+        return Result(
+            name="log",
+            what=f"{size:g} MB until a follower has them; floor: pipe, file, tail, gRPC",
+            floor=Series(unit="MB/s", samples=floor),
+            ours=Series(unit="MB/s", samples=ours),
+            target=Target(at_least=0.4),
+            more={
+                "the floor in chunks of 1 MiB instead of 64 KiB": Series(
+                    unit="MB/s", samples=large
+                ),
+                "only through a pipe into a file": Series(unit="MB/s", samples=pipe),
+            },
+        )
+
+    def _make_source(self) -> None:
+        """Numbered lines, so that one that is lost, doubled or moved is found."""
+        with self._source.open("wb") as file:
+            for first in range(0, self._sizes.log // LINE, 10_000):
+                last = min(first + 10_000, self._sizes.log // LINE)
+                lines = (b"%012d" % number for number in range(first, last))
+                file.write(b"".join(line.ljust(LINE - 1, b".") + b"\n" for line in lines))
+        run_program("sync", ["sync", str(self._source)])
+
+    def _tail(self, chunk: int) -> float:
+        socket, target = self._work / "floor.sock", self._work / "floor.log"
+        words = [
+            sys.executable,
+            "-m",
+            f"{__package__}.log_floor",
+            "serve",
+            socket,
+            self._source,
+            target,
+            chunk,
+        ]
+        with subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE) as server:
+            try:
+                assert server.stdout is not None
+                if not server.stdout.readline():
+                    raise BenchError("cannot measure: the floor's server did not start")
+                took = float(run_module("log_floor", "follow", socket, self._source))
+                server.wait(30)
+            finally:
+                server.kill()
+        target.unlink()
+        socket.unlink(missing_ok=True)
+        return took
+
+    def _fill(self) -> float:
+        target = self._work / "floor.log"
+        words = [sys.executable, "-I", "-S", _FLOORS, "fill", str(self._source), str(target)]
+        took = run_program("the pipe into a file", words, given="\n")
+        target.unlink()
+        return float(took.split()[-1])
+
+    # -- from the call to the first process
+
+    def _trigger(self, daemon: Daemon) -> Result:
+        delays = []
+        for _ in self._rounds("trigger"):
+            seconds = daemon.drive("trigger", "single", self._sizes.triggers)["seconds"]
+            delays.append(statistics.median(seconds) * 1000)
+        return Result(
+            name="trigger",
+            what=f"from StartRun until the step runs; each the median of {self._sizes.triggers}",
+            ours=Series(unit="ms", samples=delays),
+        )
+
+    # -- memory
+
+    def _fresh(self) -> list[tuple[float, float, float]]:
+        """Of daemons that have served one call: daemon, spawner, and both if they had no neighbours."""
+        found = []
+        for number in self._rounds("memory"):
+            with running(self._work, f"fresh{number}") as daemon:
+                daemon.drive("hello")
+                time.sleep(SETTLE)
+                both = (daemon.pid, daemon.spawner)
+                found.append((*map(memory.pss, both), memory.without_neighbours(both)))
+        return [(first, second, third) for first, second, third in found]
+
+    def _memory(self, fresh: list[tuple[float, float, float]], used: Daemon) -> Result:
+        after = memory.pss(used.pid) + memory.pss(used.spawner)
+        daemons, spawners, alone = zip(*fresh, strict=True)
+        sums = [daemon + spawner for daemon, spawner, _ in fresh]
+        return Result(
+            name="memory",
+            what="PSS of a fresh idle daemon and its spawner",
+            ours=Series(unit="MB", samples=sums),
+            target=Target(at_most=90),
+            more={
+                "the daemon": Series(unit="MB", samples=daemons),
+                "the spawner": Series(unit="MB", samples=spawners),
+                "both, if nothing else shared their libraries, at most": Series(
+                    unit="MB", samples=alone
+                ),
+                "both, idle after the work of this bench": Series(unit="MB", samples=[after]),
+            },
+        )
+
+    def _rounds(self, name: str) -> range:
+        rounds = self._sizes.rounds
+        self._say(f"{name}: {rounds} round{'' if rounds == 1 else 's'}")
+        return range(rounds)

@@ -1,0 +1,85 @@
+"""What was measured: samples, what they come to, and whether that is good enough."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One figure, taken once per round."""
+
+    unit: str
+    samples: Sequence[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "unit": self.unit,
+            "median": round(self.median, 4),
+            "samples": [round(sample, 4) for sample in self.samples],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def holds(self, value: float) -> bool:
+        return (self.at_most is None or value <= self.at_most) and (
+            self.at_least is None or value >= self.at_least
+        )
+
+    def __str__(self) -> str:
+        return f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
+
+    def to_json(self) -> dict[str, float]:
+        name, value = (
+            ("at_most", self.at_most) if self.at_most is not None else ("at_least", self.at_least)
+        )
+        assert value is not None
+        return {name: value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """`ours`, against `floor` where there is one. `more` holds figures that are told and not judged."""
+
+    name: str
+    what: str
+    ours: Series
+    floor: Series | None = None
+    target: Target | None = None
+    more: Mapping[str, Series] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float | None:
+        """Of the two medians."""
+        return self.ours.median / self.floor.median if self.floor is not None else None
+
+    @property
+    def holds(self) -> bool | None:
+        """None: there is nothing to hold."""
+        if self.target is None:
+            return None
+        ratio = self.ratio
+        return self.target.holds(self.ours.median if ratio is None else ratio)
+
+    def to_json(self) -> dict[str, Any]:
+        made: dict[str, Any] = {"what": self.what, "ours": self.ours.to_json()}
+        if self.floor is not None and self.ratio is not None:
+            pairs = zip(self.ours.samples, self.floor.samples, strict=True)
+            made["floor"] = self.floor.to_json()
+            made["ratio"] = round(self.ratio, 4)
+            made["ratios"] = [round(ours / floor, 4) for ours, floor in pairs]
+        made["more"] = {name: series.to_json() for name, series in self.more.items()}
+        made["target"] = self.target.to_json() if self.target is not None else None
+        made["holds"] = self.holds
+        return made

@@ -1,0 +1,34 @@
+"""The workflows that are measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+CONCURRENCY = 8
+
+
+def chain(program: str, steps: int) -> str:
+    lines = [f"  - {{name: s{number}, {_exec(program)}}}" for number in range(steps)]
+    return _workflow("chain", "one after the other", lines)
+
+
+def fanout(program: str, steps: int) -> str:
+    lines = [f"  s{number}: {{{_exec(program)}}}" for number in range(steps)]
+    return _workflow("fanout", "side by side", lines, f"concurrency: {CONCURRENCY}")
+
+
+def log(source: Path) -> str:
+    return _workflow("log", "prints a file", [f"  - {{name: print, {_exec('cat', str(source))}}}"])
+
+
+def single(program: str) -> str:
+    return _workflow("single", "one step", [f"  - {{name: only, {_exec(program)}}}"])
+
+
+def _exec(program: str, *arguments: str) -> str:
+    return f"job_type: exec, target: {json.dumps(program)}, args: {json.dumps(arguments)}"
+
+
+def _workflow(name: str, description: str, steps: list[str], *more: str) -> str:
+    return "\n".join([f"name: {name}", f"description: {description}", *more, "steps:", *steps, ""])

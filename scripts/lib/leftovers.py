@@ -1,0 +1,65 @@
+"""Finds processes that tests left behind: leftovers.py DIRECTORY. Lists them, ends them, and exits 1 if there were any.
+
+A process belongs to the tests if it works in the directory or holds a file there open. Those that are about to end by
+themselves get a few seconds for it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise SystemExit("leftovers: there is no /proc here")
+
+import contextlib
+import os
+import signal
+import time
+
+PATIENCE = 5.0
+
+
+def main(directory: str) -> int:
+    deadline = time.monotonic() + PATIENCE
+    while (found := _below(os.path.realpath(directory))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid, command in found.items():
+        print(f"test: left behind by the tests: {pid} {command}", file=sys.stderr)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return 1 if found else 0
+
+
+def _below(directory: str) -> dict[int, str]:
+    if not os.path.isdir("/proc/self/fd"):
+        return {}
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if any(_is_below(link, directory) for link in _links(name)):
+                    found[int(name)] = _command(name)
+    return found
+
+
+def _links(pid: str) -> list[str]:
+    links = [os.readlink(f"/proc/{pid}/cwd")]
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return links
+
+
+def _is_below(link: str, directory: str) -> bool:
+    path = link.removesuffix(" (deleted)")
+    return path == directory or path.startswith(f"{directory}/")
+
+
+def _command(pid: str) -> str:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = file.read().decode(errors="replace").split("\0")
+    return " ".join(words).strip()[:200]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

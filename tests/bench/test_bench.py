@@ -1,0 +1,213 @@
+"""The bench itself: it runs, tells what its documentation says, refuses a daemon without syncs, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toband
+
+if sys.platform == "win32":
+    pytest.skip("the daemon does not run on Windows yet", allow_module_level=True)
+
+ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-m", "scripts.lib.bench")
+WITHIN = 120.0
+
+
+def can_trace() -> bool:
+    strace = shutil.which("strace")
+    return (
+        strace is not None
+        and subprocess.run([strace, "-qq", "-o", "/dev/null", "true"]).returncode == 0
+    )
+
+
+pytestmark = pytest.mark.skipif(
+    not can_trace(), reason="there is no strace here, or it may not trace"
+)
+
+
+def bench(work: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "--dir", str(work), *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN,
+    )
+
+
+def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_tells_everything_for_programs(tmp_path: Path) -> None:
+    document = told(bench(tmp_path, "--quick", "--json"))
+    assert list(tmp_path.iterdir()) == []
+    assert document.keys() == {"format", "machine", "sizes", "durability", "results", "holds"}
+    assert document["format"] == 1
+    assert document["holds"] is None, "a quick run judges nothing"
+    assert document["machine"].keys() == {
+        "cpus", "cpu", "memory_mb", "kernel", "python", "filesystem", "sync_ms", "load",
+    }  # fmt: skip
+    assert document["durability"]["journal_mode"] == "wal"
+    for count in document["durability"]["counts"]:
+        assert count["counted"] >= count["least"] > 0
+    results = document["results"]
+    assert results.keys() == {"chain", "fanout", "log", "trigger", "memory"}
+    for name, result in results.items():
+        compared = name in ("chain", "fanout", "log")
+        assert result.keys() >= {"what", "ours", "more", "target", "holds"}
+        assert ("ratio" in result) == ("floor" in result) == compared
+        for series in (result["ours"], *result["more"].values()):
+            assert series.keys() == {"unit", "median", "samples"}
+            assert series["median"] > 0
+        assert len(result["ours"]["samples"]) == document["sizes"]["rounds"] == 1
+        if compared:
+            expected = result["ours"]["median"] / result["floor"]["median"]
+            assert result["ratio"] == pytest.approx(expected, rel=0.01)
+    assert {name: result["target"] for name, result in results.items()} == {
+        "chain": {"at_most": 8},
+        "fanout": {"at_least": 0.15},
+        "log": {"at_least": 0.4},
+        "trigger": None,
+        "memory": {"at_most": 90},
+    }
+
+
+def test_shows_a_table_of_what_is_asked_for(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--quick", "--only", "fanout", "--rounds", "3")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    (row,) = (line for line in lines if line.startswith("fanout "))
+    assert row.count("steps/s") == 2
+    assert ">= 0.15" in row
+    assert "MISSED" not in row, "a quick run judges nothing"
+    assert not any(line.startswith(("chain", "log", "memory")) for line in lines)
+    (spread,) = (line for line in lines if line.startswith("    floor "))
+    assert spread.count(" to ") == 2
+
+
+def test_shows_where_the_time_of_a_step_goes(tmp_path: Path) -> None:
+    profile = told(bench(tmp_path, "--quick", "--json", "--profile", "chain"))["profile"]["chain"]
+    assert list(tmp_path.iterdir()) == []
+    phases = profile["phases"]
+    assert [phase["name"] for phase in phases] == [
+        "decided -> claimed",
+        "claimed -> started",
+        "started -> ended",
+        "ended -> recorded",
+        "recorded -> next decided",
+    ]
+    # The phases follow one another without a gap; only the last step of the run is in none of them.
+    assert 0 < sum(phase["mean_ms"] for phase in phases) < profile["per_step_ms"] * 1.5
+    assert {sync["name"] for sync in profile["syncs"]} == {
+        "database",
+        "claim's file",
+        "claim's directory",
+        "end record",
+    }
+    assert profile["processor_ms"].keys() == {"daemon", "spawner", "shims and steps", "client"}
+
+
+# What a part of the daemon is made to do instead of its syncs: none, none of directories, none after the first two.
+NO_SYNC = """
+def fsync(fd):
+    pass
+"""
+NO_DIRECTORY = """
+def fsync(fd, sync=os.fsync):
+    import stat
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        sync(fd)
+"""
+NO_THIRD = """
+def fsync(fd, sync=os.fsync, seen=[]):
+    seen.append(fd)
+    if len(seen) <= 2:
+        sync(fd)
+"""
+
+
+def changed_daemon(work: Path) -> Path:
+    """A copy of the daemon's package, to be changed."""
+    return Path(shutil.copytree(Path(toband.__file__).parent, work / "toband"))
+
+
+def refused(work: Path, daemon: Path) -> str:
+    """Why the bench would not measure this daemon."""
+    work.mkdir()
+    done = bench(work, "--quick", PYTHONPATH=str(daemon.parent))
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert done.stdout == ""
+    assert "nothing was timed" in done.stderr
+    assert list(work.iterdir()) == []
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("instead", "missing"),
+    [
+        pytest.param(NO_SYNC, "claims, file and then directory: 0", id="none"),
+        pytest.param(NO_DIRECTORY, "claims, file and then directory: 0", id="no-directory"),
+        pytest.param(NO_THIRD, "end records, after the claim: 0", id="no-end"),
+    ],
+)
+def test_times_nothing_when_a_shim_does_not_sync(
+    tmp_path: Path, instead: str, missing: str
+) -> None:
+    daemon = changed_daemon(tmp_path)
+    with (daemon / "supervise" / "shim.py").open("a") as file:
+        file.write(f"\n{instead}\nos.fsync = fsync\n")
+    said = refused(tmp_path / "w", daemon)
+    assert missing in said
+    assert "commits of the database" not in said
+
+
+def test_times_nothing_when_commits_do_not_sync(tmp_path: Path) -> None:
+    daemon = changed_daemon(tmp_path)
+    module = daemon / "store" / "database.py"
+    text = module.read_text()
+    assert text.count("synchronous = FULL") == 1
+    module.write_text(text.replace("synchronous = FULL", "synchronous = NORMAL"))
+    said = refused(tmp_path / "w", daemon)
+    assert "commits of the database: " in said
+    assert "claims" not in said
+
+
+def test_refuses_a_place_where_syncs_cost_nothing() -> None:
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    if not any(words[1] == "/dev/shm" and words[2] == "tmpfs" for words in mounts):
+        pytest.skip("there is no tmpfs to try it on")
+    done = bench(Path("/dev/shm"))
+    assert done.returncode == 2
+    assert "it is tmpfs, where a sync costs nothing" in done.stderr
+
+
+def test_leaves_nothing_when_it_is_stopped(tmp_path: Path) -> None:
+    words = [*COMMAND, "--dir", str(tmp_path), "--only", "fanout", "--rounds", "50"]
+    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE) as process:
+        try:
+            deadline = time.monotonic() + WITHIN
+            while not list(tmp_path.glob("*/fanout.yaml")):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                signal.sigtimedwait([], 0.02)
+            process.terminate()
+            assert process.wait(WITHIN) == 143
+        finally:
+            process.kill()
+    assert list(tmp_path.iterdir()) == []
