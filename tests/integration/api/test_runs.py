@@ -1,0 +1,313 @@
+"""RunService: starting, listing and reading runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+
+from helpers.daemon import Daemon, run_state, step_states
+from helpers.gate import Gate
+from helpers.refusal import refused
+from helpers.waiting import wait_until
+from toban.v1 import run_pb2 as pb
+from toban.v1 import run_pb2_grpc
+
+
+def apply(daemon: Daemon, name: str, run: str = "true", **fields: object) -> None:
+    steps = fields.pop("steps", [{"name": "only", "run": run}])
+    definition = {"name": name, "description": "for a test", **fields, "steps": steps}
+    daemon.apply(json.dumps(definition))
+
+
+def listed(daemon: Daemon, size: int = 0, **filters: Any) -> list[str]:
+    """Every id, page by page."""
+    found, token = [], ""
+    while True:
+        request = pb.ListRunsRequest(page_size=size, page_token=token, **filters)
+        page = daemon.runs.ListRuns(request, timeout=20)
+        assert len(page.runs) <= (size or 50)
+        assert all(not run.steps for run in page.runs)
+        found += [run.id for run in page.runs]
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+def test_a_started_run_is_told_whole(daemon: Daemon, tmp_path: Path) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    steps = {
+        "first": {"run": "true"},
+        "second": {"run": f"read _ < {gate.path}", "depends_on": ["first"]},
+    }
+    apply(daemon, "whole", steps=steps, params={"day": {"type": "string", "default": "friday"}})
+    request = pb.StartRunRequest(workflow="whole", triggered_by=pb.TRIGGER_MANUAL)
+    made = daemon.runs.StartRun(request, timeout=20).run
+    assert uuid.UUID(made.id).version == 7
+    assert (made.workflow, made.version, made.number, made.scope) == ("whole", 1, 1, "full")
+    assert made.triggered_by == pb.TRIGGER_MANUAL
+    assert made.caller
+    assert dict(made.params) == {"day": "friday"}
+    assert [(step.id, step.index) for step in made.steps] == [("first", 0), ("second", 1)]
+    assert list(made.steps[1].depends_on) == ["first"]
+    daemon.wait_started(made.id, "second")
+    current = pb.GetCurrentRunRequest(workflow="whole")
+    for run in (
+        daemon.get_run(made.id),
+        daemon.runs.GetCurrentRun(current, timeout=20).run,
+        daemon.runs.ListRuns(pb.ListRunsRequest(workflow="whole"), timeout=20).runs[0],
+    ):
+        assert (run.id, run_state(run)) == (made.id, "RUNNING")
+        assert (run.current_step, run.current_step_index) == ("second", 1)
+        assert (run.progress_current, run.progress_total) == (1, 2)
+        assert run.HasField("started_at")
+        assert not run.HasField("finished_at")
+    gate.release_now()
+    run = daemon.wait_run(made.id)
+    assert (run_state(run), run.current_step, run.current_step_index) == ("SUCCEEDED", "", -1)
+    assert (run.progress_current, run.progress_total, run.failed_steps) == (2, 2, 0)
+    assert json.loads(run.summary_json) == {"SUCCEEDED": 2}
+    times = [run.created_at, run.started_at, run.steps[0].started_at, run.steps[0].finished_at]
+    times += [run.steps[1].started_at, run.steps[1].finished_at, run.finished_at]
+    moments = [time.ToMicroseconds() for time in times]
+    assert moments == sorted(moments)
+
+
+def test_runs_are_listed_newest_first_and_pages_are_stable_under_inserts(daemon: Daemon) -> None:
+    apply(daemon, "listed", overlap="allow")
+    ids = [daemon.run("listed").id for _ in range(7)]
+    assert listed(daemon, workflow="listed") == ids[::-1]
+    assert listed(daemon, 3, workflow="listed") == ids[::-1]
+    first = daemon.runs.ListRuns(pb.ListRunsRequest(workflow="listed", page_size=4), timeout=20)
+    daemon.run("listed")
+    rest = pb.ListRunsRequest(workflow="listed", page_token=first.next_page_token, page_size=4)
+    second = daemon.runs.ListRuns(rest, timeout=20)
+    assert [run.id for run in [*first.runs, *second.runs]] == ids[::-1]
+    assert second.next_page_token == ""
+    assert [run.number for run in first.runs] == [7, 6, 5, 4]
+
+
+def test_runs_are_listed_by_workflow_and_state(daemon: Daemon, tmp_path: Path) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    apply(daemon, "good", labels={"kind": "mixed"})
+    apply(daemon, "bad", run="exit 3")
+    apply(daemon, "held", run=f"read _ < {gate.path}")
+    good, bad, held = daemon.run("good").id, daemon.run("bad").id, daemon.start_run("held")
+    active = [pb.RUN_STATE_PENDING, pb.RUN_STATE_RUNNING]
+    assert listed(daemon, workflow="held", states=active) == [held]
+    assert held in listed(daemon, states=active)
+    assert listed(daemon, workflow="bad", states=[pb.RUN_STATE_FAILED]) == [bad]
+    assert listed(daemon, workflow="bad", states=[pb.RUN_STATE_SUCCEEDED]) == []
+    ended = [pb.RUN_STATE_SUCCEEDED, pb.RUN_STATE_FAILED]
+    assert [run for run in listed(daemon, 2, states=ended) if run in (good, bad)] == [bad, good]
+    assert held not in listed(daemon, states=ended)
+    assert listed(daemon, workflow="nobody") == []
+    gate.release_now()
+    daemon.wait_run(held)
+    assert held not in listed(daemon, states=active)
+
+
+def test_the_current_run_is_the_active_one_else_the_latest(daemon: Daemon, tmp_path: Path) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    apply(
+        daemon, "current", overlap="allow",
+        params={"gate": {"type": "string", "default": ""}},
+        steps=[{"name": "only", "run": "test -z {{ params.gate }} || read _ < {{ params.gate }}"}],
+    )  # fmt: skip
+    request = pb.GetCurrentRunRequest(workflow="current")
+    refusal = refused(lambda: daemon.runs.GetCurrentRun(request, timeout=20))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "RUN_NOT_FOUND")
+    assert refusal.metadata == {"workflow": "current"}
+    held = daemon.start_run("current", gate=gate.path)
+    newer = daemon.run("current").id
+    assert daemon.runs.GetCurrentRun(request, timeout=20).run.id == held
+    gate.release_now()
+    daemon.wait_run(held)
+    assert daemon.runs.GetCurrentRun(request, timeout=20).run.id == newer
+
+
+def test_the_steps_of_a_large_run_come_in_pages(daemon: Daemon, tmp_path: Path) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    steps = {f"s{n}": {"run": f"read _ < {gate.path}"} for n in range(1200)}
+    apply(daemon, "large", steps=steps, concurrency=1)
+    run_id = daemon.start_run("large")
+    names = list(steps)
+
+    def pages(size: int) -> list[list[str]]:
+        found: list[list[str]] = []
+        token = ""
+        while True:
+            request = pb.GetRunRequest(id=run_id, step_page_size=size, step_page_token=token)
+            page = daemon.runs.GetRun(request, timeout=20)
+            found.append([step.id for step in page.run.steps])
+            assert page.run.progress_total == 1200
+            token = page.next_step_page_token
+            if not token:
+                return found
+
+    assert pages(0) == [names[:500], names[500:1000], names[1000:]]
+    assert pages(1000) == [names[:1000], names[1000:]]
+    assert pages(5000) == pages(1000), "more than the most is the most"
+    assert pages(600) == [names[:600], names[600:]], "no empty page at the end"
+    picture = iter(daemon.runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
+    seen = [next(picture) for _ in range(3)]
+    assert [message.partial for message in seen] == [True, True, False]
+    assert len({message.sequence for message in seen}) == 1
+    assert [step.id for message in seen for step in message.run.steps] == names
+    daemon.cancel(run_id)
+    states: dict[str, str] = {}
+    for message in picture:
+        states |= step_states(message.run)
+    assert states.pop("s0") == "CANCELLED"
+    assert set(states.values()) == {"SKIPPED(cancelled)"}
+    assert len(states) == 1199
+    assert run_state(daemon.get_run(run_id)) == "CANCELLED"
+
+
+def test_processes_are_listed_newest_first_and_one_by_one(daemon: Daemon) -> None:
+    steps = [{"name": f"s{n}", "run": f"exit {n}", "on_failure": "continue"} for n in range(5)]
+    apply(daemon, "processes", steps=steps)
+    run = daemon.run("processes")
+    found, token = [], ""
+    while True:
+        request = pb.ListProcessExecutionsRequest(run_id=run.id, page_size=2, page_token=token)
+        page = daemon.runs.ListProcessExecutions(request, timeout=20)
+        found += list(page.process_executions)
+        token = page.next_page_token
+        if not token:
+            break
+    assert [each.step for each in found] == ["s4", "s3", "s2", "s1", "s0"]
+    assert [each.exit_code for each in found] == [4, 3, 2, 1, 0]
+    assert {each.workflow for each in found} == {"processes"}
+    for each in found:
+        asked = pb.GetProcessExecutionRequest(id=each.id)
+        assert daemon.runs.GetProcessExecution(asked, timeout=20).process_execution == each
+    of_step = pb.ListProcessExecutionsRequest(run_id=run.id, step="s2")
+    (only,) = daemon.runs.ListProcessExecutions(of_step, timeout=20).process_executions
+    assert only == found[2]
+    of_all = pb.ListProcessExecutionsRequest(page_size=1)
+    assert daemon.runs.ListProcessExecutions(of_all, timeout=20).process_executions[0] == found[0]
+
+
+def test_exactly_one_of_many_starts_at_once_wins(daemon: Daemon, tmp_path: Path) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    apply(daemon, "one", run=f"read _ < {gate.path}")
+
+    def start(_: int) -> str:
+        try:
+            return daemon.start_run("one")
+        except grpc.RpcError:
+            return ""
+
+    with ThreadPoolExecutor(16) as pool:
+        won = [run_id for run_id in pool.map(start, range(32)) if run_id]
+    assert len(won) == 1
+    assert listed(daemon, workflow="one") == won
+    refusal = refused(lambda: daemon.start_run("one"))
+    assert (refusal.code, refusal.reason) == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "RUN_ALREADY_ACTIVE",
+    )
+    assert refusal.metadata == {"run_id": won[0]}
+    gate.release_now()
+    assert run_state(daemon.wait_run(won[0])) == "SUCCEEDED"
+    gate_again = daemon.start_run("one")
+    daemon.cancel(gate_again)
+    daemon.wait_run(gate_again)
+
+
+def test_up_to_max_active_runs_may_be_active(daemon: Daemon, tmp_path: Path) -> None:
+    gates = [Gate(f"{tmp_path}/gate{n}") for n in range(4)]
+    held = [{"name": "only", "run": "read _ < {{ params.gate }}"}]
+    params = {"gate": {"type": "string", "required": True}}
+    apply(daemon, "three", steps=held, params=params, max_active_runs=3)
+    ids = [daemon.start_run("three", gate=gate.path) for gate in gates[:3]]
+    refusal = refused(lambda: daemon.start_run("three", gate=gates[3].path))
+    assert refusal.metadata == {"run_id": ids[0]}, "the oldest one is named"
+    gates[1].release_now()
+    daemon.wait_run(ids[1])
+    ids[1] = daemon.start_run("three", gate=gates[3].path)
+    for gate in (gates[0], gates[2], gates[3]):
+        gate.release_now()
+    assert {run_state(daemon.wait_run(run_id)) for run_id in ids} == {"SUCCEEDED"}
+
+
+def test_overlap_allow_knows_no_limit(daemon: Daemon, tmp_path: Path) -> None:
+    gates = [Gate(f"{tmp_path}/gate{n}") for n in range(5)]
+    held = [{"name": "only", "run": "read _ < {{ params.gate }}"}]
+    params = {"gate": {"type": "string", "required": True}}
+    apply(daemon, "any", steps=held, params=params, overlap="allow")
+    ids = [daemon.start_run("any", gate=gate.path) for gate in gates]
+    for gate in gates:
+        gate.release_now()
+    assert {run_state(daemon.wait_run(run_id)) for run_id in ids} == {"SUCCEEDED"}
+
+
+def test_a_run_whose_caller_gave_up_ends_like_any_other(daemon: Daemon) -> None:
+    apply(daemon, "forsaken", overlap="allow")
+    for patience in range(40):
+        request = pb.StartRunRequest(workflow="forsaken")
+        call = daemon.runs.StartRun.future(request, timeout=20)
+        # From at once to after the answer.
+        with contextlib.suppress(grpc.FutureTimeoutError):
+            call.result(timeout=patience * 0.0004)
+        cast(Any, call).cancel()
+    daemon.run("forsaken")
+    ended = [pb.RUN_STATE_SUCCEEDED]
+
+    def all_ended() -> bool:
+        return listed(daemon, workflow="forsaken", states=ended) == listed(
+            daemon, workflow="forsaken"
+        )
+
+    wait_until(all_ended, "a run that was stored never began")
+    assert len(listed(daemon, workflow="forsaken")) > 1, "none was stored before its caller left"
+
+
+def test_answers_stay_small_enough_for_every_client(daemon: Daemon) -> None:
+    """Steps with large results, and runs with large parameters: more pages, never too large a message."""
+    large = {"job_type": "python", "target": "builtins:str.ljust", "args": ["x", 900_000]}
+    apply(daemon, "weighty", steps={f"s{n}": large for n in range(6)}, concurrency=2)
+    run_id = daemon.run("weighty").id
+    params = {"v": {"type": "string", "required": True}}
+    apply(daemon, "laden", params=params)
+    laden = [daemon.run("laden", v="x" * 900_000).id for _ in range(5)]
+    with grpc.insecure_channel(f"unix:{daemon.state_dir}/toban.sock") as channel:
+        runs = run_pb2_grpc.RunServiceStub(channel)
+        steps, token = [], ""
+        while True:
+            asked = pb.GetRunRequest(id=run_id, step_page_token=token)
+            page = runs.GetRun(asked, timeout=60)
+            steps += [(step.id, len(step.result_json)) for step in page.run.steps]
+            token = page.next_step_page_token
+            if not token:
+                break
+        assert steps == [(f"s{n}", 900_002) for n in range(6)]
+        picture = list(runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
+        assert [message.partial for message in picture] == [True] * (len(picture) - 1) + [False]
+        assert [step.id for message in picture for step in message.run.steps] == [
+            f"s{n}" for n in range(6)
+        ]
+        history = runs.WatchRun(pb.WatchRunRequest(id=run_id, after_sequence=1), timeout=60)
+        assert {step.id for message in history for step in message.run.steps} == {
+            f"s{n}" for n in range(6)
+        }
+        found: list[str] = []
+        while True:
+            request = pb.ListRunsRequest(workflow="laden", page_token=token)
+            listing = runs.ListRuns(request, timeout=60)
+            found += [run.id for run in listing.runs]
+            token = listing.next_page_token
+            if not token:
+                break
+        assert found == laden[::-1]
+
+
+def test_a_reason_that_is_too_long_is_refused(daemon: Daemon) -> None:
+    refusal = refused(lambda: daemon.cancel("any", "x" * 1001))
+    assert [field for field, _ in refusal.violations] == ["reason"]

@@ -1,0 +1,149 @@
+"""WatchRun: the whole run first, then each change in order, from any sequence number on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+
+from helpers.daemon import Daemon, run_state, step_states
+from helpers.gate import Gate
+from toban.v1 import run_pb2 as pb
+
+
+def apply(daemon: Daemon, name: str, steps: object, **fields: object) -> None:
+    definition = {"name": name, "description": "for a test", **fields, "steps": steps}
+    daemon.apply(json.dumps(definition))
+
+
+def watch(daemon: Daemon, run_id: str, after: int = 0) -> list[pb.WatchRunResponse]:
+    request = pb.WatchRunRequest(id=run_id, after_sequence=after)
+    return list(daemon.runs.WatchRun(request, timeout=60))
+
+
+@pytest.fixture(scope="module")
+def changes(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> list[pb.WatchRunResponse]:
+    """All messages of a run that was watched from its start, over several branches."""
+    gate = Gate(f"{tmp_path_factory.mktemp('g')}/gate")
+    steps = {
+        "first": {"run": f"read _ < {gate.path}"},
+        "left": {"run": "echo left", "depends_on": ["first"]},
+        "right": {"run": "exit 4", "depends_on": ["first"], "on_failure": "continue"},
+        "last": {"run": "true", "depends_on": ["left", "right"]},
+    }
+    apply(daemon, "branches", steps)
+    run_id = daemon.start_run("branches")
+    daemon.wait_started(run_id, "first")
+    stream = iter(daemon.runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
+    messages = [next(stream)]
+    gate.release_now()
+    return [*messages, *stream]
+
+
+def test_the_first_message_is_the_whole_run(changes: list[pb.WatchRunResponse]) -> None:
+    first = changes[0]
+    assert (first.event, first.partial) == ("", False)
+    assert step_states(first.run) == {
+        "first": "RUNNING",
+        "left": "PENDING",
+        "right": "PENDING",
+        "last": "PENDING",
+    }
+    assert list(first.run.steps[3].depends_on) == ["left", "right"]
+    assert (first.run.current_step, first.run.current_step_index) == ("first", 0)
+
+
+def test_each_change_comes_once_in_order_and_the_last_one_is_the_end(
+    changes: list[pb.WatchRunResponse],
+) -> None:
+    numbers = [message.sequence for message in changes]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert all(message.event for message in changes[1:])
+    assert [run_state(message.run) for message in changes[:-1]] == ["RUNNING"] * (len(changes) - 1)
+    assert run_state(changes[-1].run) == "SUCCEEDED"
+    assert changes[-1].run.failed_steps == 1
+    progress = [message.run.progress_current for message in changes]
+    assert progress == sorted(progress)
+    assert (progress[0], progress[-1]) == (0, 4)
+
+
+def test_changes_put_together_are_the_run(
+    daemon: Daemon, changes: list[pb.WatchRunResponse]
+) -> None:
+    steps = {step.id: step for message in changes for step in message.run.steps}
+    assert all(len(message.run.steps) < 4 for message in changes[1:]), "only what changed"
+    whole = daemon.get_run(changes[0].run.id)
+    assert [steps[step.id] for step in whole.steps] == list(whole.steps)
+    last = pb.Run()
+    last.CopyFrom(changes[-1].run)
+    assert header(last) == header(whole)
+
+
+def header(run: pb.Run) -> Message:
+    made = pb.Run()
+    made.CopyFrom(run)
+    del made.steps[:]
+    made.summary_json = ""
+    return made
+
+
+def test_every_sequence_number_gives_exactly_the_rest(
+    daemon: Daemon, changes: list[pb.WatchRunResponse]
+) -> None:
+    run_id = changes[0].run.id
+    history = watch(daemon, run_id, 1)
+    assert [message.sequence for message in history] == list(range(2, changes[-1].sequence + 1))
+    for after in range(1, changes[-1].sequence + 1):
+        assert watch(daemon, run_id, after) == [m for m in history if m.sequence > after]
+    assert [m for m in history if m.sequence > changes[0].sequence] == changes[1:]
+
+
+def test_a_late_watcher_gets_one_picture_of_the_end(
+    daemon: Daemon, changes: list[pb.WatchRunResponse]
+) -> None:
+    (only,) = watch(daemon, changes[0].run.id)
+    assert only.sequence == changes[-1].sequence
+    assert only.run == daemon.get_run(only.run.id)
+
+
+def test_watchers_of_a_quick_run_lose_nothing(daemon: Daemon) -> None:
+    """Many watchers, joined at any moment: each has every number from its first one on."""
+    steps = [{"name": f"s{n}", "run": "true"} for n in range(30)]
+    apply(daemon, "quick", steps)
+    run_id = daemon.start_run("quick")
+    found: list[list[pb.WatchRunResponse]] = []
+    watchers = [
+        threading.Thread(target=lambda: found.append(watch(daemon, run_id))) for _ in range(6)
+    ]
+    for watcher in watchers:
+        watcher.start()
+    for watcher in watchers:
+        watcher.join(60)
+    assert len(found) == 6
+    for messages in found:
+        numbers = [message.sequence for message in messages]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+        assert run_state(messages[-1].run) == "SUCCEEDED"
+        states: dict[str, str] = {}
+        for message in messages:
+            states |= step_states(message.run)
+        assert list(states.values()) == ["SUCCEEDED"] * 30
+
+
+def test_a_cancelled_run_is_watched_to_its_end(daemon: Daemon, tmp_path: Path) -> None:
+    apply(daemon, "ended", [{"name": "only", "run": "sleep 60"}])
+    run_id = daemon.start_run("ended")
+    stream = iter(daemon.runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
+    next(stream)
+    daemon.cancel(run_id, "enough")
+    messages = list(stream)
+    events = [message.event for message in messages]
+    asked = events.index("cancel_requested")
+    assert run_state(messages[asked].run) == "RUNNING"
+    assert messages[asked].run.ending.cause == "cancelled"
+    assert messages[asked].run.waiting_for
+    assert (events[-1], run_state(messages[-1].run)) == ("attempt_ended", "CANCELLED")
+    assert messages[-1].run.error_message == "cancelled: enough"

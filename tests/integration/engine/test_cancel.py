@@ -1,0 +1,157 @@
+"""Cancelling: recorded at once, ended when every process is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+
+from helpers.daemon import Daemon, process_state, run_state, step_states
+from helpers.gate import Gate
+from helpers.processes import stat_of
+from helpers.refusal import refused
+from helpers.waiting import wait_until
+from toban.v1 import run_pb2
+
+
+def test_a_cancelled_run_stays_running_until_its_processes_are_gone(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    daemon.apply(f"""
+name: stubborn
+description: x
+steps:
+  - name: only
+    run: |
+      trap 'echo heard; read _ < {gate.path}; exit 0' TERM
+      echo ready
+      while true; do sleep 0.02; done
+    kill_grace: 20s
+  - {{name: after, run: "true"}}
+""")
+    run_id = daemon.start_run("stubborn")
+    request = run_pb2.StreamLogsRequest(
+        run_id=run_id, follow=True, streams=[run_pb2.LOG_STREAM_STDOUT]
+    )
+    stream = iter(daemon.runs.StreamLogs(request, timeout=60))
+    assert next(stream).chunk.records[0].data == b"ready\n"
+    asked = daemon.cancel(run_id, "too slow")
+    assert run_state(asked) == "RUNNING"
+    assert asked.HasField("cancel_requested_at")
+    assert (asked.ending.cause, asked.error_message) == ("cancelled", "cancelled: too slow")
+    assert next(stream).chunk.records[0].data == b"heard\n"
+    waiting = daemon.get_run(run_id)
+    assert run_state(waiting) == "RUNNING"
+    assert waiting.waiting_for == "the end of its processes"
+    assert step_states(waiting) == {"only": "RUNNING", "after": "SKIPPED(cancelled)"}
+    again = daemon.cancel(run_id, "another reason")
+    assert (again.cancel_requested_at, again.error_message) == (
+        asked.cancel_requested_at,
+        "cancelled: too slow",
+    )
+    gate.release_now()
+    run = daemon.wait_run(run_id)
+    assert run_state(run) == "CANCELLED"
+    assert step_states(run) == {"only": "CANCELLED", "after": "SKIPPED(cancelled)"}
+    process = daemon.process_of(run_id, "only")
+    assert (process_state(process), process.exit_code) == ("CANCELLED", 0)
+    assert list(process.ending.signals) == ["TERM"]
+
+
+def test_a_step_that_ignores_term_is_killed_after_its_grace(daemon: Daemon) -> None:
+    daemon.apply("""
+name: deaf
+description: x
+steps:
+  - {name: only, run: "trap '' TERM; echo ready; while true; do sleep 0.02; done", kill_grace: 200ms}
+""")
+    run_id = daemon.start_run("deaf")
+    follow = run_pb2.StreamLogsRequest(run_id=run_id, follow=True)
+    next(iter(daemon.runs.StreamLogs(follow, timeout=60)))
+    daemon.cancel(run_id)
+    run = daemon.wait_run(run_id)
+    assert (run_state(run), run.error_message) == ("CANCELLED", "cancelled")
+    process = daemon.process_of(run_id, "only")
+    assert (process_state(process), process.signal) == ("CANCELLED", 9)
+    assert list(process.ending.signals) == ["TERM", "KILL"]
+    assert process.ending.took.ToMicroseconds() >= 200_000
+    assert process.ending.proved_empty
+
+
+def test_cancelling_what_has_ended_is_refused_with_its_state(daemon: Daemon) -> None:
+    for name, script, state in (("good", "true", "SUCCEEDED"), ("bad", "exit 1", "FAILED")):
+        text = f"name: {name}\ndescription: x\nsteps: [{{name: only, run: '{script}'}}]\n"
+        daemon.apply(text)
+        run = daemon.run(name)
+        refusal = refused(lambda run_id=run.id: daemon.cancel(run_id))  # type: ignore[misc]
+        assert (refusal.code, refusal.reason) == (
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "RUN_ALREADY_TERMINAL",
+        )
+        assert refusal.metadata == {"run_id": run.id, "state": state}
+        assert daemon.get_run(run.id) == run
+
+
+def test_cancelling_twice_and_after_the_end(daemon: Daemon) -> None:
+    daemon.apply("name: twice\ndescription: x\nsteps: [{name: only, run: sleep 60}]\n")
+    run_id = daemon.start_run("twice")
+    daemon.cancel(run_id)
+    daemon.wait_run(run_id)
+    refusal = refused(lambda: daemon.cancel(run_id))
+    assert refusal.reason == "RUN_ALREADY_TERMINAL"
+    assert refusal.metadata["state"] == "CANCELLED"
+
+
+def test_a_late_cancel_loses(daemon: Daemon, tmp_path: Path) -> None:
+    """The main process exits by itself while the wish is on its way: its own result stands."""
+    gate = Gate(f"{tmp_path}/gate")
+    daemon.apply(f"""
+name: late
+description: x
+steps:
+  - name: only
+    run: "(trap '' TERM; echo left; read _ < {gate.path}) & read _ < {gate.path}.main; exit 0"
+    kill_grace: 20s
+""")
+    main = Gate(f"{tmp_path}/gate.main")
+    run_id = daemon.start_run("late")
+    follow = run_pb2.StreamLogsRequest(run_id=run_id, follow=True)
+    next(iter(daemon.runs.StreamLogs(follow, timeout=60)))
+    pid = daemon.wait_started(run_id, "only")
+    main.release_now()
+    # The main process is gone, what it left behind is not: the run has not ended yet.
+    wait_until(lambda: stat_of(pid) is None, "the main process does not exit")
+    asked = daemon.cancel(run_id)
+    assert run_state(asked) == "RUNNING"
+    gate.release_now()
+    run = daemon.wait_run(run_id)
+    assert (run_state(run), run.error_message) == ("SUCCEEDED", "")
+    assert run.HasField("cancel_requested_at")
+    assert not run.HasField("ending")
+    process = daemon.process_of(run_id, "only")
+    assert (process_state(process), process.ending.leftovers) == ("COMPLETED", 1)
+
+
+def test_a_run_cancelled_at_once_never_lies(daemon: Daemon) -> None:
+    """Wherever the cancel meets it, the run ends cancelled or, if all was done, succeeded; nothing is left."""
+    daemon.apply("""
+name: early
+description: x
+overlap: allow
+steps: [{name: a, run: "true"}, {name: b, run: "true"}, {name: c, run: "true"}]
+""")
+    for _ in range(10):
+        run_id = daemon.start_run("early")
+        try:
+            daemon.cancel(run_id)
+        except grpc.RpcError as error:
+            assert error.code() is grpc.StatusCode.FAILED_PRECONDITION  # noqa: PT017
+        run = daemon.wait_run(run_id)
+        states = set(step_states(run).values())
+        if run_state(run) == "SUCCEEDED":
+            assert states == {"SUCCEEDED"}
+        else:
+            assert run_state(run) == "CANCELLED"
+            assert states <= {"SUCCEEDED", "CANCELLED", "SKIPPED(cancelled)"}
+            assert states != {"SUCCEEDED"}

@@ -1,0 +1,73 @@
+"""The documents name what there is: links that lead somewhere, every field, key, command and exit code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from toban.cli.exits import Exit
+from toban.definition.schema import DefaultsInput, ParamInput, StepInput, WorkflowInput
+from toban.v1 import run_pb2, system_pb2, workflow_pb2
+from toband import config
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target, anchor in LINK.findall(path.read_text("utf-8")):
+        found = (path.parent / target).resolve() if target else path
+        assert found.exists(), target
+        if anchor and found.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), re.MULTILINE)
+            assert anchor[1:] in {heading.lower().replace(" ", "-") for heading in headings}
+
+
+def test_every_field_of_the_format_is_described() -> None:
+    rows = set(re.findall(r"`([a-z_]+)`", read("docs/definition.md")))
+    models = (WorkflowInput, DefaultsInput, StepInput, ParamInput)
+    assert {name for model in models for name in model.model_fields} <= rows
+
+
+def test_every_exit_code_is_described() -> None:
+    codes = re.findall(r"^\| (\d+) \|", read("docs/cli.md"), re.MULTILINE)
+    assert [int(code) for code in codes] == sorted(Exit)
+
+
+def test_every_setting_is_described() -> None:
+    text = read("docs/configuration.md")
+    for key, _, _ in config.load(None, {"HOME": "/home/somebody"}, {}).shown():
+        variable = f"TOBAN_{key.replace('.', '_').upper()}"
+        assert f"| `{key}` | `{variable}` |" in text
+
+
+def test_every_call_is_listed() -> None:
+    text = read("docs/api.md")
+    for module in (workflow_pb2, run_pb2, system_pb2):
+        for service in module.DESCRIPTOR.services_by_name.values():
+            calls = ", ".join(method.name for method in service.methods)
+            assert f"| {service.name} | {calls} |" in text
+
+
+def test_every_script_is_named() -> None:
+    text = read("CONTRIBUTING.md")
+    for path in (ROOT / "scripts").iterdir():
+        if path.is_file():
+            assert f"`scripts/{path.name}`" in text
+
+
+def test_every_reason_of_an_error_is_described() -> None:
+    source = read("daemon/toband/api/errors.py")
+    body = source[source.index("def _status(") : source.index("def _make(")]
+    reasons = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)*)"', body))
+    assert "RUN_NOT_FOUND" in reasons
+    described = set(re.findall(r"`([A-Z_]+)`", read("docs/api.md")))
+    assert reasons <= described

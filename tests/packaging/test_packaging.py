@@ -1,0 +1,163 @@
+"""What a user installs: the wheel, the thin client made of it, and the files that are shipped beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toban
+import toband
+from toband import config
+
+ROOT = Path(__file__).parents[2]
+DAEMON_ONLY = [
+    "alembic",
+    "apscheduler",
+    "grpc_health",
+    "grpc_reflection",
+    "psutil",
+    "sqlalchemy",
+    "structlog",
+]
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def run(
+    command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    clean = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("TOBAN_", "PYTHON", "VIRTUAL_ENV"))
+    }
+    return subprocess.run(
+        command,
+        env=clean | dict(environment or {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("wheel")
+    built = run([sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", directory, ROOT])
+    assert built.returncode == 0, built.stdout + built.stderr
+    (found,) = directory.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def thin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that holds the wheel without any extra."""
+    directory = tmp_path_factory.mktemp("thin")
+    venv.create(directory, with_pip=True)
+    programs = directory / "bin"
+    installed = run([programs / "python", "-m", "pip", "install", wheel])
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    return programs
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return found
+
+
+def test_versions_agree(project: dict[str, Any]) -> None:
+    assert toban.__version__ == toband.__version__ == project["version"]
+
+
+def test_the_changelog_knows_this_version(project: dict[str, Any]) -> None:
+    headings = re.findall(
+        r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert headings[0] == "Unreleased" or headings[0] == project["version"]
+
+
+def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    for needed in (
+        "toban/py.typed",
+        "toban/step/runner.py",
+        "toban/v1/run_pb2.pyi",
+        "toban/v1/run_pb2_grpc.py",
+        "toband/py.typed",
+        "toband/store/migrations/env.py",
+    ):
+        assert needed in names
+    migrations = "toband/store/migrations/versions/"
+    shipped = {name for name in names if name.startswith(migrations)}
+    written = {migrations + path.name for path in (ROOT / "daemon" / migrations).glob("*.py")}
+    assert written
+    assert shipped >= written
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
+        "toban",
+        "toband",
+    }
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_the_thin_client_brings_nothing_of_the_daemon(thin: Path) -> None:
+    program = (
+        "import importlib.util, json, sys; "
+        "print(json.dumps([n for n in sys.argv[1:] if importlib.util.find_spec(n)]))"
+    )
+    found = run([thin / "python", "-c", program, "grpc", *DAEMON_ONLY])
+    assert json.loads(found.stdout) == ["grpc"]
+
+
+def test_the_thin_client_is_consistent(thin: Path) -> None:
+    checked = run([thin / "python", "-m", "pip", "check"])
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_thin_client_helps(thin: Path) -> None:
+    shown = run([thin / "toban", "--help"])
+    assert shown.returncode == 0, shown.stderr
+    assert "apply" in shown.stdout
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.yaml")))
+def test_the_thin_client_validates_the_examples(thin: Path, name: str) -> None:
+    checked = run([thin / "toban", "validate", ROOT / "examples" / name])
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert checked.stdout.splitlines()[-1].endswith("is valid")
+    assert "warning" not in checked.stdout
+
+
+def test_the_thin_client_cannot_be_the_daemon_and_says_so(thin: Path, tmp_path: Path) -> None:
+    started = run([thin / "toband", "--state-dir", tmp_path])
+    assert started.returncode not in (0, 130)
+    assert "Traceback" not in started.stderr
+    assert "toban[daemon]" in started.stderr
+
+
+def test_the_example_configuration_holds_and_names_every_key() -> None:
+    path = ROOT / "service-files" / "toband.toml"
+    # Without the # before keys that show their default, it is a complete configuration.
+    complete = re.sub(r"^# (?=[a-z_]+ = )", "", path.read_text("utf-8"), flags=re.MULTILINE)
+    tables = tomllib.loads(complete)
+    named = {
+        f"{key}.{inner}" if inner else key
+        for key, value in tables.items()
+        for inner in (value if isinstance(value, dict) else [""])
+    }
+    shown = {key for key, _, _ in config.load(str(path), {}, {}).shown()}
+    assert named == shown

@@ -1,0 +1,188 @@
+"""From an attempt to a process: deadlines, surroundings and what earlier steps left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from toban.definition import RenderError, parse
+from toband.domain.model import Attempt, AttemptState, Run, RunState, StepState, TreeCause, Trigger
+from toband.domain.plan import Plan
+from toband.engine import launching
+from toband.ports import Launch, LogKind, LogPage, OutputTooLargeError
+from toband.supervise.files import RunFiles
+
+START = datetime(2026, 2, 1, tzinfo=UTC)
+
+
+class MemoryLogs:
+    """`ports.Logs` over what a test says that steps printed."""
+
+    def __init__(self, printed: dict[tuple[str, LogKind], bytes]) -> None:
+        self._printed = printed
+        self.asked: list[tuple[str, LogKind]] = []
+
+    async def read(self, attempt: Attempt, offset: int) -> LogPage:
+        return LogPage(pieces=(), offset=offset)
+
+    async def tail(
+        self, attempt: Attempt, lines: int, kinds: Collection[LogKind]
+    ) -> tuple[int, int]:
+        return 0, 0
+
+    def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
+        self.asked.append((attempt.step, kind))
+        data = self._printed.get((attempt.step, kind), b"")
+        if len(data) > limit:
+            raise OutputTooLargeError
+        return data
+
+    def watching(
+        self, run_id: str, event: asyncio.Event
+    ) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+def plan_of(text: str) -> Plan:
+    parsed = parse(f"name: w\ndescription: x\n{text}")
+    assert parsed.ok, parsed.problems
+    workflow = parsed.documents[0].workflow
+    assert workflow is not None
+    return Plan(workflow)
+
+
+def attempt_of(step: str) -> Attempt:
+    return Attempt(
+        id=f"id-{step}",
+        run_id="r1",
+        step=step,
+        number=1,
+        ordinal=0,
+        token=f"token-{step}",
+        state=AttemptState.STARTING,
+        created_at=START,
+    )
+
+
+def run_of(plan: Plan, params: dict[str, Any] | None = None) -> Run:
+    made = plan.new_run(
+        run_id="r1", version=1, params=params or {}, trigger=Trigger.API, caller="", at=START
+    )
+    return replace(made, state=RunState.RUNNING, started_at=START, number=7)
+
+
+def build(
+    plan: Plan,
+    run: Run,
+    step: str,
+    *,
+    after: float = 0.0,
+    base_dir: str = "",
+    logs: MemoryLogs | None = None,
+) -> Launch:
+    return launching.build(
+        plan,
+        run,
+        attempt_of(step),
+        base_dir=base_dir,
+        files=RunFiles("/state/runs"),
+        logs=logs or MemoryLogs({}),
+        server="unix:///s",
+        now=START + timedelta(seconds=after),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "step", "after", "expected"),
+    [
+        ("", "", 5, (None, TreeCause.TIMEOUT)),
+        ("", "timeout: 30s", 5, (30.0, TreeCause.TIMEOUT)),
+        ("timeout: 60s", "", 5, (55.0, TreeCause.RUN_TIMEOUT)),
+        ("timeout: 60s", "timeout: 30s", 5, (30.0, TreeCause.TIMEOUT)),
+        ("timeout: 60s", "timeout: 30s", 40, (20.0, TreeCause.RUN_TIMEOUT)),
+        ("timeout: 60s", "timeout: 60s", 0, (60.0, TreeCause.TIMEOUT)),
+        ("timeout: 60s", "timeout: 30s", 90, (0.0, TreeCause.RUN_TIMEOUT)),
+    ],
+)
+def test_the_nearer_deadline_goes_with_the_process(
+    fields: str, step: str, after: float, expected: tuple[float | None, TreeCause]
+) -> None:
+    plan = plan_of(f"{fields}\nsteps: [{{name: a, run: 'true', {step}}}]\n")
+    launch = build(plan, run_of(plan), "a", after=after)
+    assert (launch.timeout, launch.timeout_cause) == expected
+
+
+def test_the_workspace() -> None:
+    text = "steps: {{a: {{run: pwd, {}}}}}"
+    cases = {
+        ("", ""): "/state/runs/r1/work",
+        ("", "/base"): "/base",
+        ("workspace: sub/../other", "/base"): "/base/other",
+        ("workspace: sub", ""): "/state/runs/r1/work/sub",
+        ("workspace: /abs", "/base"): "/abs",
+    }
+    for (field, base_dir), expected in cases.items():
+        plan = plan_of(text.format(field))
+        assert build(plan, run_of(plan), "a", base_dir=base_dir).workspace == expected
+
+
+def test_only_what_is_used_of_earlier_steps_is_read() -> None:
+    plan = plan_of("""
+steps:
+  - {name: a, run: "true"}
+  - {name: b, run: "true"}
+  - {name: c, run: "echo {{ steps.a.stdout }} {{ steps.b.exit_code }}"}
+""")
+    run = run_of(plan)
+    steps = dict(run.steps)
+    for name in ("a", "b"):
+        steps[name] = replace(
+            steps[name], state=StepState.SUCCEEDED, attempt=attempt_of(name), exit_code=0
+        )
+    logs = MemoryLogs({("a", LogKind.STDOUT): b"line\n\n"})
+    launch = build(plan, replace(run, steps=steps), "c", logs=logs)
+    assert logs.asked == [("a", LogKind.STDOUT)]
+    values = [value for name, value in launch.env.items() if name.startswith("TOBAN_V")]
+    assert values == ["line\n", "0"], "one newline at the end is taken away, as $( ) would"
+
+
+def test_a_step_that_did_not_run_has_empty_values() -> None:
+    plan = plan_of("""
+steps:
+  - {name: a, run: "true", on_failure: continue}
+  - name: b
+    job_type: exec
+    target: echo
+    args: ["{{ steps.a.stdout }}|{{ steps.a.stderr }}|{{ steps.a.exit_code }}|{{ steps.a.status }}"]
+  - {name: c, job_type: python, target: "m:f", args: ["{{ steps.a.result }}", "{{ steps.a.outputs }}"]}
+""")
+    run = run_of(plan)
+    steps = {**run.steps, "a": replace(run.steps["a"], state=StepState.FAILED)}
+    run = replace(run, steps=steps)
+    assert build(plan, run, "b").argv == ("echo", "||-1|FAILED")
+    call = json.loads(build(plan, run, "c").env["TOBAN_CALL"])
+    assert call["args"] == [None, {}]
+
+
+def test_output_beyond_the_limit_is_an_error_and_never_a_cut() -> None:
+    plan = plan_of("""
+steps:
+  - {name: a, run: "true"}
+  - {name: b, run: "echo {{ steps.a.stderr }}"}
+""")
+    run = run_of(plan)
+    run = replace(run, steps={**run.steps, "a": replace(run.steps["a"], attempt=attempt_of("a"))})
+    logs = MemoryLogs({("a", LogKind.STDERR): b"x" * (launching.STDOUT_LIMIT + 1)})
+    with pytest.raises(RenderError, match=r"steps\.a\.stderr: it is larger than 64 KiB"):
+        build(plan, run, "b", logs=logs)
+    fits = MemoryLogs({("a", LogKind.STDERR): b"\xff" * launching.STDOUT_LIMIT})
+    with pytest.raises(RenderError, match="at most"):
+        # Bytes that are no UTF-8 become longer as text; what cannot be passed on is refused.
+        build(plan, run, "b", logs=fits)

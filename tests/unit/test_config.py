@@ -1,0 +1,273 @@
+"""Configuration: where values come from, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from toband.__main__ import main
+from toband.config import Config, ConfigError, load
+
+HOME = {"HOME": "/home/somebody"}
+
+
+def loaded(text: str, tmp_path: Path, environment: dict[str, str], **flags: object) -> Config:
+    file = tmp_path / "toband.toml"
+    file.write_text(text)
+    return load(str(file), environment, flags)
+
+
+def problems(text: str, tmp_path: Path, environment: dict[str, str], **flags: object) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        loaded(text, tmp_path, environment, **flags)
+    return list(caught.value.problems)
+
+
+def sources(config: Config) -> dict[str, tuple[object, str]]:
+    return {key: (value, source) for key, value, source in config.shown()}
+
+
+def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    config = load(None, HOME, {})
+    state_dir = "/home/somebody/.local/state/toban"
+    assert sources(config) == {
+        "state_dir": (state_dir, "default"),
+        "listen": ([f"unix://{state_dir}/toban.sock"], "default"),
+        "database": (f"sqlite:///{state_dir}/toban.db", "default"),
+        "stop_deadline": ("10s", "default"),
+        "default_run_timeout": (None, "default"),
+        "log.level": ("info", "default"),
+        "log.format": ("auto", "default"),
+        "log.file": ("", "default"),
+    }
+
+
+def test_the_state_directory_follows_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    given = load(None, {**HOME, "XDG_STATE_HOME": "/var/x"}, {})
+    assert given.state_dir == "/var/x/toban"
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert load(None, HOME, {}).state_dir == "/var/lib/toban"
+
+
+def test_flags_win_over_the_environment_over_the_file(tmp_path: Path) -> None:
+    text = """
+state_dir = "/srv/file"
+stop_deadline = "5s"
+default_run_timeout = 90
+[log]
+level = "warning"
+format = "console"
+"""
+    environment = {"TOBAN_STATE_DIR": "/srv/env", "TOBAN_LOG_LEVEL": "error"}
+    config = loaded(text, tmp_path, environment, **{"log.level": "debug", "database": None})
+    found = sources(config)
+    assert found["state_dir"] == ("/srv/env", "environment")
+    assert found["log.level"] == ("debug", "flag")
+    assert found["log.format"] == ("console", "file")
+    assert found["stop_deadline"] == ("5s", "file")
+    assert found["default_run_timeout"] == ("1m30s", "file")
+    assert found["listen"] == (["unix:///srv/env/toban.sock"], "default")
+    assert found["database"] == ("sqlite:////srv/env/toban.db", "default")
+    assert config.stop_deadline == 5.0
+
+
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "toband.toml"
+    file.write_text('stop_deadline = "7s"\n')
+    assert load(None, {**HOME, "TOBAN_CONFIG": str(file)}, {}).stop_deadline == 7.0
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert load(None, {**HOME, "TOBAN_LOG_LEVEL": ""}, {}).log_level == "info"
+
+
+def test_several_addresses() -> None:
+    environment = {**HOME, "TOBAN_LISTEN": "unix:///run/a.sock, 127.0.0.1:7000"}
+    assert load(None, environment, {}).listen == ("unix:///run/a.sock", "127.0.0.1:7000")
+    flags = {"listen": ["127.0.0.1:0", "[::1]:0", "localhost:1"]}
+    assert load(None, environment, flags).listen == ("127.0.0.1:0", "[::1]:0", "localhost:1")
+
+
+def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+    text = """
+colour = "blue"
+state_dir = 5
+listen = "0.0.0.0:7000"
+database = "mysql://user:secret@host/db"
+stop_deadline = "soon"
+[log]
+level = "loud"
+shape = "round"
+[retention]
+days = 3
+"""
+    environment = {"TOBAN_LOG_FORMAT": "xml"}
+    found = problems(text, tmp_path, environment, default_run_timeout="0s")
+    file = f"{tmp_path}/toband.toml"
+    starts = [
+        f"{file}: unknown key `colour`",
+        f"{file}: state_dir: found 5, expected text",
+        f"{file}: listen: refusing to listen on '0.0.0.0:7000'",
+        f"{file}: database: found 'mysql://user:***@host/db'",
+        f"{file}: stop_deadline: ",
+        f"{file}: log.level: found 'loud', expected one of debug, info, warning, error",
+        f"{file}: unknown key `log.shape`",
+        f"{file}: unknown key `retention.days`",
+        "TOBAN_LOG_FORMAT: found 'xml', expected one of auto, console, json",
+        "--default-run-timeout: found '0s'",
+    ]
+    assert len(found) == len(starts)
+    for problem, start in zip(found, starts, strict=True):
+        assert problem.startswith(start)
+        assert "secret" not in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("state_dir = ", "it is not TOML"),
+        ('state_dir = "a"\nstate_dir = "b"\n', "it is not TOML"),
+        ("listen = []", "expected addresses"),
+        ("listen = {a = 1}", "unknown key `listen.a`"),
+        ('log = "debug"', "unknown key `log`"),
+        ("listen = [1]", "expected text"),
+        ('listen = "unix://relative.sock"', "expected an absolute path"),
+        ('listen = "7000"', "expected unix:///path or 127.0.0.1:PORT"),
+        ('listen = "127.0.0.1:70000"', "expected unix:///path or 127.0.0.1:PORT"),
+        ('listen = "127.0.0.1:²"', "expected unix:///path or 127.0.0.1:PORT"),
+        ('listen = "127.0.0.1:-1"', "expected unix:///path or 127.0.0.1:PORT"),
+        ('listen = ":7000"', "refusing to listen"),
+        ('listen = "[::]:7000"', "refusing to listen"),
+        ('listen = "example.com:7000"', "refusing to listen"),
+        ("stop_deadline = true", "expected a duration"),
+        ("stop_deadline = -1", "negative"),
+        ("stop_deadline = 0", "more than nothing"),
+        ('database = "/var/lib/toban.db"', "expected sqlite:///path"),
+        ("[log]\nlevel = [1]", "expected one of"),
+        ('[log]\nfile = 7', "expected text"),
+        ('state_dir = ""', "expected a directory"),
+    ],
+)  # fmt: skip
+def test_wrong_values(tmp_path: Path, text: str, problem: str) -> None:
+    (found,) = problems(text, tmp_path, HOME)
+    assert problem in found
+    assert f"{tmp_path}/toband.toml" in found
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load(str(tmp_path / "absent.toml"), HOME, {})
+    (tmp_path / "latin.toml").write_bytes(b'state_dir = "\xff"\n')
+    with pytest.raises(ConfigError, match="it is not TOML"):
+        load(str(tmp_path / "latin.toml"), HOME, {})
+
+
+def test_a_socket_path_must_fit() -> None:
+    exact = "/" + "x" * 106
+    assert load(None, HOME, {"listen": [f"unix://{exact}"]}).listen == (f"unix://{exact}",)
+    for path in (exact + "x", "/" + "日" * 40):
+        with pytest.raises(ConfigError, match="takes at most 107"):
+            load(None, HOME, {"listen": [f"unix://{path}"]})
+    with pytest.raises(ConfigError, match="has a comma"):
+        load(None, HOME, {"state_dir": "/srv/a,b"})
+    with pytest.raises(ConfigError, match=r"by default in the state directory.*choose a shorter"):
+        load(None, HOME, {"state_dir": "/srv/" + "x" * 100})
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:se%40cret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("postgresql://me:me@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://host/db?password=hidden", "postgresql://host/db?password=***"),
+        ("sqlite:////srv/a.db", "sqlite:////srv/a.db"),
+    ],
+)
+def test_passwords_are_not_shown(url: str, shown: str) -> None:
+    config = load(None, HOME, {"database": url})
+    assert config.database == url
+    assert sources(config)["database"] == (shown, "flag")
+
+
+def test_the_database_is_in_the_state_directory_whatever_its_name_is() -> None:
+    config = load(None, HOME, {"state_dir": "/srv/50%25 a?b#c"})
+    assert config.database == "sqlite:////srv/50%2525%20a%3Fb%23c/toban.db"
+
+
+def test_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    config = load(None, HOME, {"state_dir": "below/../s", "log.file": "~/toband.log"})
+    assert config.state_dir == f"{tmp_path}/s"
+    assert config.log_file == "/home/somebody/toband.log"
+
+
+# -- the command
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("TOBAN_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("bare")
+def test_check_config_prints_every_value_with_its_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "toband.toml"
+    file.write_text('stop_deadline = "3s"\n[log]\nfile = "/var/log/日本.log"\n')
+    monkeypatch.setenv("TOBAN_LOG_LEVEL", "debug")
+    flags = ["--state-dir", "/srv/s", "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:1"]
+    assert main(["--config", str(file), "--check-config", *flags]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    found = {}
+    for line in shown.out.splitlines():
+        setting, _, source = line.rpartition("    # ")
+        key, _, value = setting.partition(" = ")
+        found[key] = (json.loads(value), source)
+    assert found == {
+        "state_dir": ("/srv/s", "flag"),
+        "listen": (["127.0.0.1:0", "127.0.0.1:1"], "flag"),
+        "database": ("sqlite:////srv/s/toban.db", "default"),
+        "stop_deadline": ("3s", "file"),
+        "default_run_timeout": (None, "default"),
+        "log.level": ("debug", "environment"),
+        "log.format": ("auto", "default"),
+        "log.file": ("/var/log/日本.log", "file"),
+    }
+
+
+@pytest.mark.usefixtures("bare")
+def test_wrong_configuration_is_one_line_per_problem_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "toband.toml"
+    file.write_text("a = 1\nb = 2\n")
+    for more in ([], ["--check-config"]):
+        assert main(["--config", str(file), "--log-level", "loud", *more]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        lines = shown.err.splitlines()
+        assert len(lines) == 3
+        assert all(line.startswith("toband: ") for line in lines)
+        assert lines[2].startswith("toband: --log-level: ")
+
+
+@pytest.mark.parametrize("flag", ["--stat", "--unknown", "extra"])
+def test_flags_that_do_not_exist_are_a_matter_of_usage(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([flag])
+    assert caught.value.code == 2
+    assert "usage: toband" in capsys.readouterr().err
