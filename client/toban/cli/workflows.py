@@ -159,7 +159,7 @@ def delete(
 
 @app.command()
 def enable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
-    """Mark workflows as enabled: what starts by itself may start them.
+    """Let these workflows be started by more than people.
 
     \b
     Example:
@@ -170,9 +170,9 @@ def enable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None
 
 @app.command()
 def disable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
-    """Mark workflows as disabled: nothing that starts by itself may start them.
+    """Let these workflows be started by people only.
 
-    Runs that were started stay as they are, and `toban run` goes on working. In this release nothing starts by itself.
+    Runs that were started stay as they are, and `toban run` goes on working. In this release nothing else starts runs.
 
     \b
     Example:

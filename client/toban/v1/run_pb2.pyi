@@ -590,7 +590,7 @@ class ResourceUse(_message.Message):
     SYSTEM_TIME_FIELD_NUMBER: _builtins.int
     MAX_RSS_BYTES_FIELD_NUMBER: _builtins.int
     max_rss_bytes: _builtins.int
-    """Largest resident set of any one process."""
+    """Largest resident set of any one process; 0 if none grew beyond its supervisor, which has about 12 MB."""
     @_builtins.property
     def user_time(self) -> _duration_pb2.Duration: ...
     @_builtins.property

@@ -168,9 +168,13 @@ class _Move:
         cause = event.ending.cause
         own = cause is TreeCause.EXITED
         succeeded = own and not event.not_started and event.exit_code in step.success_codes
-        error_class = None if succeeded else classify(step.job_type, event)
+        # The shim keeps the run's deadline too, and may be the first to say that it has passed.
+        stopped = cause is TreeCause.RUN_TIMEOUT or (
+            cause is TreeCause.CANCEL and run_ending is not None
+        )
+        error_class = None if succeeded or stopped else classify(step.job_type, event)
         error = "" if succeeded else _why(event)
-        if cause is TreeCause.CANCEL and self._run.ending is None:
+        if cause is TreeCause.CANCEL and run_ending is None:
             error = (
                 "ended from outside: its supervisor received SIGTERM, and nobody had asked for it"
             )
@@ -200,12 +204,11 @@ class _Move:
         )
         self._set(event.step, exit_code=event.exit_code, result=event.result, outputs=event.outputs)
         if cause is TreeCause.RUN_TIMEOUT:
-            # The shim keeps the run's deadline too, and may be the first to say that it has passed.
             self._end(EndingCause.TIMED_OUT, "the run's timeout passed")
         if succeeded:
             self._finish(event.step, StepState.SUCCEEDED, at=event.finished_at)
             self._advance(event.step)
-        elif self._run.ending is not None and cause in (TreeCause.CANCEL, TreeCause.RUN_TIMEOUT):
+        elif stopped:
             self._finish(event.step, StepState.CANCELLED, error, at=event.finished_at)
         else:
             self._fail(event.step, error, error_class, at=event.finished_at)
