@@ -326,6 +326,7 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
         wake, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         tree.become_subreaper()
         me = os.getpid()
         seen = tree.stat_of(me)
@@ -338,7 +339,7 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
         }
         boot = _parked(sock, wake, facts)
         if boot is None:
-            os._exit(EXIT_DONE)
+            os._exit(EXIT_NOT_MINE if got else EXIT_DONE)
         boot["seal"] = facts["seal"]
         facts |= {"attempt": boot["attempt"], "token": boot["token"]}
         failpoints.hit("shim.before_claim")
@@ -364,12 +365,14 @@ def _parked(sock: socket.socket, wake: int, facts: dict[str, Any]) -> dict[str, 
     if not poll.poll(REHEARSE_AFTER) and not failpoints.armed():
         _rehearse(facts)
     while True:
-        ready = {fd for fd, _ in poll.poll()}
-        if sock.fileno() in ready:
+        poll.poll()
+        # A daemon sends the message first, and only then perhaps a signal: look for it once more after that.
+        told = signal.SIGTERM in got
+        if select.select([sock], [], [], 0)[0]:
             break
-        os.read(wake, 4096)
-        if signal.SIGTERM in got:
+        if told:
             return None
+        os.read(wake, 4096)
     try:
         _, fds, _, _ = socket.recv_fds(sock, 16, 1)
     except ConnectionError:

@@ -50,6 +50,8 @@ class Spawner:
         for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(signum, shim.note_signal)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        # For shims, which may be told to end before they run for the first time: they unblock it when they can listen.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         tree.become_subreaper()
         gc.collect()
         gc.freeze()
@@ -94,7 +96,7 @@ class Spawner:
             self._tell({"error": f"cannot fork: {error.strerror}"})
             return
         if pid == 0:
-            shim.got.clear()  # nobody knows this process yet: whatever is there was meant for its parent
+            shim.got.clear()
             self._sock.close()
             theirs.close()
             os.close(self._wake)
