@@ -177,9 +177,9 @@ class ProcessLauncher:
                     known = "ended" if orphans else "none"
                     self._lost(live, f"{left} could not be ended" if left else known)
 
-    def no_shim(self, reason: str) -> None:
+    def no_shim(self, reason: str, count: int | None = None) -> None:
         """What waits has certainly not begun, and cannot."""
-        while self._waiting:
+        for _ in range(len(self._waiting) if count is None else min(count, len(self._waiting))):
             live = self._waiting.popleft()
             error = f"cannot start the step's supervisor: {reason}"
             self._finish(live, not_started(live.attempt, error, self._clock.now()))

@@ -53,8 +53,8 @@ class Owner(Protocol):
         """A shim failed; so many processes that it left were ended, and so many could not be."""
         ...
 
-    def no_shim(self, reason: str) -> None:
-        """One that was asked for cannot be had."""
+    def no_shim(self, reason: str, count: int | None = None) -> None:
+        """So many of those that wait, or all of them, cannot have one."""
         ...
 
     def spawner_died(self) -> None:
@@ -178,7 +178,10 @@ class Pool:
         else:
             for fd in fds:
                 os.close(fd)
-            self._owner.no_shim(message.get("error", "no descriptors are left"))
+            missing = self._wanted - self._asked - len(self._parked)
+            if missing > 0:
+                self._wanted -= missing
+                self._owner.no_shim(message.get("error", "no descriptors are left"), missing)
 
     def _died(self) -> None:
         log.error("the spawner died", action="spawner_died", pid=self.spawner_pid)

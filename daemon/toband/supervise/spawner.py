@@ -91,6 +91,7 @@ class Spawner:
     def _fork(self, ours: socket.socket, theirs: socket.socket) -> None:
         """Parks one shim, and gives the daemon the end of the socket that reaches it."""
         try:
+            failpoints.hit("spawner.fork")
             pid = os.fork()
         except OSError as error:
             self._tell({"error": f"cannot fork: {error.strerror}"})

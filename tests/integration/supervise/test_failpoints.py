@@ -116,6 +116,22 @@ async def test_a_spawner_killed_when_it_was_asked_delays_and_loses_nothing(
     assert supervision.witnessed() == launches
 
 
+async def test_a_fork_that_fails_now_and_then_is_made_up_for(armed: Armed) -> None:
+    supervision = await armed("spawner.fork=EAGAIN@1")
+    for _ in range(3):
+        assert (await supervision.run(shell("exit 2"))).exit_code == 2
+
+
+async def test_a_fork_that_always_fails_is_told(armed: Armed) -> None:
+    supervision = await armed("spawner.fork=EAGAIN")
+    ends = [await supervision.run(shell("echo x >> witness")) for _ in range(2)]
+
+    assert all(end.not_started for end in ends)
+    for end in ends:
+        assert "cannot fork: Resource temporarily unavailable" in end.error
+    assert supervision.witnessed() == 0
+
+
 async def test_a_stopped_shim_is_still_there_after_a_restart(armed: Armed, opened: Opener) -> None:
     """Claimed and stopped before the start: it is neither void nor lost, and goes on when it can."""
     first = await armed("shim.claimed=stop")
