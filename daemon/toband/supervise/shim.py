@@ -39,6 +39,8 @@ READ_SIZE = 256 * 1024
 _PIPE_SIZE = 256 * 1024
 _F_SETPIPE_SZ = 1031
 _LONGEST_WAIT = 3600.0
+# A step starts with every signal as it should be, whatever was ignored where the daemon was started.
+_ALL_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _SIDE_FILE_LIMIT = 1024 * 1024
 
 got: set[int] = set()
@@ -273,7 +275,7 @@ def _spawn(boot: dict[str, Any], out: int, err: int) -> int:
             ],
             setsid=True,
             setsigmask=(),
-            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+            setsigdef=_ALL_SIGNALS,
         )
     finally:
         os.chdir("/")

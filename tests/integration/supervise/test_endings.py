@@ -10,7 +10,7 @@ from datetime import UTC, timedelta
 import pytest
 
 from helpers.steps import python, shell
-from helpers.supervision import RUN, Supervision, new_attempt
+from helpers.supervision import RUN, Opener, Supervision, new_attempt
 from toband.domain.model import TreeCause
 from toband.ports import LogKind
 
@@ -96,9 +96,13 @@ async def test_a_step_gets_its_arguments_environment_and_workspace_as_they_are(
     assert err == "値|".encode() + os.fsencode(supervision.place.root)
 
 
-async def test_a_step_inherits_three_descriptors_and_no_signal_settings(
-    supervision: Supervision,
-) -> None:
+async def test_a_step_inherits_three_descriptors_and_no_signal_settings(opened: Opener) -> None:
+    """Not even what was ignored where the daemon was started, as nohup and a shell's background do."""
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        supervision = await opened()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
     attempt = supervision.launch(shell("ls -l /proc/self/fd; cat /proc/self/status >&2"))
     await supervision.ended(attempt)
 
