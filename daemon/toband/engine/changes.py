@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
-PACE = 0.02
+PACE = 0.05
 """A watcher looks this often at most while a run moves quickly: what came meanwhile is read at once."""
 
 

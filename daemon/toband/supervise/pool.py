@@ -8,14 +8,13 @@ if sys.platform == "win32":
     raise ImportError("the spawner needs fork")
 
 import asyncio
-import json
 import os
 import socket
 import subprocess
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 import structlog
 
@@ -164,16 +163,19 @@ class Pool:
             if not data:
                 self._died()
                 return
-            self._told(json.loads(data), fds)
+            self._told(data.decode(), fds)
 
-    def _told(self, message: dict[str, Any], fds: list[int]) -> None:
-        if "gone" in message:
-            self._owner.shim_gone(message["gone"], message["orphans"], message["left"])
+    def _told(self, message: str, fds: list[int]) -> None:
+        """`parked PID` with a pidfd and a socket, `gone PID ORPHANS LEFT`, or `error REASON`."""
+        kind, _, rest = message.partition(" ")
+        if kind == "gone":
+            pid, orphans, left = map(int, rest.split())
+            self._owner.shim_gone(pid, orphans, left)
             return
         self._asked -= 1
         if len(fds) == 2:
             self._failures = 0
-            self._parked.append(Parked(message["parked"], fds[0], socket.socket(fileno=fds[1])))
+            self._parked.append(Parked(int(rest), fds[0], socket.socket(fileno=fds[1])))
             self._owner.shim_parked()
         else:
             for fd in fds:
@@ -181,7 +183,8 @@ class Pool:
             missing = self._wanted - self._asked - len(self._parked)
             if missing > 0:
                 self._wanted -= missing
-                self._owner.no_shim(message.get("error", "no descriptors are left"), missing)
+                reason = rest if kind == "error" else "no descriptors are left"
+                self._owner.no_shim(reason, missing)
 
     def _died(self) -> None:
         log.error("the spawner died", action="spawner_died", pid=self.spawner_pid)

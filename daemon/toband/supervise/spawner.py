@@ -18,7 +18,6 @@ if sys.platform == "win32":
 
 import contextlib
 import gc
-import json
 import os
 import select
 import signal
@@ -82,7 +81,7 @@ class Spawner:
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
-            self._tell({"error": f"no socket: {error.strerror}"})
+            self._tell(f"error no socket: {error.strerror}")
             return True
         with ours, theirs:
             self._fork(ours, theirs)
@@ -94,7 +93,7 @@ class Spawner:
             failpoints.hit("spawner.fork")
             pid = os.fork()
         except OSError as error:
-            self._tell({"error": f"cannot fork: {error.strerror}"})
+            self._tell(f"error cannot fork: {error.strerror}")
             return
         if pid == 0:
             shim.got.clear()
@@ -108,10 +107,10 @@ class Spawner:
         try:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
-            self._tell({"error": f"no pidfd: {error.strerror}"})
+            self._tell(f"error no pidfd: {error.strerror}")
             return
         try:
-            self._tell({"parked": pid}, pidfd, theirs.fileno())
+            self._tell(f"parked {pid}", pidfd, theirs.fileno())
         finally:
             os.close(pidfd)
 
@@ -123,7 +122,7 @@ class Spawner:
         broken = [pid for pid, code in self._ended if code != shim.EXIT_DONE]
         self._ended.clear()
         for pid in broken:
-            self._tell({"gone": pid, "orphans": orphans, "left": left})
+            self._tell(f"gone {pid} {orphans} {left}")
 
     def _end_orphans(self) -> tuple[int, int]:
         """Ends every child that is not a shim; how many there were, and how many would not go."""
@@ -146,10 +145,11 @@ class Spawner:
             self._shims.discard(pid)
             self._ended.append((pid, os.waitstatus_to_exitcode(status)))
 
-    def _tell(self, message: dict[str, object], *fds: int) -> None:
+    def _tell(self, message: str, *fds: int) -> None:
+        """Plain words: after a fork whatever this process touches is copied, and a JSON encoder is a lot to touch."""
         if self._connected:
             with contextlib.suppress(OSError):
-                socket.send_fds(self._sock, [json.dumps(message).encode()], list(fds))
+                socket.send_fds(self._sock, [message.encode()], list(fds))
 
 
 def main(fd: int) -> None:
