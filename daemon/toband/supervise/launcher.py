@@ -160,6 +160,7 @@ class ProcessLauncher:
             os.close(live.bootstrap)
             live.bootstrap = -1
             live.pid, live.pidfd, live.sock = parked.pid, parked.pidfd, parked.sock
+            live.ours = True
             self._loop.add_reader(live.sock, self._closed, live)
             self._watch(live)
         self._pool.want(len(self._waiting))

@@ -146,6 +146,25 @@ async def test_launches_that_find_no_shim_wait_for_the_next_spawner(
     assert supervision.launcher.running() == 0
 
 
+async def test_what_waited_for_a_new_spawner_is_guarded_by_it(supervision: Supervision) -> None:
+    shims = await supervision.parked()
+    kill(supervision.spawner, signal.SIGSTOP)
+    for shim in shims:
+        kill(shim)
+    attempts = [
+        supervision.launch(["sleep", "600"], attempt=new_attempt(f"s{n}")) for n in range(4)
+    ]
+    kill(supervision.spawner)
+    await supervision.new_spawner()
+    for attempt in attempts[len(shims) :]:
+        await supervision.started(attempt)
+        kill(await supervision.shim(attempt))
+        assert (await supervision.lost(attempt)).orphans == "ended"
+    for attempt in attempts[: len(shims)]:
+        supervision.launcher.stop(attempt)
+        await supervision.end(attempt)
+
+
 async def test_an_attempt_whose_shim_never_read_it_is_void(supervision: Supervision) -> None:
     shims = await supervision.parked()
     for shim in shims:
