@@ -23,7 +23,7 @@ from toban.definition.model import (
 from toban.definition.params import bind_params
 from toban.definition.parsing import parse
 from toban.definition.problems import Document, Parsed, Problem
-from toban.definition.render import Rendered, references, render
+from toban.definition.render import Rendered, command_line, references, render
 
 __all__ = [
     "DefinitionError",
@@ -42,6 +42,7 @@ __all__ = [
     "Step",
     "Workflow",
     "bind_params",
+    "command_line",
     "format_duration",
     "json_schema",
     "parse",

@@ -35,7 +35,6 @@ class Rendered:
     env: dict[str, str]
     workspace: str | None
     call: dict[str, Any] | None
-    command: str
 
 
 def references(step: Step) -> dict[str, frozenset[str]]:
@@ -94,24 +93,21 @@ def render(workflow: Workflow, step: Step, scope: Scope) -> Rendered:
         case JobType.SHELL:
             script = _script(step, evaluator, env)
             argv = ("/bin/sh", "-c", script, "sh", *_arguments(step, evaluator))
-            command = step.target
         case JobType.EXEC:
             target = evaluator.text(step.target, f"target {of_step}")
             if not target:
                 raise RenderError(f"cannot render target {of_step}: it is empty")
             argv = (target, *_arguments(step, evaluator))
-            command = shlex.join(argv)
         case JobType.PYTHON:
             call = {
                 "target": step.target,
                 "args": evaluator.value(step.args, f"args {of_step}"),
                 "kwargs": evaluator.value(step.kwargs, f"kwargs {of_step}"),
             }
-            command = step.target
         case _:
             assert_never(step.job_type)
     _check_sizes(step, argv, env, workspace, call)
-    return Rendered(argv=argv, env=env, workspace=workspace, call=call, command=_one_line(command))
+    return Rendered(argv=argv, env=env, workspace=workspace, call=call)
 
 
 def _script(step: Step, evaluator: Evaluator, env: dict[str, str]) -> str:
@@ -201,6 +197,17 @@ def _size(text: str, where: str) -> int:
         raise RenderError(f"cannot render {where}: {error}") from None
 
 
-def _one_line(command: str) -> str:
+def command_line(step: Step) -> str:
+    """One line for people, as the author wrote it: values are not filled in, so none is shown."""
+    words = [step.target, *map(str, step.args)]
+    match step.job_type:
+        case JobType.SHELL:
+            command = " ".join([step.target.strip(), *map(shlex.quote, words[1:])])
+        case JobType.EXEC:
+            command = shlex.join(words)
+        case JobType.PYTHON:
+            command = step.target
+        case _:
+            assert_never(step.job_type)
     line = " ⏎ ".join(part for part in (row.strip() for row in command.splitlines()) if part)
     return line if len(line) <= MAX_COMMAND_LENGTH else line[: MAX_COMMAND_LENGTH - 1] + "…"

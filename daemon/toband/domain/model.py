@@ -164,7 +164,7 @@ class Run:
     """One run of one version of a workflow.
 
     `sequence` is the number of its last change; a save compares it, so that no change is decided on stale facts.
-    `launches` counts the attempts launched so far. `running` and `ready` repeat, in order, which steps are so.
+    `launches` counts the attempts launched so far.
     """
 
     id: str

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from toban.definition import JobType, Step, Workflow
+from toban.definition import Step, Workflow
 from toband.domain.model import Run, StepRun, Trigger
-
-_COMMAND_LIMIT = 1000
 
 
 class Plan:
@@ -30,13 +27,6 @@ class Plan:
         self.dependents: Mapping[str, tuple[str, ...]] = {
             k: tuple(v) for k, v in dependents.items()
         }
-
-    def command(self, step_id: str) -> str:
-        """One line for people, as its author wrote it: values are not filled in, so none is shown."""
-        step = self.steps[step_id]
-        words = [step.target, *(str(arg) for arg in step.args)]
-        text = step.target if step.job_type is JobType.PYTHON else _joined(step.job_type, words)
-        return text if len(text) <= _COMMAND_LIMIT else text[: _COMMAND_LIMIT - 1] + "…"
 
     def new_run(
         self,
@@ -61,9 +51,3 @@ class Plan:
             total_steps=len(self.ordered),
             steps={step: StepRun(id=step, index=number) for step, number in self.index.items()},
         )
-
-
-def _joined(job_type: JobType, words: list[str]) -> str:
-    if job_type is JobType.SHELL:
-        return " ".join([words[0].strip(), *map(shlex.quote, words[1:])])
-    return shlex.join(words)

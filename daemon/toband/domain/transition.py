@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from toban.definition import FailurePolicy, JobType
+from toban.definition import FailurePolicy, JobType, command_line
 from toband.domain.events import (
     AttemptEnded,
     AttemptLost,
@@ -88,7 +88,7 @@ def transition(
     return move.result()
 
 
-def effects_of(plan: Plan, run: Run, *, at: datetime) -> Sequence[Effect]:
+def effects_of(run: Run) -> Sequence[Effect]:
     """What a run that was just loaded still asks for, its attempts apart: those are looked up on disk."""
     if run.state is RunState.RUNNING and run.ending is None:
         return _timer(run)
@@ -331,7 +331,7 @@ class _Move:
             token=self._ids.new_token(),
             state=AttemptState.STARTING,
             created_at=self._at,
-            command=self._plan.command(step.id),
+            command=command_line(self._plan.steps[step.id]),
             boot_id=self._ids.boot_id,
         )
         self._set_run(launches=self._run.launches + 1)

@@ -201,9 +201,7 @@ class Runs:
             if actor.run.state is RunState.PENDING:
                 actor.post(RunStarted())
                 continue
-            await self._carry_out(
-                actor, tuple(effects_of(actor.plan, actor.run, at=self._clock.now()))
-            )
+            await self._carry_out(actor, tuple(effects_of(actor.run)))
             for step in list(actor.run.steps.values()):
                 if step.attempt is not None and not step.attempt.state.terminal:
                     try:
