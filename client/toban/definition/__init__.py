@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from toban.definition.durations import format_duration, parse_duration, parse_size
+from toban.definition.durations import format_duration, parse_duration
 from toban.definition.errors import DefinitionError, ParamError, RenderError
 from toban.definition.evaluate import Scope
 from toban.definition.model import (
     FailurePolicy,
     JobType,
+    OnLost,
     Overlap,
     Param,
     ParamType,
+    Resources,
+    Retention,
     Step,
     Workflow,
 )
@@ -24,12 +27,14 @@ from toban.definition.params import bind_params
 from toban.definition.parsing import parse
 from toban.definition.problems import Document, Parsed, Problem
 from toban.definition.render import Rendered, command_line, references, render
+from toban.definition.sizes import format_size, parse_size
 
 __all__ = [
     "DefinitionError",
     "Document",
     "FailurePolicy",
     "JobType",
+    "OnLost",
     "Overlap",
     "Param",
     "ParamError",
@@ -38,12 +43,15 @@ __all__ = [
     "Problem",
     "RenderError",
     "Rendered",
+    "Resources",
+    "Retention",
     "Scope",
     "Step",
     "Workflow",
     "bind_params",
     "command_line",
     "format_duration",
+    "format_size",
     "json_schema",
     "parse",
     "parse_duration",

@@ -1,4 +1,4 @@
-"""Durations (`250ms`, `1h30m`, a number of seconds) and sizes (`64KiB`, `2GiB`)."""
+"""Durations (`250ms`, `1h30m`, a number of seconds)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ _DURATION = re.compile(
 )
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _DURATION_FORMS = "write 250ms, 30s, 5m, 2h, 1d, 1h30m or a number of seconds"
-
-_SIZE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>[A-Za-z]*)")
-_SIZE_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_SIZE_FORMS = "write 64KiB, 512MiB, 2GiB or a number of bytes"
 _LONGEST_TEXT = 64
 
 
@@ -68,24 +64,3 @@ def format_duration(seconds: float) -> str:
         if count:
             out.append(f"{count}{unit}")
     return "".join(out) or "0s"
-
-
-def parse_size(text: str | int) -> int:
-    """Bytes. Raises ValueError that says what was found and what to write."""
-    if isinstance(text, bool) or not isinstance(text, (str, int)):
-        raise ValueError(f"expected a size, found {type(text).__name__}: {_SIZE_FORMS}")
-    if isinstance(text, int):
-        if text < 0:
-            raise ValueError(f"a size cannot be negative, found {text}: {_SIZE_FORMS}")
-        return text
-    match = _SIZE.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
-    if match is None:
-        raise ValueError(f'expected a size, found "{text[:_LONGEST_TEXT]}": {_SIZE_FORMS}')
-    factor = _SIZE_UNITS.get(match["unit"])
-    if factor is None:
-        raise ValueError(f'"{match["unit"]}" is not a unit of size: {_SIZE_FORMS}')
-    number = match["number"]
-    size = int(number) * factor if "." not in number else float(number) * factor
-    if size != int(size):
-        raise ValueError(f'"{text}" is not a whole number of bytes: {_SIZE_FORMS}')
-    return int(size)

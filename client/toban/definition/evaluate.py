@@ -67,14 +67,14 @@ class Evaluator:
         try:
             return to_text(self.expression(expression, where))
         except ValueError as error:
-            raise _failed(expression, where, str(error)) from None
+            raise failed(expression, where, str(error)) from None
 
     def expression(self, expression: Expression, where: str) -> Any:
         """The value of one expression."""
         try:
             return checked_value(self._evaluate(expression))
         except (ValueError, EvaluationError) as error:
-            raise _failed(expression, where, str(error)) from None
+            raise failed(expression, where, str(error)) from None
 
     def _evaluate(self, expression: Expression) -> Any:
         kinds: list[Kind] = []
@@ -131,7 +131,8 @@ def _select(value: Any, expression: Expression) -> Any:
     return value
 
 
-def _failed(expression: Expression, where: str, reason: str) -> RenderError:
+def failed(expression: Expression, where: str, reason: str) -> RenderError:
+    """What to raise for an expression, shown as the author wrote it."""
     source = " ".join(expression.source.split())
     if len(source) > _LONGEST_SHOWN:
         source = source[:_LONGEST_SHOWN] + "…"

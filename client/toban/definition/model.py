@@ -7,7 +7,7 @@ the YAML reader nor the expression compiler for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -24,6 +24,8 @@ class ParamType(StrEnum):
 class JobType(StrEnum):
     SHELL = "shell"
     EXEC = "exec"
+    CMD = "cmd"
+    POWERSHELL = "powershell"
     PYTHON = "python"
 
 
@@ -35,6 +37,13 @@ class FailurePolicy(StrEnum):
 class Overlap(StrEnum):
     SKIP = "skip"
     ALLOW = "allow"
+
+
+class OnLost(StrEnum):
+    """What becomes of a step whose process vanished without a result."""
+
+    FAIL = "fail"
+    RERUN = "rerun"
 
 
 DEFAULT_KILL_GRACE = 10.0
@@ -83,6 +92,39 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Limits of one attempt's process tree: bytes, cores, processes, niceness. None: no limit."""
+
+    memory: int | None = None
+    cpu: float | None = None
+    pids: int | None = None
+    nice: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Resources:
+        return Resources(**data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long a workflow's runs are kept: seconds, a number of runs, bytes. None: as the daemon has it."""
+
+    age: float | None = None
+    runs: int | None = None
+    bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Retention:
+        return Retention(**data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One step; `defaults` of the workflow are already merged in."""
 
@@ -100,6 +142,9 @@ class Step:
     kill_grace: float = DEFAULT_KILL_GRACE
     success_codes: frozenset[int] = DEFAULT_SUCCESS_CODES
     on_failure: FailurePolicy = FailurePolicy.ABORT
+    on_lost: OnLost = OnLost.FAIL
+    user: str = ""
+    resources: Resources | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -117,10 +162,14 @@ class Step:
             "kill_grace": self.kill_grace,
             "success_codes": sorted(self.success_codes),
             "on_failure": self.on_failure.value,
+            "on_lost": self.on_lost.value,
+            "user": self.user,
+            "resources": None if self.resources is None else self.resources.to_dict(),
         }
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Step:
+        resources = data.get("resources")
         return Step(
             id=data["id"],
             name=data["name"],
@@ -136,6 +185,10 @@ class Step:
             kill_grace=data["kill_grace"],
             success_codes=frozenset(data["success_codes"]),
             on_failure=FailurePolicy(data["on_failure"]),
+            # What was stored before these fields existed does not have them.
+            on_lost=OnLost(data.get("on_lost", OnLost.FAIL)),
+            user=data.get("user", ""),
+            resources=None if resources is None else Resources.from_dict(resources),
         )
 
 
@@ -155,6 +208,8 @@ class Workflow:
     concurrency: int | None = None
     max_active_runs: int = 1
     overlap: Overlap = Overlap.SKIP
+    priority: int = 0
+    retention: Retention | None = None
     steps: dict[str, Step]
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,12 +227,18 @@ class Workflow:
             "concurrency": self.concurrency,
             "max_active_runs": self.max_active_runs,
             "overlap": self.overlap.value,
+            "priority": self.priority,
+            "retention": None if self.retention is None else self.retention.to_dict(),
             "steps": [step.to_dict() for step in self.steps.values()],
         }
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Workflow:
-        """The workflow that `to_dict` described; raises KeyError or ValueError on anything else."""
+        """The workflow that `to_dict` described; raises KeyError, TypeError or ValueError on anything else.
+
+        Fields that older descriptions lack have their defaults.
+        """
+        retention = data.get("retention")
         params = [Param.from_dict(entry) for entry in data["params"]]
         steps = [Step.from_dict(entry) for entry in data["steps"]]
         return Workflow(
@@ -193,5 +254,7 @@ class Workflow:
             concurrency=data["concurrency"],
             max_active_runs=data["max_active_runs"],
             overlap=Overlap(data["overlap"]),
+            priority=data.get("priority", 0),
+            retention=None if retention is None else Retention.from_dict(retention),
             steps={step.id: step for step in steps},
         )

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from toban.definition import cmd_text, powershell_text
 from toban.definition.errors import RenderError
-from toban.definition.evaluate import Evaluator, Scope
+from toban.definition.evaluate import Evaluator, Scope, failed
 from toban.definition.expressions import Expression, parse_template
+from toban.definition.languages import LANGUAGES
 from toban.definition.model import JobType, Step, Workflow
-from toban.definition.shell_reader import read_script
-from toban.definition.shell_text import Form, Slot, assemble
+from toban.definition.script import Form, Slot, assemble
 from toban.definition.values import checked_text, to_text
 
 # What Linux accepts for one string, its final NUL included.
@@ -28,7 +29,9 @@ MAX_COMMAND_LENGTH = 1000
 class Rendered:
     """A step ready to be started.
 
-    A python step has no argv; its `call` says what to call with which arguments, as JSON can hold it.
+    A python step has no argv; its `call` says what to call with which arguments, as JSON can hold it. The
+    last word of a cmd step is a line that cmd must get as it stands; the first of a powershell step is
+    the name of the program on Windows.
     """
 
     argv: tuple[str, ...]
@@ -49,8 +52,8 @@ def references(step: Step) -> dict[str, frozenset[str]]:
 
 def _expressions(step: Step) -> Iterator[Expression]:
     if "{{" in step.target:
-        if step.job_type is JobType.SHELL:
-            yield from (slot.expression for slot in read_script(step.target).slots)
+        if (language := LANGUAGES.get(step.job_type)) is not None:
+            yield from (slot.expression for slot in language.read(step.target).slots)
         else:
             yield from parse_template(step.target).expressions
     for value in (step.args, step.kwargs, step.env, step.workspace):
@@ -98,6 +101,10 @@ def render(workflow: Workflow, step: Step, scope: Scope) -> Rendered:
             if not target:
                 raise RenderError(f"cannot render target {of_step}: it is empty")
             argv = (target, *_arguments(step, evaluator))
+        case JobType.CMD:
+            argv = ("cmd.exe", "/d", "/s", "/c", _cmd_line(step, evaluator, env))
+        case JobType.POWERSHELL:
+            argv = _powershell(step, evaluator, env)
         case JobType.PYTHON:
             call = {
                 "target": step.target,
@@ -112,29 +119,60 @@ def render(workflow: Workflow, step: Step, scope: Scope) -> Rendered:
 
 def _script(step: Step, evaluator: Evaluator, env: dict[str, str]) -> str:
     """The script with references to variables, which are added to `env`."""
-    script = read_script(step.target)
-    where = f"run of step {step.id}"
+    language = LANGUAGES[step.job_type]
+    script = language.read(step.target)
+    where = f"{'run' if step.job_type is JobType.SHELL else 'target'} of step {step.id}"
     if script.faults:
         raise RenderError(f"cannot render {where}: {script.faults[0].message}")
     names: dict[str, str] = {}
 
-    def name_of(slot: Slot) -> str:
-        source = slot.expression.source.strip()
+    def fill(slot: Slot) -> str:
+        expression = slot.expression
+        if slot.form is Form.RAW:
+            return evaluator.expression_text(expression, where)
+        source = expression.source.strip()
         if source not in names:
             names[source] = f"TOBAN_V{len(names) + 1}"
-            env[names[source]] = evaluator.expression_text(slot.expression, where)
+            env[names[source]] = evaluator.expression_text(expression, where)
         if slot.form is Form.NUMBER:
             # Shells evaluate what stands in arithmetic, so nothing but an integer may get there.
-            number = evaluator.expression(slot.expression, where)
+            number = evaluator.expression(expression, where)
             if isinstance(number, bool) or not isinstance(number, int):
                 raise RenderError(f"cannot render {where}: only integers may stand inside $(( ))")
-        return names[source]
+        try:
+            return language.reference(slot.form, names[source], env[names[source]])
+        except ValueError as error:
+            raise failed(expression, where, str(error)) from None
 
-    return assemble(
-        script,
-        text_of=lambda slot: evaluator.expression_text(slot.expression, where),
-        name_of=name_of,
-    )
+    return assemble(script, fill)
+
+
+def _cmd_line(step: Step, evaluator: Evaluator, env: dict[str, str]) -> str:
+    words = [_script(step, evaluator, env).strip()]
+    for index, value in enumerate(_arguments(step, evaluator)):
+        try:
+            words.append(cmd_text.quote_argument(value))
+        except ValueError as error:
+            message = f"cannot render args[{index}] of step {step.id}: {error}"
+            raise RenderError(message) from None
+    line = " ".join(words)
+    try:
+        cmd_text.check_line(line, env)
+    except ValueError as error:
+        raise RenderError(f"cannot render target of step {step.id}: {error}") from None
+    return line
+
+
+def _powershell(step: Step, evaluator: Evaluator, env: dict[str, str]) -> tuple[str, ...]:
+    words = [_script(step, evaluator, env).strip()]
+    for index, value in enumerate(_arguments(step, evaluator), start=1):
+        name = f"TOBAN_A{index}"
+        env[name] = value
+        words.append(powershell_text.reference(Form.QUOTED, name, value))
+    try:
+        return powershell_text.arguments(" ".join(words))
+    except ValueError as error:
+        raise RenderError(f"cannot render target of step {step.id}: {error}") from None
 
 
 def _arguments(step: Step, evaluator: Evaluator) -> Iterator[str]:
@@ -199,12 +237,16 @@ def _size(text: str, where: str) -> int:
 
 def command_line(step: Step) -> str:
     """One line for people, as the author wrote it: values are not filled in, so none is shown."""
-    words = [step.target, *map(str, step.args)]
+    script, args = step.target.strip(), [str(arg) for arg in step.args]
     match step.job_type:
         case JobType.SHELL:
-            command = " ".join([step.target.strip(), *map(shlex.quote, words[1:])])
+            command = " ".join([script, *map(shlex.quote, args)])
         case JobType.EXEC:
-            command = shlex.join(words)
+            command = shlex.join([step.target, *args])
+        case JobType.CMD:
+            command = " ".join([script, *(f'"{arg}"' if " " in arg else arg for arg in args)])
+        case JobType.POWERSHELL:
+            command = " ".join([script, *(powershell_text.quote(arg) for arg in args)])
         case JobType.PYTHON:
             command = step.target
         case _:

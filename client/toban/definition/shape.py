@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -16,11 +16,12 @@ from toban.definition.supported import UNSUPPORTED_VALUES, VALUE_ALIASES
 from toban.definition.values import describe
 from toban.definition.yaml_source import Node
 
-_TEXT_FIELDS = frozenset({"version"})
+_TEXT_FIELDS = frozenset({"version", "user"})
 _TEXT_MAPPINGS = frozenset({"env", "labels"})
 _EXPECTED = {
     "string_type": "a string",
     "int_type": "an integer",
+    "float_type": "a number",
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": "a mapping",
@@ -84,6 +85,8 @@ def check_field(model: type[Shape], name: str, field: FieldAt, report: Reporter)
     if field.value.kind == "scalar" and field.value.value is None and field.value.style == "":
         report.at(field.key, field.path, "the field has no value: give it one or remove it")
         return None
+    if (nested := _nested(model, name)) is not None:
+        return _check_nested(nested, field, report)
     adapter = _adapter(model, name)
     data = _data(name, field.value)
     try:
@@ -96,6 +99,29 @@ def check_field(model: type[Shape], name: str, field: FieldAt, report: Reporter)
         return None
     bad = {problem["loc"][0] for problem in wrong}
     return adapter.validate_python({key: value for key, value in data.items() if key not in bad})
+
+
+def _check_nested(model: type[Shape], field: FieldAt, report: Reporter) -> dict[str, Any] | None:
+    """The right fields of a mapping that has fields of its own and must have one of them."""
+    node, known = field.value, model.model_fields
+    if node.kind != "map":
+        message = f"expected a mapping with {', '.join(known)}, found {describe(node.plain())}"
+        report.at(node, field.path, message)
+        return None
+    if not node.entries:
+        report.at(node, field.path, f"expected at least one of {', '.join(known)}, found none")
+        return None
+    fields = read_fields(node, field.path, report, known=known, aliases={}, unsupported=frozenset())
+    return check_fields(model, fields, report, skip=frozenset())
+
+
+@lru_cache(maxsize=128)
+def _nested(model: type[Shape], name: str) -> type[Shape] | None:
+    """The model of a field that is a mapping with fields of its own."""
+    for choice in get_args(model.model_fields[name].annotation):
+        if isinstance(choice, type) and issubclass(choice, Shape):
+            return choice
+    return None
 
 
 def _data(name: str, node: Node) -> Any:

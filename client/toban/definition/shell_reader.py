@@ -9,18 +9,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 from toban.definition import shell_text as texts
-from toban.definition.expressions import (
-    LONGEST_REMEMBERED,
-    Expression,
-    Fault,
-    scan_expression,
-)
-from toban.definition.shell_text import Form, Script, Slot
-
-MAX_NESTING = 50
+from toban.definition.expressions import Expression, Fault
+from toban.definition.script import Form, Script, ScriptReader, UnreadableError, remembered
 
 _KEYWORD = re.compile(
     r"(case(?!\s*[|)])|esac|if|then|else|elif|do|while|until|!|\{|\[\[)(?=[\s;&|()<>]|\Z)"
@@ -34,34 +26,16 @@ _SPECIAL_PARAMETERS = frozenset("#?@*!-$0123456789")
 
 
 def read_script(text: str) -> Script:
-    """Read a script; remembered, because the same step is rendered again and again."""
+    """Cut a shell script at its templates."""
     if "{{" not in text:
         return Script((text,), (), ())
-    return _remembered(text) if len(text) <= LONGEST_REMEMBERED else _read(text)
-
-
-@lru_cache(maxsize=1024)
-def _remembered(text: str) -> Script:
     return _read(text)
 
 
+@remembered
 def _read(text: str) -> Script:
     reader = _Reader(text)
-    try:
-        _Commands(reader, closed=False, why="").read()
-    except _UnreadableError as stop:
-        reader.faults.append(stop.fault)
-    reader.parts.append(text[reader.copied :])
-    parts = tuple(part for part in reader.parts if part != "")
-    return Script(parts, tuple(reader.misplaced), tuple(reader.faults))
-
-
-class _UnreadableError(Exception):
-    """The rest of the script cannot be understood."""
-
-    def __init__(self, message: str, offset: int) -> None:
-        self.fault = Fault(message, offset)
-        super().__init__(message)
+    return reader.script(_Commands(reader, closed=False, why="").read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,60 +45,8 @@ class _HereDocument:
     quoted: bool
 
 
-class _Reader:
-    """One pass over a script. `why` is why no template may stand here, empty where one may."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-        self.copied = 0
-        self.parts: list[str | Slot] = []
-        self.misplaced: list[Expression] = []
-        self.faults: list[Fault] = []
-        self.depth = 0
-
-    def looking_at(self, text: str, ahead: int = 0) -> bool:
-        return self.text.startswith(text, self.at + ahead)
-
-    def deeper(self) -> None:
-        self.depth += 1
-        if self.depth > MAX_NESTING:
-            raise _UnreadableError(
-                "the script is nested too deeply to be read: use a script file", self.at
-            )
-
-    def template(self, form: Form, why: str) -> None:
-        """Take the template that stands here."""
-        expression = self.expression()
-        self.faults.extend(expression.faults)
-        if expression.raw:
-            self.fill(expression, Form.RAW)
-        elif why:
-            self.faults.append(Fault(f"the template stands {why}", expression.start))
-            self.misplaced.append(expression)
-        else:
-            self.fill(expression, form)
-
-    def quoted_template(self, inside: list[Expression]) -> None:
-        """Take a template in the author's quotes; reported when the closing quote is found."""
-        expression = self.expression()
-        if expression.raw:
-            self.faults.extend(expression.faults)
-            self.fill(expression, Form.RAW)
-        else:
-            self.misplaced.append(expression)
-            inside.append(expression)
-
-    def expression(self) -> Expression:
-        scanned = scan_expression(self.text, self.at)
-        if isinstance(scanned, Fault):
-            raise _UnreadableError(scanned.message, scanned.offset)
-        self.at = scanned.end
-        return scanned
-
-    def fill(self, expression: Expression, form: Form) -> None:
-        self.parts += [self.text[self.copied : expression.start], Slot(expression, form)]
-        self.copied = expression.end
+class _Reader(ScriptReader):
+    """One pass over a shell script."""
 
     def backslash(self) -> None:
         if self.looking_at("{{", 1):
@@ -207,7 +129,7 @@ class _Reader:
         end = self.text.find("'", self.at + 2)
         if end > 0 and self.text[end - 1] == "\\":
             message = "$'…\\'…' means different things to different shells: write it otherwise"
-            raise _UnreadableError(message, self.at)
+            raise UnreadableError(message, self.at)
         self.at += 1
         self.single_quotes()
 
@@ -247,7 +169,7 @@ class _Reader:
                 depth += self.looking_at("(") - self.looking_at(")")
                 self.expansion_or_character(why)
         message = "$(( is not closed by )): for a subshell in a substitution write $( ("
-        raise _UnreadableError(message, start)
+        raise UnreadableError(message, start)
 
     def here_document_operator(self) -> _HereDocument:
         """`<<WORD`, with the position left after the word."""
@@ -363,7 +285,7 @@ class _Commands:
                 self.part_of_a_word(char)
         if self.pending and self.closed and not self.shares_line:
             message = "a here-document must be complete before the ) that follows it"
-            raise _UnreadableError(message, reader.at - 1)
+            raise UnreadableError(message, reader.at - 1)
 
     def next_word(self, *, command: bool) -> None:
         self.command, self.word = command, False
@@ -371,7 +293,7 @@ class _Commands:
     def subshell(self) -> None:
         reader = self.reader
         if reader.looking_at("(("):
-            raise _UnreadableError(texts.DOUBLE_PARENS, reader.at)
+            raise UnreadableError(texts.DOUBLE_PARENS, reader.at)
         reader.at += 1
         reader.deeper()
         _Commands(reader, closed=True, why=self.why, pending=self.pending).read()

@@ -1,19 +1,13 @@
-"""Shell scripts with templates: what a script looks like once its templates are found.
+"""What takes the place of a template in a shell script, and what is said where none may stand.
 
-Data never becomes code: a template is replaced by a reference to an environment variable, and the
-shell does not parse what comes out of an expansion. What the reference must look like depends on where
-it stands; `shell_reader` finds that out.
+The shell does not parse what comes out of an expansion, so a reference to a variable is enough to keep
+data apart from code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum, auto
-
 from toban.definition.expressions import Expression, Fault
-
-_LONGEST_ADVICE = 100
+from toban.definition.script import LONGEST_ADVICE, Form, literal_braces
 
 IN_BACKQUOTES = "inside backquotes, where quoting is unclear: use $( … ) instead"
 IN_BRACES = "inside ${ … }, where quoting is unclear: put it into a variable first"
@@ -23,57 +17,15 @@ IN_TEST = "inside [[ … ]], which is not POSIX shell: use [ … ] instead"
 IN_DELIMITER = "in the delimiter of a here-document: use a fixed word"
 
 
-class Form(Enum):
-    """How a value appears in the script."""
-
-    QUOTED = auto()  # "${TOBAN_V1}"
-    BARE = auto()  # ${TOBAN_V1}: in a here-document, where quotes would be text
-    NUMBER = auto()  # (${TOBAN_V1}): in arithmetic, integers only
-    RAW = auto()  # the text itself
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A place in the script that an expression fills."""
-
-    expression: Expression
-    form: Form
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script cut into text and slots.
-
-    Faulty places have no slot; their expressions are in `misplaced`, so that what they refer to can
-    still be checked.
-    """
-
-    parts: tuple[str | Slot, ...]
-    misplaced: tuple[Expression, ...]
-    faults: tuple[Fault, ...]
-
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Slot))
-
-
-def assemble(script: Script, text_of: Callable[[Slot], str], name_of: Callable[[Slot], str]) -> str:
-    """The script to run: raw slots become their text, all others a reference to a variable."""
-    out = []
-    for part in script.parts:
-        if isinstance(part, str):
-            out.append(part)
-            continue
-        match part.form:
-            case Form.QUOTED:
-                out.append(f'"${{{name_of(part)}}}"')
-            case Form.BARE:
-                out.append(f"${{{name_of(part)}}}")
-            case Form.NUMBER:
-                out.append(f"(${{{name_of(part)}}})")
-            case Form.RAW:
-                out.append(text_of(part))
-    return "".join(out)
+def reference(form: Form, name: str, _value: str) -> str:
+    """How the script refers to the variable `name`, whatever it holds."""
+    match form:
+        case Form.QUOTED:
+            return f'"${{{name}}}"'
+        case Form.BARE:
+            return f"${{{name}}}"
+        case _:
+            return f"(${{{name}}})"
 
 
 def quoted_by_hand(text: str, start: int, end: int, inside: list[Expression]) -> list[Fault]:
@@ -83,12 +35,8 @@ def quoted_by_hand(text: str, start: int, end: int, inside: list[Expression]) ->
     """
     quote = text[start]
     name = "single" if quote == "'" else "double"
-    if inside and not any(expression.refs for expression in inside):
-        advice = "for literal braces put them into an expression without the quotes"
-        literal = text[start + 1 : end - 1]
-        if len(literal) <= _LONGEST_ADVICE and not set(literal) & set('"\\\n'):
-            advice = f'for literal braces write {{{{ "{literal}" }}}} without the quotes'
-    else:
+    advice = literal_braces(text[start + 1 : end - 1], inside)
+    if not advice:
         advice = f"it is quoted by itself, write {_unquoted(text, start, end, inside)}"
     message = f"the template stands inside {name} quotes: {advice}"
     return [Fault(message, expression.start) for expression in inside]
@@ -107,7 +55,7 @@ def _unquoted(text: str, start: int, end: int, inside: list[Expression]) -> str:
     rest = text[position : end - 1]
     out += [f"{quote}{rest}{quote}" if rest else ""]
     advice = "".join(out)
-    if len(advice) > _LONGEST_ADVICE or "\n" in advice:
+    if len(advice) > LONGEST_ADVICE or "\n" in advice:
         return f"{quote}…{quote}{{{{ … }}}}{quote}…{quote}"
     return advice
 

@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toban.definition.model import DEFAULT_KILL_GRACE, FailurePolicy, JobType, Step
+from toban.definition.cmd_text import check_text
+from toban.definition.expressions import parse_template
+from toban.definition.languages import LANGUAGES
+from toban.definition.model import (
+    DEFAULT_KILL_GRACE,
+    FailurePolicy,
+    JobType,
+    OnLost,
+    Resources,
+    Step,
+)
 from toban.definition.reporting import Reporter, join
 from toban.definition.schema import DefaultsInput, StepInput
 from toban.definition.shape import FieldAt, check_fields, read_fields
@@ -113,6 +123,8 @@ def _inherit(draft: StepDraft, defaults: Defaults) -> None:
                 if key in inherited and key not in draft.values[name]
             ]
             draft.values[name] = {**inherited, **draft.values[name]}
+        elif name == "resources" and name in draft.values:
+            draft.values[name] = {**inherited, **draft.values[name]}
 
 
 def _decide_kind(draft: StepDraft, report: Reporter) -> None:
@@ -131,6 +143,8 @@ def _decide_kind(draft: StepDraft, report: Reporter) -> None:
     elif not any(STEP_ALIASES.get(n, n) in UNSUPPORTED_KIND_FIELDS for n in draft.node.entries):
         message = 'cannot tell what runs: give "run", or "job_type" and "target"'
         report.at(draft.node, draft.path, message)
+    if draft.job_type is JobType.CMD:
+        _check_cmd_arguments(draft, report)
     if draft.job_type is JobType.PYTHON:
         _check_python_target(draft, report)
     elif draft.job_type is not None and "kwargs" in fields:
@@ -140,6 +154,25 @@ def _decide_kind(draft: StepDraft, report: Reporter) -> None:
         else:
             del fields["kwargs"]
             values.pop("kwargs", None)
+
+
+def _check_cmd_arguments(draft: StepDraft, report: Reporter) -> None:
+    """What the author wrote; values are looked at when they are known."""
+    found = draft.fields.get("args")
+    if found is None or "args" not in draft.values:
+        return
+    for index, node in enumerate(found.value.items):
+        path = join(found.path, index)
+        if node.kind != "scalar":
+            message = "a list or a mapping cannot be an argument of cmd: its JSON has quotes"
+            report.at(node, path, message)
+            continue
+        try:
+            for part in parse_template(node.text).parts:
+                if isinstance(part, str):
+                    check_text(part)
+        except ValueError as error:
+            report.at(node, path, str(error))
 
 
 def _check_python_target(draft: StepDraft, report: Reporter) -> None:
@@ -158,8 +191,9 @@ def check_step_templates(draft: StepDraft, check: TemplateCheck) -> None:
     """Every field of a step that may hold templates."""
     target = draft.target_field
     if target is not None and ("run" in draft.values or "target" in draft.values):
-        if draft.job_type is JobType.SHELL:
-            check.script(target.value, target.path)
+        language = LANGUAGES.get(draft.job_type) if draft.job_type is not None else None
+        if language is not None:
+            check.script(target.value, target.path, language.read(target.value.text))
         elif draft.job_type is JobType.EXEC:
             check.text(target.value, target.path)
     for name in ("args", "kwargs", "env", "workspace"):
@@ -188,4 +222,7 @@ def build_step(draft: StepDraft) -> Step:
         kill_grace=values.get("kill_grace", DEFAULT_KILL_GRACE),
         success_codes=frozenset(values.get("success_codes", (0,))),
         on_failure=values.get("on_failure", FailurePolicy.ABORT),
+        on_lost=values.get("on_lost", OnLost.FAIL),
+        user=values.get("user", ""),
+        resources=Resources(**values["resources"]) if "resources" in values else None,
     )

@@ -19,8 +19,6 @@ UNSUPPORTED_WORKFLOW_FIELDS = frozenset(
         "jobs",
         "notify",
         "on",
-        "priority",
-        "retention",
         "schedule",
         "scopes",
         "timezone",
@@ -45,14 +43,11 @@ UNSUPPORTED_STEP_FIELDS = frozenset(
         "max_steps",
         "on_failure_exhausted",
         "on_iterations_exhausted",
-        "on_lost",
         "outputs",
         "python",
-        "resources",
         "retry",
         "stdin",
         "stop_when_unchanged",
-        "user",
         "when",
         "worker",
     }
@@ -62,7 +57,7 @@ UNSUPPORTED_STEP_FIELDS = frozenset(
 UNSUPPORTED_KIND_FIELDS = frozenset({"job", "worker"})
 
 UNSUPPORTED_VALUES: Mapping[str, frozenset[str]] = {
-    "job_type": frozenset({"approval", "cmd", "powershell", "worker", "workflow"}),
+    "job_type": frozenset({"approval", "worker", "workflow"}),
     "on_failure": frozenset({"retry", "skip"}),
     "overlap": frozenset({"queue", "replace"}),
 }

@@ -6,14 +6,11 @@ from toban.definition.cel import Rejected, compile_expression
 from toban.definition.expressions import Expression, parse_template
 from toban.definition.names import Kind, Names
 from toban.definition.reporting import Reporter, join
-from toban.definition.shell_reader import read_script
-from toban.definition.shell_text import Form
+from toban.definition.script import Form, Script
 from toban.definition.yaml_source import Node
 
-_NOT_RAW = (
-    "raw( ) inserts text into a shell script; here every value is inserted as it is: remove it"
-)
-_RAW = "raw( ) inserts the value as shell code: make sure that it cannot come from outside"
+_NOT_RAW = "raw( ) inserts text into a script; here every value is inserted as it is: remove it"
+_RAW = "raw( ) inserts the value as code: make sure that it cannot come from outside"
 _KIND_NAMES = {
     Kind.STRING: "a string",
     Kind.DOUBLE: "a number that may not be whole",
@@ -60,9 +57,8 @@ class TemplateCheck:
                     self._report.at(entry.key, path, message)
                 self.value(entry.value, join(path, name))
 
-    def script(self, node: Node, path: str) -> None:
-        """A shell script."""
-        script = read_script(node.text)
+    def script(self, node: Node, path: str, script: Script) -> None:
+        """A text that was read as a script."""
         for fault in script.faults:
             self._report.inside(node, fault.offset, path, fault.message)
         for expression in script.misplaced:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from toban.definition.graph import Graph
-from toban.definition.model import Overlap, Param, ParamType, Workflow
+from toban.definition.model import Overlap, Param, ParamType, Retention, Workflow
 from toban.definition.names import Kind, Names, param_kind, suggestion
 from toban.definition.params import coerce, shown_choices
 from toban.definition.reporting import Reporter, join
@@ -69,6 +69,8 @@ def validate(root: Node, report: Reporter) -> Workflow | None:
         concurrency=values.get("concurrency"),
         max_active_runs=values.get("max_active_runs", 1),
         overlap=values.get("overlap", Overlap.SKIP),
+        priority=values.get("priority", 0),
+        retention=Retention(**values["retention"]) if "retention" in values else None,
         steps={draft.id: build_step(draft) for draft in drafts},
     )
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toban.definition import format_duration, parse_duration, parse_size
+from toban.definition import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,3 @@ def test_durations_are_formatted_for_people() -> None:
     for seconds in (-1, math.inf, math.nan):
         with pytest.raises(ValueError, match="finite and not negative"):
             format_duration(seconds)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("64KiB", 65536), ("512MiB", 2**29), ("2GiB", 2**31), ("1.5KiB", 1536), ("100", 100), (7, 7)],
-)
-def test_sizes_are_read(text: str | int, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "64KB", "64kib", "-1", "1.3B", "KiB", -5, True])
-def test_other_sizes_are_refused(text: str | int) -> None:
-    with pytest.raises(ValueError, match=r"size|bytes"):
-        parse_size(text)

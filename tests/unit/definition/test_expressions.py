@@ -114,7 +114,7 @@ def test_what_a_template_may_say(expression: str, workflow: Read) -> None:
             "gives a timestamp: turn it into text with string",
         ),
         ("b'x'", 0, "gives a bytes"),
-        ("raw(params.day)", -3, "raw( ) inserts text into a shell script"),
+        ("raw(params.day)", -3, "raw( ) inserts text into a script"),
         ("1 + raw(params.day)", 4, "raw( ) must be the whole template"),
         ("toban_s0", 0, 'the name "toban_s0" is reserved'),
         ("(" * 40 + "1" + ")" * 40, 0, "the expression is refused"),

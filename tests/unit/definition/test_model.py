@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toban.definition import Workflow, json_schema, parse
-from toban.definition.schema import ListedStepInput, ParamInput, StepInput, WorkflowInput
+from toban.definition import OnLost, Resources, Retention, Workflow, json_schema, parse
+from toban.definition.schema import (
+    ListedStepInput,
+    ParamInput,
+    ResourcesInput,
+    RetentionInput,
+    StepInput,
+    WorkflowInput,
+)
 
 Read = Callable[[str], Workflow]
 
@@ -29,6 +36,8 @@ timeout: 1h
 concurrency: 3
 max_active_runs: 2
 overlap: allow
+priority: -5
+retention: {age: 30d, runs: 20, bytes: 1GiB}
 steps:
   one: {run: "echo {{ params.q }}", args: [1, {a: [2.5, null]}], env: {B: x}, workspace: w}
   two:
@@ -40,6 +49,11 @@ steps:
     kill_grace: 0.5
     success_codes: [3, 0]
     on_failure: continue
+    on_lost: rerun
+    user: nobody
+    resources: {memory: 64MiB, cpu: 0.5, nice: 5}
+  three: {job_type: cmd, target: dir, depends_on: [two]}
+  four: {job_type: powershell, target: Get-Date, depends_on: [two], resources: {pids: 10}}
 """
 
 
@@ -49,6 +63,21 @@ def test_a_stored_workflow_comes_back_equal(workflow: Read) -> None:
     assert again == found
     assert list(again.steps) == list(found.steps)
     assert again.steps["two"].success_codes == {0, 3}
+    assert again.steps["two"].resources == Resources(memory=2**26, cpu=0.5, nice=5)
+    assert again.retention == Retention(age=30 * 86400, runs=20, bytes=2**30)
+
+
+def test_what_was_stored_before_a_field_existed_has_its_default(workflow: Read) -> None:
+    stored = workflow(FULL).to_dict()
+    for name in ("priority", "retention"):
+        del stored[name]
+    for step in stored["steps"]:
+        for name in ("on_lost", "user", "resources"):
+            del step[name]
+    found = Workflow.from_dict(json.loads(json.dumps(stored)))
+    assert (found.priority, found.retention) == (0, None)
+    for step in found.steps.values():
+        assert (step.on_lost, step.user, step.resources) == (OnLost.FAIL, "", None)
 
 
 def test_stored_workflows_and_plain_templates_need_nothing_heavy(workflow: Read) -> None:
@@ -85,22 +114,27 @@ def test_the_schema_names_every_field() -> None:
     assert schema["properties"].keys() == WorkflowInput.model_fields.keys()
     assert schema["required"] == ["name", "steps"]
     assert schema["additionalProperties"] is False
-    for model in (ParamInput, StepInput, ListedStepInput):
+    for model in (ParamInput, ResourcesInput, RetentionInput, StepInput, ListedStepInput):
         found = schema["$defs"][model.__name__]
         assert found["properties"].keys() == model.model_fields.keys()
         assert found["additionalProperties"] is False
-    assert schema["$defs"]["JobType"]["enum"] == ["shell", "exec", "python"]
+    assert schema["$defs"]["JobType"]["enum"] == [*["shell", "exec", "cmd", "powershell", "python"]]
     assert "null" not in json.dumps(schema)
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from(
-        [None, True, 0, -1, 1.5, "", "x", "5m", "shell", "{{ params.p }}", "{{ 1 +", "a b"]
+        [
+            *[None, True, 0, -1, 1.5, "", "x", "5m", "2MiB", "shell", "cmd", "powershell"],
+            *["{{ params.p }}", "{{ 1 +", "a b", "a 'b {{ params.p }}"],
+        ]
     ),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["a", "run", "name", "type", "A", "one"]), inner, max_size=3
+            st.sampled_from(["a", "run", "name", "type", "A", "one", "memory", "nice", "age"]),
+            inner,
+            max_size=3,
         )
     ),
     max_leaves=6,

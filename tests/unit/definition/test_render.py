@@ -278,6 +278,14 @@ def test_sizes_are_bounded(step: str, text: str, message: str, workflow: Read) -
             "'/bin/{{ params.s }}' 'a b' 5",
         ),
         ("job_type: python\n    target: pkg.mod:fn\n    args: [1]", "pkg.mod:fn"),
+        (
+            "job_type: cmd\n    target: |\n      dir {{ params.s }}\n    args: [a b, 5]",
+            'dir {{ params.s }} "a b" 5',
+        ),
+        (
+            "job_type: powershell\n    target: |\n      $x = 1\n      ./a.ps1\n    args: [it's, 5]",
+            "$x = 1 ⏎ ./a.ps1 'it''s' 5",
+        ),
         (f"run: echo {'x' * 2000}", f"echo {'x' * 994}…"),
     ],
 )
@@ -299,3 +307,19 @@ def test_references(workflow: Read) -> None:
         "second-one": {"result"},
     }
     assert references(found.steps["first"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        ("cmd", 'echo "{{ steps.first.stdout }}" {{ steps.first.exit_code }}'),
+        (
+            "powershell",
+            '# {{ steps.first.stderr }}\n"{{ steps.first.stdout }}"\nf {{ steps.first.exit_code }}',
+        ),
+    ],
+)
+def test_references_of_other_scripts(kind: str, target: str, workflow: Read) -> None:
+    step = json.dumps({"job_type": kind, "target": target, "depends_on": ["first"]})
+    found = workflow(f"{HEAD}  last: {step}\n")
+    assert references(found.steps["last"]) == {"first": {"stdout", "exit_code"}}

@@ -13,8 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toban.definition import Problem, Scope, Workflow, parse, render
+from toban.definition.script import Form, assemble
 from toban.definition.shell_reader import read_script
-from toban.definition.shell_text import assemble
+from toban.definition.shell_text import reference
 
 Read = Callable[[str], Workflow]
 Error = Callable[[str | bytes], Problem]
@@ -252,7 +253,8 @@ def test_random_scripts_mean_the_same_as_if_the_value_were_written_there() -> No
         script = read_script(text)
         if script.faults:
             continue
-        ours = assemble(script, text_of=lambda _: "7", name_of=lambda _: "TOBAN_V1")
+        assert all(slot.form is not Form.RAW for slot in script.slots)
+        ours = assemble(script, lambda slot: reference(slot.form, "TOBAN_V1", "7"))
         typed, rendered = (
             subprocess.run(
                 ["/bin/sh", "-c", candidate, "sh"],

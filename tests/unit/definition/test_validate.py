@@ -7,9 +7,12 @@ import pytest
 from toban.definition import (
     FailurePolicy,
     JobType,
+    OnLost,
     Overlap,
     ParamType,
     Problem,
+    Resources,
+    Retention,
     Workflow,
     parse,
 )
@@ -46,7 +49,9 @@ timeout: 30m
 concurrency: 2
 max_active_runs: 3
 overlap: allow
-defaults: {timeout: 1m, env: {X: 1, Y: 2}, on_failure: continue}
+priority: 50
+retention: {age: 7d}
+defaults: {timeout: 1m, env: {X: 1, Y: 2}, on_failure: continue, resources: {memory: 1GiB, nice: 5}}
 steps:
   fetch:
     run: ./fetch.sh
@@ -59,6 +64,9 @@ steps:
     kill_grace: 0
     success_codes: [0, 3]
     on_failure: abort
+    on_lost: rerun
+    user: 1000
+    resources: {nice: 10, cpu: 2, pids: 100}
   build:
     job_type: python
     target: reports.build:main
@@ -73,6 +81,7 @@ steps:
     assert found.env == {"A": "1.10", "B": "yes", "C": "true"}
     assert (found.timeout, found.concurrency, found.max_active_runs) == (1800, 2, 3)
     assert found.overlap is Overlap.ALLOW
+    assert (found.priority, found.retention) == (50, Retention(age=7 * 86400))
     assert found.params["n"].type is ParamType.INTEGER
     assert (found.params["n"].required, found.params["n"].choices) == (True, (1, 2))
     assert found.params["rate"].default == 2.0
@@ -85,6 +94,9 @@ steps:
     assert (fetch.workspace, fetch.timeout, fetch.kill_grace) == ("work", 0.25, 0)
     assert fetch.success_codes == {0, 3}
     assert fetch.on_failure is FailurePolicy.ABORT
+    assert (fetch.on_lost, fetch.user) == (OnLost.RERUN, "1000")
+    assert fetch.resources == Resources(memory=2**30, cpu=2.0, pids=100, nice=10)
+    assert build.resources == Resources(memory=2**30, nice=5)
     assert (build.name, build.timeout, build.kill_grace) == ("build", 60, 10)
     assert build.env == {"X": "1", "Y": "2"}
     assert build.on_failure is FailurePolicy.CONTINUE
@@ -101,6 +113,8 @@ def test_defaults_of_everything_left_out(workflow: Read) -> None:
     step = found.steps["s"]
     assert (step.timeout, step.kill_grace, step.success_codes) == (None, 10, frozenset({0}))
     assert (step.depends_on, step.workspace, step.on_failure) == ((), None, FailurePolicy.ABORT)
+    assert (step.on_lost, step.user, step.resources) == (OnLost.FAIL, "", None)
+    assert (found.priority, found.retention) == (0, None)
 
 
 def test_a_list_is_a_sequence(workflow: Read) -> None:
@@ -285,6 +299,18 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
             30,
             "a required parameter cannot have a default",
         ),
+        ("priority: 101", "priority", 11, "expected at most 100, found the number 101"),
+        ("priority: -101", "priority", 11, "expected at least -100"),
+        ("priority: high", "priority", 11, 'expected an integer, found "high"'),
+        ("retention: 7d", "retention", 12, 'expected a mapping with age, runs, bytes, found "7d"'),
+        ("retention: {}", "retention", 12, "expected at least one of age, runs, bytes, found none"),
+        ("retention: {age: 0}", "retention.age", 18, "expected more than zero"),
+        ("retention: {runs: 0}", "retention.runs", 19, "expected at least 1"),
+        ("retention: {bytes: 1GB}", "retention.bytes", 20, '"GB" is not a unit of size'),
+        ("retention: {bytes: 0}", "retention.bytes", 20, "expected more than zero"),
+        ("retention: {days: 7}", "retention.days", 13, 'unknown field "days"'),
+        ("defaults: {user: '{{ 1 }}'}", "defaults.user", 18, "a template cannot choose the user"),
+        ("defaults: {resources: {nice: 20}}", "defaults.resources.nice", 30, "expected at most 19"),
         ("defaults: {name: x}", "defaults.name", 12, '"name" cannot be inherited'),
         ("defaults: {tiemout: x}", "defaults.tiemout", 12, 'did you mean "timeout"?'),
         ("defaults: {retry: x}", "defaults.retry", 12, "not supported yet"),
@@ -340,6 +366,29 @@ def test_wrong_workflow_fields(
         ),
         ("{run: x, env: {A-B: 1}}", ".env.A-B", 21, '"A-B" is not a valid name'),
         ("{run: x, workspace: ''}", ".workspace", 26, "expected a text, found an empty one"),
+        ("{run: x, on_lost: repeat}", ".on_lost", 24, 'expected fail or rerun, found "repeat"'),
+        ("{run: x, user: ''}", ".user", 21, "expected the name or the number of a user"),
+        ("{run: x, user: 'a b'}", ".user", 21, "expected the name or the number of a user"),
+        ("{run: x, user: -x}", ".user", 21, 'found "-x"'),
+        ("{run: x, user: 010}", ".user", 21, 'found "010"'),
+        ("{run: x, user: 4294967295}", ".user", 21, "expected the name or the number of a user"),
+        ("{run: x, user: [a]}", ".user", 21, "expected a string, found a list"),
+        ("{run: x, user: '{{ params.x }}'}", ".user", 21, "a template cannot choose the user"),
+        ("{run: x, resources: 1GiB}", ".resources", 26, "expected a mapping with memory, cpu,"),
+        ("{run: x, resources: {}}", ".resources", 26, "at least one of memory, cpu, pids, nice"),
+        ("{run: x, resources: {memroy: 1}}", ".resources.memroy", 27, 'did you mean "memory"?'),
+        ("{run: x, resources: {memory: 1MB}}", ".resources.memory", 35, '"MB" is not a unit'),
+        ("{run: x, resources: {memory: 1.5}}", ".resources.memory", 35, "expected a size, found"),
+        ("{run: x, resources: {memory: 512KiB}}", ".resources.memory", 35, "at least 1MiB"),
+        ("{run: x, resources: {memory: }}", ".resources.memory", 27, "the field has no value"),
+        ("{run: x, resources: {cpu: 0}}", ".resources.cpu", 32, "from 0.01 to 10,000, found 0"),
+        ("{run: x, resources: {cpu: -1}}", ".resources.cpu", 32, "expected a number of cores"),
+        ("{run: x, resources: {cpu: all}}", ".resources.cpu", 32, 'a number, found "all"'),
+        ("{run: x, resources: {cpu: true}}", ".resources.cpu", 32, "a number, found true"),
+        ("{run: x, resources: {pids: 0}}", ".resources.pids", 33, "expected at least 1"),
+        ("{run: x, resources: {pids: 5000000}}", ".resources.pids", 33, "at most 4194304"),
+        ("{run: x, resources: {nice: -21}}", ".resources.nice", 33, "expected at least -20"),
+        ("{run: x, resources: {nice: 1.5}}", ".resources.nice", 33, "expected an integer"),
         ("{run: x, kwarg: {}}", ".kwarg", 15, 'did you mean "kwargs"?'),
     ],
 )
@@ -430,3 +479,21 @@ def test_a_problem_of_inherited_fields_is_reported_once(errors: Errors) -> None:
     text = "defaults:\n  env: {A: '{{ params.x }}'}\nsteps: {a: {run: x}, b: {run: x, env: {B: 1}}}"
     (found,) = errors(HEAD + text)
     assert (found.line, found.column, found.path) == (4, 16, "defaults.env.A")
+
+
+@pytest.mark.parametrize("user", ["root", "www-data", "_apt", "jane.doe@example.com", "PC1$", "0"])
+def test_users(user: str, workflow: Read) -> None:
+    assert workflow(f"{HEAD}steps: {{a: {{run: x, user: {user}}}}}").steps["a"].user == user
+
+
+def test_every_wrong_resource_is_reported(errors: Errors) -> None:
+    found = errors(
+        f"{HEAD}steps:\n  a: {{run: x, resources: {{memory: 1, cpu: 0, pids: 0, nice: 99}}}}\n"
+    )
+    assert [problem.path.rpartition(".")[2] for problem in found] == [
+        "memory",
+        "cpu",
+        "pids",
+        "nice",
+    ]
+    assert [problem.column for problem in found] == [35, 43, 52, 61]
