@@ -246,6 +246,7 @@ class Run(_message.Message):
     CANCEL_REQUESTED_AT_FIELD_NUMBER: _builtins.int
     ENDING_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -273,6 +274,8 @@ class Run(_message.Message):
     summary_json: _builtins.str
     """Counts of steps by state, as JSON."""
     failed_steps: _builtins.int
+    priority: _builtins.int
+    """-100 to 100: which of the attempts that wait for a free place goes first."""
     @_builtins.property
     def params(self) -> _struct_pb2.Struct: ...
     @_builtins.property
@@ -318,10 +321,11 @@ class Run(_message.Message):
         cancel_requested_at: _timestamp_pb2.Timestamp | None = ...,
         ending: Global___RunEnding | None = ...,
         steps: _abc.Iterable[Global___Step] | None = ...,
+        priority: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "ending", b"ending", "error_message", b"error_message", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "id", b"id", "number", b"number", "params", b"params", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "ending", b"ending", "error_message", b"error_message", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "id", b"id", "number", b"number", "params", b"params", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -465,6 +469,7 @@ class ProcessExecution(_message.Message):
     RESOURCES_FIELD_NUMBER: _builtins.int
     STDOUT_BYTES_FIELD_NUMBER: _builtins.int
     STDERR_BYTES_FIELD_NUMBER: _builtins.int
+    DROPPED_BYTES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     job_id: _builtins.str
@@ -487,6 +492,8 @@ class ProcessExecution(_message.Message):
     """Why it could not be started, was lost, or was ended; empty if it simply exited."""
     stdout_bytes: _builtins.int
     stderr_bytes: _builtins.int
+    dropped_bytes: _builtins.int
+    """Bytes of output that were not kept: over a limit, or the disk would not take them."""
     @_builtins.property
     def ending(self) -> Global___ProcessEnding:
         """How its process tree was ended."""
@@ -519,10 +526,11 @@ class ProcessExecution(_message.Message):
         resources: Global___ResourceUse | None = ...,
         stdout_bytes: _builtins.int = ...,
         stderr_bytes: _builtins.int = ...,
+        dropped_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "ending", b"ending", "exit_code", b"exit_code", "finished_at", b"finished_at", "resources", b"resources", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "command", b"command", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "job_id", b"job_id", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "job_id", b"job_id", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -543,8 +551,10 @@ class ProcessEnding(_message.Message):
     PROVED_EMPTY_FIELD_NUMBER: _builtins.int
     TOOK_FIELD_NUMBER: _builtins.int
     ORPHANS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CGROUP_FIELD_NUMBER: _builtins.int
     cause: _builtins.str
-    """`exited` by itself, or ended for `timeout`, `run_timeout` or `cancel`, or `lost`."""
+    """`exited` by itself, or ended for `timeout`, `run_timeout`, `cancel` or `limit`, or `lost`."""
     leftovers: _builtins.int
     """Processes that were still there after the main one had exited, and were ended."""
     survivors: _builtins.int
@@ -553,6 +563,10 @@ class ProcessEnding(_message.Message):
     """True when the kernel said that no child was left."""
     orphans: _builtins.str
     """What is known of processes left by a supervisor that vanished: `none`, `ended`, `unknown`; empty otherwise."""
+    limit: _builtins.str
+    """Which limit of `resources` it went over, in words; empty if none."""
+    cgroup: _builtins.bool
+    """True when the tree had a cgroup of its own, which was killed whole and is empty."""
     @_builtins.property
     def signals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Signals sent to the tree, in order."""
@@ -571,10 +585,12 @@ class ProcessEnding(_message.Message):
         proved_empty: _builtins.bool = ...,
         took: _duration_pb2.Duration | None = ...,
         orphans: _builtins.str = ...,
+        limit: _builtins.str = ...,
+        cgroup: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["took", b"took"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "leftovers", b"leftovers", "orphans", b"orphans", "proved_empty", b"proved_empty", "signals", b"signals", "survivors", b"survivors", "took", b"took"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "cgroup", b"cgroup", "leftovers", b"leftovers", "limit", b"limit", "orphans", b"orphans", "proved_empty", b"proved_empty", "signals", b"signals", "survivors", b"survivors", "took", b"took"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -582,33 +598,96 @@ Global___ProcessEnding: _TypeAlias = ProcessEnding  # noqa: Y015
 
 @_typing.final
 class ResourceUse(_message.Message):
-    """What the whole tree used, as the kernel counted it."""
+    """What the whole tree used: the first three as the kernel counted it at the end, the others as it was sampled."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     USER_TIME_FIELD_NUMBER: _builtins.int
     SYSTEM_TIME_FIELD_NUMBER: _builtins.int
     MAX_RSS_BYTES_FIELD_NUMBER: _builtins.int
+    PEAK_RSS_BYTES_FIELD_NUMBER: _builtins.int
+    PEAK_PROCESSES_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
     max_rss_bytes: _builtins.int
     """Largest resident set of any one process; 0 if none grew beyond its supervisor, which has about 12 MB."""
+    peak_rss_bytes: _builtins.int
+    """Largest resident set of all processes together that was seen; 0 if it ended before it was looked at."""
+    peak_processes: _builtins.int
+    """Most processes that were seen at once."""
     @_builtins.property
     def user_time(self) -> _duration_pb2.Duration: ...
     @_builtins.property
     def system_time(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceSample]:
+        """A small series over the whole life, oldest first. The longer it runs, the further apart they are. In lists only
+        the last one of what still runs.
+        """
+
     def __init__(
         self,
         *,
         user_time: _duration_pb2.Duration | None = ...,
         system_time: _duration_pb2.Duration | None = ...,
         max_rss_bytes: _builtins.int = ...,
+        peak_rss_bytes: _builtins.int = ...,
+        peak_processes: _builtins.int = ...,
+        samples: _abc.Iterable[Global___ResourceSample] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["system_time", b"system_time", "user_time", b"user_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_rss_bytes", b"max_rss_bytes", "system_time", b"system_time", "user_time", b"user_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_rss_bytes", b"max_rss_bytes", "peak_processes", b"peak_processes", "peak_rss_bytes", b"peak_rss_bytes", "samples", b"samples", "system_time", b"system_time", "user_time", b"user_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResourceUse: _TypeAlias = ResourceUse  # noqa: Y015
+
+@_typing.final
+class ResourceSample(_message.Message):
+    """What a process tree used at one moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    CPU_FIELD_NUMBER: _builtins.int
+    RSS_BYTES_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    READ_BYTES_FIELD_NUMBER: _builtins.int
+    WRITTEN_BYTES_FIELD_NUMBER: _builtins.int
+    cpu: _builtins.float
+    """Cores in use, over the time since the sample before."""
+    rss_bytes: _builtins.int
+    """Resident sets of all processes together."""
+    processes: _builtins.int
+    read_bytes: _builtins.int
+    """Since the start, by the processes that live; absent where the system does not say."""
+    written_bytes: _builtins.int
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        cpu: _builtins.float = ...,
+        rss_bytes: _builtins.int = ...,
+        processes: _builtins.int = ...,
+        read_bytes: _builtins.int | None = ...,
+        written_bytes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_read_bytes", b"_read_bytes", "_written_bytes", b"_written_bytes", "at", b"at", "read_bytes", b"read_bytes", "written_bytes", b"written_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_read_bytes", b"_read_bytes", "_written_bytes", b"_written_bytes", "at", b"at", "cpu", b"cpu", "processes", b"processes", "read_bytes", b"read_bytes", "rss_bytes", b"rss_bytes", "written_bytes", b"written_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__read_bytes: _TypeAlias = _typing.Literal["read_bytes"]  # noqa: Y015
+    _WhichOneofArgType__read_bytes: _TypeAlias = _typing.Literal["_read_bytes", b"_read_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__written_bytes: _TypeAlias = _typing.Literal["written_bytes"]  # noqa: Y015
+    _WhichOneofArgType__written_bytes: _TypeAlias = _typing.Literal["_written_bytes", b"_written_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__read_bytes) -> _WhichOneofReturnType__read_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__written_bytes) -> _WhichOneofReturnType__written_bytes | None: ...
+
+Global___ResourceSample: _TypeAlias = ResourceSample  # noqa: Y015
 
 @_typing.final
 class StartRunRequest(_message.Message):

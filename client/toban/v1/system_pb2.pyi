@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +19,56 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _HealthStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HealthStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HealthStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HEALTH_STATUS_UNSPECIFIED: _HealthStatus.ValueType  # 0
+    HEALTH_STATUS_OK: _HealthStatus.ValueType  # 1
+    HEALTH_STATUS_DEGRADED: _HealthStatus.ValueType  # 2
+    """Works, but somebody should look."""
+    HEALTH_STATUS_REFUSING: _HealthStatus.ValueType  # 3
+    """New runs are refused until it is better; what runs goes on."""
+
+class HealthStatus(_HealthStatus, metaclass=_HealthStatusEnumTypeWrapper):
+    """How well something does."""
+
+HEALTH_STATUS_UNSPECIFIED: HealthStatus.ValueType  # 0
+HEALTH_STATUS_OK: HealthStatus.ValueType  # 1
+HEALTH_STATUS_DEGRADED: HealthStatus.ValueType  # 2
+"""Works, but somebody should look."""
+HEALTH_STATUS_REFUSING: HealthStatus.ValueType  # 3
+"""New runs are refused until it is better; what runs goes on."""
+Global___HealthStatus: _TypeAlias = HealthStatus  # noqa: Y015
+
+class _FindingStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FindingStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FindingStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FINDING_STATUS_UNSPECIFIED: _FindingStatus.ValueType  # 0
+    FINDING_STATUS_OK: _FindingStatus.ValueType  # 1
+    FINDING_STATUS_WARNING: _FindingStatus.ValueType  # 2
+    """Not wrong, but worth knowing."""
+    FINDING_STATUS_FAILED: _FindingStatus.ValueType  # 3
+    FINDING_STATUS_REPAIRED: _FindingStatus.ValueType  # 4
+    """Was wrong, and was mended just now."""
+
+class FindingStatus(_FindingStatus, metaclass=_FindingStatusEnumTypeWrapper):
+    """How what was looked at is."""
+
+FINDING_STATUS_UNSPECIFIED: FindingStatus.ValueType  # 0
+FINDING_STATUS_OK: FindingStatus.ValueType  # 1
+FINDING_STATUS_WARNING: FindingStatus.ValueType  # 2
+"""Not wrong, but worth knowing."""
+FINDING_STATUS_FAILED: FindingStatus.ValueType  # 3
+FINDING_STATUS_REPAIRED: FindingStatus.ValueType  # 4
+"""Was wrong, and was mended just now."""
+Global___FindingStatus: _TypeAlias = FindingStatus  # noqa: Y015
 
 @_typing.final
 class GetInfoRequest(_message.Message):
@@ -48,6 +99,10 @@ class GetInfoResponse(_message.Message):
     RUNNING_PROCESSES_FIELD_NUMBER: _builtins.int
     WORKFLOWS_FIELD_NUMBER: _builtins.int
     RECOVERY_FIELD_NUMBER: _builtins.int
+    HEALTH_FIELD_NUMBER: _builtins.int
+    WAITING_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_RUNNING_FIELD_NUMBER: _builtins.int
+    CGROUP_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     pid: _builtins.int
     state_dir: _builtins.str
@@ -56,6 +111,12 @@ class GetInfoResponse(_message.Message):
     active_runs: _builtins.int
     running_processes: _builtins.int
     workflows: _builtins.int
+    waiting_attempts: _builtins.int
+    """Attempts that wait because as many run as may."""
+    max_attempts_running: _builtins.int
+    """The most attempts that run at once."""
+    cgroup: _builtins.str
+    """Where each step gets a cgroup of its own; empty if none does."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -64,6 +125,8 @@ class GetInfoResponse(_message.Message):
 
     @_builtins.property
     def recovery(self) -> Global___Recovery: ...
+    @_builtins.property
+    def health(self) -> Global___Health: ...
     def __init__(
         self,
         *,
@@ -77,14 +140,79 @@ class GetInfoResponse(_message.Message):
         running_processes: _builtins.int = ...,
         workflows: _builtins.int = ...,
         recovery: Global___Recovery | None = ...,
+        health: Global___Health | None = ...,
+        waiting_attempts: _builtins.int = ...,
+        max_attempts_running: _builtins.int = ...,
+        cgroup: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["recovery", b"recovery", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "recovery", b"recovery", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "database", b"database", "listen", b"listen", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "workflows", b"workflows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "health", b"health", "listen", b"listen", "max_attempts_running", b"max_attempts_running", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetInfoResponse: _TypeAlias = GetInfoResponse  # noqa: Y015
+
+@_typing.final
+class Health(_message.Message):
+    """How the daemon does."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    CONDITIONS_FIELD_NUMBER: _builtins.int
+    status: Global___HealthStatus.ValueType
+    """The worst of all conditions."""
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthCondition]:
+        """What is not well; empty if all is."""
+
+    def __init__(
+        self,
+        *,
+        status: Global___HealthStatus.ValueType = ...,
+        conditions: _abc.Iterable[Global___HealthCondition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Health: _TypeAlias = Health  # noqa: Y015
+
+@_typing.final
+class HealthCondition(_message.Message):
+    """One thing that is not well."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Such as `disk`, `database`, `state_dir`, `spawner`."""
+    status: Global___HealthStatus.ValueType
+    detail: _builtins.str
+    """For people: what is wrong, and what would help."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        status: Global___HealthStatus.ValueType = ...,
+        detail: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "name", b"name", "since", b"since", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HealthCondition: _TypeAlias = HealthCondition  # noqa: Y015
 
 @_typing.final
 class Recovery(_message.Message):
@@ -98,6 +226,7 @@ class Recovery(_message.Message):
     RELAUNCHED_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     FINISHED_AT_FIELD_NUMBER: _builtins.int
+    CLEANED_UP_FIELD_NUMBER: _builtins.int
     runs: _builtins.int
     """Runs that had not ended."""
     reattached: _builtins.int
@@ -108,8 +237,12 @@ class Recovery(_message.Message):
     """Processes that certainly had not begun and were started anew."""
     lost: _builtins.int
     """Processes that left neither a supervisor nor a record."""
+    cleaned_up: _builtins.int
+    """What dead supervisors had left and is gone now: process trees that were ended, half-made files."""
     @_builtins.property
-    def finished_at(self) -> _timestamp_pb2.Timestamp: ...
+    def finished_at(self) -> _timestamp_pb2.Timestamp:
+        """Absent while recovery goes on."""
+
     def __init__(
         self,
         *,
@@ -119,10 +252,11 @@ class Recovery(_message.Message):
         relaunched: _builtins.int = ...,
         lost: _builtins.int = ...,
         finished_at: _timestamp_pb2.Timestamp | None = ...,
+        cleaned_up: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "finished_meanwhile", b"finished_meanwhile", "lost", b"lost", "reattached", b"reattached", "relaunched", b"relaunched", "runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cleaned_up", b"cleaned_up", "finished_at", b"finished_at", "finished_meanwhile", b"finished_meanwhile", "lost", b"lost", "reattached", b"reattached", "relaunched", b"relaunched", "runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -189,3 +323,170 @@ class ConfigValue(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConfigValue: _TypeAlias = ConfigValue  # noqa: Y015
+
+@_typing.final
+class CollectGarbageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectGarbageRequest: _TypeAlias = CollectGarbageRequest  # noqa: Y015
+
+@_typing.final
+class CollectGarbageResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    RUN_COUNT_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    STRAYS_FIELD_NUMBER: _builtins.int
+    COMPRESSED_LOGS_FIELD_NUMBER: _builtins.int
+    run_count: _builtins.int
+    """All of them."""
+    bytes: _builtins.int
+    """Bytes on disk that became free, or would."""
+    strays: _builtins.int
+    """Directories and files that belonged to no run."""
+    compressed_logs: _builtins.int
+    """Logs of ended runs that were compressed, or would be."""
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectedRun]:
+        """Runs that went, or would go; at most 1,000 of them, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[Global___CollectedRun] | None = ...,
+        run_count: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        strays: _builtins.int = ...,
+        compressed_logs: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "compressed_logs", b"compressed_logs", "run_count", b"run_count", "runs", b"runs", "strays", b"strays"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectGarbageResponse: _TypeAlias = CollectGarbageResponse  # noqa: Y015
+
+@_typing.final
+class CollectedRun(_message.Message):
+    """A run that retention no longer keeps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    FINISHED_AT_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    workflow: _builtins.str
+    number: _builtins.int
+    bytes: _builtins.int
+    reason: _builtins.str
+    """Which rule it fell under, in words."""
+    @_builtins.property
+    def finished_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        workflow: _builtins.str = ...,
+        number: _builtins.int = ...,
+        finished_at: _timestamp_pb2.Timestamp | None = ...,
+        bytes: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "finished_at", b"finished_at", "id", b"id", "number", b"number", "reason", b"reason", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectedRun: _TypeAlias = CollectedRun  # noqa: Y015
+
+@_typing.final
+class DoctorRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPAIR_FIELD_NUMBER: _builtins.int
+    repair: _builtins.bool
+    def __init__(
+        self,
+        *,
+        repair: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["repair", b"repair"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DoctorRequest: _TypeAlias = DoctorRequest  # noqa: Y015
+
+@_typing.final
+class DoctorResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]: ...
+    def __init__(
+        self,
+        *,
+        findings: _abc.Iterable[Global___Finding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DoctorResponse: _TypeAlias = DoctorResponse  # noqa: Y015
+
+@_typing.final
+class Finding(_message.Message):
+    """What a look at one thing found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECK_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    HINT_FIELD_NUMBER: _builtins.int
+    check: _builtins.str
+    """What was looked at, such as `database` or `stray processes`."""
+    status: Global___FindingStatus.ValueType
+    detail: _builtins.str
+    """For people: what was found."""
+    hint: _builtins.str
+    """What to do about it; empty if nothing is to be done."""
+    def __init__(
+        self,
+        *,
+        check: _builtins.str = ...,
+        status: Global___FindingStatus.ValueType = ...,
+        detail: _builtins.str = ...,
+        hint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "detail", b"detail", "hint", b"hint", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Finding: _TypeAlias = Finding  # noqa: Y015

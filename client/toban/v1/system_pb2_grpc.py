@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SystemServiceStub:
-    """Tells what the daemon is, and how it is set up.
+    """Tells what the daemon is, how it is set up and how it does, and looks after it.
     """
 
     def __init__(self, channel):
@@ -45,10 +45,20 @@ class SystemServiceStub:
                 request_serializer=toban_dot_v1_dot_system__pb2.GetConfigRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_system__pb2.GetConfigResponse.FromString,
                 _registered_method=True)
+        self.CollectGarbage = channel.unary_unary(
+                '/toban.v1.SystemService/CollectGarbage',
+                request_serializer=toban_dot_v1_dot_system__pb2.CollectGarbageRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_system__pb2.CollectGarbageResponse.FromString,
+                _registered_method=True)
+        self.Doctor = channel.unary_unary(
+                '/toban.v1.SystemService/Doctor',
+                request_serializer=toban_dot_v1_dot_system__pb2.DoctorRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_system__pb2.DoctorResponse.FromString,
+                _registered_method=True)
 
 
 class SystemServiceServicer:
-    """Tells what the daemon is, and how it is set up.
+    """Tells what the daemon is, how it is set up and how it does, and looks after it.
     """
 
     def GetInfo(self, request, context):
@@ -60,6 +70,22 @@ class SystemServiceServicer:
 
     def GetConfig(self, request, context):
         """The effective configuration and where each value came from; secrets are hidden.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CollectGarbage(self, request, context):
+        """Removes what retention no longer keeps, and says what; it happens by itself too. Never touches a run that has not
+        ended. With `dry_run` it only says what would go.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Doctor(self, request, context):
+        """Looks at the database, the state directory, permissions, clock, space and processes, and says what is wrong. With
+        `repair` it mends what is safe to mend, and says what it did.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,6 +104,16 @@ def add_SystemServiceServicer_to_server(servicer, server):
                     request_deserializer=toban_dot_v1_dot_system__pb2.GetConfigRequest.FromString,
                     response_serializer=toban_dot_v1_dot_system__pb2.GetConfigResponse.SerializeToString,
             ),
+            'CollectGarbage': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectGarbage,
+                    request_deserializer=toban_dot_v1_dot_system__pb2.CollectGarbageRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_system__pb2.CollectGarbageResponse.SerializeToString,
+            ),
+            'Doctor': grpc.unary_unary_rpc_method_handler(
+                    servicer.Doctor,
+                    request_deserializer=toban_dot_v1_dot_system__pb2.DoctorRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_system__pb2.DoctorResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'toban.v1.SystemService', rpc_method_handlers)
@@ -87,7 +123,7 @@ def add_SystemServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SystemService:
-    """Tells what the daemon is, and how it is set up.
+    """Tells what the daemon is, how it is set up and how it does, and looks after it.
     """
 
     @staticmethod
@@ -134,6 +170,60 @@ class SystemService:
             '/toban.v1.SystemService/GetConfig',
             toban_dot_v1_dot_system__pb2.GetConfigRequest.SerializeToString,
             toban_dot_v1_dot_system__pb2.GetConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectGarbage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.SystemService/CollectGarbage',
+            toban_dot_v1_dot_system__pb2.CollectGarbageRequest.SerializeToString,
+            toban_dot_v1_dot_system__pb2.CollectGarbageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Doctor(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.SystemService/Doctor',
+            toban_dot_v1_dot_system__pb2.DoctorRequest.SerializeToString,
+            toban_dot_v1_dot_system__pb2.DoctorResponse.FromString,
             options,
             channel_credentials,
             insecure,

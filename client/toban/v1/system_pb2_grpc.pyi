@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SystemServiceStub:
-    """Tells what the daemon is, and how it is set up."""
+    """Tells what the daemon is, how it is set up and how it does, and looks after it."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -37,19 +37,35 @@ class SystemServiceStub:
     """Version, uptime, what is running, and what recovery did at the start."""
     GetConfig: _grpc.UnaryUnaryMultiCallable[_system_pb2.GetConfigRequest, _system_pb2.GetConfigResponse]
     """The effective configuration and where each value came from; secrets are hidden."""
+    CollectGarbage: _grpc.UnaryUnaryMultiCallable[_system_pb2.CollectGarbageRequest, _system_pb2.CollectGarbageResponse]
+    """Removes what retention no longer keeps, and says what; it happens by itself too. Never touches a run that has not
+    ended. With `dry_run` it only says what would go.
+    """
+    Doctor: _grpc.UnaryUnaryMultiCallable[_system_pb2.DoctorRequest, _system_pb2.DoctorResponse]
+    """Looks at the database, the state directory, permissions, clock, space and processes, and says what is wrong. With
+    `repair` it mends what is safe to mend, and says what it did.
+    """
 
 @_typing.type_check_only
 class SystemServiceAsyncStub(SystemServiceStub):
-    """Tells what the daemon is, and how it is set up."""
+    """Tells what the daemon is, how it is set up and how it does, and looks after it."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetInfo: _aio.UnaryUnaryMultiCallable[_system_pb2.GetInfoRequest, _system_pb2.GetInfoResponse]  # type: ignore[assignment]
     """Version, uptime, what is running, and what recovery did at the start."""
     GetConfig: _aio.UnaryUnaryMultiCallable[_system_pb2.GetConfigRequest, _system_pb2.GetConfigResponse]  # type: ignore[assignment]
     """The effective configuration and where each value came from; secrets are hidden."""
+    CollectGarbage: _aio.UnaryUnaryMultiCallable[_system_pb2.CollectGarbageRequest, _system_pb2.CollectGarbageResponse]  # type: ignore[assignment]
+    """Removes what retention no longer keeps, and says what; it happens by itself too. Never touches a run that has not
+    ended. With `dry_run` it only says what would go.
+    """
+    Doctor: _aio.UnaryUnaryMultiCallable[_system_pb2.DoctorRequest, _system_pb2.DoctorResponse]  # type: ignore[assignment]
+    """Looks at the database, the state directory, permissions, clock, space and processes, and says what is wrong. With
+    `repair` it mends what is safe to mend, and says what it did.
+    """
 
 class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Tells what the daemon is, and how it is set up."""
+    """Tells what the daemon is, how it is set up and how it does, and looks after it."""
 
     @_abc_1.abstractmethod
     def GetInfo(
@@ -66,5 +82,25 @@ class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_system_pb2.GetConfigResponse, _abc.Awaitable[_system_pb2.GetConfigResponse]]:
         """The effective configuration and where each value came from; secrets are hidden."""
+
+    @_abc_1.abstractmethod
+    def CollectGarbage(
+        self,
+        request: _system_pb2.CollectGarbageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_system_pb2.CollectGarbageResponse, _abc.Awaitable[_system_pb2.CollectGarbageResponse]]:
+        """Removes what retention no longer keeps, and says what; it happens by itself too. Never touches a run that has not
+        ended. With `dry_run` it only says what would go.
+        """
+
+    @_abc_1.abstractmethod
+    def Doctor(
+        self,
+        request: _system_pb2.DoctorRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_system_pb2.DoctorResponse, _abc.Awaitable[_system_pb2.DoctorResponse]]:
+        """Looks at the database, the state directory, permissions, clock, space and processes, and says what is wrong. With
+        `repair` it mends what is safe to mend, and says what it did.
+        """
 
 def add_SystemServiceServicer_to_server(servicer: SystemServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -46,6 +46,7 @@ class AttemptEnded:
     resources: ResourceUse = field(default_factory=ResourceUse)
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    dropped_bytes: int = 0
     result: Any = None
     outputs: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,12 +66,19 @@ def not_started(attempt: Attempt, error: str, at: datetime) -> AttemptEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLost:
-    """The supervisor vanished and left no record; whether the step did its work cannot be known."""
+    """The supervisor vanished and left no record; whether the step did its work cannot be known.
+
+    `orphans` says what became of the processes it left: `none` and `ended` mean that they are proved gone.
+    """
 
     step: str
     token: str
     error: str
     orphans: str
+
+    @property
+    def gone(self) -> bool:
+        return self.orphans in ("none", "ended")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +87,11 @@ class AttemptVoided:
 
     step: str
     token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchDue:
+    """A step that is ready may be launched now, if there is room for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +110,7 @@ Event: TypeAlias = (
     | AttemptEnded
     | AttemptLost
     | AttemptVoided
+    | LaunchDue
     | CancelRequested
     | RunTimeoutPassed
 )
@@ -128,8 +142,13 @@ class StartRunTimer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchReady:
+    """Asks for LaunchDue: the end of one attempt and the launch of the next of the same step are two changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRun:
     """The run is over: nothing will happen to it any more."""
 
 
-Effect: TypeAlias = LaunchAttempt | StopAttempt | StartRunTimer | ForgetRun
+Effect: TypeAlias = LaunchAttempt | StopAttempt | StartRunTimer | LaunchReady | ForgetRun

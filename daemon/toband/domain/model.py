@@ -88,12 +88,17 @@ class TreeCause(StrEnum):
     TIMEOUT = "timeout"
     RUN_TIMEOUT = "run_timeout"
     CANCEL = "cancel"
+    LIMIT = "limit"
     LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEnding:
-    """How a process tree was ended, and the proof that it is gone."""
+    """How a process tree was ended, and the proof that it is gone.
+
+    `limit` says which limit of `resources` the step went over, in words. `cgroup`: the tree had a cgroup of its own,
+    which was killed whole and is empty.
+    """
 
     cause: TreeCause
     signals: tuple[str, ...] = ()
@@ -102,6 +107,8 @@ class TreeEnding:
     proved_empty: bool = False
     took: float = 0.0
     orphans: str = ""
+    limit: str = ""
+    cgroup: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +116,30 @@ class ResourceUse:
     user_time: float = 0.0
     system_time: float = 0.0
     max_rss_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What a process tree used at one moment. `cpu` is in cores, over the time since the sample before.
+
+    Bytes read and written are counted from the start, over the processes that live; None where the system does not say.
+    """
+
+    at: datetime
+    cpu: float
+    rss_bytes: int
+    processes: int
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """A small series of samples of one attempt, oldest first, and the peaks of all that were ever taken."""
+
+    samples: tuple[Sample, ...] = ()
+    peak_rss_bytes: int = 0
+    peak_processes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,17 +170,19 @@ class Attempt:
     resources: ResourceUse = field(default_factory=ResourceUse)
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    dropped_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRun:
-    """One step of a run, with its live or last attempt."""
+    """One step of a run, with its live or last attempt. `losses` counts the attempts that were lost."""
 
     id: str
     index: int
     state: StepState = StepState.PENDING
     reason: str = ""
     attempts: int = 0
+    losses: int = 0
     attempt: Attempt | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -175,6 +208,7 @@ class Run:
     state: RunState = RunState.PENDING
     trigger: Trigger = Trigger.API
     caller: str = ""
+    priority: int = 0
     params: Mapping[str, Any] = field(default_factory=dict)
     created_at: datetime
     started_at: datetime | None = None

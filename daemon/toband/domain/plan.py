@@ -45,6 +45,7 @@ class Plan:
             version=version,
             trigger=trigger,
             caller=caller,
+            priority=self.workflow.priority,
             params=params,
             created_at=at,
             timeout=self.workflow.timeout,

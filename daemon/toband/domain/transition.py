@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from toban.definition import FailurePolicy, JobType, command_line
+from toban.definition import FailurePolicy, JobType, OnLost, command_line
 from toband.domain.events import (
     AttemptEnded,
     AttemptLost,
@@ -25,6 +25,8 @@ from toband.domain.events import (
     Event,
     ForgetRun,
     LaunchAttempt,
+    LaunchDue,
+    LaunchReady,
     RunStarted,
     RunTimeoutPassed,
     StartRunTimer,
@@ -44,6 +46,9 @@ from toband.domain.model import (
     TreeEnding,
 )
 from toband.domain.plan import Plan
+
+RERUNS_MOST = 3
+"""How often a step whose process was lost is run again, if it may be at all."""
 
 _FINAL = {
     EndingCause.ABORTED: RunState.FAILED,
@@ -79,6 +84,8 @@ def transition(
             move.attempt_lost(event)
         case AttemptVoided():
             move.attempt_voided(event)
+        case LaunchDue():
+            move.launch_due()
         case CancelRequested():
             move.cancel(event)
         case RunTimeoutPassed():
@@ -90,9 +97,10 @@ def transition(
 
 def effects_of(run: Run) -> Sequence[Effect]:
     """What a run that was just loaded still asks for, its attempts apart: those are looked up on disk."""
-    if run.state is RunState.RUNNING and run.ending is None:
-        return _timer(run)
-    return ()
+    if run.state is not RunState.RUNNING or run.ending is not None:
+        return ()
+    ready = any(step.state is StepState.READY for step in run.steps.values())
+    return (*_timer(run), LaunchReady()) if ready else _timer(run)
 
 
 def classify(job_type: JobType, event: AttemptEnded) -> ErrorClass:
@@ -118,6 +126,8 @@ class _Move:
         self._before = run
         self._run = run
         self._at = at
+        # When it happened; a daemon that was down hears of it later.
+        self._then = at
         self._ids = ids
         self._steps = dict(run.steps)
         self._effects: list[Effect] = []
@@ -160,6 +170,7 @@ class _Move:
         if attempt is None:
             return
         step = self._plan.steps[event.step]
+        self._then = min(self._at, event.finished_at)
         run_ending = self._run.ending
         timed_out = run_ending is not None and run_ending.cause is EndingCause.TIMED_OUT
         if timed_out and event.ending.cause is TreeCause.CANCEL:
@@ -183,7 +194,7 @@ class _Move:
                 state = AttemptState.TIMED_OUT
             case TreeCause.CANCEL:
                 state = AttemptState.CANCELLED
-            case TreeCause.EXITED | TreeCause.LOST:
+            case TreeCause.EXITED | TreeCause.LIMIT | TreeCause.LOST:
                 state = AttemptState.COMPLETED if succeeded else AttemptState.FAILED
             case _:
                 assert_never(cause)
@@ -193,7 +204,7 @@ class _Move:
             pid=event.pid,
             exit_code=event.exit_code,
             signal=event.signal,
-            error=error if not own or event.not_started else "",
+            error=error if not own or event.not_started or event.error else "",
             error_class=error_class,
             ending=event.ending,
             started_at=event.started_at,
@@ -201,6 +212,7 @@ class _Move:
             resources=event.resources,
             stdout_bytes=event.stdout_bytes,
             stderr_bytes=event.stderr_bytes,
+            dropped_bytes=event.dropped_bytes,
         )
         self._set(event.step, exit_code=event.exit_code, result=event.result, outputs=event.outputs)
         if cause is TreeCause.RUN_TIMEOUT:
@@ -225,7 +237,20 @@ class _Move:
             ending=TreeEnding(cause=TreeCause.LOST, orphans=event.orphans),
             finished_at=self._at,
         )
-        self._fail(event.step, f"lost: {event.error}", ErrorClass.NON_RETRYABLE, at=self._at)
+        step, error = self._steps[event.step], f"lost: {event.error}"
+        self._set(event.step, losses=step.losses + 1)
+        again = self._plan.steps[event.step].on_lost is OnLost.RERUN and self._run.ending is None
+        if again and not event.gone:
+            error += "; not run again, because what it left may still run"
+        elif again and step.losses < RERUNS_MOST:
+            self._set(event.step, state=StepState.READY)
+            self._effects.append(LaunchReady())
+            return
+        self._fail(event.step, error, ErrorClass.NON_RETRYABLE, at=self._at)
+
+    def launch_due(self) -> None:
+        if self._run.state is RunState.RUNNING and self._run.ending is None:
+            self._launch()
 
     def attempt_voided(self, event: AttemptVoided) -> None:
         """It never began: the same attempt is launched again under a new token, unless the run is ending."""
@@ -255,6 +280,9 @@ class _Move:
 
     def time_out(self) -> None:
         if self._run.state is RunState.RUNNING:
+            if self._run.timeout is not None and self._run.started_at is not None:
+                due = self._run.started_at + timedelta(seconds=self._run.timeout)
+                self._then = min(self._at, due)
             self._end(EndingCause.TIMED_OUT, "the run's timeout passed")
 
     # -- what they have in common
@@ -284,13 +312,13 @@ class _Move:
         """Fixes the final state, unless an earlier cause did; stops what runs and skips what waits."""
         if self._run.ending is not None:
             return
-        self._set_run(ending=Ending(cause=cause, at=self._at), error=error)
+        self._set_run(ending=Ending(cause=cause, at=self._then), error=error)
         for step in list(self._steps.values()):
             if step.state is StepState.RUNNING:
                 assert step.attempt is not None
                 self._effects.append(StopAttempt(attempt=step.attempt))
             elif not step.state.terminal:
-                self._finish(step.id, StepState.SKIPPED, cause.value, at=self._at)
+                self._finish(step.id, StepState.SKIPPED, cause.value, at=self._then)
 
     def _advance(self, step: str) -> None:
         """A step satisfied its dependents: those that wait for nothing else become ready."""
@@ -349,8 +377,9 @@ class _Move:
         if self._run.ended_steps < len(self._steps) or self._run.state.terminal:
             return
         ending = self._run.ending
-        if ending is not None and ending.cause is EndingCause.CANCELLED and not self._stopped_any():
-            # A cancel that came too late to stop anything: the results stand.
+        late = (EndingCause.CANCELLED, EndingCause.TIMED_OUT)
+        if ending is not None and ending.cause in late and not self._stopped_any(ending.cause):
+            # It came too late to stop anything: the results stand.
             ending = None
             self._set_run(ending=None, error="")
             failed = [
@@ -364,13 +393,18 @@ class _Move:
                 ending = Ending(cause=EndingCause.ABORTED, at=first.finished_at or self._at)
                 self._set_run(ending=ending, error=f"step {first.id} failed: {first.reason}")
         state = _FINAL[ending.cause] if ending is not None else RunState.SUCCEEDED
-        self._set_run(state=state, finished_at=self._at)
+        # The run was over when its last step was, whenever that became known.
+        ends = [step.finished_at for step in self._steps.values() if step.finished_at is not None]
+        finished_at = max(ends, default=self._at)
+        if self._run.started_at is not None:
+            finished_at = max(finished_at, self._run.started_at)
+        self._set_run(state=state, finished_at=finished_at)
         self._effects.append(ForgetRun())
 
-    def _stopped_any(self) -> bool:
+    def _stopped_any(self, cause: EndingCause) -> bool:
         return any(
             step.state is StepState.CANCELLED
-            or (step.state is StepState.SKIPPED and step.reason == EndingCause.CANCELLED.value)
+            or (step.state is StepState.SKIPPED and step.reason == cause.value)
             for step in self._steps.values()
         )
 
@@ -406,6 +440,8 @@ def _why(event: AttemptEnded) -> str:
             return "the run's timeout passed"
         case TreeCause.CANCEL:
             return "ended on request"
+        case TreeCause.LIMIT:
+            return f"over its limit of {event.ending.limit}"
         case TreeCause.EXITED | TreeCause.LOST:
             if event.signal is not None:
                 return f"killed by signal {event.signal}"

@@ -39,6 +39,7 @@ RUN_IDENTITY = frozenset(
         "scope",
         "triggered_by",
         "caller",
+        "priority",
         "params",
         "created_at",
     )
@@ -63,6 +64,7 @@ def run_identity(run: Run) -> Raw:
         "scope": printable(run.scope),
         "triggered_by": run.trigger.value,
         "caller": printable(run.caller),
+        "priority": run.priority,
         "params": to_json(run.params),
         "created_at": to_micros(run.created_at),
     }
@@ -97,6 +99,7 @@ def step_row(run_id: str, step: StepRun) -> Raw:
         "state": step.state.value,
         "reason": printable(step.reason),
         "attempts": step.attempts,
+        "losses": step.losses,
         "attempt_id": None if step.attempt is None else step.attempt.id,
         "started_at": _time(step.started_at),
         "finished_at": _time(step.finished_at),
@@ -133,6 +136,7 @@ def attempt_row(attempt: Attempt) -> Raw:
         "max_rss_bytes": resources.max_rss_bytes,
         "stdout_bytes": attempt.stdout_bytes,
         "stderr_bytes": attempt.stderr_bytes,
+        "dropped_bytes": attempt.dropped_bytes,
     }
 
 
@@ -146,6 +150,8 @@ def _tree_ending_json(ending: TreeEnding) -> str:
             "proved_empty": ending.proved_empty,
             "took": ending.took,
             "orphans": ending.orphans,
+            "limit": ending.limit,
+            "cgroup": ending.cgroup,
         }
     )
 
@@ -164,6 +170,7 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
         state=values["state"],
         trigger=values["triggered_by"],
         caller=values["caller"],
+        priority=values["priority"],
         params=values["params"],
         created_at=values["created_at"],
         started_at=values["started_at"],
@@ -189,6 +196,7 @@ def step_from(values: Values, attempt: Attempt | None) -> StepRun:
         state=values["state"],
         reason=values["reason"],
         attempts=values["attempts"],
+        losses=values["losses"],
         attempt=attempt,
         started_at=values["started_at"],
         finished_at=values["finished_at"],
@@ -227,6 +235,7 @@ def attempt_from(values: Values) -> Attempt:
         ),
         stdout_bytes=values["stdout_bytes"],
         stderr_bytes=values["stderr_bytes"],
+        dropped_bytes=values["dropped_bytes"],
     )
 
 

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     literal_column,
+    text,
 )
 
 from toband.domain.model import (
@@ -114,6 +115,7 @@ runs = Table(
     Column("triggered_by", Name(Trigger), nullable=False),
     Column("caller", Prose, nullable=False),
     Column("params", JsonText, nullable=False),
+    Column("priority", Integer, nullable=False, server_default=text("0")),
     Column("created_at", Micros, nullable=False),
     # From here on what a transition may change.
     Column("state", Name(RunState), nullable=False),
@@ -149,6 +151,7 @@ step_runs = Table(
     Column("state", Name(StepState), nullable=False),
     Column("reason", Prose, nullable=False),
     Column("attempts", Integer, nullable=False),
+    Column("losses", Integer, nullable=False, server_default=text("0")),
     Column("attempt_id", Key),
     Column("started_at", Micros),
     Column("finished_at", Micros),
@@ -188,11 +191,32 @@ process_executions = Table(
     Column("max_rss_bytes", BigInteger, nullable=False),
     Column("stdout_bytes", BigInteger, nullable=False),
     Column("stderr_bytes", BigInteger, nullable=False),
+    Column("dropped_bytes", BigInteger, nullable=False, server_default=text("0")),
     _states(AttemptState),
     UniqueConstraint("run_id", "ordinal"),
     Index(None, "run_id", "id"),
     Index(None, "step", "id"),
     sqlite_with_rowid=False,
+)
+
+# What an attempt used over time; only of those that lived long enough to be looked at.
+process_usage = Table(
+    "process_usage",
+    metadata,
+    Column(
+        "attempt_id", Key, ForeignKey("process_executions.id", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("usage", JsonText, nullable=False),
+)
+
+# What the directory of a run that has ended takes on disk.
+run_sizes = Table(
+    "run_sizes",
+    metadata,
+    Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+    # The part of it that is logs.
+    Column("log_bytes", BigInteger, nullable=False),
 )
 
 # One row per saved transition: the columns of the run, its steps and their attempts as that transition wrote them.

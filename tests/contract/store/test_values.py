@@ -63,6 +63,8 @@ endings = st.builds(
     proved_empty=st.booleans(),
     took=seconds,
     orphans=words,
+    limit=words,
+    cgroup=st.booleans(),
 )
 ATTEMPT: dict[str, st.SearchStrategy[Any]] = {
     "id": st.builds(new_id),
@@ -86,6 +88,7 @@ ATTEMPT: dict[str, st.SearchStrategy[Any]] = {
     "resources": st.builds(ResourceUse, user_time=seconds, system_time=seconds, max_rss_bytes=big),
     "stdout_bytes": big,
     "stderr_bytes": big,
+    "dropped_bytes": big,
 }
 STEP: dict[str, st.SearchStrategy[Any]] = {
     "id": st.just("s0"),
@@ -93,6 +96,7 @@ STEP: dict[str, st.SearchStrategy[Any]] = {
     "state": st.sampled_from(StepState),
     "reason": words,
     "attempts": counts,
+    "losses": counts,
     "attempt": st.none() | st.builds(Attempt, **ATTEMPT),
     "started_at": maybe_times,
     "finished_at": maybe_times,
@@ -110,6 +114,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "state": st.sampled_from(RunState),
     "trigger": st.sampled_from(Trigger),
     "caller": words,
+    "priority": st.integers(-100, 100),
     "params": st.dictionaries(st.text(max_size=5), json_values, max_size=3),
     "created_at": times,
     "started_at": maybe_times,
@@ -152,6 +157,7 @@ async def test_whatever_a_run_holds_comes_back(store: Store, run: Run) -> None:
         scope=run.scope,
         trigger=run.trigger,
         caller=run.caller,
+        priority=run.priority,
         params=run.params,
         created_at=run.created_at,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from toban.definition import FailurePolicy, Overlap, Step, Workflow
+from toban.definition import FailurePolicy, OnLost, Overlap, Step, Workflow
 from toban.definition import JobType as Kind
 from toband.domain.events import (
     AttemptEnded,
@@ -21,6 +21,8 @@ from toband.domain.events import (
     Event,
     ForgetRun,
     LaunchAttempt,
+    LaunchDue,
+    LaunchReady,
     RunStarted,
     RunTimeoutPassed,
     StartRunTimer,
@@ -54,6 +56,7 @@ def _step(name: str, given: Mapping[str, Any]) -> Step:
         timeout=given.get("timeout"), kill_grace=given.get("kill_grace", 10.0),
         success_codes=frozenset(given.get("success_codes", [0])),
         on_failure=FailurePolicy(given.get("on_failure", "abort")),
+        on_lost=OnLost(given.get("on_lost", "fail")),
     )  # fmt: skip
 
 
@@ -116,6 +119,8 @@ class Simulator:
                 self._stop(effect.attempt)
             case StartRunTimer():
                 self.at((effect.due - EPOCH).total_seconds(), RunTimeoutPassed())
+            case LaunchReady():
+                self.at(self.now, LaunchDue())
             case ForgetRun():
                 self.forgotten += 1
 
@@ -128,9 +133,12 @@ class Simulator:
             case "hang" | "hang_ignoring_term":
                 self.at(self.now + 0.5, self._started(attempt))
                 self._keep_deadline(attempt)
-            case "lost":
+            case "lost" | "lost_unproved":
+                orphans = "ended" if outcome == "lost" else "unknown"
                 self.at(self.now + 1, AttemptLost(
-                    step=attempt.step, token=attempt.token, error="gone", orphans="none"))  # fmt: skip
+                    step=attempt.step, token=attempt.token, error="gone", orphans=orphans))  # fmt: skip
+            case "limit":
+                self.at(self.now + 1, self._ended(attempt, TreeCause.LIMIT, signal=9))
             case "nostart":
                 self.at(self.now + 1, not_started(attempt, "cannot start it", self._time(1)))
             case "void":
