@@ -30,6 +30,7 @@ RESERVE = 8 * 1024
 _FIRST_STRIDE = 16 * 1024
 _STRIDE = 1024 * 1024
 _KEEP_SIZE = 1
+_REFUSED = "the disk would not take them"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -76,60 +77,133 @@ def claim(directory: str, name: str, facts: dict[str, Any]) -> int | None:
         os.close(dir_fd)
 
 
+def amount(size: int) -> str:
+    """A number of bytes for people: 64MiB, 80.3MiB, 700 bytes."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            whole = size % (1 << power) == 0
+            return f"{size >> power}{unit}" if whole else f"{size / (1 << power):.1f}{unit}"
+    return f"{size} bytes"
+
+
 class AttemptFile:
-    """Appends to a claimed file. Every frame is whole on disk or not there; what does not fit is counted."""
+    """Appends to a claimed file. Every frame is whole on disk or not there; what does not fit is counted.
 
-    __slots__ = ("_allocated", "_fd", "_gap", "_offset", "_preallocate", "dropped", "written")
+    At most `limit` bytes of output are kept, and none beyond what is allocated while there is a file `full`: by that
+    the daemon says that all logs together are as large as they may be.
+    """
 
-    def __init__(self, fd: int) -> None:
+    __slots__ = (
+        "_allocated",
+        "_fd",
+        "_full",
+        "_gaps",
+        "_limit",
+        "_offset",
+        "_preallocate",
+        "_room",
+        "dropped",
+        "written",
+    )
+
+    def __init__(self, fd: int, limit: int | None = None, full: str = "") -> None:
         self._fd = fd
         self._offset = os.fstat(fd).st_size
         self._allocated = self._offset
         self._preallocate = True
-        self._gap = 0
+        self._limit = limit
+        self._room = 1 << 62 if limit is None else limit
+        self._full = full
+        self._gaps: dict[str, int] = {}
         self.dropped = 0
         self.written = {frames.STDOUT: 0, frames.STDERR: 0}
         self._extend(_FIRST_STRIDE)
 
     def append(self, kind: int, payload: bytes) -> None:
         """Adds what a stream printed. A disk that will not take it never stops the step: the bytes are counted."""
-        if self._offset + len(payload) + frames.HEADER.size + RESERVE > self._allocated:
+        size = len(payload)
+        if size > self._room:
+            beyond = size - self._room
+            if self._room:
+                self.append(kind, payload[: self._room])
+            self._drop(beyond, f"an attempt may print {amount(self._limit or 0)}")
+            return
+        short = self._offset + size + frames.HEADER.size + RESERVE > self._allocated
+        if (short or self._gaps) and self._full and os.access(self._full, os.F_OK):
+            self._drop(size, "all logs together are as large as they may be")
+            return
+        if short:
             stride = _STRIDE if self._allocated > _STRIDE // 4 else _FIRST_STRIDE * 4
-            if not self._extend(stride + len(payload)):
-                self._drop(payload)
+            if not self._extend(stride + size):
+                self._drop(size, _REFUSED)
                 return
-        if self._gap:
-            self._note_gap()
+        if self._gaps:
+            self._note_gaps()
         if self._write(frames.header(kind, now_us(), payload), payload):
-            self.written[kind] = self.written.get(kind, 0) + len(payload)
+            self.written[kind] = self.written.get(kind, 0) + size
+            self._room -= size
         else:
-            self._drop(payload)
+            self._drop(size, _REFUSED)
 
     def started(self, facts: dict[str, Any]) -> None:
         self._write(frames.encode_json(frames.STARTED, now_us(), facts), b"")
 
+    def note(self, text: str) -> None:
+        """A line of our own in the log; one that the disk will not take is no loss."""
+        self._write(frames.encode(frames.NOTE, now_us(), text.encode(errors="replace")), b"")
+
     def finish(self, record: dict[str, Any]) -> None:
-        """Writes the end record, gives back what was allocated ahead, and makes all of it durable. Raises OSError."""
-        if self._gap:
-            self._note_gap()
+        """Writes the end record, gives back what was allocated ahead, and makes all of it durable.
+
+        If there is no space for what the step handed on, the record goes without it and says so. Raises OSError if
+        there is none even for that; it may be called again then.
+        """
+        if self._gaps:
+            self._note_gaps()
         failpoints.hit("end.before")
-        if not self._write(frames.encode_end(now_us(), record), b""):
-            raise OSError(errno.ENOSPC, "cannot write the end record")
+        start = self._offset
+        if not self._write_end(record):
+            record = _without_outputs(record)
+            if not self._write_end(record):
+                raise OSError(errno.ENOSPC, "cannot write the end record")
         if self._allocated > self._offset:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._offset)
-        failpoints.hit("end.written")
-        os.fsync(self._fd)
+        try:
+            failpoints.hit("end.written")
+            os.fsync(self._fd)
+        except OSError:
+            self._mark_unsynced(start, record)
         failpoints.hit("end.durable")
 
-    def _drop(self, payload: bytes) -> None:
-        self._gap += len(payload)
-        self.dropped += len(payload)
+    def _write_end(self, record: dict[str, Any]) -> bool:
+        frame = frames.encode_end(now_us(), record)
+        missing = self._offset + len(frame) - self._allocated
+        # Found out without a write: a write that fails gives up what is allocated, and others may take it.
+        if missing > 0 and not self._extend(missing) and len(frame) > RESERVE:
+            return False
+        return self._write(frame, b"")
 
-    def _note_gap(self) -> None:
-        text = f"{self._gap} bytes of output were dropped here: the disk would not take them"
-        if self._write(frames.encode(frames.NOTE, now_us(), text.encode()), b""):
-            self._gap = 0
+    def _mark_unsynced(self, start: int, record: dict[str, Any]) -> None:
+        """The disk failed to keep something. What it has is said to be uncertain, and it gets another chance.
+
+        The marked record is no longer than the other one, so that it needs no space that is not there.
+        """
+        frame = frames.encode_end(now_us(), record | {"unsynced": True})
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, frame, start)
+            os.ftruncate(self._fd, start + len(frame))
+            os.fsync(self._fd)
+
+    def _drop(self, size: int, why: str) -> None:
+        self._gaps[why] = self._gaps.get(why, 0) + size
+        self.dropped += size
+
+    def _note_gaps(self) -> None:
+        for why, size in list(self._gaps.items()):
+            text = f"{size} bytes of output were dropped here: {why}"
+            if self._write(frames.encode(frames.NOTE, now_us(), text.encode()), b""):
+                del self._gaps[why]
 
     def _write(self, head: bytes, payload: bytes) -> bool:
         size = len(head) + len(payload)
@@ -146,20 +220,25 @@ class AttemptFile:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._offset)
             self._allocated = self._offset
+            # That gave up what was kept for the end: take it again while it is there.
+            self._extend(RESERVE)
             return False
         self._offset += size
         return True
 
     def _extend(self, size: int) -> bool:
         """Allocates that much more ahead. False only when the disk is full."""
-        if not self._preallocate:
-            return True
         start = max(self._allocated, self._offset)
-        if _libc.fallocate(self._fd, _KEEP_SIZE, start, size) == 0:
-            self._allocated = start + size
-            return True
-        if ctypes.get_errno() in (errno.ENOSPC, errno.EDQUOT):
-            return False
-        self._preallocate = False
-        self._allocated = 1 << 62
+        if self._preallocate and _libc.fallocate(self._fd, _KEEP_SIZE, start, size) != 0:
+            if ctypes.get_errno() in (errno.ENOSPC, errno.EDQUOT):
+                return False
+            self._preallocate = False
+        self._allocated = start + size
         return True
+
+
+def _without_outputs(record: dict[str, Any]) -> dict[str, Any]:
+    left = {key: value for key, value in record.items() if key not in ("output", "result")}
+    if len(left) < len(record):
+        left["outputs_lost"] = True
+    return left

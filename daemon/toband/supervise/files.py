@@ -5,17 +5,22 @@
 <run id>/params.json                             $TOBAN_PARAMS
 <run id>/context/                                $TOBAN_CONTEXT_DIR
 <run id>/work/                                   the run's own directory: the workspace of steps that have no other
+.logs-full                                       is there while all logs together are as large as they may be
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from toband.domain.model import Attempt
+
+_DEVICE = re.compile("con|prn|aux|nul|(com|lpt)[0-9]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +28,49 @@ class RunFiles:
     root: str
 
     def run(self, run_id: str) -> str:
-        return f"{self.root}/{run_id}"
+        return os.path.join(self.root, run_id)
 
     def work(self, run_id: str) -> str:
-        return f"{self.root}/{run_id}/work"
+        return os.path.join(self.root, run_id, "work")
 
     def context(self, run_id: str) -> str:
-        return f"{self.root}/{run_id}/context"
+        return os.path.join(self.root, run_id, "context")
 
     def params(self, run_id: str) -> str:
-        return f"{self.root}/{run_id}/params.json"
+        return os.path.join(self.root, run_id, "params.json")
 
     def attempts(self, run_id: str) -> str:
-        return f"{self.root}/{run_id}/attempts"
+        return os.path.join(self.root, run_id, "attempts")
 
     def log_name(self, attempt: Attempt) -> str:
-        return f"{attempt.step}.{attempt.number}.{attempt.token[:8]}.log"
+        return f"{_safe(attempt.step)}.{attempt.number}.{attempt.token[:8]}.log"
 
     def log(self, attempt: Attempt) -> str:
-        return f"{self.attempts(attempt.run_id)}/{self.log_name(attempt)}"
+        return os.path.join(self.attempts(attempt.run_id), self.log_name(attempt))
 
     def output(self, attempt: Attempt) -> str:
         return self.log(attempt).removesuffix(".log") + ".out"
 
     def result(self, attempt: Attempt) -> str:
         return self.log(attempt).removesuffix(".log") + ".result"
+
+    @property
+    def logs_full(self) -> str:
+        return f"{self.root}/.logs-full"
+
+    def reach(self, run_id: str) -> dict[str, Any]:
+        """What a step of another user has to get at, and how. The lock is a directory that only root can open."""
+        return {
+            "lock": self.root,
+            "pass": [
+                os.path.dirname(self.root),
+                self.root,
+                self.run(run_id),
+                self.attempts(run_id),
+            ],
+            "read": [self.params(run_id)],
+            "write": [self.work(run_id), self.context(run_id)],
+        }
 
     def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
         """Makes a run's directories durable before anything is started in them. Raises OSError."""
@@ -62,11 +85,18 @@ class RunFiles:
             _sync_directory(path)
 
 
+def _safe(step: str) -> str:
+    """Windows takes a file `con.1.log` for the console, in any directory."""
+    return f"{step}-" if sys.platform == "win32" and _DEVICE.fullmatch(step) else step
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
 def _sync_directory(path: str) -> None:
+    if sys.platform == "win32":
+        return  # a directory cannot be flushed there; NTFS keeps a journal of names
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -18,11 +18,13 @@ from typing import BinaryIO, Protocol
 
 import structlog
 
+from toband.supervise.descriptors import restore_limit_of
+
 PARKED = 2
 """Shims that wait, beyond what is asked for, for the next attempts."""
 TRIES = 3
 PAUSE = 1.0
-"""Before another spawner is started when several have died in a row, or could not be started."""
+"""Before what failed is tried again: another shim, or another spawner when several have died in a row."""
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PASSED_ON = ("TOBAN_FAILPOINTS_SPAWNER", "TOBAN_BOOT_ID", "PATH", "LANG")
 
@@ -52,8 +54,8 @@ class Owner(Protocol):
         """A shim failed; so many processes that it left were ended, and so many could not be."""
         ...
 
-    def no_shim(self, reason: str, count: int | None = None) -> None:
-        """So many of those that wait, or all of them, cannot have one."""
+    def no_shim(self, reason: str) -> None:
+        """There can be none at the moment; it is tried again every second."""
         ...
 
     def spawner_died(self) -> None:
@@ -72,14 +74,22 @@ class Pool:
         self._spawner: subprocess.Popen[bytes] | None = None
         self._failures = 0
         self._replacing: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop
 
     def open(self) -> None:
-        """Raises OSError."""
+        """A spawner that cannot be started now is tried again, like one that died."""
         self._loop = asyncio.get_running_loop()
-        self._start()
+        try:
+            self._start()
+        except OSError as error:
+            self._not_started(error)
+            self._replacing = self._loop.create_task(self._replace())
 
     async def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         if self._replacing is not None:
             self._replacing.cancel()
             await asyncio.gather(self._replacing, return_exceptions=True)
@@ -90,15 +100,26 @@ class Pool:
         return self._sock is not None
 
     @property
+    def short(self) -> bool:
+        """Whether a shim could not be had a moment ago."""
+        return self._again is not None
+
+    @property
     def spawner_pid(self) -> int:
         return self._spawner.pid if self._spawner else 0
 
     def take(self) -> Parked | None:
         return self._parked.popleft() if self._parked else None
 
+    def give_back(self, parked: Parked) -> None:
+        """One that was taken and told nothing."""
+        self._parked.appendleft(parked)
+
     def want(self, count: int) -> None:
         """Asks for as many shims as `count` attempts will need, and some more to be ready for the next."""
         self._wanted = count
+        if self._again is not None:
+            return
         while self._sock is not None and self._asked + len(self._parked) < count + PARKED:
             try:
                 self._sock.send(b"park")
@@ -108,6 +129,10 @@ class Pool:
                 self._died()
                 return
             self._asked += 1
+
+    def _ask_again(self) -> None:
+        self._again = None
+        self.want(self._wanted)
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -129,6 +154,8 @@ class Pool:
         except OSError:
             ours.close()
             raise
+        # Before it is asked for a shim: steps begin with the limit that the daemon was started with.
+        restore_limit_of(self._spawner.pid)
         self._sock = ours
         self._loop.add_reader(ours, self._receive)
         log.info("spawner started", action="spawner_started", pid=self._spawner.pid)
@@ -145,6 +172,9 @@ class Pool:
         while self._parked:
             self._parked.popleft().discard()
         self._asked = 0
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         if self._spawner is not None:
             # It ends with its last shim, whenever that is, and is taken up if this process still lives then.
             threading.Thread(target=self._spawner.wait, daemon=True).start()
@@ -180,11 +210,9 @@ class Pool:
         else:
             for fd in fds:
                 os.close(fd)
-            missing = self._wanted - self._asked - len(self._parked)
-            if missing > 0:
-                self._wanted -= missing
-                reason = rest if kind == "error" else "no descriptors are left"
-                self._owner.no_shim(reason, missing)
+            if self._again is None:
+                self._again = self._loop.call_later(PAUSE, self._ask_again)
+            self._owner.no_shim(rest if kind == "error" else "no descriptors are left")
 
     def _died(self) -> None:
         log.error("the spawner died", action="spawner_died", pid=self.spawner_pid)
@@ -202,6 +230,10 @@ class Pool:
             try:
                 self._start()
             except OSError as error:
-                self._failures += 1
-                log.error("cannot start the spawner", action="spawner_failed", error=str(error))
+                self._not_started(error)
         self._replacing = None
+
+    def _not_started(self, error: OSError) -> None:
+        self._failures += 1
+        log.error("cannot start the spawner", action="spawner_failed", error=str(error))
+        self._owner.no_shim(f"cannot start the spawner: {error.strerror or error}")

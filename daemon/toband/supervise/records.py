@@ -16,8 +16,19 @@ def time_of(microseconds: int) -> datetime:
     )
 
 
+OUTPUTS_LOST = "the disk was full when it ended: there was no space for the outputs and the result that it handed on"
+
+
 def ended(attempt: Attempt, record: dict[str, Any]) -> AttemptEnded:
+    """A record of an older shim lacks what was not written then.
+
+    A step whose outputs could not be kept has not succeeded, whatever its exit code: those after it would go on with
+    values that are not there. `error` says so.
+    """
     not_started = record["cause"] == "nostart"
+    error = record["error"]
+    if record.get("outputs_lost"):
+        error = f"{error}; {OUTPUTS_LOST}" if error else OUTPUTS_LOST
     return AttemptEnded(
         step=attempt.step,
         token=attempt.token,
@@ -28,11 +39,14 @@ def ended(attempt: Attempt, record: dict[str, Any]) -> AttemptEnded:
             survivors=record["survivors"],
             proved_empty=record["proved_empty"],
             took=record["took"],
+            orphans=_survivors(record),
+            limit=record.get("limit", ""),
+            cgroup=record.get("cgroup", False),
         ),
         started_at=time_of(record["started_at"]),
         finished_at=time_of(record["finished_at"]),
         not_started=not_started,
-        error=record["error"],
+        error=error,
         pid=record["pid"] or None,
         exit_code=record["exit_code"],
         signal=record["signal"],
@@ -43,9 +57,23 @@ def ended(attempt: Attempt, record: dict[str, Any]) -> AttemptEnded:
         ),
         stdout_bytes=record["stdout_bytes"],
         stderr_bytes=record["stderr_bytes"],
+        dropped_bytes=record["dropped"],
         result=_result(record.get("result")),
         outputs=parse_outputs(record.get("output", "")),
     )
+
+
+def survivors(record: dict[str, Any]) -> list[tuple[int, int]]:
+    """Pid and start time of processes that could not be ended, as far as they are named."""
+    return [(pid, start) for pid, start in record.get("survivor_pids", [])]
+
+
+def _survivors(record: dict[str, Any]) -> str:
+    named = ", ".join(str(pid) for pid, _ in survivors(record))
+    count = record["survivors"]
+    if not count:
+        return ""
+    return f"{count} could not be ended: pid {named}" if named else f"{count} could not be ended"
 
 
 def parse_outputs(text: str) -> dict[str, str]:

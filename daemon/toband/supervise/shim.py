@@ -13,7 +13,6 @@ import sys
 if sys.platform == "win32":
     raise ImportError("the POSIX shim needs fork")
 
-import errno
 import json
 import os
 import resource
@@ -24,8 +23,8 @@ import time
 from typing import Any, NoReturn
 
 from toband import failpoints
-from toband.supervise import frames, tree
-from toband.supervise.attempt_file import AttemptFile, claim, now_us
+from toband.supervise import cgroups, frames, starting, tree
+from toband.supervise.attempt_file import AttemptFile, amount, claim, now_us
 
 EXIT_DONE = 0
 EXIT_NOT_MINE = 3
@@ -35,13 +34,22 @@ KILL_PATIENCE = 30.0
 """How long a KILLed tree may take to vanish before it is given up as unkillable."""
 REHEARSE_AFTER = 2
 """Milliseconds: a shim that is used at once has no time to prepare."""
+RECORD_PATIENCE = 600.0
+"""How long a disk that takes no end record is asked again before the end is given up as lost."""
+RECORD_PAUSE = 1.0
+WATCH_EVERY = 0.25
+"""How often the memory of a tree is measured that has a limit and no cgroup to keep it."""
+START_PATIENCE = 30.0
+"""How long a system that is short of something is asked again to start the step."""
+START_PAUSE = 1.0
+NEARLY = 0.9
+"""Of its memory limit: a process that failed with so much is taken to have failed for want of more."""
 READ_SIZE = 256 * 1024
 _PIPE_SIZE = 256 * 1024
 _F_SETPIPE_SZ = 1031
 _LONGEST_WAIT = 3600.0
-# A step starts with every signal as it should be, whatever was ignored where the daemon was started.
-_ALL_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _SIDE_FILE_LIMIT = 1024 * 1024
+_SURVIVORS_NAMED = 20
 
 got: set[int] = set()
 """Signals that arrived and were not looked at yet."""
@@ -61,8 +69,15 @@ class Shim:
         self._poll = select.poll()
         self._poll.register(wake, select.POLLIN)
         self._streams: dict[int, int] = {}
+        self._limits: dict[str, Any] = boot.get("limits") or {}
+        self._cgroup: str = boot["cgroup"]["path"] if boot.get("cgroup") else ""
+        self._outside = True
+        self._cgroup_gone = False
         self._main = 0
         self._status: int | None = None
+        self._killed_by_others = False
+        self._limit = ""
+        self._error = ""
         self._empty = False
         self._cause = "exited"
         self._signals: list[str] = []
@@ -76,15 +91,21 @@ class Shim:
     def run(self) -> None:
         """Raises OSError only when not even the end record could be written."""
         began = time.monotonic()
-        error = self._start()
+        error = self._boot.get("refused", "") or self._start()
         if error:
-            self._file.finish(self._record(error=error))
+            self._leave_cgroup()
+            self._finish(self._record(not_started=error))
             return
         timeout = self._boot.get("timeout")
         deadline = None if timeout is None else began + timeout
+        memory = self._limits.get("memory")
+        look_at = None if memory is None else began
         kill_at: float | None = None
         while not self._empty:
-            self._wait(kill_at if kill_at is not None else deadline)
+            until = kill_at if kill_at is not None else deadline
+            if look_at is not None and kill_at is None:
+                until = look_at if until is None else min(until, look_at)
+            self._wait(until)
             self._empty = tree.reap(self._ended)
             if self._empty:
                 break
@@ -104,29 +125,53 @@ class Shim:
             elif deadline is not None and now >= deadline:
                 self._cause = self._boot.get("timeout_kind", "timeout")
                 kill_at = self._terminate(now)
+            elif memory is not None and look_at is not None and now >= look_at:
+                look_at = now + WATCH_EVERY
+                if self._holds_more_than(memory):
+                    # Memory does not wait for a grace, as it would not with the kernel's own limit.
+                    self._cause = "limit"
+                    self._first_signal = kill_at = now
+        self._leave_cgroup()
         if self._first_signal:
             self._took = time.monotonic() - self._first_signal
         self._drain()
-        self._file.finish(self._record())
+        self._explain()
+        if self._limit:
+            self._file.note(f"limit of {self._limit}")
+        self._finish(self._record())
 
     def rehearse(self) -> None:
         """Everything but a step, into a file that nobody keeps."""
         self._file.started({"pid": 0, "at": now_us()})
         self._wait(0.0)
         tree.reap(self._ended)
+        self._leave_cgroup()
         self._drain()
-        self._file.finish(self._record())
+        self._explain()
+        self._finish(self._record())
+
+    def _finish(self, record: dict[str, Any]) -> None:
+        """A disk that will not take the record now may take it later, and nobody else can write it. Raises OSError."""
+        until = time.monotonic() + float(self._boot.get("record_patience", RECORD_PATIENCE))
+        while True:
+            try:
+                self._file.finish(record)
+                return
+            except OSError:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(RECORD_PAUSE)
 
     def _start(self) -> str:
         """Starts the step; the reason if it cannot be started."""
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
         try:
-            self._main = _spawn(self._boot, out_write, err_write)
-        except (OSError, ValueError) as error:
+            self._main, self._outside = self._start_patiently(out_write, err_write)
+        except starting.StartError as error:
             os.close(out_read)
             os.close(err_read)
-            return _cannot_start(self._boot, error)
+            return str(error)
         finally:
             os.close(out_write)
             os.close(err_write)
@@ -138,6 +183,18 @@ class Shim:
             self._streams[fd] = kind
             self._poll.register(fd, select.POLLIN)
         return ""
+
+    def _start_patiently(self, out: int, err: int) -> starting.Started:
+        """A system that is short of processes or memory for a moment does not fail the step. Raises StartError."""
+        until = time.monotonic() + START_PATIENCE
+        while True:
+            try:
+                return starting.start(self._boot, out, err)
+            except starting.StartError as error:
+                now = time.monotonic()
+                if not error.passing or now >= until or signal.SIGTERM in got:
+                    raise
+            self._wait(now + START_PAUSE)
 
     def _wait(self, until: float | None) -> None:
         # Capped: the system cannot wait longer than 24 days at a time, and whoever calls looks again.
@@ -179,6 +236,8 @@ class Shim:
     def _ended(self, pid: int, status: int) -> None:
         if pid == self._main and self._status is None:
             self._status = status
+            killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            self._killed_by_others = killed and "KILL" not in self._signals
 
     def _terminate(self, now: float) -> float:
         self._first_signal = now
@@ -200,7 +259,59 @@ class Shim:
 
     def _kill(self) -> None:
         self._signals.append("KILL")
-        self._empty = tree.kill_all(self._ended, KILL_PATIENCE)
+        if self._cgroup and self._outside:
+            cgroups.kill(self._cgroup)
+        self._empty = tree.kill_all(self._ended, self._patience())
+
+    def _patience(self) -> float:
+        return float(self._boot.get("kill_patience", KILL_PATIENCE))
+
+    def _holds_more_than(self, memory: int) -> bool:
+        held = tree.memory(memory)
+        if held <= memory:
+            return False
+        self._limit = (
+            f"memory: its processes held {amount(held)} together, the limit is {amount(memory)}"
+        )
+        return True
+
+    def _leave_cgroup(self) -> None:
+        """What the controllers counted is taken down, the cgroup ended and removed, and so proved to be empty."""
+        if not self._cgroup or not self._outside:
+            return
+        files, words = self._limits.get("cgroup", {}), self._limits.get("words", {})
+        if "memory.max" in files:
+            counted = cgroups.events(self._cgroup, "memory.events")
+            if counted.get("oom_kill") or counted.get("oom_group_kill"):
+                self._limit = f"memory: the kernel ended it at the limit of {words.get('memory')}"
+                if self._killed_by_others and self._cause == "exited":
+                    self._cause = "limit"
+        if "pids.max" in files and not self._limit:
+            refused = cgroups.events(self._cgroup, "pids.events").get("max", 0)
+            if refused:
+                self._limit = (
+                    f"pids: {refused} times it was refused more than {words.get('pids')} processes"
+                )
+        found = cgroups.end(self._cgroup, self._patience() if self._empty else 0.0)
+        self._cgroup_gone = found in ("none", "ended")
+        # Somebody in it who was not below this process: put there by another, and gone with the rest.
+        self._leftovers += found == "ended"
+        self._empty = self._empty and self._cgroup_gone
+
+    def _explain(self) -> None:
+        """Why a process was killed that nobody here killed, or failed at a limit, as far as that can be known."""
+        data = self._limits.get("data")
+        if data is not None and not self._limit and self._status:
+            # It was refused more, and made of that what it could; nobody says so but its size.
+            peak = _max_rss(resource.getrusage(resource.RUSAGE_CHILDREN))
+            if peak >= data * NEARLY:
+                self._limit = f"memory: a process of it held {amount(peak)}, and was refused more than {amount(data)}"
+        if self._cause == "limit":
+            self._error = self._limit
+        elif self._killed_by_others and _oom_kills() > self._boot.get("oom_kills", 1 << 62):
+            self._error = (
+                "killed by signal 9; the kernel's out-of-memory killer was at work while it ran"
+            )
 
     def _drain(self) -> None:
         """Takes what is left in the pipes, and waits for nobody: somebody else may hold them open."""
@@ -212,13 +323,14 @@ class Shim:
                     break
                 most -= size
 
-    def _record(self, error: str = "") -> dict[str, Any]:
+    def _record(self, not_started: str = "") -> dict[str, Any]:
         status = self._status
+        survivors = [] if self._empty or not_started else tree.descendants()
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         record: dict[str, Any] = {
             "seal": self._boot["seal"],
-            "cause": "nostart" if error else self._cause,
-            "error": error,
+            "cause": "nostart" if not_started else self._cause,
+            "error": not_started or self._error,
             "pid": self._main,
             "started_at": self._started_at or now_us(),
             "finished_at": now_us(),
@@ -230,8 +342,11 @@ class Shim:
             else None,
             "signals": self._signals,
             "leftovers": self._leftovers,
-            "survivors": 0 if self._empty or error else len(tree.descendants()),
+            "survivors": len(survivors),
+            "survivor_pids": [[each.pid, each.start] for each in survivors[:_SURVIVORS_NAMED]],
             "proved_empty": self._empty,
+            "limit": self._limit,
+            "cgroup": self._cgroup_gone,
             "took": self._took,
             "stdout_bytes": self._file.written[frames.STDOUT],
             "stderr_bytes": self._file.written[frames.STDERR],
@@ -239,6 +354,7 @@ class Shim:
             "user_time": usage.ru_utime,
             "system_time": usage.ru_stime,
             "max_rss": _max_rss(usage),
+            "unsynced": False,
         }
         for key in ("output", "result"):
             text = _side_file(self._boot.get(key))
@@ -254,54 +370,17 @@ def _max_rss(usage: Any) -> int:
     return largest * 1024 if largest > mine else 0
 
 
-def _spawn(boot: dict[str, Any], out: int, err: int) -> int:
-    """Starts the step in a session of its own; its pid. Raises OSError.
-
-    Python's own descriptors are all close-on-exec, so that nothing but these three is passed on. posix_spawn rather
-    than subprocess: it copies no memory, and the spawner stays small enough to be forked quickly.
-    """
-    argv, env, cwd = boot["argv"], boot["env"], boot.get("cwd")
-    if cwd:
-        os.chdir(cwd)
+def _oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since it was booted; 0 if it does not say."""
     try:
-        return os.posix_spawn(
-            _found(argv[0], env),
-            argv,
-            env,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, out, 1),
-                (os.POSIX_SPAWN_DUP2, err, 2),
-            ],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=_ALL_SIGNALS,
-        )
-    finally:
-        os.chdir("/")
-
-
-def _found(program: str, env: dict[str, str]) -> str:
-    """Where the program is, by the PATH that the step is given. Raises OSError as exec would."""
-    if "/" in program:
-        return program
-    denied = False
-    for directory in env.get("PATH", os.defpath).split(":"):
-        path = os.path.join(directory or ".", program)
-        if os.access(path, os.X_OK) and not os.path.isdir(path):
-            return path
-        denied = denied or os.path.exists(path)
-    code = errno.EACCES if denied else errno.ENOENT
-    raise OSError(code, os.strerror(code), program)
-
-
-def _cannot_start(boot: dict[str, Any], error: Exception) -> str:
-    program, cwd = boot["argv"][0], boot.get("cwd")
-    if isinstance(error, OSError):
-        if cwd and error.filename == cwd:
-            return f"cannot start {program}: cannot enter the workspace {cwd}: {error.strerror}"
-        return f"cannot start {program}: {error.strerror}"
-    return f"cannot start {program}: {error}"
+        fd = os.open("/proc/vmstat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = frames.pread(fd, 16 * 1024, 0)
+        finally:
+            os.close(fd)
+        return int(text.partition(b"\noom_kill ")[2].partition(b"\n")[0] or 0)
+    except (OSError, ValueError):
+        return 0
 
 
 def _side_file(path: str | None) -> str | None:
@@ -339,17 +418,24 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
             "boot_id": boot_id,
             "seal": os.urandom(8).hex(),
         }
+        oom_kills = _oom_kills()
         boot = _parked(sock, wake, facts)
         if boot is None:
             os._exit(EXIT_NOT_MINE if got else EXIT_DONE)
         boot["seal"] = facts["seal"]
+        boot["oom_kills"] = oom_kills
         facts |= {"attempt": boot["attempt"], "token": boot["token"]}
         failpoints.hit("shim.before_claim")
+        if boot.get("cgroup"):
+            _make_cgroup(boot, facts)
         fd = claim(boot["dir"], boot["file"], facts)
         if fd is None:
+            if boot.get("cgroup"):
+                cgroups.remove(boot["cgroup"]["path"])
             os._exit(EXIT_NOT_MINE)
         failpoints.hit("shim.claimed")
-        Shim(boot, AttemptFile(fd), wake).run()
+        file = AttemptFile(fd, boot.get("log_limit"), boot.get("logs_full", ""))
+        Shim(boot, file, wake).run()
         # All is on disk. Closing this tells a daemon that still listens, sooner than the end of this process can.
         sock.close()
         code = EXIT_DONE
@@ -357,6 +443,23 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
+
+
+def _make_cgroup(boot: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Before the claim, which names it: whoever finds a claim without an owner knows what to end.
+
+    A step that needs no more of it than to be killed with it is started without one if there can be none.
+    """
+    cgroup = boot["cgroup"]
+    # Its descriptor stays open: the lock on it says that somebody looks after it.
+    if cgroups.make(cgroup["path"]) is not None:
+        facts |= {"cgroup": cgroup["path"], "cgroup_ns": cgroup["namespace"]}
+        return
+    boot["cgroup"] = None
+    if (boot.get("limits") or {}).get("cgroup"):
+        boot["refused"] = (
+            f"cannot start {boot['argv'][0]}: cannot make the cgroup that is to keep its limits"
+        )
 
 
 def _parked(sock: socket.socket, wake: int, facts: dict[str, Any]) -> dict[str, Any] | None:

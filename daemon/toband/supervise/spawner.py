@@ -42,6 +42,7 @@ class Spawner:
         os.set_blocking(self._wake_write, False)
         self._shims: set[int] = set()
         self._ended: list[tuple[int, int]] = []
+        self._undying: set[tree.Target] = set()
         self._connected = True
         self._boot_id = tree.boot_id()
 
@@ -129,12 +130,19 @@ class Spawner:
         seen: set[tree.Target] = set()
         deadline = time.monotonic() + ORPHAN_PATIENCE
         pause = 0.0
-        while left := tree.descendants(skip=self._shims):
-            seen.update(left)
+        while True:
+            found = set(tree.descendants(skip=self._shims))
+            # Those that would not go were waited for once, and said to have stayed: nobody waits for them again.
+            self._undying &= found
+            left = found - self._undying
+            if not left:
+                break
+            seen |= left
             for target in left:
                 tree.send(target, signal.SIGKILL)
             tree.reap(self._took_up)
             if time.monotonic() > deadline:
+                self._undying |= left
                 break
             time.sleep(pause)
             pause = min(0.02, pause + 0.001)

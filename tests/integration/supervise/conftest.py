@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -46,8 +47,8 @@ async def opened(place: Place) -> AsyncIterator[Opener]:
     """Opens launchers on the same state directory; all are closed, and all spawners end, with the test."""
     supervisions: list[Supervision] = []
 
-    async def make() -> Supervision:
-        supervision = Supervision(place)
+    async def make(**how: Any) -> Supervision:
+        supervision = Supervision(place, **how)
         await supervision.open()
         supervisions.append(supervision)
         return supervision

@@ -134,12 +134,12 @@ async def test_launches_that_find_no_shim_wait_for_the_next_spawner(
         supervision.launch(shell("echo x >> witness"), attempt=new_attempt(f"s{number}"))
         for number in range(5)
     ]
-    last = supervision.launch(["sleep", "600"], attempt=new_attempt("last"))
+    last = supervision.launch(shell("echo x >> witness"), attempt=new_attempt("last"))
     supervision.launcher.stop(last)
+    await supervision.voided(last)
     kill(supervision.spawner)
     for attempt in attempts:
         assert (await supervision.ended(attempt)).exit_code == 0
-    assert (await supervision.ended(last)).ending.cause is TreeCause.CANCEL
     await supervision.new_spawner()
 
     assert supervision.witnessed() == 5
@@ -260,24 +260,24 @@ async def test_a_spawner_that_cannot_be_started_is_tried_again(supervision: Supe
 async def test_a_spawner_that_dies_at_once_every_time_is_reported(
     supervision: Supervision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Attempts do not wait for it without end; and it is tried again, for better times."""
+    """Attempts wait for better times, and are told to nobody as failed."""
     monkeypatch.setenv("TOBAN_FAILPOINTS_SPAWNER", "spawner.asked=kill")
     for shim in await supervision.parked():
         kill(shim)
     kill(supervision.spawner)
     await wait_for(lambda: gone(supervision.spawner), "the spawner lives on")
     await wait_for(lambda: supervision.launcher.spawner_pid != supervision.spawner.pid, "unnoticed")
-    end = await supervision.ended(supervision.launch(shell("echo x >> witness")))
-    assert end.not_started
-    assert "again and again" in end.error
+    attempt = supervision.launch(shell("echo x >> witness; exit 4"))
+    condition = await wait_for(
+        lambda: next((d for _, d in supervision.conditions.told if "again and again" in d), None),
+        "nobody is told of it",
+    )
+    assert condition.endswith("1 attempt waits for one")
+    assert supervision.ends_of(attempt) == []
     assert supervision.witnessed() == 0
     monkeypatch.delenv("TOBAN_FAILPOINTS_SPAWNER")
 
-    async def works() -> bool:
-        ended = await supervision.run(shell("exit 4"), attempt=new_attempt())
-        return ended.exit_code == 4
-
-    until = asyncio.get_running_loop().time() + 30
-    while not await works():
-        assert asyncio.get_running_loop().time() < until, "no spawner came back"
+    assert (await supervision.ended(attempt)).exit_code == 4
+    assert supervision.witnessed() == 1
+    assert supervision.conditions.now == {}
     await supervision.new_spawner()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -11,11 +13,14 @@ from helpers.processes import kill, state_of, unread
 from helpers.steps import shell
 from helpers.supervision import Opener, Supervision, new_attempt
 from helpers.waiting import wait_for
+from toband import failpoints
 from toband.domain.events import AttemptLost
+from toband.domain.model import TreeCause
 from toband.ports import LogKind
+from toband.supervise.launcher import Patience
 from toband.supervise.log_files import LogFiles
 
-Armed = Callable[[str], Awaitable[Supervision]]
+Armed = Callable[..., Awaitable[Supervision]]
 WITNESSED = "echo x >> witness; echo out; exit 5"
 
 
@@ -23,9 +28,9 @@ WITNESSED = "echo x >> witness; echo out; exit 5"
 def armed(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> Armed:
     """Opens a launcher whose spawner and shims fail as told."""
 
-    async def make(failpoints: str) -> Supervision:
-        monkeypatch.setenv("TOBAN_FAILPOINTS_SPAWNER", failpoints)
-        supervision = await opened()
+    async def make(failing: str, **how: Any) -> Supervision:
+        monkeypatch.setenv("TOBAN_FAILPOINTS_SPAWNER", failing)
+        supervision = await opened(**how)
         monkeypatch.delenv("TOBAN_FAILPOINTS_SPAWNER")
         return supervision
 
@@ -122,14 +127,86 @@ async def test_a_fork_that_fails_now_and_then_is_made_up_for(armed: Armed) -> No
         assert (await supervision.run(shell("exit 2"))).exit_code == 2
 
 
-async def test_a_fork_that_always_fails_is_told(armed: Armed) -> None:
+async def test_a_fork_that_always_fails_is_told_and_waited_for(armed: Armed) -> None:
     supervision = await armed("spawner.fork=EAGAIN")
-    ends = [await supervision.run(shell("echo x >> witness")) for _ in range(2)]
+    attempts = [
+        supervision.launch(shell("echo x >> witness"), attempt=new_attempt(f"s{number}"))
+        for number in range(3)
+    ]
 
-    assert all(end.not_started for end in ends)
-    for end in ends:
-        assert "cannot fork: Resource temporarily unavailable" in end.error
+    def told() -> bool:
+        return supervision.conditions.now.get("spawner", "").endswith("3 attempts wait for one")
+
+    await wait_for(told, "nobody is told of it")
+    reason = "cannot fork: Resource temporarily unavailable"
+    assert reason in supervision.conditions.now["spawner"]
+    assert supervision.launcher.waiting() == 3
+    supervision.launcher.stop(attempts[1])
+    await supervision.voided(attempts[1])
+    # A spawner whose forks succeed takes its place.
+    kill(supervision.spawner)
+    for attempt in (attempts[0], attempts[2]):
+        assert (await supervision.ended(attempt)).exit_code == 0
+    await supervision.new_spawner()
+
+    assert supervision.witnessed() == 2
+    assert supervision.conditions.now == {}
+
+
+async def test_a_step_that_cannot_be_forked_for_a_moment_is_started_later(armed: Armed) -> None:
+    supervision = await armed("shim.start=EAGAIN@1")
+    ended = await supervision.run(shell(WITNESSED))
+
+    assert (ended.exit_code, ended.error) == (5, "")
+    assert supervision.witnessed() == 1
+
+
+async def test_a_step_that_waits_to_be_forked_can_be_stopped(armed: Armed) -> None:
+    supervision = await armed("shim.start=EAGAIN")
+    attempt = supervision.launch(shell(WITNESSED))
+    await supervision.shim(attempt)
+    supervision.launcher.stop(attempt)
+    ended = await supervision.ended(attempt, 20.0)
+
+    assert ended.not_started
+    assert (
+        ended.error
+        == "cannot start /bin/sh: Resource temporarily unavailable (failpoint shim.start)"
+    )
     assert supervision.witnessed() == 0
+
+
+async def test_a_launch_without_descriptors_waits_for_one(supervision: Supervision) -> None:
+    failpoints.arm("launch.message=EMFILE")
+    try:
+        attempt = supervision.launch(shell("exit 5"))
+        await wait_for(lambda: "spawner" in supervision.conditions.now, "nobody is told of it")
+        assert "Too many open files" in supervision.conditions.now["spawner"]
+        assert supervision.ends_of(attempt) == []
+    finally:
+        failpoints.arm("")
+
+    assert (await supervision.ended(attempt)).exit_code == 5
+    assert supervision.conditions.now == {}
+
+
+async def test_the_timeout_of_a_run_goes_on_while_an_attempt_waits(
+    supervision: Supervision,
+) -> None:
+    failpoints.arm("launch.message=EMFILE@1")
+    try:
+        attempt = supervision.launch(
+            ["sleep", "600"], timeout=1.2, cause=TreeCause.RUN_TIMEOUT, grace=600.0
+        )
+        began = time.monotonic()
+        ended = await supervision.ended(attempt)
+    finally:
+        failpoints.arm("")
+
+    assert ended.ending.cause is TreeCause.RUN_TIMEOUT
+    # It waited for a second of its time, and had the rest of it.
+    assert time.monotonic() - began >= 1.2
+    assert (ended.finished_at - ended.started_at).total_seconds() < 1.0
 
 
 async def test_a_stopped_shim_is_still_there_after_a_restart(armed: Armed, opened: Opener) -> None:
@@ -180,11 +257,30 @@ async def test_output_that_was_dropped_at_the_very_end_is_noted(armed: Armed) ->
     assert supervision.printed(attempt, LogKind.SYSTEM).startswith(b"7 bytes")
 
 
-async def test_a_disk_that_takes_no_record_is_reported_as_lost(armed: Armed) -> None:
-    """Nothing printed, so the second write is the end record."""
-    supervision = await armed("log.write=EIO@2")
+async def test_a_record_that_the_disk_refuses_is_written_when_it_takes_it(armed: Armed) -> None:
+    """Nothing printed, so the second write is the end record, and the third the one without outputs."""
+    supervision = await armed("end.before=EIO@1")
+    attempt = supervision.launch(shell("echo x >> witness; echo a=1 >> $TOBAN_OUTPUT; exit 5"))
+    ended = await supervision.ended(attempt)
+
+    assert (ended.exit_code, ended.error) == (5, "")
+    assert supervision.witnessed() == 1
+
+
+async def test_a_disk_that_takes_no_record_for_long_is_reported_as_lost(armed: Armed) -> None:
+    supervision = await armed("log.write=EIO", patience=Patience(record=0.0))
     attempt = supervision.launch(shell("echo x >> witness"))
     lost = await supervision.lost(attempt)
 
     assert lost.orphans == "none"
     assert supervision.witnessed() == 1
+
+
+async def test_an_end_that_could_not_be_synced_is_told(armed: Armed) -> None:
+    supervision = await armed("end.written=EIO@1")
+    ended = await supervision.run(shell("echo out; exit 5"), attempt=(attempt := new_attempt()))
+
+    assert (ended.exit_code, ended.stdout_bytes) == (5, 4)
+    assert supervision.record_of(attempt)["unsynced"] is True
+    assert supervision.printed(attempt) == b"out\n"
+    assert "fsync failed" in supervision.conditions.now["attempt_files"]

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.processes import kill
 from helpers.steps import shell
-from helpers.supervision import RUN, Opener, Place
+from helpers.supervision import RUN, Opener, Place, new_attempt
 from helpers.waiting import wait_for
 from toband import failpoints
 from toband.domain.model import TreeCause
@@ -36,6 +36,10 @@ def small_disk(place: Place) -> Iterator[str]:
         yield path
     finally:
         subprocess.run(["umount", path], check=True)
+
+
+def remount(path: str, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", path], check=True)
 
 
 def fill(path: str) -> None:
@@ -98,6 +102,60 @@ async def test_a_disk_that_fails_for_a_moment_delays_the_report(opened: Opener) 
         failpoints.arm("")
 
     assert supervision.witnessed() == 0
+
+
+async def test_outputs_that_do_not_fit_are_missed_and_the_end_is_not(
+    small_disk: str, opened: Opener
+) -> None:
+    """What a step hands on is copied into its record; without the space for that the record says so."""
+    supervision = await opened()
+    attempt = new_attempt()
+    gate = supervision.gate()
+    script = 'head -c 300000 /dev/zero | tr "\\0" x > "$1"; : > ready; read x < "$2"'
+    supervision.launch(shell(script, supervision.files.output(attempt), gate.path), attempt=attempt)
+    await supervision.appears("ready")
+    fill(f"{small_disk}/filler")
+    await gate.release()
+    ended = await supervision.ended(attempt)
+
+    assert (ended.exit_code, ended.ending.proved_empty) == (0, True)
+    assert "no space for the outputs" in ended.error
+    assert ended.outputs == {}
+    record = supervision.record_of(attempt)
+    assert record["outputs_lost"] is True
+    assert "output" not in record
+
+
+async def test_outputs_that_fit_are_kept_on_a_full_disk(small_disk: str, opened: Opener) -> None:
+    supervision = await opened()
+    attempt = new_attempt()
+    gate = supervision.gate()
+    script = 'echo answer=42 > "$1"; : > ready; read x < "$2"'
+    supervision.launch(shell(script, supervision.files.output(attempt), gate.path), attempt=attempt)
+    await supervision.appears("ready")
+    fill(f"{small_disk}/filler")
+    await gate.release()
+    ended = await supervision.ended(attempt)
+
+    assert (ended.exit_code, ended.error) == (0, "")
+    assert ended.outputs == {"answer": "42"}
+
+
+async def test_a_read_only_disk_takes_no_claim_and_that_is_told(
+    small_disk: str, opened: Opener
+) -> None:
+    supervision = await opened()
+    remount(small_disk, "ro")
+    attempt = supervision.launch(shell("echo x >> witness"))
+    await wait_for(lambda: "attempt_files" in supervision.conditions.now, "nobody is told of it")
+    assert "Read-only file system" in supervision.conditions.now["attempt_files"]
+    assert supervision.ends_of(attempt) == []
+    remount(small_disk, "rw")
+    await supervision.voided(attempt)
+
+    assert supervision.witnessed() == 0
+    assert supervision.conditions.now == {}
+    assert (await supervision.run(shell("exit 3"), attempt=new_attempt("next"))).exit_code == 3
 
 
 def _bytes_of(path: str) -> bytes:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 
 from helpers.processes import gone, seen, stat_of
 from helpers.steps import DAEMONISING, background, lurker_argv, python, shell
 from helpers.supervision import Supervision, new_attempt
-from helpers.waiting import wait_for
-from toband.domain.model import TreeCause
+from helpers.waiting import DEADLINE, wait_for
+from toband.domain.model import Attempt, TreeCause
 
 
 async def test_a_running_step_is_ended(supervision: Supervision) -> None:
@@ -85,15 +87,31 @@ async def test_what_a_step_does_to_clean_up_is_not_disturbed(supervision: Superv
 
 
 async def test_a_stop_right_after_the_launch_is_not_forgotten(supervision: Supervision) -> None:
-    """The shim is not announced yet, its signal is sent as soon as it is."""
-    attempts = [new_attempt(f"s{number}") for number in range(20)]
-    for attempt in attempts:
-        supervision.launch(["sleep", "600"], attempt=attempt, grace=600.0)
-        supervision.launcher.stop(attempt)
-    for attempt in attempts:
-        ended = await supervision.ended(attempt)
-        assert ended.ending.cause is TreeCause.CANCEL
-        assert ended.ending.proved_empty
+    """An attempt that has no shim yet is void; one whose shim was just told of it gets the signal after that."""
+    stopped = void = 0
+    until = time.monotonic() + DEADLINE
+    while stopped < 5:
+        assert time.monotonic() < until, f"{stopped} were stopped, {void} were void"
+        # More at once than shims are parked, and none of them is awaited before all are stopped.
+        launched: list[tuple[Attempt, bool]] = []
+        for _ in range(10):
+            waited = supervision.launcher.waiting()
+            attempt = supervision.launch(
+                shell("echo x >> witness; exec sleep 600"), attempt=new_attempt(), grace=600.0
+            )
+            launched.append((attempt, supervision.launcher.waiting() == waited))
+            supervision.launcher.stop(attempt)
+        for attempt, has_shim in launched:
+            if has_shim:
+                ended = await supervision.ended(attempt)
+                assert (ended.ending.cause, ended.ending.proved_empty) == (TreeCause.CANCEL, True)
+                stopped += 1
+            else:
+                await supervision.voided(attempt)
+                void += 1
+        await asyncio.sleep(0)
+    assert void > 0
+    assert supervision.launcher.waiting() == supervision.launcher.running() == 0
 
 
 async def test_stopping_twice_is_stopping_once(supervision: Supervision) -> None:

@@ -1,0 +1,76 @@
+"""Lets a step of another user reach what is its own in a state directory that is closed to everybody else.
+
+Access control lists, one entry for one user on the directories of one run: nothing becomes readable for others, and no
+other run is opened. On directories that only lie on the way the entry allows to pass, not to look around.
+
+Standard library only: the shim uses it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("access control lists are written by the POSIX shim")
+
+import errno
+import os
+import struct
+
+READ, WRITE, PASS = 4, 2, 1
+_NAME = "system.posix_acl_access"
+_VERSION = struct.pack("<I", 2)
+_ENTRY = struct.Struct("<HHI")
+_OWNER, _USER, _GROUP, _NAMED_GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+_NOBODY = 0xFFFFFFFF
+_NO_LIST = (errno.ENODATA, errno.EOPNOTSUPP)
+
+
+def allow(path: str, uid: int, rights: int) -> None:
+    """Adds one user's rights to a file or directory. Raises OSError, also if the file system has no such lists.
+
+    Nobody else may be at it at the same time.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        entries = _entries(fd)
+        before = entries.get((_USER, uid), 0)
+        if before & rights == rights:
+            return
+        entries[_USER, uid] = before | rights
+        mask = 0
+        for (tag, _), granted in entries.items():
+            if tag in (_USER, _GROUP, _NAMED_GROUP):
+                mask |= granted
+        entries[_MASK, _NOBODY] = mask
+        packed = [_ENTRY.pack(tag, rights, who) for (tag, who), rights in sorted(entries.items())]
+        os.setxattr(fd, _NAME, _VERSION + b"".join(packed))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        os.close(fd)
+
+
+def own_file(path: str, uid: int, gid: int) -> None:
+    """An empty file that the user may write, in a directory where it may not make one. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchown(fd, uid, gid)
+    finally:
+        os.close(fd)
+
+
+def _entries(fd: int) -> dict[tuple[int, int], int]:
+    """The list as it is, or as the mode of a file without one says."""
+    try:
+        raw = os.getxattr(fd, _NAME)
+    except OSError as error:
+        if error.errno not in _NO_LIST:
+            raise
+        mode = os.fstat(fd).st_mode
+        return {
+            (_OWNER, _NOBODY): mode >> 6 & 7,
+            (_GROUP, _NOBODY): mode >> 3 & 7,
+            (_OTHER, _NOBODY): mode & 7,
+        }
+    return {(tag, who): rights for tag, rights, who in _ENTRY.iter_unpack(raw[len(_VERSION) :])}

@@ -1,0 +1,256 @@
+"""Steps of another user: they reach what is theirs, and nothing else of the daemon's."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+import pytest
+
+from helpers.steps import shell
+from helpers.supervision import RUN, Place, Supervision, new_attempt
+from helpers.waiting import wait_for
+from toban.definition import Resources
+from toband.domain.model import TreeCause
+from toband.ports import LogKind
+
+NOBODY = "nobody"
+
+
+@pytest.fixture(autouse=True)
+def root(place: Place) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root takes on another user")
+    try:
+        pwd.getpwnam(NOBODY)
+    except KeyError:
+        pytest.skip(f"there is no user {NOBODY}")
+    # As the daemon makes it.
+    os.mkdir(place.files.root, 0o700)
+
+
+def environment(supervision: Supervision) -> dict[str, str]:
+    """What a daemon of root's gives to every step."""
+    return {
+        "TOBAN_PARAMS": supervision.files.params(RUN),
+        "TOBAN_CONTEXT_DIR": supervision.files.context(RUN),
+    }
+
+
+async def test_it_is_that_user_with_its_groups(supervision: Supervision) -> None:
+    attempt = supervision.launch(
+        shell("id -un; id -gn; id -G; grep -h id: /proc/self/status"),
+        workspace=supervision.files.work(RUN),
+        env=environment(supervision),
+        user=NOBODY,
+    )
+    ended = await supervision.ended(attempt)
+    who = pwd.getpwnam(NOBODY)
+    name, group, groups, *ids = supervision.printed(attempt).decode().splitlines()
+
+    assert ended.exit_code == 0
+    assert name == NOBODY
+    assert groups.split() == [str(who.pw_gid)]
+    assert group
+    # Real, effective, saved, and for files.
+    expected = {"Uid:": [str(who.pw_uid)] * 4, "Gid:": [str(who.pw_gid)] * 4}
+    assert {
+        line.split()[0]: line.split()[1:] for line in ids if line[:2] in ("Ui", "Gi")
+    } == expected
+
+
+async def test_it_reaches_what_a_step_is_promised(supervision: Supervision) -> None:
+    await supervision.launcher.prepare(RUN, {"answer": 42})
+    script = """
+set -e
+cat "$TOBAN_PARAMS"
+echo kept > "$TOBAN_CONTEXT_DIR/file"
+echo here > file
+echo answer=42 > "$TOBAN_OUTPUT"
+printf '"done"' > "$TOBAN_RESULT"
+pwd
+"""
+    attempt = new_attempt()
+    env = environment(supervision) | {
+        "TOBAN_OUTPUT": supervision.files.output(attempt),
+        "TOBAN_RESULT": supervision.files.result(attempt),
+    }
+    work = supervision.files.work(RUN)
+    supervision.launch(shell(script), attempt=attempt, workspace=work, env=env, user=NOBODY)
+    ended = await supervision.ended(attempt)
+
+    assert ended.exit_code == 0, supervision.printed(attempt, LogKind.STDERR)
+    assert supervision.printed(attempt).decode() == f'{{"answer": 42}}{work}\n'
+    assert (ended.outputs, ended.result) == ({"answer": "42"}, "done")
+    assert os.stat(f"{work}/file").st_uid == pwd.getpwnam(NOBODY).pw_uid
+    # The next step, of root's, goes on with what it left.
+    after = supervision.launch(
+        shell('cat file "$TOBAN_CONTEXT_DIR/file"'),
+        attempt=new_attempt("after"),
+        workspace=work,
+        env=environment(supervision),
+    )
+    await supervision.ended(after)
+    assert supervision.printed(after) == b"here\nkept\n"
+
+
+async def test_it_reaches_nothing_else(supervision: Supervision) -> None:
+    other = f"{RUN}-other"
+    await supervision.launcher.prepare(other, {"secret": 1})
+    earlier = supervision.launch(shell("echo secret"), attempt=new_attempt("earlier"))
+    await supervision.ended(earlier)
+    supervision.place.write("private")
+    os.chmod(supervision.place.path("private"), 0o600)
+    files = supervision.files
+    attempt = new_attempt()
+    script = """
+for path in "$@"; do
+    ls "$path" 2>/dev/null && echo "listed $path"
+    cat "$path" 2>/dev/null && echo "read $path"
+    ( : >> "$path" ) 2>/dev/null && echo "wrote $path"
+    ( : > "$path/new" ) 2>/dev/null && echo "made $path/new"
+done
+echo over
+"""
+    closed = [
+        supervision.place.root,
+        files.root,
+        files.run(RUN),
+        files.attempts(RUN),
+        files.run(other),
+        files.params(other),
+        files.work(other),
+    ]
+    unreadable = [files.log(earlier), files.log(attempt), supervision.place.path("spawner.log")]
+    unreadable.append(supervision.place.path("private"))
+    # Their names may be known to it, as those of its own files are.
+    read = 'for p; do cat "$p" 2>/dev/null && echo "read $p"; done; echo over'
+    first = supervision.launch(
+        shell(script, *closed), attempt=attempt, workspace=files.work(RUN), user=NOBODY
+    )
+    second = supervision.launch(
+        shell(read, *unreadable),
+        attempt=new_attempt("reader"),
+        workspace=files.work(RUN),
+        user=NOBODY,
+    )
+    for each in (first, second):
+        await supervision.ended(each)
+        assert supervision.printed(each).decode() == "over\n"
+
+
+async def test_others_get_no_more_than_before(supervision: Supervision) -> None:
+    files = supervision.files
+    paths = [supervision.place.root, files.root, files.run(RUN), files.attempts(RUN)]
+    paths += [files.work(RUN), files.context(RUN), files.params(RUN)]
+    ended = await supervision.run(["true"], user=NOBODY, workspace=files.work(RUN))
+
+    assert ended.exit_code == 0
+    for path in paths:
+        assert os.stat(path).st_mode & 0o007 == 0, path
+    # daemon is another user, with no rights of its own here.
+    try:
+        pwd.getpwnam("daemon")
+    except KeyError:
+        pytest.skip("there is no second user to try it with")
+    attempt = new_attempt()
+    script = f"cat {files.params(RUN)} 2>/dev/null || echo refused"
+    supervision.launch(
+        ["setpriv", "--reuid=daemon", "--clear-groups", *shell(script)], attempt=attempt
+    )
+    await supervision.ended(attempt)
+    assert supervision.printed(attempt) == b"refused\n"
+
+
+async def test_two_users_in_one_run_both_reach_it(supervision: Supervision) -> None:
+    try:
+        pwd.getpwnam("daemon")
+    except KeyError:
+        pytest.skip("there is no second user")
+    work = supervision.files.work(RUN)
+    attempts = [
+        supervision.launch(
+            shell('cat "$TOBAN_PARAMS" && id -un > "$1"', f"by-{user}-{number}"),
+            attempt=new_attempt(f"{user}-{number}"),
+            workspace=work,
+            env=environment(supervision),
+            user=user,
+        )
+        for number in range(4)
+        for user in (NOBODY, "daemon")
+    ]
+    for attempt in attempts:
+        assert (await supervision.ended(attempt)).exit_code == 0
+    assert len(os.listdir(work)) == 8
+
+
+@pytest.mark.parametrize(
+    ("user", "reason"),
+    [
+        ("no-such-user-here", "cannot run it as no-such-user-here: there is no such user"),
+        ("4294967294", "cannot run it as 4294967294: there is no such user"),
+    ],
+)
+async def test_a_user_that_there_is_not_is_refused(
+    supervision: Supervision, user: str, reason: str
+) -> None:
+    ended = await supervision.run(shell("echo x >> witness"), user=user)
+
+    assert ended.not_started
+    assert ended.error == reason
+    assert supervision.witnessed() == 0
+
+
+@pytest.mark.parametrize("user", ["root", "0"])
+async def test_the_daemons_own_user_takes_nothing(supervision: Supervision, user: str) -> None:
+    ended = await supervision.run(shell("exit 3"), user=user)
+
+    assert ended.exit_code == 3
+    assert os.stat(supervision.files.run(RUN)).st_mode & 0o777 == 0o700
+
+
+async def test_a_workspace_that_is_closed_to_it_is_said(supervision: Supervision) -> None:
+    closed = supervision.place.path("closed")
+    os.mkdir(closed, 0o700)
+    ended = await supervision.run(["true"], user=NOBODY, workspace=closed)
+
+    assert ended.not_started
+    assert (
+        ended.error == f"cannot start true: cannot enter the workspace {closed}: Permission denied"
+    )
+
+
+async def test_its_processes_are_limited(supervision: Supervision) -> None:
+    """Per user, beyond those that it has."""
+    script = """
+for n in 1 2 3 4 5 6 7 8 9 10; do sleep 600 & done 2> refused
+"""
+    attempt = supervision.launch(
+        shell(script),
+        user=NOBODY,
+        resources=Resources(pids=4),
+        workspace=supervision.files.work(RUN),
+    )
+    ended = await supervision.ended(attempt)
+
+    assert ended.exit_code != 0
+    # The shell itself is one of them.
+    assert ended.ending.leftovers <= 3
+    assert "fork" in supervision.place.read(f"runs/{RUN}/work/refused")
+
+
+async def test_it_is_ended_by_the_daemons_shim(supervision: Supervision) -> None:
+    attempt = supervision.launch(
+        shell("trap '' TERM; sleep 600 & : > ready; wait; sleep 600"),
+        user=NOBODY,
+        workspace=supervision.files.work(RUN),
+        grace=0.1,
+    )
+    ready = f"{supervision.files.work(RUN)}/ready"
+    await wait_for(lambda: os.path.exists(ready), "the step is not ready")
+    supervision.launcher.stop(attempt)
+    ended = await supervision.ended(attempt)
+
+    assert (ended.ending.cause, ended.ending.signals) == (TreeCause.CANCEL, ("TERM", "KILL"))
+    assert ended.ending.proved_empty
+    assert supervision.strays() == []
