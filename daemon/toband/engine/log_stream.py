@@ -14,6 +14,7 @@ from toband.domain.model import Attempt, AttemptState, Run, RunState
 from toband.engine.changes import Changes, Watch
 from toband.engine.errors import (
     BadPositionError,
+    LogExpiredError,
     RunNotFoundError,
     StepNotFoundError,
     StoppingError,
@@ -96,7 +97,9 @@ class LogStreams:
         self._changes = changes
 
     async def stream(self, query: LogQuery) -> AsyncIterator[LogChunk | LogEnd]:
-        """Raises RunNotFoundError, StepNotFoundError, BadPositionError, and StoppingError before its end."""
+        """Raises RunNotFoundError, StepNotFoundError, BadPositionError, LogExpiredError if what it was reading is
+        gone, and StoppingError before its end.
+        """
         run = await self._check(query)
         place = _Place.parse(query.position)
         if not place.within(run.launches):
@@ -119,6 +122,9 @@ class LogStreams:
                 async for chunk in reader.pages():
                     yield chunk
                 if over:
+                    if run.launches > ATTEMPTS_AT_ONCE:
+                        # Removed meanwhile, it has no further attempts to be read, which is not its end.
+                        await self._run(query.run_id)
                     complete = reader.complete and self._over(query, run)
                     yield LogEnd(state=run.state, complete=complete, position=str(reader.place))
                     return
@@ -212,6 +218,8 @@ class _Reader:
                 page = await self._logs.read(attempt, offset)
             except ValueError:
                 raise BadPositionError(self._query.position) from None
+            if page.missing and offset and attempt.state.terminal:
+                raise LogExpiredError(attempt.id, attempt.step)
             moved = page.offset > offset
             offset = page.offset
             self.place.offsets[attempt.ordinal] = offset
@@ -222,7 +230,9 @@ class _Reader:
             pieces = [piece for piece in pieces if piece.at >= self._query.since]
             ended = page.over or (attempt.state.terminal and (page.damaged or not moved))
             if ended:
-                if attempt.state is AttemptState.LOST or (not page.over and offset):
+                cut_off = page.missing or (not page.over and offset > 0)
+                # What never became a process printed nothing, and its claim is all there is.
+                if attempt.state is AttemptState.LOST or (cut_off and attempt.pid is not None):
                     self.complete = False
                 self.place.finish(attempt.ordinal)
             if pieces:

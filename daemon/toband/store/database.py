@@ -37,6 +37,7 @@ class Database:
     """
 
     kind: str
+    path: str = ""
     # The base class of the driver's own exceptions.
     error: type[Exception]
     writer: Engine
@@ -48,6 +49,13 @@ class Database:
     def close(self) -> None:
         self.reader.dispose()
         self.writer.dispose()
+
+    def checkpoint(self) -> None:
+        """Brings what was written ahead to its place, without waiting for anybody."""
+
+    def ahead_bytes(self) -> int:
+        """How much was written ahead, at most."""
+        return 0
 
 
 class SqliteDatabase(Database):
@@ -81,6 +89,16 @@ class SqliteDatabase(Database):
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def checkpoint(self) -> None:
+        with self.writer.connect() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def ahead_bytes(self) -> int:
+        try:
+            return os.stat(f"{self.path}-wal").st_size
+        except FileNotFoundError:
+            return 0
 
     def _on_writer(self, connection: Any, _record: object) -> None:
         cursor = connection.cursor()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import exc
 
-from toband.ports import StoreError
+from toband.ports import StoreBusyError, StoreError, StoreFullError
+
+# What SQLite says when it cannot make its shared memory as large as it must be.
+_SHM_SIZE = 4874
+_SQLITE_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_POSTGRES_FULL = "53100"
+_POSTGRES_BUSY = "55P03"
 
 
 def outward(doing: str, error: Exception, driver_error: type[Exception]) -> Exception:
@@ -16,8 +24,25 @@ def outward(doing: str, error: Exception, driver_error: type[Exception]) -> Exce
         # A value that its column refused, wrapped by SQLAlchemy.
         return error.orig if isinstance(error.orig, Exception) else StoreError(f"{doing}: {error}")
     if isinstance(error, (exc.SQLAlchemyError, driver_error, OSError)):
-        return StoreError(f"{doing}: {reason(error)}")
+        return failure(doing, error)
     return error
+
+
+def failure(doing: str, error: BaseException) -> StoreError:
+    """The StoreError that stands for it; a full disk and a lock of somebody else have their own kinds."""
+    text = f"{doing}: {reason(error)}"
+    origin = error.orig if isinstance(error, exc.DBAPIError) and error.orig is not None else error
+    code = getattr(origin, "sqlite_errorcode", None)
+    state = getattr(origin, "sqlstate", None)
+    if isinstance(origin, OSError) and origin.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFullError(text)
+    if code == _SHM_SIZE:
+        return StoreFullError(f"{text}: the disk is full")
+    if code == sqlite3.SQLITE_FULL or state == _POSTGRES_FULL:
+        return StoreFullError(text)
+    if (code is not None and code & 0xFF in _SQLITE_BUSY) or state == _POSTGRES_BUSY:
+        return StoreBusyError(f"{text}: another process has been writing to it for too long")
+    return StoreError(text)
 
 
 def reason(error: BaseException) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, select, union_all
 
 from toband.domain.model import Run, RunState, StepRun
-from toband.ports import ActiveRunError, Request, StoreError
+from toband.ports import ActiveRunError, Request, RunGoneError
 from toband.store.codec import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
@@ -28,6 +28,8 @@ from toband.store.writer import Session
 
 # No run has so many steps: all of them.
 ALL = 1_000_000_000
+# Below what either database takes as parameters of one statement.
+_AT_ONCE = 500
 
 _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
 _STEPS = (
@@ -44,6 +46,7 @@ _NEWEST = (
     select(runs).where(runs.c.workflow == bindparam("workflow")).order_by(runs.c.id.desc()).limit(1)
 )
 _ACTIVE_IDS = select(runs.c.id).where(among(runs.c.state, ACTIVE_RUNS)).order_by(runs.c.id)
+_STATES = select(runs.c.id, runs.c.state).where(runs.c.id.in_(bindparam("run_ids", expanding=True)))
 _ACTIVE_COUNT = select(func.count()).select_from(runs).where(among(runs.c.state, ACTIVE_RUNS))
 
 
@@ -58,10 +61,7 @@ def create(
         session.lock_creation()
         made = recall(session.connection, request)
         if made is not None:
-            first = read_run(session.connection, made)
-            if first is None:
-                raise StoreError(f"cannot repeat the answer: run {made} is gone")
-            return first, False
+            return _made(session.connection, made), False
         where = {"workflow": run.workflow}
         if max_active is not None:
             active, oldest = session.fetch(sql.active, where)[0]
@@ -93,7 +93,14 @@ def read_run(
 
 def read_made(connection: Connection, request: Request) -> Run | None:
     made = recall(connection, request)
-    return read_run(connection, made) if made is not None else None
+    return _made(connection, made) if made is not None else None
+
+
+def _made(connection: Connection, run_id: str) -> Run:
+    run = read_run(connection, run_id)
+    if run is None:
+        raise RunGoneError(run_id)
+    return run
 
 
 def _step(row: tuple[Any, ...]) -> StepRun:
@@ -145,6 +152,15 @@ def read_current(connection: Connection, workflow: str) -> Run | None:
 
 def read_active_ids(connection: Connection) -> Sequence[str]:
     return list(connection.execute(_ACTIVE_IDS).scalars())
+
+
+def read_states(connection: Connection, run_ids: Collection[str]) -> dict[str, RunState]:
+    wanted, found = list(run_ids), {}
+    for first in range(0, len(wanted), _AT_ONCE):
+        some = wanted[first : first + _AT_ONCE]
+        for run_id, state in connection.execute(_STATES, {"run_ids": some}):
+            found[run_id] = RunState(state)
+    return found
 
 
 def count_active(connection: Connection) -> int:

@@ -13,7 +13,7 @@ from toband.store.tables import metadata, runs
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0001"
+HEAD = "0002"
 # Not alembic's own default: a PostgreSQL database may be shared with other programs that use alembic.
 VERSION_TABLE = "toban_revision"
 _LOCK = 0x746F62616E  # "toban"
@@ -25,14 +25,14 @@ def upgrade(connection: Connection) -> None:
     `connection` commits by itself. An empty database gets the newest form at once; alembic is loaded only to lift an
     older one, because it takes more than ten megabytes of memory.
     """
-    if _revision(connection) == HEAD:
+    if revision(connection) == HEAD:
         return
     sqlite = connection.dialect.name == "sqlite"
     connection.execute(text("BEGIN IMMEDIATE" if sqlite else "BEGIN"))
     try:
         if not sqlite:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-        stored = _revision(connection)
+        stored = revision(connection)
         if stored is None and not inspect(connection).has_table(runs.name):
             _create(connection)
         else:
@@ -44,7 +44,8 @@ def upgrade(connection: Connection) -> None:
         raise
 
 
-def _revision(connection: Connection) -> str | None:
+def revision(connection: Connection) -> str | None:
+    """What the database is at; None if nobody has made it ours."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     query = text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - a constant

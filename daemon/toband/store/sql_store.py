@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -11,19 +11,34 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from toband.domain.model import Attempt, Run, RunState
+from toband.domain.model import Attempt, Run, RunState, Usage
 from toband.ports import (
     Counts,
+    EndedRun,
     HistoryEntry,
+    Inspection,
     Request,
     RunChange,
+    RunSize,
+    StoredSize,
     StoredWorkflow,
     StoreError,
+    StoreWatcher,
     UpdateResult,
     WorkflowText,
     WorkflowVersion,
 )
-from toband.store import attempts, changes, requests, runs, schema, workflows
+from toband.store import (
+    attempts,
+    changes,
+    inspection,
+    requests,
+    retention,
+    runs,
+    schema,
+    usage,
+    workflows,
+)
 from toband.store.database import READERS, database
 from toband.store.errors import store_errors
 from toband.store.history import read_history
@@ -42,6 +57,7 @@ class SqlStore:
 
     def __init__(self, url: str) -> None:
         self._database = database(url)
+        self._watcher: StoreWatcher | None = None
         self._sql = Statements(self._database.writer.dialect)
         self._pool: ThreadPoolExecutor | None = None
         self._writer: Writer | None = None
@@ -49,6 +65,15 @@ class SqlStore:
     @property
     def kind(self) -> str:
         return self._database.kind
+
+    @property
+    def file(self) -> str:
+        """Where it lies; empty if a server has it."""
+        return self._database.path
+
+    def watch(self, watcher: StoreWatcher) -> None:
+        """Lets somebody know how writing goes. Before it is opened."""
+        self._watcher = watcher
 
     async def open(self) -> None:
         """Once; a store that was closed is not opened again."""
@@ -59,7 +84,7 @@ class SqlStore:
             self._pool.shutdown(wait=False)
             self._pool = None
             raise
-        self._writer = Writer(self._database)
+        self._writer = Writer(self._database, self._watcher)
         self._writer.start()
 
     def _prepare(self) -> None:
@@ -91,7 +116,12 @@ class SqlStore:
 
         if self._pool is None:
             raise StoreError("cannot read the database: it is not open")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        except StoreError as error:
+            if self._watcher is not None:
+                self._watcher.failed(error)
+            raise
 
     @property
     def _write(self) -> Writer:
@@ -191,7 +221,62 @@ class SqlStore:
     async def get_attempt(self, attempt_id: str) -> Attempt | None:
         return await self._read(attempts.read_attempt, attempt_id)
 
+    async def save_usage(self, found: Mapping[str, Usage]) -> None:
+        await self._write.do(usage.save(found))
+
+    async def usage_of(self, attempt_ids: Collection[str]) -> Mapping[str, Usage]:
+        return await self._read(usage.read, attempt_ids)
+
+    # retention
+
+    async def run_workflows(self) -> Sequence[str]:
+        return await self._read(retention.read_workflows)
+
+    async def removable_runs(
+        self,
+        *,
+        workflow: str = "",
+        finished_before: datetime | None = None,
+        number_below: int | None = None,
+        after: str = "",
+        limit: int = 500,
+    ) -> Sequence[EndedRun]:
+        return await self._read(
+            retention.read_removable, workflow, finished_before, number_below, after, limit
+        )
+
+    async def kept_number(self, workflow: str, keep: int) -> int:
+        return await self._read(retention.read_kept_number, workflow, keep)
+
+    async def stored_size(self, workflow: str = "") -> StoredSize:
+        return await self._read(retention.read_stored_size, workflow)
+
+    async def unmeasured_runs(self, *, start: str = "", limit: int = 500) -> Sequence[EndedRun]:
+        return await self._read(retention.read_unmeasured, start, limit)
+
+    async def save_sizes(self, sizes: Mapping[str, RunSize]) -> None:
+        await self._write.do(retention.save_sizes(sizes))
+
+    async def delete_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
+        return await self._write.do(retention.delete_runs(run_ids))
+
     # the whole
+
+    async def try_write(self) -> None:
+        await self._write.do(inspection.touch)
+
+    async def inspect(self) -> Inspection:
+        return await self._read(inspection.inspect, self._database)
+
+    async def checkpoint(self) -> None:
+        def call() -> None:
+            with store_errors("cannot write to the database", self._database.error):
+                self._database.checkpoint()
+
+        await asyncio.to_thread(call)
+
+    async def known_runs(self, run_ids: Collection[str]) -> Mapping[str, RunState]:
+        return await self._read(runs.read_states, run_ids)
 
     async def counts(self) -> Counts:
         return await self._read(_counts)

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 from sqlalchemy import Connection, exc
 
 from toband import failpoints
-from toband.ports import StoreError
+from toband.ports import StoreError, StoreFullError, StoreWatcher
 from toband.store.database import Database
-from toband.store.errors import outward, reason
+from toband.store.errors import failure, outward
 from toband.store.statements import Statement
 
 T = TypeVar("T")
@@ -128,8 +128,10 @@ class Session:
 class Writer:
     """Owns the thread. `start` and `close` once each, from the event loop that calls `do`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, watcher: StoreWatcher | None = None) -> None:
         self._database = database
+        self._watcher = watcher
+        self._failing = False
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._session: Session | None = None
@@ -173,8 +175,35 @@ class Writer:
             jobs = [job for job in batch if job is not None]
             more = len(jobs) == len(batch)
             if jobs:
-                self._deliver(self._commit(jobs))
+                self._deliver(self._commit_at_last(jobs))
         self._drop()
+
+    def _commit_at_last(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """A full disk is not the end: there is room in the log, or ballast to throw off, and the same is tried again.
+
+        It is tried here and at once, before whoever filled the disk takes that room too.
+        """
+        outcomes = self._commit(jobs)
+        # The disk of a server is its own.
+        if self._watcher is None or self._database.kind != "sqlite":
+            return outcomes
+        room = True
+        while room and any(map(_found_no_space, outcomes)):
+            outcomes = self._after_checkpoint(jobs, outcomes)
+            room = not any(map(_found_no_space, outcomes)) or self._watcher.make_room()
+        return outcomes
+
+    def _after_checkpoint(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """What is in its place already need not be kept twice: the log is written from its beginning again."""
+        with suppress(Exception):
+            self._database.checkpoint()
+        # Those that got through are on disk; only the others are done again.
+        places = [index for index, outcome in enumerate(outcomes) if _found_no_space(outcome)]
+        again = self._commit([jobs[index] for index in places])
+        done = list(outcomes)
+        for index, outcome in zip(places, again, strict=True):
+            done[index] = outcome
+        return done
 
     def _commit(self, jobs: Sequence[Job]) -> list[Outcome]:
         shared = len(jobs) > 1
@@ -189,8 +218,8 @@ class Writer:
                 session.rollback()
         except Exception as error:
             self._drop()
-            text = f"cannot write to the database: {reason(error)}"
-            return [Outcome(job.future, error=StoreError(text)) for job in jobs]
+            failed = failure("cannot write to the database", error)
+            return [Outcome(job.future, error=type(failed)(str(failed))) for job in jobs]
         return outcomes
 
     def _begin(self) -> Session:
@@ -231,12 +260,29 @@ class Writer:
     def _deliver(self, outcomes: Sequence[Outcome]) -> None:
         # A loop that is closed has nobody who waits.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(_resolve, outcomes)
+            self._loop.call_soon_threadsafe(self._resolve, outcomes)
+
+    def _resolve(self, outcomes: Sequence[Outcome]) -> None:
+        """In the event loop."""
+        _resolve(outcomes)
+        if self._watcher is None:
+            return
+        failed = next((each.error for each in outcomes if isinstance(each.error, StoreError)), None)
+        if failed is not None:
+            self._failing = True
+            self._watcher.failed(failed)
+        elif self._failing and any(outcome.kept for outcome in outcomes):
+            self._failing = False
+            self._watcher.worked()
 
     def _drop(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+def _found_no_space(outcome: Outcome) -> bool:
+    return isinstance(outcome.error, StoreFullError)
 
 
 def _resolve(outcomes: Sequence[Outcome]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -12,7 +11,9 @@ from collections.abc import Collection, Iterator
 from toband.domain.model import Attempt
 from toband.ports import LogKind, LogPage, LogPiece, OutputTooLargeError
 from toband.supervise import frames
+from toband.supervise.compressed import Indexes
 from toband.supervise.files import RunFiles
+from toband.supervise.log_sources import all_frames, opened, read_frames
 
 PAGE = 1024 * 1024
 POLL = 0.1
@@ -24,10 +25,11 @@ _KINDS = {
 
 
 class LogFiles:
-    """Implements `ports.Logs` over attempt files."""
+    """Implements `ports.Logs` over attempt files, compressed or not."""
 
     def __init__(self, files: RunFiles) -> None:
         self._files = files
+        self._indexes = Indexes()
         if sys.platform == "linux":
             from toband.supervise.inotify import DirectoryWatcher
 
@@ -44,8 +46,9 @@ class LogFiles:
     def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
         parts: list[bytes] = []
         size = 0
-        with contextlib.suppress(FileNotFoundError), _opened(self._files.log(attempt)) as fd:
-            for frame in frames.frames_of(fd):
+        path = self._files.log(attempt)
+        with contextlib.suppress(FileNotFoundError), opened(path, self._indexes) as source:
+            for frame in all_frames(source):
                 if frame.kind == kind:
                     size += len(frame.payload)
                     if size > limit:
@@ -73,20 +76,17 @@ class LogFiles:
 
     def _read(self, path: str, offset: int) -> LogPage:
         try:
-            with _opened(path) as fd:
-                size = os.fstat(fd).st_size
+            with opened(path, self._indexes) as source:
+                size = source.size
                 if offset > size:
+                    if source.torn:
+                        return LogPage(pieces=(), offset=offset, damaged=True)
                     raise ValueError("the position lies behind the end of the log")
-                found = frames.scan(frames.pread(fd, PAGE, offset), offset)
-                if not found.frames and not found.damaged:
-                    whole = frames.pread(fd, frames.HEADER.size + frames.MAX_PAYLOAD, offset)
-                    found = frames.scan(whole, offset)
-                if found.frames:
-                    over = found.frames[-1].kind == frames.END
-                else:
-                    over = offset == size and frames.read_end(fd) is not None
+                found = read_frames(source, offset, PAGE)
+                last = found.frames[-1].kind if found.frames else None
+                over = last == frames.END or (last is None and offset == size and source.ended())
         except FileNotFoundError:
-            return LogPage(pieces=(), offset=offset)
+            return LogPage(pieces=(), offset=offset, missing=True)
         return LogPage(
             pieces=[
                 LogPiece(frame.at, _KINDS[frame.kind], bytes(frame.payload))
@@ -104,8 +104,8 @@ class LogFiles:
         total = 0
         open_line = False
         try:
-            with _opened(path) as fd:
-                for frame in frames.frames_of(fd):
+            with opened(path, self._indexes) as source:
+                for frame in all_frames(source):
                     if _KINDS.get(frame.kind) not in kinds or not frame.payload:
                         continue
                     count = bytes(frame.payload).count(b"\n")
@@ -120,23 +120,13 @@ class LogFiles:
                 while kept[0][1] < spare:
                     spare -= kept.popleft()[1]
                 start = kept[0][0]
-                first = frames.pread(fd, frames.HEADER.size + frames.MAX_PAYLOAD, start)
-                payload = bytes(frames.scan(first, start).frames[0].payload)
+                payload = bytes(read_frames(source, start, PAGE).frames[0].payload)
         except FileNotFoundError:
             return 0, 0
         skip = 0
         for _ in range(spare):
             skip = payload.index(b"\n", skip) + 1
         return start, skip
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 async def _tick(event: asyncio.Event) -> None:

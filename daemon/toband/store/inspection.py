@@ -1,0 +1,67 @@
+"""Whether the database is whole, and takes writes."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, exc, func, select, text
+
+from toband.ports import Inspection
+from toband.store import schema
+from toband.store.database import Database
+from toband.store.errors import reason
+from toband.store.tables import runs, workflows
+from toband.store.writer import Session
+
+_MOST = 20
+"""Problems that are told: who has twenty needs no list."""
+_TOUCH = text(f"UPDATE {schema.VERSION_TABLE} SET version_num = version_num")  # noqa: S608 - a constant
+
+
+def touch(session: Session) -> None:
+    """A change that changes nothing and is committed as any other."""
+    session.connection.execute(_TOUCH)
+
+
+def inspect(connection: Connection, database: Database) -> Inspection:
+    sqlite = database.kind == "sqlite"
+    try:
+        problems = _sqlite_problems(connection) if sqlite else []
+        at = schema.revision(connection) or ""
+        facts = [] if problems else [_server(connection, sqlite), *_counts(connection)]
+    except exc.DatabaseError as error:
+        if isinstance(error, exc.OperationalError):
+            raise  # busy, or gone: that says nothing of what it holds
+        # Damage where even the look at it stumbles.
+        problems, at, facts = [reason(error)], "", []
+    return Inspection(
+        problems=problems,
+        facts=facts,
+        schema=at,
+        expected_schema=schema.HEAD,
+        ahead_bytes=database.ahead_bytes(),
+    )
+
+
+def _sqlite_problems(connection: Connection) -> list[str]:
+    checked = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST})").scalars()
+    found = [str(line) for line in checked if line != "ok"]
+    if found:
+        return found  # in a damaged file nothing else is worth asking
+    for table, row, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
+        found.append(f"row {row} of {table} refers to a row of {parent} that is not there")
+        if len(found) == _MOST:
+            break
+    return found
+
+
+def _server(connection: Connection, sqlite: bool) -> str:
+    if sqlite:
+        return f"SQLite {connection.exec_driver_sql('SELECT sqlite_version()').scalar_one()}"
+    return f"PostgreSQL {connection.exec_driver_sql('SHOW server_version').scalar_one()}"
+
+
+def _counts(connection: Connection) -> list[str]:
+    found = []
+    for table in (workflows, runs):
+        number = connection.execute(select(func.count()).select_from(table)).scalar_one()
+        found.append(f"{number} {table.name if number != 1 else table.name.removesuffix('s')}")
+    return found

@@ -1,0 +1,170 @@
+"""What retention asks of the database: which runs could go, what is kept, and removing runs with all that is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, not_, select
+
+from toband.ports import EndedRun, RunSize, StoredSize
+from toband.store.columns import to_micros
+from toband.store.runs import read_states
+from toband.store.tables import ACTIVE_RUNS, among, run_sizes, runs, workflow_versions
+from toband.store.writer import Session
+
+# Below what any of the databases takes in one statement.
+_AT_ONCE = 500
+
+_ENDED = not_(among(runs.c.state, ACTIVE_RUNS))
+_others = runs.alias("others")
+# Numbers go on from the last run, so that one stays.
+_NOT_LAST = runs.c.number < (
+    select(func.max(_others.c.number))
+    .where(_others.c.workflow == runs.c.workflow)
+    .correlate(runs)
+    .scalar_subquery()
+)
+_SUMS = (
+    func.coalesce(func.sum(run_sizes.c.bytes), 0),
+    func.coalesce(func.sum(run_sizes.c.log_bytes), 0),
+)
+
+
+def read_workflows(connection: Connection) -> Sequence[str]:
+    # Every run is of a version, and there are far fewer of these.
+    names = select(workflow_versions.c.workflow).distinct()
+    return list(connection.execute(names.order_by(workflow_versions.c.workflow)).scalars())
+
+
+def read_removable(
+    connection: Connection,
+    workflow: str,
+    finished_before: datetime | None,
+    number_below: int | None,
+    after: str,
+    limit: int,
+) -> Sequence[EndedRun]:
+    if number_below is not None and not _any_below(connection, workflow, number_below):
+        return []
+    query = _ended_runs().where(_NOT_LAST, runs.c.id > after)
+    if workflow:
+        query = query.where(runs.c.workflow == workflow)
+    if finished_before is not None:
+        # What ended before then was created before then: the index leads past everything younger.
+        query = query.where(
+            runs.c.finished_at < finished_before, runs.c.id < _first_id(finished_before)
+        )
+    if number_below is not None:
+        query = query.where(runs.c.number < number_below)
+    return _all(connection, query.order_by(runs.c.id).limit(limit))
+
+
+def _any_below(connection: Connection, workflow: str, number: int) -> bool:
+    """By the index of numbers: walked by id, all of a workflow's runs would be looked at in vain."""
+    some = select(runs.c.id).where(runs.c.workflow == workflow, runs.c.number < number).limit(1)
+    return connection.execute(some).first() is not None
+
+
+def read_kept_number(connection: Connection, workflow: str, keep: int) -> int:
+    query = select(runs.c.number).where(runs.c.workflow == workflow)
+    oldest = query.order_by(runs.c.number.desc()).limit(1).offset(keep - 1)
+    return connection.execute(oldest).scalar() or 0
+
+
+def read_stored_size(connection: Connection, workflow: str) -> StoredSize:
+    count, sums = select(func.count()).select_from(runs), select(*_SUMS)
+    if workflow:
+        count = count.where(runs.c.workflow == workflow)
+        sums = sums.select_from(run_sizes.join(runs)).where(runs.c.workflow == workflow)
+    size, log_size = connection.execute(sums).one()
+    # PostgreSQL sums whole numbers to decimals.
+    return StoredSize(
+        runs=connection.execute(count).scalar_one(), bytes=int(size), log_bytes=int(log_size)
+    )
+
+
+def read_unmeasured(connection: Connection, start: str, limit: int) -> Sequence[EndedRun]:
+    query = _ended_runs().where(runs.c.id >= start, run_sizes.c.run_id.is_(None))
+    return _all(connection, query.order_by(runs.c.id).limit(limit))
+
+
+def save_sizes(sizes: Mapping[str, RunSize]) -> Callable[[Session], None]:
+    wanted = list(sizes)
+
+    def operation(session: Session) -> None:
+        for place in range(0, len(wanted), _AT_ONCE):
+            some = wanted[place : place + _AT_ONCE]
+            known = read_states(session.connection, some)
+            session.connection.execute(delete(run_sizes).where(run_sizes.c.run_id.in_(some)))
+            rows = [
+                {
+                    "run_id": run_id,
+                    "bytes": sizes[run_id].bytes,
+                    "log_bytes": sizes[run_id].log_bytes,
+                }
+                for run_id in some
+                if run_id in known
+            ]
+            if rows:
+                session.connection.execute(insert(run_sizes), rows)
+
+    return operation
+
+
+def delete_runs(run_ids: Sequence[str]) -> Callable[[Session], Sequence[str]]:
+    def operation(session: Session) -> Sequence[str]:
+        # Nobody makes a run meanwhile, so that the last one of a workflow is still its last.
+        session.lock_creation()
+        gone: list[str] = []
+        for place in range(0, len(run_ids), _AT_ONCE):
+            some: ColumnElement[bool] = runs.c.id.in_(run_ids[place : place + _AT_ONCE])
+            going = select(runs.c.id).where(some, _ENDED, _NOT_LAST).order_by(runs.c.id)
+            found = list(session.connection.execute(going).scalars())
+            session.connection.execute(delete(runs).where(runs.c.id.in_(found)))
+            gone += found
+        return gone
+
+    return operation
+
+
+def _ended_runs() -> Select[Any]:
+    return (
+        select(
+            runs.c.id,
+            runs.c.workflow,
+            runs.c.number,
+            runs.c.finished_at,
+            runs.c.total_steps,
+            runs.c.launches,
+            run_sizes.c.bytes,
+            run_sizes.c.log_bytes,
+        )
+        .select_from(runs.outerjoin(run_sizes))
+        .where(_ENDED)
+    )
+
+
+def _all(connection: Connection, query: Select[Any]) -> Sequence[EndedRun]:
+    found = []
+    for row in connection.execute(query):
+        run_id, workflow, number, finished_at, steps, launches, size, log_size = row
+        found.append(
+            EndedRun(
+                id=run_id,
+                workflow=workflow,
+                number=number,
+                finished_at=finished_at,
+                # A row per step; per launch an attempt, and about two changes in the history.
+                rows=3 + steps + 3 * launches,
+                size=None if size is None else RunSize(bytes=size, log_bytes=log_size),
+            )
+        )
+    return found
+
+
+def _first_id(at: datetime) -> str:
+    """Sorts behind every uuid7 that was made before that millisecond."""
+    digits = f"{to_micros(at) // 1000 + 1:012x}"
+    return f"{digits[:8]}-{digits[8:]}"

@@ -1,0 +1,166 @@
+"""Directories that steps wrote what they liked into: measuring and removing them.
+
+Links are never followed, other file systems that are mounted inside never entered, and depth costs neither descriptors
+nor stack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable
+
+_DEEPEST = 64
+"""Levels that are entered one inside the other; what is deeper is first moved up."""
+
+
+class StoppedError(Exception):
+    """The work was broken off; it may be taken up again."""
+
+
+def always() -> bool:
+    return True
+
+
+def size_on_disk(path: str, go_on: Callable[[], bool] = always) -> int:
+    """Bytes that all in it takes on disk. What cannot be looked at counts nothing.
+
+    Raises StoppedError when `go_on` says no.
+    """
+    total = 0
+    try:
+        top = os.lstat(path)
+    except OSError:
+        return 0
+    total += _blocks(top)
+    waiting = [path] if stat.S_ISDIR(top.st_mode) else []
+    while waiting:
+        if not go_on():
+            raise StoppedError
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    facts = entry.stat(follow_symlinks=False)
+                    if facts.st_dev == top.st_dev or sys.platform == "win32":
+                        total += _blocks(facts)
+                        if stat.S_ISDIR(facts.st_mode):
+                            waiting.append(entry.path)
+    return total
+
+
+def _blocks(facts: os.stat_result) -> int:
+    if sys.platform == "win32":
+        return facts.st_size
+    return facts.st_blocks * 512
+
+
+def remove_tree(path: str, *, last: str = "", go_on: Callable[[], bool] = always) -> None:
+    """Removes a directory and all in it; nothing there is fine too. An entry named `last` goes last.
+
+    Goes on past what cannot be removed, and then raises the first OSError. Raises StoppedError when `go_on` says no.
+    """
+    if sys.platform == "win32":
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+    else:
+        _Removal(path, go_on).run(last)
+
+
+if sys.platform != "win32":
+    _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+    class _Removal:
+        def __init__(self, path: str, go_on: Callable[[], bool]) -> None:
+            self._path = path
+            self._go_on = go_on
+            self._error: OSError | None = None
+            self._moved = 0
+            self._device = 0
+            self._top = -1
+
+        def run(self, last: str) -> None:
+            try:
+                self._top = os.open(self._path, _DIRECTORY)
+            except FileNotFoundError:
+                return
+            try:
+                self._device = os.fstat(self._top).st_dev
+                self._reachable(self._top)
+                moved = -1
+                # What was moved up is seen by the next round.
+                while moved != self._moved:
+                    moved = self._moved
+                    self._error = None
+                    self._empty(self._top, 0, last)
+                if self._error is None:
+                    self._empty(self._top, 0)
+            finally:
+                os.close(self._top)
+            if self._error is not None:
+                raise self._error
+            os.rmdir(self._path)
+
+        def _empty(self, fd: int, depth: int, spare: str = "") -> None:
+            # Taken out first: entries are not removed from a directory that is being read.
+            with os.scandir(fd) as entries:
+                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            for name, is_directory in found:
+                if name == spare:
+                    continue
+                if not self._go_on():
+                    raise StoppedError
+                try:
+                    if not is_directory:
+                        os.unlink(name, dir_fd=fd)
+                    elif depth >= _DEEPEST:
+                        self._move_up(name, fd)
+                    else:
+                        self._remove_directory(name, fd, depth)
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    self._error = self._error or error
+
+        def _remove_directory(self, name: str, parent: int, depth: int) -> None:
+            try:
+                fd = os.open(name, _DIRECTORY, dir_fd=parent)
+            except PermissionError:
+                # A mode that its owner set: the owner may set it back.
+                _unlock(name, parent)
+                fd = os.open(name, _DIRECTORY, dir_fd=parent)
+            try:
+                if os.fstat(fd).st_dev != self._device:
+                    raise OSError(errno.EXDEV, "another file system is mounted there", name)
+                self._reachable(fd)
+                self._empty(fd, depth + 1)
+            finally:
+                os.close(fd)
+            os.rmdir(name, dir_fd=parent)
+
+        def _reachable(self, fd: int) -> None:
+            facts = os.fstat(fd)
+            if facts.st_mode & 0o700 != 0o700 and facts.st_uid == os.geteuid():
+                with contextlib.suppress(OSError):
+                    os.fchmod(fd, 0o700)
+
+        def _move_up(self, name: str, parent: int) -> None:
+            # Moving a directory writes to it: its parent changes.
+            with contextlib.suppress(OSError):
+                _unlock(name, parent)
+            own = f".moved-up.{os.getpid()}.{self._moved}"
+            os.rename(name, own, src_dir_fd=parent, dst_dir_fd=self._top)
+            self._moved += 1
+
+    def _unlock(name: str, parent: int) -> None:
+        """Gives its owner all rights to a directory; never through a link. Raises OSError."""
+        fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | _PATH, dir_fd=parent)
+        try:
+            os.chmod(f"/proc/self/fd/{fd}", 0o700)
+        finally:
+            os.close(fd)
+
+    _PATH: int = getattr(os, "O_PATH", 0)
