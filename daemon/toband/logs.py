@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -15,8 +16,7 @@ class _Sink:
 
     def __init__(self, console: TextIO, form: str, file: TextIO | None) -> None:
         tty = console.isatty()
-        self._console = console
-        self._file = file
+        self._file = _Forgiving(file) if file is not None else None
         self._json = structlog.processors.JSONRenderer(ensure_ascii=False)
         plain = form == "console" or (form == "auto" and tty)
         colors = tty and "NO_COLOR" not in os.environ
@@ -28,6 +28,22 @@ class _Sink:
             self._file.write(f"{line if isinstance(line, str) else line.decode()}\n")
             self._file.flush()
         return str(self._render(logger, method, event))
+
+
+class _Forgiving:
+    """Where lines go. What a full or failing disk does not take is lost, and never an error of who logs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 class _Forward(logging.Handler):
@@ -50,7 +66,7 @@ def set_up(level: str, form: str, file: str) -> None:
             _Sink(sys.stderr, form, opened),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Forgiving(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[_Forward()], force=True)

@@ -6,8 +6,11 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from datetime import datetime
+
+_TRIES = 500
 
 
 class StateDirError(Exception):
@@ -40,12 +43,15 @@ class StateDir:
             raise StateDirError(
                 f"cannot use the state directory {self.path}: another toband (pid {owner}) has it"
             )
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
         self._lock = lock
+        # The lock is held whatever the file says: a full disk only keeps others from learning whose it is. Written over
+        # what is there, so that the block it has already does.
+        with contextlib.suppress(OSError):
+            os.lseek(lock, 0, os.SEEK_SET)
+            os.ftruncate(lock, os.write(lock, f"{os.getpid()}\n".encode()))
 
     def announce(self, listen: Sequence[str], started_at: datetime, version: str) -> None:
-        """Writes toband.json, which says where this daemon is served."""
+        """Writes toband.json, which says where this daemon is served. Raises OSError."""
         facts = {
             "pid": os.getpid(),
             "listen": list(listen),
@@ -55,16 +61,29 @@ class StateDir:
         own = self.join("toband.json.new")
         with open(own, "w", encoding="utf-8") as file:
             json.dump(facts, file)
-        os.replace(own, self.join("toband.json"))
+        _replace(own, self.join("toband.json"))
 
     def release(self) -> None:
         """Does nothing if it is somebody else's."""
         if self._lock >= 0:
-            with contextlib.suppress(FileNotFoundError):
+            # A disk that fails must not turn a clean stop into a failure.
+            with contextlib.suppress(OSError):
                 os.unlink(self.join("toband.json"))
-            os.ftruncate(self._lock, 0)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = -1
+
+
+def _replace(new: str, path: str) -> None:
+    """Raises OSError."""
+    tries = _TRIES if sys.platform == "win32" else 0
+    for _ in range(tries):
+        # Nobody can replace a file there while somebody reads it.
+        with contextlib.suppress(PermissionError):
+            return os.replace(new, path)
+        time.sleep(0.01)
+    return os.replace(new, path)
 
 
 def _try_lock(fd: int) -> bool:

@@ -40,6 +40,7 @@ class Daemon:
         self.state_dir = state_dir
         self.environment = {"TOBAN_LOG_FORMAT": "json", **(environment or {})}
         self.arguments = arguments
+        self.program: Sequence[str] = (sys.executable, "-m", "toband")
         self.log = state_dir.parent / f"{state_dir.name}.log"
         self.process: subprocess.Popen[bytes] | None = None
         self._channel: grpc.Channel | None = None
@@ -58,14 +59,7 @@ class Daemon:
         self._drop_channel()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "toband",
-                    "--state-dir",
-                    str(self.state_dir),
-                    *self.arguments,
-                ],
+                [*self.program, "--state-dir", str(self.state_dir), *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -82,12 +76,13 @@ class Daemon:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 return False
-            if self._announced() == self.process.pid:
+            if self.announced() == self.process.pid:
                 return True
             select_pause()
         raise AssertionError(f"the daemon neither serves nor ends:\n{self.tail()}")
 
-    def _announced(self) -> int:
+    def announced(self) -> int:
+        """The pid of the daemon that said last that it serves; 0 if none ever did."""
         try:
             facts = json.loads((self.state_dir / "toband.json").read_text())
         except (FileNotFoundError, ValueError):

@@ -14,16 +14,35 @@ from uuid import uuid4
 from helpers.gate import Gate
 from helpers.processes import Process, alive, children_of, command_of, marked, seen
 from helpers.waiting import DEADLINE, wait_for
+from toban.definition import Resources
 from toband.domain.events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
 from toband.domain.model import Attempt, AttemptState, TreeCause
-from toband.ports import Launch, LogKind
+from toband.ports import HealthStatus, Launch, LogKind
 from toband.supervise import frames
+from toband.supervise.cgroups import Cgroups
 from toband.supervise.files import RunFiles
-from toband.supervise.launcher import ProcessLauncher
+from toband.supervise.launcher import Patience, ProcessLauncher
 from toband.supervise.log_files import LogFiles
+from toband.supervise.pool import PARKED
 
 RUN = "run-1"
 E = TypeVar("E", AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided)
+
+
+class Noted:
+    """Implements `ports.Conditions`: what is not well now, and all that ever was told."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, str] = {}
+        self.told: list[tuple[str, str]] = []
+
+    def trouble(self, name: str, status: HealthStatus, detail: str) -> None:
+        self.now[name] = detail
+        self.told.append((name, detail))
+
+    def well(self, name: str) -> None:
+        if self.now.pop(name, None) is not None:
+            self.told.append((name, "well"))
 
 
 class SystemClock:
@@ -82,6 +101,9 @@ def new_launch(
     grace: float = 0.2,
     env: Mapping[str, str] | None = None,
     workspace: str | None = None,
+    user: str = "",
+    resources: Resources | None = None,
+    log_limit: int | None = None,
 ) -> Launch:
     return Launch(
         attempt=attempt or new_attempt(),
@@ -91,16 +113,29 @@ def new_launch(
         timeout=timeout,
         timeout_cause=cause,
         kill_grace=grace,
+        user=user,
+        resources=resources,
+        log_limit=log_limit,
     )
 
 
 class Supervision:
     """One opened launcher. What it reports is kept in order and can be waited for."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(
+        self, place: Place, cgroups: Cgroups | None = None, patience: Patience | None = None
+    ) -> None:
         self.place = place
         self.files = place.files
-        self.launcher = ProcessLauncher(self.files, SystemClock(), place.path("spawner.log"))
+        self.conditions = Noted()
+        self.launcher = ProcessLauncher(
+            self.files,
+            SystemClock(),
+            place.path("spawner.log"),
+            conditions=self.conditions,
+            cgroups=cgroups,
+            patience=patience,
+        )
         self.events: list[Event] = []
         self.spawners: list[Process] = []
         self._changed = asyncio.Event()
@@ -129,13 +164,20 @@ class Supervision:
         return self.spawner
 
     async def parked(self) -> list[Process]:
-        """The shims that wait for an attempt, once there are any."""
-        return await wait_for(lambda: children_of(self.spawner.pid), "no shim is parked")
+        """The shims that wait for an attempt, once all are there."""
+
+        def all_parked() -> list[Process] | None:
+            found = children_of(self.spawner.pid)
+            return found if len(found) >= PARKED else None
+
+        return await wait_for(all_parked, "shims are not parked")
 
     def strays(self) -> list[Process]:
         """What carries the marker, the spawner and its shims apart."""
         program = command_of(self.spawner.pid)
-        return [each for each in marked(self.place.marker) if command_of(each.pid) != program]
+        others = [each for each in marked(self.place.marker) if command_of(each.pid) != program]
+        # A shim on its way out has no command any more.
+        return [each for each in others if alive(each)]
 
     def launch(self, argv: Sequence[str], **how: Any) -> Attempt:
         launch = new_launch(self.place, argv, **how)
@@ -236,4 +278,4 @@ class Supervision:
         self._changed.set()
 
 
-Opener: TypeAlias = Callable[[], Awaitable[Supervision]]
+Opener: TypeAlias = Callable[..., Awaitable[Supervision]]

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from toban.cli.exits import Exit
 from toban.cli.names import connect
-from toban.cli.output import Column, emit_list, emit_one, fields
-from toban.cli.session import OutputOption, Session, session
-from toban.cli.text import clock, count, span
+from toban.cli.output import Column, emit_data, emit_list, emit_one, fields, table, to_dict
+from toban.cli.session import Output, OutputOption, Session, session
+from toban.cli.text import clock, count, size, span
 
 if TYPE_CHECKING:
     from toban.v1 import system_pb2
 
 app = typer.Typer(
     name="system",
-    help="""Show the daemon and its configuration.
+    help="""Show the daemon and its configuration, and look after it.
 
     \b
     Examples:
       toban system info
       toban system config
+      toban system gc --dry-run
+      toban system doctor
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -66,6 +69,116 @@ def config(ctx: typer.Context, output: OutputOption = None) -> None:
     emit_list(here, values, columns, name=lambda value: str(value.key))
 
 
+@app.command()
+def gc(
+    ctx: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would go; nothing is changed.")
+    ] = False,
+    output: OutputOption = None,
+) -> None:
+    """Remove runs that are no longer kept; compress finished logs.
+
+    The daemon does this by itself every few minutes too, by the `retention` settings of its configuration and of each
+    workflow. Active runs and the last run of each workflow always stay.
+
+    \b
+    Examples:
+      toban system gc --dry-run
+      toban system gc
+      toban system gc -o json
+    """
+    here = session(ctx, output)
+    with connect(here, "collect garbage") as client:
+        done = client.collect_garbage(dry_run=dry_run)
+    match here.output:
+        case Output.TABLE:
+            _show_garbage(here, done, dry_run)
+        case Output.NAME:
+            for run in done.runs:
+                print(run.id)
+        case _:
+            emit_data(here, to_dict(done))
+
+
+def _show_garbage(here: Session, done: system_pb2.CollectGarbageResponse, dry_run: bool) -> None:
+    columns: list[Column[system_pb2.CollectedRun]] = [
+        Column("RUN", lambda run: f"{run.workflow}#{run.number}", lambda _: "bold"),
+        Column("ENDED", lambda run: clock(run.finished_at)),
+        Column("SIZE", lambda run: size(run.bytes)),
+        Column("REASON", lambda run: run.reason, folds=True),
+        Column("ID", lambda run: run.id, optional=True),
+    ]
+    if done.runs:
+        table(here, done.runs, columns)
+    if done.run_count > len(done.runs):
+        print(f"and {count(done.run_count - len(done.runs), 'more run')}")
+    told = [
+        f"{count(done.run_count, 'run')}, {count(done.strays, 'stray')}, {size(done.bytes)}",
+        f"{count(done.compressed_logs, 'log')}",
+    ]
+    if dry_run:
+        print(f"would remove {told[0]}; would compress {told[1]}")
+    else:
+        print(f"removed {told[0]}; compressed {told[1]}")
+
+
+_MARKS: Final = {
+    "ok": ("✓", "green"),
+    "warning": ("!", "yellow"),
+    "failed": ("✗", "red"),
+    "repaired": ("+", "cyan"),
+}
+
+
+@app.command()
+def doctor(
+    ctx: typer.Context,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Mend what is safe to mend, and say what was done."),
+    ] = False,
+    output: OutputOption = None,
+) -> None:
+    """Look for what is wrong with the daemon, and mend it.
+
+    Looks at the database, the state directory, permissions, the clock, space and stray processes. Exits with 1 if
+    something is wrong and was not mended. Active runs and the history are never touched.
+
+    \b
+    Examples:
+      toban system doctor
+      toban system doctor --repair
+      toban system doctor -o json
+    """
+    here = session(ctx, output)
+    with connect(here, "look for what is wrong") as client:
+        findings = client.doctor(repair=repair)
+    columns: list[Column[system_pb2.Finding]] = [
+        Column(
+            "STATUS",
+            lambda finding: f"{_MARKS[_found(finding)][0]} {_found(finding)}",
+            lambda finding: _MARKS[_found(finding)][1],
+        ),
+        Column("CHECK", lambda finding: finding.check, lambda _: "bold"),
+        Column("FOUND", lambda finding: finding.detail, folds=True),
+        Column("WHAT TO DO", lambda finding: finding.hint, folds=True),
+    ]
+    emit_list(here, findings, columns, name=lambda finding: str(finding.check))
+    if any(_found(finding) == "failed" for finding in findings):
+        raise typer.Exit(Exit.RUN_FAILED)
+
+
+def _found(finding: system_pb2.Finding) -> str:
+    """A status that this client does not know yet is worth a look at least."""
+    from toban.v1 import system_pb2
+
+    known = system_pb2.FindingStatus.DESCRIPTOR.values_by_number
+    name = known[finding.status].name if finding.status in known else ""
+    word = name.removeprefix("FINDING_STATUS_").lower()
+    return word if word in _MARKS else "warning"
+
+
 def _value(text: str) -> str:
     """Strings without their quotes; everything else as JSON has it."""
     try:
@@ -90,10 +203,34 @@ def _show(here: Session, found: system_pb2.GetInfoResponse, address: str) -> Non
             ("listens on", ", ".join(found.listen)),
             ("workflows", str(found.workflows)),
             ("active runs", str(found.active_runs)),
-            ("running processes", str(found.running_processes)),
+            ("running processes", _running(found)),
             ("recovery", _recovery(recovery) if found.HasField("recovery") else ""),
+            *_health(found),
         ],
     )
+
+
+def _running(found: system_pb2.GetInfoResponse) -> str:
+    most = f" of at most {found.max_attempts_running}" if found.max_attempts_running else ""
+    waiting = f", {found.waiting_attempts} waiting" if found.waiting_attempts else ""
+    return f"{found.running_processes}{most}{waiting}"
+
+
+def _health(found: system_pb2.GetInfoResponse) -> list[tuple[str, str]]:
+    """A line for the whole, and one for each thing that is not well, the worst first."""
+    if not found.HasField("health"):
+        return []
+    lines = [("health", _health_word(found.health.status))]
+    for each in found.health.conditions:
+        told = f"{_health_word(each.status)} since {clock(each.since)}: {each.detail}"
+        lines.append((f"  {each.name}", told))
+    return lines
+
+
+def _health_word(status: system_pb2.HealthStatus.ValueType) -> str:
+    from toban.v1 import system_pb2
+
+    return system_pb2.HealthStatus.Name(status).removeprefix("HEALTH_STATUS_").lower()
 
 
 def _recovery(recovery: system_pb2.Recovery) -> str:
@@ -102,7 +239,9 @@ def _recovery(recovery: system_pb2.Recovery) -> str:
         (recovery.finished_meanwhile, "had ended meanwhile"),
         (recovery.relaunched, "started anew"),
         (recovery.lost, "lost"),
+        (recovery.cleaned_up, "cleaned up"),
     ]
     told = [f"{number} {what}" for number, what in parts if number]
     runs = f"{count(recovery.runs, 'unfinished run')}"
-    return f"{runs}; processes: {', '.join(told)}" if told else runs
+    told_of = f"{runs}; processes: {', '.join(told)}" if told else runs
+    return told_of if recovery.HasField("finished_at") else f"{told_of}; goes on"

@@ -117,6 +117,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def _user_directories(environ: Mapping[str, str]) -> Iterator[str]:
+    if sys.platform == "win32":
+        yield os.path.join(environ.get("PROGRAMDATA", r"C:\ProgramData"), "Toban")
+        return
     if state_home := environ.get("XDG_STATE_HOME"):
         yield os.path.join(state_home, "toban")
         return

@@ -97,17 +97,20 @@ class Connection:
         request: _Request,
         *,
         repeated: Callable[[], None] | None = None,
+        within: float | None = None,
     ) -> _Response:
         """Makes a call that may be repeated, again if the daemon is away for a while; raises a TobanError.
 
-        `repeated` is told when the call is made once more, and may have been carried out before.
+        `repeated` is told when the call is made once more, and may have been carried out before. `within` is for a
+        call that may well take longer than others.
         """
         patience = Patience(self._retry_for if self._reached else self._connect_for)
+        within = within or self._timeout
         while True:
             try:
-                answer = await rpc(request, timeout=self._timeout)
+                answer = await rpc(request, timeout=within)
             except grpc.aio.AioRpcError as error:
-                failure = self.failure(error)
+                failure = self.failure(error, within)
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or not await patience.pause():
                     raise failure from None
                 if repeated is not None:
@@ -156,14 +159,14 @@ class Connection:
             if not await patience.pause():
                 raise failure
 
-    def failure(self, error: grpc.aio.AioRpcError) -> TobanError:
+    def failure(self, error: grpc.aio.AioRpcError, within: float = 0) -> TobanError:
         """The exception that stands for a failed call on this channel."""
         failure = from_rpc_error(error)
         if not isinstance(failure, Unreachable) or failure.reason:
             return failure
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unreachable(
-                f"the daemon at {self.address.text} did not answer within {self._timeout:g} s"
+                f"the daemon at {self.address.text} did not answer within {within or self._timeout:g} s"
             )
         path = self.address.path
         if path and os.path.exists(path) and not os.access(path, os.W_OK):

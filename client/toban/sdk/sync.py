@@ -97,6 +97,8 @@ class SyncClient:
 
     get_info = _blocking(Client.get_info)
     get_config = _blocking(Client.get_config)
+    doctor = _blocking(Client.doctor)
+    collect_garbage = _blocking(Client.collect_garbage)
 
     def close(self) -> None:
         """Ends every stream, closes the connection and ends the thread. May be repeated."""

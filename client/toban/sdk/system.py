@@ -7,19 +7,38 @@ from functools import cached_property
 from toban.sdk.base import Calls
 from toban.v1 import system_pb2, system_pb2_grpc
 
+DOCTOR_WITHIN = 600.0
+"""Seconds: a large database takes its time to be looked at."""
+
 
 class SystemCalls(Calls):
-    """Tells what the daemon is."""
+    """Tells what the daemon is and how it does."""
 
     @cached_property
     def _system(self) -> system_pb2_grpc.SystemServiceAsyncStub:
         return system_pb2_grpc.SystemServiceStub(self._connection.channel)
 
     async def get_info(self) -> system_pb2.GetInfoResponse:
-        """Version, uptime, what runs, and what recovery did."""
+        """Version, uptime, what runs, how it does, and what recovery did."""
         return await self._connection.call(self._system.GetInfo, system_pb2.GetInfoRequest())
 
     async def get_config(self) -> list[system_pb2.ConfigValue]:
         """The effective configuration and where each value came from."""
         answer = await self._connection.call(self._system.GetConfig, system_pb2.GetConfigRequest())
         return list(answer.values)
+
+    async def collect_garbage(
+        self, *, dry_run: bool = False, within: float = 3600.0
+    ) -> system_pb2.CollectGarbageResponse:
+        """Removes what retention no longer keeps, now; with `dry_run` it only says what would go.
+
+        It may take a while, at most `within` seconds here; the daemon finishes it in any case.
+        """
+        request = system_pb2.CollectGarbageRequest(dry_run=dry_run)
+        return await self._connection.call(self._system.CollectGarbage, request, within=within)
+
+    async def doctor(self, *, repair: bool = False) -> list[system_pb2.Finding]:
+        """Everything that was looked at and how it is; with `repair`, what is safe to mend is mended."""
+        request = system_pb2.DoctorRequest(repair=repair)
+        answer = await self._connection.call(self._system.Doctor, request, within=DOCTOR_WITHIN)
+        return list(answer.findings)

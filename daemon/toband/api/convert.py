@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
 from toban.v1 import run_pb2, workflow_pb2
-from toband.domain.model import Attempt, Run, RunState, StepRun, TreeEnding
+from toband.domain.model import Attempt, Run, RunState, Sample, StepRun, TreeEnding, Usage
 from toband.domain.plan import Plan
 from toband.ports import StoredWorkflow, WorkflowVersion
 
@@ -78,6 +78,7 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         waiting_for=_waiting_for(value),
         triggered_by=run_pb2.Trigger.Value(f"TRIGGER_{value.trigger.value}"),
         caller=value.caller,
+        priority=value.priority,
         params=params,
         created_at=timestamp(value.created_at),
         started_at=timestamp(value.started_at),
@@ -133,7 +134,10 @@ def step(value: StepRun, plan: Plan | None = None) -> run_pb2.Step:
     return made
 
 
-def process_execution(value: Attempt, workflow_name: str) -> run_pb2.ProcessExecution:
+def process_execution(
+    value: Attempt, workflow_name: str, usage: Usage | None = None, *, only_latest: bool = False
+) -> run_pb2.ProcessExecution:
+    """`usage` is what was sampled of it; with `only_latest` the series is left out but for its end."""
     made = run_pb2.ProcessExecution(
         id=value.id,
         run_id=value.run_id,
@@ -155,12 +159,29 @@ def process_execution(value: Attempt, workflow_name: str) -> run_pb2.ProcessExec
         ),
         stdout_bytes=value.stdout_bytes,
         stderr_bytes=value.stderr_bytes,
+        dropped_bytes=value.dropped_bytes,
     )
     if value.error_class is not None:
         made.error_class = run_pb2.ErrorClass.Value(f"ERROR_CLASS_{value.error_class.value}")
     if value.ending is not None:
         made.ending.CopyFrom(_ending(value.ending))
+    if usage is not None:
+        made.resources.peak_rss_bytes = usage.peak_rss_bytes
+        made.resources.peak_processes = usage.peak_processes
+        shown = usage.samples[-1:] if only_latest else usage.samples
+        made.resources.samples.extend(map(_sample, shown))
     return made
+
+
+def _sample(value: Sample) -> run_pb2.ResourceSample:
+    return run_pb2.ResourceSample(
+        at=timestamp(value.at),
+        cpu=value.cpu,
+        rss_bytes=value.rss_bytes,
+        processes=value.processes,
+        read_bytes=value.read_bytes,
+        written_bytes=value.written_bytes,
+    )
 
 
 def _ending(value: TreeEnding) -> run_pb2.ProcessEnding:
@@ -172,4 +193,6 @@ def _ending(value: TreeEnding) -> run_pb2.ProcessEnding:
         proved_empty=value.proved_empty,
         took=duration(value.took),
         orphans=value.orphans,
+        limit=value.limit,
+        cgroup=value.cgroup,
     )

@@ -21,7 +21,9 @@ from toband.ports import (
     ActiveRunError,
     EtagMismatchError,
     RequestReusedError,
+    RunGoneError,
     StoreError,
+    StoreFullError,
     WorkflowExistsError,
 )
 
@@ -115,6 +117,16 @@ def _status(error: Exception) -> status_pb2.Status:
                 code_pb2.FAILED_PRECONDITION, error, "RUN_ALREADY_TERMINAL",
                 run_id=error.run.id, state=error.run.state.value,
             )  # fmt: skip
+        case RunGoneError():
+            return _make(
+                code_pb2.NOT_FOUND, f"run {error.args[0]}, which this request made, is not kept any more",
+                "RUN_NOT_FOUND", run_id=error.args[0],
+            )  # fmt: skip
+        case errors.LogExpiredError():
+            return _make(
+                code_pb2.OUT_OF_RANGE, error, "LOG_EXPIRED",
+                process_execution_id=error.attempt_id, step=error.step,
+            )  # fmt: skip
         case errors.BadPositionError():
             return _invalid("INVALID_POSITION", str(error), [("position", str(error))])
         case errors.InvalidDefinitionError():
@@ -143,6 +155,15 @@ def _status(error: Exception) -> status_pb2.Status:
                 code_pb2.INVALID_ARGUMENT, "this request_id was used before, for another request",
                 "REQUEST_ID_REUSED", request_id=str(error.args[0]),
             )  # fmt: skip
+        case errors.DiskFullError():
+            return _make(
+                code_pb2.RESOURCE_EXHAUSTED, error, "DISK_FULL",
+                path=error.path, free=str(error.free), reserve=str(error.reserve),
+            )  # fmt: skip
+        case errors.RefusedError():
+            return _make(code_pb2.UNAVAILABLE, error, "DAEMON_UNHEALTHY", condition=error.condition)
+        case StoreFullError():
+            return _make(code_pb2.RESOURCE_EXHAUSTED, error, "DISK_FULL")
         case errors.StoppingError():
             return _make(code_pb2.UNAVAILABLE, error, "STOPPING")
         case StoreError():

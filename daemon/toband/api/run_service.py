@@ -25,6 +25,7 @@ from toband.engine.errors import (
 )
 from toband.engine.log_stream import LogChunk, LogEnd, LogQuery, LogStreams
 from toband.engine.runs import Runs
+from toband.engine.usage import Usages
 from toband.ports import LogKind, Store
 
 STEPS = 500
@@ -33,8 +34,11 @@ REASON_MOST = 1000
 
 
 class RunService(run_pb2_grpc.RunServiceServicer):
-    def __init__(self, runs: Runs, logs: LogStreams, store: Store, changes: Changes) -> None:
+    def __init__(
+        self, runs: Runs, logs: LogStreams, store: Store, changes: Changes, usages: Usages
+    ) -> None:
         self._runs = runs
+        self._usages = usages
         self._logs = logs
         self._store = store
         self._changes = changes
@@ -180,9 +184,12 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             limit=limit + 1,
         )
         names = {run_id: await self._workflow_of(run_id) for run_id in {a.run_id for a in found}}
+        usage = await self._usages.of([attempt.id for attempt in found[:limit]])
         return pb.ListProcessExecutionsResponse(
             process_executions=[
-                convert.process_execution(attempt, names[attempt.run_id])
+                convert.process_execution(
+                    attempt, names[attempt.run_id], usage.get(attempt.id), only_latest=True
+                )
                 for attempt in found[:limit]
             ],
             next_page_token=paging.token(found[limit - 1].id) if len(found) > limit else "",
@@ -196,8 +203,9 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         if attempt is None:
             raise AttemptNotFoundError(request.id)
         name = await self._workflow_of(attempt.run_id)
+        usage = (await self._usages.of([attempt.id])).get(attempt.id)
         return pb.GetProcessExecutionResponse(
-            process_execution=convert.process_execution(attempt, name)
+            process_execution=convert.process_execution(attempt, name, usage)
         )
 
     async def _page(self, run_id: str, *, after: int = -1, limit: int = STEPS) -> Run:
@@ -209,6 +217,9 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def _whole(self, run: Run) -> pb.Run:
         """With what only its definition knows, and as many of its steps as fit."""
         made = convert.run(run, await self._runs.plan_of(run))
+        waiting = [step.id for step in run.steps.values() if self._runs.waits_for_place(step)]
+        if waiting and not made.waiting_for:
+            made.waiting_for = f"a free place for {', '.join(waiting[:5])}"
         del made.steps[paging.fitting(made.steps) :]
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -25,9 +26,11 @@ from toban.v1 import (
 from toband.api.run_service import RunService
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
+from toband.engine.health import Health
 
 MESSAGE_MOST = 16 * 1024 * 1024
 SOCKET_MODE = 0o660
+RUNS = run_pb2.DESCRIPTOR.services_by_name["RunService"].full_name
 
 
 class ListenError(Exception):
@@ -44,6 +47,7 @@ class Server:
             ]
         )
         self._health = health.aio.HealthServicer()
+        self._telling: asyncio.Task[None] | None = None
         self._sockets: list[str] = []
 
     def bind(self, addresses: Sequence[str]) -> list[str]:
@@ -59,7 +63,7 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [
             workflow_pb2.DESCRIPTOR.services_by_name["WorkflowService"].full_name,
-            run_pb2.DESCRIPTOR.services_by_name["RunService"].full_name,
+            RUNS,
             system_pb2.DESCRIPTOR.services_by_name["SystemService"].full_name,
         ]
         reflection.enable_server_reflection(
@@ -68,6 +72,24 @@ class Server:
         for name in ("", *names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
+
+    def follow(self, condition: Health) -> None:
+        """From here on RunService says NOT_SERVING while new runs are refused; all others serve as long as they do."""
+
+        async def tell() -> None:
+            states = health_pb2.HealthCheckResponse
+            while True:
+                serving = condition.refusing() is None
+                await self._health.set(RUNS, states.SERVING if serving else states.NOT_SERVING)
+                if serving == (condition.refusing() is None):
+                    return
+
+        def changed() -> None:
+            if self._telling is None or self._telling.done():
+                self._telling = asyncio.get_running_loop().create_task(tell())
+
+        condition.on_change(changed)
+        changed()
 
     async def stop(self, grace: float) -> None:
         await self._health.enter_graceful_shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -13,8 +14,23 @@ from toband import __version__
 from toband.api import convert
 from toband.api.errors import Context, unary
 from toband.config import Config
+from toband.engine.doctor import Doctor, FindingStatus
+from toband.engine.health import Health
+from toband.engine.retention import Retention
 from toband.engine.runs import Runs
-from toband.ports import Launcher, Store
+from toband.ports import Counts, HealthStatus, Launcher, Store, StoreError
+
+_HEALTH = {
+    HealthStatus.OK: pb.HEALTH_STATUS_OK,
+    HealthStatus.DEGRADED: pb.HEALTH_STATUS_DEGRADED,
+    HealthStatus.REFUSING: pb.HEALTH_STATUS_REFUSING,
+}
+_FOUND = {
+    FindingStatus.OK: pb.FINDING_STATUS_OK,
+    FindingStatus.WARNING: pb.FINDING_STATUS_WARNING,
+    FindingStatus.FAILED: pb.FINDING_STATUS_FAILED,
+    FindingStatus.REPAIRED: pb.FINDING_STATUS_REPAIRED,
+}
 
 
 class SystemService(system_pb2_grpc.SystemServiceServicer):
@@ -27,7 +43,14 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         store: Store,
         launcher: Launcher,
         runs: Runs,
+        health: Health,
+        doctor: Doctor,
+        retention: Retention,
     ) -> None:
+        self._retention = retention
+        self._health = health
+        self._doctor = doctor
+        self._counts = Counts(workflows=0, active_runs=0)
         self._config = config
         self._listen = listen
         self._started_at = started_at
@@ -37,7 +60,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
 
     @unary
     async def GetInfo(self, request: pb.GetInfoRequest, context: Context) -> pb.GetInfoResponse:
-        counts = await self._store.counts()
+        counts = await self._count()
         found = self._runs.recovered
         return pb.GetInfoResponse(
             version=__version__,
@@ -49,14 +72,75 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             active_runs=counts.active_runs,
             running_processes=self._launcher.running(),
             workflows=counts.workflows,
+            waiting_attempts=self._runs.launches.waiting,
+            max_attempts_running=self._runs.launches.limit,
+            health=self._health_now(),
             recovery=pb.Recovery(
                 runs=found.runs,
                 reattached=found.reattached,
                 finished_meanwhile=found.finished_meanwhile,
                 relaunched=found.relaunched,
                 lost=found.lost,
+                cleaned_up=found.cleaned_up,
                 finished_at=convert.timestamp(found.finished_at),
             ),
+        )
+
+    async def _count(self) -> Counts:
+        """A database that fails must not hide that it does: then the last numbers it gave."""
+        with contextlib.suppress(StoreError):
+            self._counts = await self._store.counts()
+        return self._counts
+
+    def _health_now(self) -> pb.Health:
+        return pb.Health(
+            status=_HEALTH[self._health.status],
+            conditions=[
+                pb.HealthCondition(
+                    name=each.name,
+                    status=_HEALTH[each.status],
+                    detail=each.detail,
+                    since=convert.timestamp(each.since),
+                )
+                for each in self._health.conditions
+            ],
+        )
+
+    @unary
+    async def CollectGarbage(
+        self, request: pb.CollectGarbageRequest, context: Context
+    ) -> pb.CollectGarbageResponse:
+        done = await self._retention.collect(dry_run=request.dry_run)
+        return pb.CollectGarbageResponse(
+            runs=[
+                pb.CollectedRun(
+                    id=each.run.id,
+                    workflow=each.run.workflow,
+                    number=each.run.number,
+                    finished_at=convert.timestamp(each.run.finished_at),
+                    bytes=each.bytes,
+                    reason=each.reason,
+                )
+                for each in done.runs
+            ],
+            run_count=done.run_count,
+            bytes=done.bytes,
+            strays=done.strays,
+            compressed_logs=done.compressed_logs,
+        )
+
+    @unary
+    async def Doctor(self, request: pb.DoctorRequest, context: Context) -> pb.DoctorResponse:
+        return pb.DoctorResponse(
+            findings=[
+                pb.Finding(
+                    check=each.check,
+                    status=_FOUND[each.status],
+                    detail=each.detail,
+                    hint=each.hint,
+                )
+                for each in await self._doctor.examine(repair=request.repair)
+            ]
         )
 
     @unary

@@ -10,7 +10,10 @@ EngineError
 ├── StepNotFoundError
 ├── AttemptNotFoundError
 ├── BadPositionError
-└── StoppingError
+├── LogExpiredError
+├── StoppingError
+└── RefusedError              carries the condition that is to blame
+    └── DiskFullError         carries what is full
 """
 
 from __future__ import annotations
@@ -80,8 +83,34 @@ class BadPositionError(EngineError):
         super().__init__(f"the position {shown!r} is not one that StreamLogs gave")
 
 
-class StoppingError(EngineError):
-    """A stream is cut short because the daemon stops; it can be taken up again at the next one."""
+class LogExpiredError(EngineError):
+    """The log that a position is of is not there any more, while its run is."""
 
-    def __init__(self) -> None:
-        super().__init__("the daemon is stopping; take the stream up again where it broke off")
+    def __init__(self, attempt_id: str, step: str) -> None:
+        super().__init__(f"the log of step {step!r} is gone; read again without a position")
+        self.attempt_id, self.step = attempt_id, step
+
+
+class StoppingError(EngineError):
+    """The daemon stops: a stream is cut short and can be taken up again at the next one, or a run is not begun."""
+
+    def __init__(
+        self, text: str = "the daemon is stopping; take the stream up again where it broke off"
+    ) -> None:
+        super().__init__(text)
+
+
+class RefusedError(EngineError):
+    """Nothing new is taken in for now. It gets better by itself when what is wrong does."""
+
+    def __init__(self, doing: str, why: str, *, condition: str) -> None:
+        super().__init__(f"cannot {doing}: {why}")
+        self.condition = condition
+
+
+class DiskFullError(RefusedError):
+    """`free` and `reserve` are bytes, or inodes where those are what is short."""
+
+    def __init__(self, doing: str, why: str, *, path: str, free: int, reserve: int) -> None:
+        super().__init__(doing, why, condition="disk")
+        self.path, self.free, self.reserve = path, free, reserve

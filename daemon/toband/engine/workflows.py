@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Sequence
 
 from toban.definition import Parsed, Problem, parse
+from toband.engine.admission import Admits, Always
 from toband.engine.errors import InvalidDefinitionError, WorkflowNotFoundError
 from toband.ports import Clock, Request, Store, StoredWorkflow, WorkflowText
 
 
 class Workflows:
-    def __init__(self, *, store: Store, clock: Clock) -> None:
+    def __init__(self, *, store: Store, clock: Clock, admission: Admits | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._admission = admission or Always()
 
     async def validate(self, source: str) -> Sequence[Problem]:
         """Everything that is wrong with it, warnings included."""
@@ -22,15 +24,19 @@ class Workflows:
     async def create(
         self, source: str, base_dir: str, request: Request | None
     ) -> tuple[StoredWorkflow, Sequence[Problem]]:
-        """The workflow and its warnings. Raises InvalidDefinitionError, WorkflowExistsError."""
+        """The workflow and its warnings. Raises InvalidDefinitionError, WorkflowExistsError, RefusedError."""
         text, warnings = await asyncio.to_thread(_text, source, base_dir)
+        self._admission.check("create a workflow")
         stored = await self._store.create_workflow(text, at=self._clock.now(), request=request)
         return stored, warnings
 
     async def update(
         self, name: str, source: str, base_dir: str, etag: str, request: Request | None
     ) -> tuple[StoredWorkflow, bool, Sequence[Problem]]:
-        """The workflow, whether it changed, its warnings. Raises InvalidDefinitionError, WorkflowNotFoundError."""
+        """The workflow, whether it changed, its warnings.
+
+        Raises InvalidDefinitionError, WorkflowNotFoundError, RefusedError.
+        """
         text, warnings = await asyncio.to_thread(_text, source, base_dir)
         if text.name != name:
             message = (
@@ -38,6 +44,7 @@ class Workflows:
             )
             problem = Problem(message=message, path="name", line=1, column=1, file="<definition>")
             raise InvalidDefinitionError([problem])
+        self._admission.check("update a workflow")
         updated = await self._store.update_workflow(
             text, at=self._clock.now(), etag=etag, request=request
         )

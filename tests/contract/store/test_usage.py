@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from contract.builders import launched, later, save, stored_run, with_workflow
+from contract.builders import later, launched, save, stored_run, with_workflow
 from toband.domain.model import Sample, Usage
 from toband.ports import Store
 

@@ -30,6 +30,8 @@ COMMANDS = [
     "logs",
     "system info",
     "system config",
+    "system gc",
+    "system doctor",
     "dev",
     "completion",
     "version",

@@ -7,6 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from toban.cli import text
 from toban.cli.output import wide_table
+from toban.cli.resources import curve
 
 NOW = datetime(2026, 2, 1, 0, 15, 30, tzinfo=UTC)
 
@@ -81,3 +82,11 @@ def test_wide_characters_are_two_columns() -> None:
         "当番    x",
         "abcdef  y",
     ]
+
+
+def test_a_curve_is_as_wide_as_it_has_values_and_no_wider() -> None:
+    assert curve([]) == ""
+    assert curve([0, 0]) == ""
+    assert curve([1, 4, 8]) == "▂▅█"
+    assert len(curve(range(1000))) == 24
+    assert curve([0] * 999 + [5])[-1] == "█", "a peak is never lost among others"

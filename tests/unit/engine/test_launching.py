@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import sys
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toban.definition import RenderError, parse
+from toban.definition import RenderError, Resources, parse
 from toband.domain.model import Attempt, AttemptState, Run, RunState, StepState, TreeCause, Trigger
 from toband.domain.plan import Plan
 from toband.engine import launching
@@ -95,7 +98,7 @@ def build(
         files=RunFiles("/state/runs"),
         logs=logs or MemoryLogs({}),
         server="unix:///s",
-        now=START + timedelta(seconds=after),
+        left=None if run.timeout is None else max(0.0, run.timeout - after),
     )
 
 
@@ -186,3 +189,59 @@ steps:
     with pytest.raises(RenderError, match="at most"):
         # Bytes that are no UTF-8 become longer as text; what cannot be passed on is refused.
         build(plan, run, "b", logs=fits)
+
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="there are no users and no pwsh to find")
+
+
+def test_limits_go_with_the_process() -> None:
+    plan = plan_of("steps: {a: {run: x, resources: {memory: 64MiB, nice: 5}}, b: {run: x}}")
+    run = run_of(plan)
+    assert build(plan, run, "a").resources == Resources(memory=2**26, nice=5)
+    assert build(plan, run, "b").resources is None
+
+
+@posix
+def test_a_step_has_the_home_of_its_user() -> None:
+    import pwd
+
+    root = pwd.getpwuid(0)
+    for user in (root.pw_name, "0"):
+        plan = plan_of(f"steps: {{a: {{run: x, user: {user}}}}}")
+        launch = build(plan, run_of(plan), "a")
+        assert launch.user == user
+        names = ("HOME", "USER", "LOGNAME")
+        assert [launch.env[name] for name in names] == [root.pw_dir, root.pw_name, root.pw_name]
+    plan = plan_of("steps: {a: {run: x}}")
+    launch = build(plan, run_of(plan), "a")
+    assert (launch.user, launch.env["USER"]) == ("", pwd.getpwuid(os.geteuid()).pw_name)
+
+
+@posix
+@pytest.mark.parametrize("user", ["no-such-user-here", "4294967294"])
+def test_an_unknown_user_fails_the_step(user: str) -> None:
+    plan = plan_of(f"steps: {{a: {{run: x, user: {user}}}}}")
+    with pytest.raises(RenderError, match=f"cannot start step a: there is no user {user} on"):
+        build(plan, run_of(plan), "a")
+
+
+@posix
+def test_cmd_steps_run_on_windows_only() -> None:
+    plan = plan_of("steps: {a: {job_type: cmd, target: dir}}")
+    with pytest.raises(RenderError, match="run on Windows only; use job_type: shell"):
+        build(plan, run_of(plan), "a")
+
+
+@posix
+def test_powershell_steps_use_the_pwsh_of_their_path(tmp_path: Path) -> None:
+    text = "steps: {{a: {{job_type: powershell, target: Get-Date, env: {{PATH: '{}'}}}}}}"
+    plan = plan_of(text.format(tmp_path))
+    with pytest.raises(RenderError, match=f"there is no pwsh in {tmp_path}; install PowerShell"):
+        build(plan, run_of(plan), "a")
+    program = tmp_path / "pwsh"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    argv = build(plan, run_of(plan), "a").argv
+    assert argv[0] == str(program)
+    assert argv[-2] == "-Command"
+    assert argv[-1].startswith("Get-Date\n")

@@ -13,7 +13,7 @@ from helpers.logs import WrittenLog
 from toband import failpoints
 from toband.ports import LogKind
 from toband.supervise import frames
-from toband.supervise.attempt_file import claim
+from toband.supervise.attempt_file import RESERVE, amount, claim
 from toband.supervise.files import RunFiles
 from toband.supervise.log_files import LogFiles
 
@@ -121,3 +121,56 @@ def test_what_is_allocated_ahead_is_not_part_of_the_file_and_is_given_back(
         stat = os.fstat(log.fd)
         assert stat.st_blocks * 512 < stat.st_size + 64 * 1024
         assert ended(log) == {"seal": "seal"}
+
+
+def test_an_end_without_space_for_the_outputs_goes_without_them(files: RunFiles) -> None:
+    """The first write of the end is refused, as by a full disk; the second is smaller, and fits."""
+    with WrittenLog(files) as log:
+        log.print((OUT, b"one"))
+        failpoints.arm("log.write=ENOSPC@1")
+        log.end(output="a=1\n", result="2", exit_code=0)
+        failpoints.arm("")
+        assert ended(log) == {"seal": "seal", "exit_code": 0, "outputs_lost": True}
+
+
+def test_an_end_without_outputs_says_nothing_of_them(files: RunFiles) -> None:
+    with WrittenLog(files) as log:
+        failpoints.arm("log.write=ENOSPC@1")
+        log.end(exit_code=0)
+        failpoints.arm("")
+        assert ended(log) == {"seal": "seal", "exit_code": 0}
+
+
+@pytest.mark.parametrize("length", [0, 100, 100_000])
+def test_an_end_that_is_not_synced_is_marked_in_its_place(files: RunFiles, length: int) -> None:
+    with WrittenLog(files) as log:
+        log.print((OUT, b"one"))
+        failpoints.arm("end.written=EIO")
+        log.end(output="x" * length, unsynced=False)
+        failpoints.arm("")
+        assert ended(log) == {"seal": "seal", "output": "x" * length, "unsynced": True}
+        kinds = [each.kind for each in frames.frames_of(log.fd)]
+        assert kinds == [frames.CLAIM, frames.STDOUT, frames.END]
+
+
+def test_a_refused_write_keeps_the_space_for_the_end(files: RunFiles) -> None:
+    with WrittenLog(files) as log:
+        log.print((OUT, b"one"))
+        failpoints.arm("log.write=EIO@1")
+        log.print((OUT, b"two"))
+        failpoints.arm("")
+        assert os.fstat(log.fd).st_blocks * 512 >= RESERVE
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (700, "700 bytes"),
+        (1024, "1KiB"),
+        (64 << 20, "64MiB"),
+        (int(80.3 * (1 << 20)), "80.3MiB"),
+        (3 << 30, "3GiB"),
+    ],
+)
+def test_amounts_for_people(size: int, text: str) -> None:
+    assert amount(size) == text

@@ -1,14 +1,17 @@
-"""What a step wrote to its output file, and times."""
+"""What end records mean: of this version and older ones, outputs, and times."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toband.supervise.records import parse_outputs, time_of
+from helpers.supervision import new_attempt
+from toband.domain.model import TreeCause
+from toband.supervise.records import OUTPUTS_LOST, ended, parse_outputs, survivors, time_of
 
 unhurried = settings(deadline=None, max_examples=60)
 keys = st.text(st.characters(categories=["L", "N"], include_characters="_-."), min_size=1)
@@ -56,3 +59,59 @@ def test_times_are_exact_to_the_microsecond(naive: datetime) -> None:
     microseconds = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     assert time_of(microseconds) == at
     assert time_of(microseconds).tzinfo is UTC
+
+
+OLD: dict[str, Any] = {
+    "seal": "seal",
+    "cause": "exited",
+    "error": "",
+    "pid": 7,
+    "started_at": 1,
+    "finished_at": 2,
+    "exit_code": 0,
+    "signal": None,
+    "signals": [],
+    "leftovers": 0,
+    "survivors": 0,
+    "proved_empty": True,
+    "took": 0.0,
+    "stdout_bytes": 1,
+    "stderr_bytes": 2,
+    "dropped": 0,
+    "user_time": 0.0,
+    "system_time": 0.0,
+    "max_rss": 0,
+}
+"""As the first shims wrote it: some may still run when the daemon is a newer one."""
+
+
+def test_a_record_of_an_older_shim_is_understood() -> None:
+    found = ended(new_attempt(), OLD)
+
+    assert (found.exit_code, found.error, found.dropped_bytes) == (0, "", 0)
+    assert (found.ending.limit, found.ending.cgroup, found.ending.orphans) == ("", False, "")
+    assert survivors(OLD) == []
+
+
+def test_what_a_limit_and_a_cgroup_did_is_told() -> None:
+    told = {"cause": "limit", "limit": "memory: too much", "error": "memory: too much"}
+    found = ended(new_attempt(), OLD | told | {"cgroup": True, "dropped": 5})
+
+    assert found.ending.cause is TreeCause.LIMIT
+    assert (found.ending.limit, found.error) == ("memory: too much", "memory: too much")
+    assert (found.ending.cgroup, found.dropped_bytes) == (True, 5)
+
+
+def test_survivors_are_named() -> None:
+    record = OLD | {"survivors": 2, "survivor_pids": [[10, 100], [11, 101]], "proved_empty": False}
+
+    assert survivors(record) == [(10, 100), (11, 101)]
+    assert ended(new_attempt(), record).ending.orphans == "2 could not be ended: pid 10, 11"
+    assert ended(new_attempt(), OLD | {"survivors": 2}).ending.orphans == "2 could not be ended"
+
+
+@pytest.mark.parametrize("error", ["", "killed"])
+def test_lost_outputs_are_an_error_whatever_else_was(error: str) -> None:
+    found = ended(new_attempt(), OLD | {"outputs_lost": True, "error": error})
+
+    assert found.error == (f"{error}; {OUTPUTS_LOST}" if error else OUTPUTS_LOST)

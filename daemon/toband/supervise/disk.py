@@ -1,0 +1,170 @@
+"""The file systems that hold state: how full they are, whether they take writes, and a ballast for the last of them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Sequence
+
+from toband import failpoints
+from toband.ports import Space
+
+BALLAST_MOST = 16 * 1024 * 1024
+BALLAST_SHARE = 0.02
+PIECES = 16
+PIECE_LEAST = 64 * 1024
+_BLOCK = 4096
+_PIECE = bytes(1024 * 1024)
+PROBE = ".probe"
+
+
+def space_of(path: str) -> Space:
+    """Raises OSError."""
+    if sys.platform == "win32":
+        found = shutil.disk_usage(path)
+        return Space(path=path, total=found.total, free=found.free)
+    stat = os.statvfs(path)
+    return Space(
+        path=path,
+        total=stat.f_blocks * stat.f_frsize,
+        free=stat.f_bavail * stat.f_frsize,
+        # Some file systems make inodes as they need them, and count none.
+        inodes=stat.f_files or None,
+        free_inodes=stat.f_favail if stat.f_files else None,
+    )
+
+
+class Ballast:
+    """A file of blocks that are really taken, to be given back when there are no others."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._lock = threading.Lock()
+
+    def held(self) -> int:
+        """How much of it there is."""
+        try:
+            return os.stat(self.path).st_size
+        except OSError:
+            return 0
+
+    def shed(self, size: int) -> bool:
+        """Keeps at most so much of it; whether anything was given back. A file system that fails gives nothing."""
+        with self._lock:
+            if self.held() <= size:
+                return False  # nothing to give, or somebody was faster
+            try:
+                # Not unlinked: that needs a write to the directory, and making it again an inode.
+                os.truncate(self.path, size)
+            except OSError:
+                return False
+            return True
+
+    def shed_piece(self) -> bool:
+        """Gives back enough for a commit."""
+        piece = max(self.size // PIECES, PIECE_LEAST)
+        return self.shed(max(0, self.held() - piece))
+
+    def take(self) -> None:
+        """Makes it whole. Raises OSError, and then it is as it was."""
+        with self._lock:
+            before = self.held()
+            if before == self.size:
+                return
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+            fd = os.open(self.path, flags, 0o600)
+            try:
+                _allocate(fd, before, self.size)
+            except OSError:
+                os.ftruncate(fd, before)
+                raise
+            finally:
+                os.close(fd)
+
+
+def _allocate(fd: int, start: int, size: int) -> None:
+    """Blocks for the whole file, not only a length."""
+    if size < start:
+        os.ftruncate(fd, size)
+    elif sys.platform != "win32":
+        os.posix_fallocate(fd, 0, size)
+    else:
+        os.lseek(fd, start, os.SEEK_SET)
+        while start < size:
+            start += os.write(fd, _PIECE[: size - start])
+
+
+class StateDisk:
+    """Implements `ports.Disk` for a state directory and, where it lies on another file system, a database file.
+
+    Raises OSError for a state directory that is not there.
+    """
+
+    def __init__(self, state_dir: str, database_file: str = "") -> None:
+        self._state_dir = state_dir
+        places = [(state_dir, os.path.join(state_dir, "ballast"))]
+        if database_file:
+            directory = _existing(os.path.dirname(database_file))
+            if _device(directory) != _device(state_dir):
+                places.append((directory, f"{database_file}-ballast"))
+        self._paths = [path for path, _ in places]
+        self._ballasts = [Ballast(file, _ballast_size(path)) for path, file in places]
+        self._probe = os.path.join(state_dir, PROBE)
+
+    def spaces(self) -> Sequence[Space]:
+        return [space_of(path) for path in self._paths]
+
+    def try_write(self) -> None:
+        failpoints.hit("disk.probe")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
+        fd = os.open(self._probe, flags, 0o600)
+        try:
+            if os.write(fd, bytes(_BLOCK)) != _BLOCK:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._probe)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                os.unlink(self._probe)
+
+    @property
+    def ballast(self) -> int:
+        return sum(ballast.size for ballast in self._ballasts)
+
+    def ballast_held(self) -> int:
+        return sum(min(ballast.held(), ballast.size) for ballast in self._ballasts)
+
+    def shed_half(self) -> bool:
+        shed = [ballast.shed(ballast.size // 2) for ballast in self._ballasts]
+        return any(shed)
+
+    def shed_piece(self) -> bool:
+        shed = [ballast.shed_piece() for ballast in self._ballasts]
+        return any(shed)
+
+    def take_ballast(self) -> None:
+        for ballast in self._ballasts:
+            ballast.take()
+
+
+def _ballast_size(path: str) -> int:
+    """Raises OSError."""
+    share = int(space_of(path).total * BALLAST_SHARE)
+    return min(BALLAST_MOST, share) // _BLOCK * _BLOCK
+
+
+def _existing(path: str) -> str:
+    """The nearest directory that is there already: what will be made below lies on the same file system."""
+    while not os.path.isdir(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def _device(path: str) -> int:
+    """Raises OSError."""
+    return os.stat(path).st_dev

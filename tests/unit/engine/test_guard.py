@@ -1,0 +1,219 @@
+"""What the guard makes of what it meets: conditions that come and go by themselves, and ballast."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+
+from helpers.fake_disk import MIB, FakeDisk
+from helpers.waiting import wait_for
+from toband.engine import guard as module
+from toband.engine.admission import Admission
+from toband.engine.guard import Guard
+from toband.engine.health import Health
+from toband.ports import HealthStatus, Store, StoreBusyError, StoreError, StoreFullError
+
+
+class FixedClock:
+    def now(self) -> datetime:
+        return datetime(2026, 2, 1, tzinfo=UTC)
+
+
+class FakeStore:
+    """Fails as long as it has an error."""
+
+    def __init__(self) -> None:
+        self.error: StoreError | None = None
+        self.tries = 0
+
+    async def try_write(self) -> None:
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+
+
+class FakeDescriptors:
+    found: tuple[int, int] | None = (10, 100)
+
+    def open_and_most(self) -> tuple[int, int] | None:
+        return self.found
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.disk = FakeDisk()
+        self.store = FakeStore()
+        self.descriptors = FakeDescriptors()
+        self.health = Health(FixedClock())
+        self.guard = Guard(
+            state_dir="/state",
+            disk=self.disk,
+            descriptors=self.descriptors,
+            health=self.health,
+            admission=Admission(self.disk, self.health, None),
+        )
+
+    def told(self) -> dict[str, tuple[HealthStatus, str]]:
+        return {each.name: (each.status, each.detail) for each in self.health.conditions}
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.guard.watch(cast(Store, self.store)))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    for name, value in (("LOOK_EVERY", 0.01), ("PROBE_EVERY", 0.02), ("PROBE_AGAIN", 0.02)):
+        monkeypatch.setattr(module, name, value)
+    return Scene()
+
+
+def failure(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
+
+
+async def test_a_full_disk_is_seen_without_anybody_asking_and_so_is_its_end(scene: Scene) -> None:
+    async with scene.watching():
+        await wait_for(lambda: scene.disk.held == scene.disk.ballast, "the ballast was not taken")
+        scene.disk.free = 20 * MIB
+        await wait_for(lambda: "disk" in scene.told(), "nobody noticed that the disk is full")
+        assert scene.disk.held == scene.disk.ballast, "there is still space: the ballast stays"
+        scene.disk.free = 900 * MIB
+        await wait_for(lambda: not scene.told(), "nobody noticed the end of it")
+
+
+async def test_half_of_the_ballast_goes_when_nothing_is_left_and_the_rest_for_the_database(
+    scene: Scene,
+) -> None:
+    async with scene.watching():
+        await wait_for(lambda: scene.disk.held == scene.disk.ballast, "the ballast was not taken")
+        scene.disk.free = scene.disk.held
+        await wait_for(lambda: scene.disk.held < scene.disk.ballast, "no ballast was given up")
+        assert scene.disk.held == scene.disk.ballast // 2
+        for left in reversed(range(scene.disk.ballast // 2 // MIB)):
+            assert scene.guard.make_room()
+            assert scene.disk.held == left * MIB
+        assert not scene.guard.make_room(), "there is nothing left to give"
+        scene.disk.free = 900 * MIB
+        await wait_for(lambda: scene.disk.held == scene.disk.ballast, "it was not taken again")
+
+
+async def test_ballast_is_not_taken_where_it_would_make_others_be_refused(scene: Scene) -> None:
+    scene.disk.free = 60 * MIB
+    async with scene.watching():
+        await wait_for(lambda: scene.disk.writes > 2, "it does not watch")
+    assert scene.disk.held == 0
+    assert not scene.told()
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EIO, errno.EACCES])
+async def test_a_state_directory_that_takes_no_writes_is_told_until_it_does(
+    scene: Scene, code: int
+) -> None:
+    async with scene.watching():
+        scene.disk.refuses = failure(code)
+        await wait_for(lambda: "state_dir" in scene.told(), "nobody noticed")
+        assert scene.told()["state_dir"] == (
+            HealthStatus.REFUSING,
+            f"cannot write to /state: {os.strerror(code)}",
+        )
+        scene.disk.refuses = None
+        await wait_for(lambda: not scene.told(), "nobody noticed the end of it")
+
+
+async def test_a_write_without_space_is_a_full_disk_whatever_is_free(scene: Scene) -> None:
+    async with scene.watching():
+        scene.disk.refuses = failure(errno.EDQUOT)
+        await wait_for(lambda: "disk" in scene.told(), "nobody noticed")
+        assert "state_dir" not in scene.told()
+        scene.disk.refuses = None
+        await wait_for(lambda: not scene.told(), "nobody noticed the end of it")
+
+
+async def test_descriptors_are_told_when_few_are_left_or_none(scene: Scene) -> None:
+    async with scene.watching():
+        scene.descriptors.found = (90, 100)
+        await wait_for(lambda: "descriptors" in scene.told(), "nobody noticed")
+        assert scene.told()["descriptors"][0] is HealthStatus.DEGRADED
+        scene.disk.refuses = failure(errno.EMFILE)
+        await wait_for(
+            lambda: scene.told()["descriptors"][0] is HealthStatus.REFUSING, "nobody noticed"
+        )
+        scene.disk.refuses, scene.descriptors.found = None, (89, 100)
+        await wait_for(lambda: not scene.told(), "nobody noticed the end of it")
+
+
+async def test_a_disk_that_does_not_answer_is_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PROBE_WITHIN", 0.05)
+    entered, answer = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: object) -> None:
+        entered.set()
+        await answer.wait()
+
+    monkeypatch.setattr("toband.engine.guard.asyncio.to_thread", hang)
+    scene.disk.held = scene.disk.ballast
+    async with scene.watching():
+        await entered.wait()
+        await wait_for(lambda: "state_dir" in scene.told(), "nobody noticed")
+        assert "has not taken a small write" in scene.told()["state_dir"][1]
+        monkeypatch.undo()
+        answer.set()
+        await wait_for(lambda: not scene.told(), "nobody noticed the end of it")
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (StoreFullError("full"), "full; free some space"),
+        (StoreBusyError("locked"), "locked; end the program that holds it"),
+        (StoreError("lost"), "lost; `toban system doctor` looks closer"),
+    ],
+)
+async def test_a_database_that_fails_is_asked_until_it_works(
+    scene: Scene, error: StoreError, hint: str
+) -> None:
+    scene.store.error = error
+    async with scene.watching():
+        await wait_for(lambda: scene.disk.writes > 0, "it does not watch")
+        assert scene.store.tries == 0, "one that works is not asked"
+        scene.guard.failed(error)
+        assert scene.told()["database"] == (HealthStatus.REFUSING, hint)
+        await wait_for(lambda: scene.store.tries > 2, "it was not asked")
+        assert "database" in scene.told()
+        scene.store.error = None
+        await wait_for(lambda: not scene.told(), "nobody noticed the end of it")
+
+
+async def test_a_write_that_works_clears_it_at_once(scene: Scene) -> None:
+    scene.guard.failed(StoreError("lost"))
+    scene.guard.worked()
+    assert not scene.told()
+
+
+async def test_there_is_room_to_start(scene: Scene) -> None:
+    scene.disk.held = scene.disk.ballast
+    scene.guard.make_room_to_start()
+    assert scene.disk.held == scene.disk.ballast
+    scene.disk.free = scene.disk.held + 4096
+    scene.guard.make_room_to_start()
+    assert scene.disk.held == scene.disk.ballast // 2
+    scene.disk.free = scene.disk.held
+    scene.guard.make_room_to_start()
+    assert scene.disk.held == scene.disk.ballast // 2 - MIB
+    scene.disk.free = scene.disk.held = 0
+    scene.guard.make_room_to_start()

@@ -1,0 +1,219 @@
+"""Who gets a place, in which order, and what happens to what waits."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Coroutine
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, cast
+
+import pytest
+
+from helpers.waiting import wait_for
+from toban.definition import RenderError
+from toband.domain.events import AttemptEnded, AttemptVoided, Event
+from toband.domain.model import Attempt, AttemptState, Run
+from toband.engine import launching
+from toband.engine.health import Health
+from toband.engine.launches import CONDITION, Launches
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    def now(self) -> datetime:
+        return NOW
+
+
+class Launcher:
+    """Notes what it is given."""
+
+    def __init__(self) -> None:
+        self.launched: list[str] = []
+        self.stopped: list[str] = []
+        self.error: OSError | None = None
+
+    async def prepare(self, run_id: str, params: object) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def launch(self, launch: Any) -> None:
+        self.launched.append(launch.token)
+
+    def stop(self, attempt: Attempt) -> None:
+        self.stopped.append(attempt.token)
+
+
+class Actor:
+    def __init__(self, run_id: str, priority: int) -> None:
+        run = Run(id=run_id, workflow="w", version=1, created_at=NOW)
+        self.run = replace(run, priority=priority)
+        self.plan = None
+        self.base_dir = ""
+        self.prepared = False
+        self.posted: list[Event] = []
+
+    def post(self, event: Event) -> None:
+        self.posted.append(event)
+
+    def time_left(self) -> None:
+        return None
+
+
+def attempt(token: str, ordinal: int = 0) -> Attempt:
+    return Attempt(
+        id=f"id-{token}", run_id="r", step="s", number=1, ordinal=ordinal, token=token,
+        state=AttemptState.STARTING, created_at=NOW,
+    )  # fmt: skip
+
+
+class House:
+    def __init__(self, limit: int) -> None:
+        self.launcher = Launcher()
+        self.health = Health(Clock())
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.launches = Launches(
+            launcher=cast(Any, self.launcher), files=cast(Any, None), logs=cast(Any, None),
+            clock=Clock(), conditions=self.health, server="", limit=limit, log_limit=None,
+            start=self._start,
+        )  # fmt: skip
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def launch(self, actor: Actor, token: str, ordinal: int = 0) -> Attempt:
+        made = attempt(token, ordinal)
+        await self.launches.launch(cast(Any, actor), made)
+        return made
+
+
+class Built:
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+
+@pytest.fixture(autouse=True)
+def build(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(_plan: object, _run: object, given: Attempt, **_: object) -> Built:
+        if given.token == "bad":
+            raise RenderError("cannot use it")
+        return Built(given.token)
+
+    monkeypatch.setattr(launching, "build", made)
+
+
+async def test_places_go_by_priority_then_by_age_then_by_order() -> None:
+    house = House(limit=1)
+    old, young, urgent, late = (
+        Actor("01", 0), Actor("02", 0), Actor("03", 10), Actor("04", -5),
+    )  # fmt: skip
+    await house.launch(old, "first")
+    await house.launch(late, "background")
+    await house.launch(young, "young-1", 1)
+    await house.launch(young, "young-0", 0)
+    await house.launch(old, "old", 7)
+    await house.launch(urgent, "urgent")
+    assert house.launcher.launched == ["first"]
+    assert house.launches.waiting == 5
+    expected = ["first", "urgent", "old", "young-0", "young-1", "background"]
+
+    def launched(house: House, count: int) -> bool:
+        return len(house.launcher.launched) == count
+
+    for count, token in enumerate(expected[:-1], 2):
+        house.launches.over(token)
+        await wait_for(partial(launched, house, count), token)
+    assert house.launcher.launched == expected
+    assert house.launches.waiting == 0
+
+
+async def test_a_newcomer_does_not_pass_those_who_wait() -> None:
+    house = House(limit=1)
+    await house.launch(Actor("01", 0), "a")
+    await house.launch(Actor("02", 0), "b")
+    house.launches.over("a")
+    await house.launch(Actor("03", 0), "c")
+    await wait_for(lambda: len(house.launcher.launched) == 2, "it does not happen")
+    assert house.launcher.launched == ["a", "b"]
+
+
+async def test_what_waits_can_be_withdrawn_and_never_starts() -> None:
+    house = House(limit=1)
+    actor = Actor("01", 0)
+    running = await house.launch(actor, "a")
+    waiting = await house.launch(actor, "b")
+    house.launches.stop(cast(Any, actor), waiting)
+    house.launches.stop(cast(Any, actor), running)
+    assert actor.posted == [AttemptVoided(step="s", token="b")]
+    assert house.launcher.stopped == ["a"]
+    house.launches.over("a")
+    await asyncio.sleep(0)
+    assert house.launcher.launched == ["a"]
+    assert not house.launches.waits("b")
+
+
+async def test_what_was_found_running_has_its_place() -> None:
+    house = House(limit=2)
+    for token in ("x", "y", "z"):
+        house.launches.attached(attempt(token))
+    await house.launch(Actor("01", 0), "new")
+    assert house.launches.waits("new")
+    house.launches.over("x")
+    assert house.launches.waits("new"), "more run than may"
+    house.launches.over("y")
+    await wait_for(lambda: house.launcher.launched == ["new"], "it does not happen")
+
+
+async def test_a_launch_that_cannot_be_built_fails_and_frees_its_place() -> None:
+    house = House(limit=1)
+    actor = Actor("01", 0)
+    await house.launch(actor, "bad")
+    (event,) = actor.posted
+    assert isinstance(event, AttemptEnded)
+    assert (event.not_started, event.error) == (True, "cannot use it")
+    await house.launch(actor, "good")
+    assert house.launcher.launched == ["good"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE, errno.EROFS, errno.EAGAIN])
+async def test_what_the_system_refuses_for_now_is_tried_again(code: int) -> None:
+    house = House(limit=2)
+    actor = Actor("01", 0)
+    house.launcher.error = OSError(code, "no")
+    await house.launch(actor, "a")
+    await wait_for(lambda: house.health.conditions, "it does not happen")
+    (condition,) = house.health.conditions
+    assert condition.name == CONDITION
+    assert "1 wait" in condition.detail
+    assert actor.posted == []
+    house.launcher.error = None
+    await wait_for(lambda: house.launcher.launched == ["a"], "it does not happen")
+    await wait_for(lambda: not house.health.conditions, "it does not happen")
+
+
+async def test_what_the_system_refuses_can_be_withdrawn_meanwhile() -> None:
+    house = House(limit=1)
+    actor = Actor("01", 0)
+    house.launcher.error = OSError(errno.ENOSPC, "no")
+    refused = await house.launch(actor, "a")
+    house.launches.stop(cast(Any, actor), refused)
+    assert actor.posted == [AttemptVoided(step="s", token="a")]
+    house.launcher.error = None
+    await wait_for(lambda: not house.tasks, "it does not happen")
+    assert house.launcher.launched == []
+    assert not house.health.conditions
+
+
+async def test_what_will_never_work_is_a_failure() -> None:
+    house = House(limit=1)
+    actor = Actor("01", 0)
+    house.launcher.error = OSError(errno.EACCES, "Permission denied")
+    await house.launch(actor, "a")
+    (event,) = actor.posted
+    assert isinstance(event, AttemptEnded)
+    assert "Permission denied" in event.error

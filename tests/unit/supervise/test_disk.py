@@ -1,0 +1,94 @@
+"""Space, ballast and the write that tells whether a disk takes any."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from toband import failpoints
+from toband.supervise.disk import PROBE, Ballast, StateDisk, space_of
+
+SIZE = 256 * 1024
+
+
+@pytest.fixture
+def arm() -> Iterator[Callable[[str], None]]:
+    yield failpoints.arm
+    failpoints.arm("")
+
+
+def test_space_is_what_the_file_system_says(tmp_path: Path) -> None:
+    space = space_of(str(tmp_path))
+    assert space.path == str(tmp_path)
+    assert 0 < space.free <= space.total
+
+
+def test_ballast_takes_real_blocks_and_gives_them_back(tmp_path: Path) -> None:
+    ballast = Ballast(f"{tmp_path}/ballast", SIZE)
+    assert ballast.held() == 0
+    assert not ballast.shed(0)
+    ballast.take()
+    found = (tmp_path / "ballast").stat()
+    assert (found.st_size, found.st_mode & 0o777) == (SIZE, 0o600)
+    assert found.st_blocks * 512 >= SIZE
+    assert ballast.shed(SIZE // 2)
+    assert ballast.held() == SIZE // 2
+    assert not ballast.shed(SIZE // 2)
+    ballast.take()
+    assert (tmp_path / "ballast").stat().st_blocks * 512 >= SIZE
+    assert ballast.shed(0)
+    assert (tmp_path / "ballast").stat().st_blocks == 0
+
+
+def test_ballast_of_another_size_is_made_to_fit(tmp_path: Path) -> None:
+    (tmp_path / "ballast").write_bytes(bytes(2 * SIZE))
+    Ballast(f"{tmp_path}/ballast", SIZE).take()
+    assert (tmp_path / "ballast").stat().st_size == SIZE
+
+
+def test_ballast_that_cannot_be_taken_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ballast = Ballast(f"{tmp_path}/ballast", SIZE)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="full"):
+        ballast.take()
+    assert ballast.held() == 0
+
+
+def test_a_ballast_that_cannot_be_reached_frees_nothing() -> None:
+    assert not Ballast("/nowhere/ballast", SIZE).shed(0)
+
+
+def test_one_file_system_is_watched_once(tmp_path: Path) -> None:
+    disk = StateDisk(str(tmp_path), f"{tmp_path}/not/made/yet/toban.db")
+    assert [space.path for space in disk.spaces()] == [str(tmp_path)]
+    assert 0 < disk.ballast <= 16 * 1024 * 1024
+    disk.take_ballast()
+    assert disk.ballast_held() == disk.ballast == (tmp_path / "ballast").stat().st_size
+    assert disk.shed_half()
+    assert disk.ballast_held() == disk.ballast // 2
+    assert not disk.shed_half()
+    pieces = 0
+    while disk.shed_piece():
+        pieces += 1
+    assert disk.ballast_held() == 0
+    assert pieces == 8
+
+
+def test_a_write_that_works_leaves_nothing(tmp_path: Path, arm: Callable[[str], None]) -> None:
+    disk = StateDisk(str(tmp_path))
+    disk.try_write()
+    assert not (tmp_path / PROBE).exists()
+    arm("disk.probe=EROFS")
+    with pytest.raises(OSError, match="Read-only") as refused:
+        disk.try_write()
+    assert refused.value.errno == errno.EROFS
