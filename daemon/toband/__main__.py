@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
 import os
 import sys
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"toband: {problem}", file=sys.stderr)
         return EXIT_USAGE
     if given.check_config:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # A path may have letters that the encoding of a pipe on Windows has not.
+            sys.stdout.reconfigure(errors="backslashreplace")
         for key, value, source in config.shown():
             print(f"{key} = {json.dumps(value, ensure_ascii=False)}    # {source}")
         return 0

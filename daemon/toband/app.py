@@ -19,19 +19,37 @@ from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.config import Config
 from toband.domain.transition import Ids
+from toband.engine.admission import Admission
 from toband.engine.changes import Changes
+from toband.engine.doctor import Doctor
+from toband.engine.guard import Guard
+from toband.engine.health import Health
 from toband.engine.log_stream import LogStreams
+from toband.engine.retention import Retention, Rules
 from toband.engine.runs import Runs
+from toband.engine.usage import Usages
 from toband.engine.workflows import Workflows
 from toband.notify import notify
 from toband.ports import StoreError
 from toband.state_dir import StateDir
 from toband.store import SqlStore
+from toband.supervise.archive import RunArchive
+from toband.supervise.descriptors import OwnDescriptors, raise_limit
+from toband.supervise.disk import StateDisk
 from toband.supervise.files import RunFiles
 from toband.supervise.log_files import LogFiles
+from toband.supervise.meter import ProcessMeter
+from toband.supervise.premises import HostPremises
+
+if sys.platform == "win32":
+    from toband.supervise.windows.launcher import WindowsLauncher
+else:
+    from toband.supervise import cgroups
+    from toband.supervise.launcher import ProcessLauncher
 
 REQUESTS_KEPT = timedelta(days=7)
 HOUSEKEEPING = 3600.0
+ANNOUNCE_AGAIN = 5.0
 
 log = structlog.get_logger()
 
@@ -52,17 +70,35 @@ class Application:
 
     async def run(self) -> None:
         """Serves until it is told to stop. Raises StoreError, ListenError, OSError before it serves."""
-        if sys.platform == "win32":
-            raise OSError("toband does not run on Windows yet")
-        from toband.supervise.launcher import ProcessLauncher
-
         self._catch_signals()
         started_at = self._clock.now()
+        raise_limit()
         store = SqlStore(self._config.database)
         files = RunFiles(self._state.join("runs"))
         logs = LogFiles(files)
-        launcher = ProcessLauncher(files, self._clock, self._state.join("spawner.log"))
+        health = Health(self._clock)
+        launcher = self._new_launcher(files, health)
+        usages = Usages(meter=ProcessMeter(launcher.live_shims), store=store, clock=self._clock)
+        archive = RunArchive(files)
         changes = Changes()
+        retention = Retention(
+            store=store,
+            archive=archive,
+            clock=self._clock,
+            rules=self._retention_rules(),
+            conditions=health,
+        )
+        disk = StateDisk(self._config.state_dir, store.file)
+        admission = Admission(disk, health, self._config.disk_reserve)
+        guard = Guard(
+            state_dir=self._config.state_dir,
+            disk=disk,
+            descriptors=OwnDescriptors(),
+            health=health,
+            admission=admission,
+        )
+        store.watch(guard)
+        guard.make_room_to_start()
         server = Server()
         await store.open()
         try:
@@ -79,18 +115,44 @@ class Application:
                     boot_id=launcher.boot_id,
                 ),
                 changes=changes,
+                health=health,
                 server=listen[0],
                 default_timeout=self._config.default_run_timeout,
+                max_running=self._config.max_attempts_running,
+                log_limit=self._config.attempt_log_limit,
+                admission=admission,
             )
             await launcher.open(runs.report)
-            await runs.load()
+            await runs.find()
+            doctor = Doctor(
+                store=store,
+                premises=HostPremises(
+                    state_dir=self._config.state_dir,
+                    files=files,
+                    database_file=store.file,
+                    sockets=[
+                        address.removeprefix("unix://")
+                        for address in listen
+                        if address.startswith("unix://")
+                    ],
+                    spawner=lambda: self._spawner_of(launcher),
+                    cgroup=lambda: self._cgroup_of(launcher),
+                ),
+                disk=disk,
+                descriptors=OwnDescriptors(),
+                clock=self._clock,
+                reserve=self._config.disk_reserve,
+            )
             await server.start(
-                WorkflowService(Workflows(store=store, clock=self._clock), store),
+                WorkflowService(
+                    Workflows(store=store, clock=self._clock, admission=admission), store
+                ),
                 RunService(
                     runs,
                     LogStreams(store=store, logs=logs, runs=runs, changes=changes),
                     store,
                     changes,
+                    usages,
                 ),
                 SystemService(
                     config=self._config,
@@ -99,19 +161,26 @@ class Application:
                     store=store,
                     launcher=launcher,
                     runs=runs,
+                    health=health,
+                    doctor=doctor,
+                    retention=retention,
                 ),
             )
-            self._state.announce(listen, started_at, __version__)
+            server.follow(health)
+            announced = self._announced(listen, started_at)
             log.info("serving", action="serving", listen=listen, pid=os.getpid())
             notify("READY=1", f"STATUS=serving {', '.join(listen)}", f"MAINPID={os.getpid()}")
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(runs.recover()),
                     group.create_task(self._keep_house(store)),
+                    group.create_task(retention.run()),
+                    group.create_task(guard.watch(store)),
+                    group.create_task(self._announce(listen, started_at, announced)),
+                    group.create_task(usages.run()),
                 ]
                 await self._stop.wait()
-                notify("STOPPING=1")
-                log.info("stopping", action="stopping", running=launcher.running())
+                await self._wind_down(runs, launcher.running())
                 for task in tasks:
                     task.cancel()
             changes.close()
@@ -120,9 +189,53 @@ class Application:
             await launcher.close()
         finally:
             server.close()
+            await archive.close()
             logs.close()
             await store.close()
         log.info("stopped", action="stopped")
+
+    async def _wind_down(self, runs: Runs, running: int) -> None:
+        """What the stop policy does about runs that are active, while everybody is still served."""
+        policy, deadline = self._config.stop_policy, self._config.stop_deadline
+        notify("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((deadline + 5) * 1e6)}")
+        log.info("stopping", action="stopping", policy=policy, running=running)
+        if policy == "detach":
+            return
+        runs.take_no_more()
+        try:
+            # A part is left for the rest of the stop: whatever goes on by then is detached.
+            async with asyncio.timeout(deadline - min(2.0, deadline / 4)):
+                if policy == "cancel":
+                    await runs.cancel_all("the daemon was stopped")
+                await runs.drain()
+        except TimeoutError:
+            log.warning("runs go on without the daemon", action="stop_detached")
+
+    def _announced(self, listen: list[str], started_at: datetime) -> bool:
+        """A disk that takes nothing does not keep anybody from being served."""
+        try:
+            self._state.announce(listen, started_at, __version__)
+        except OSError as error:
+            log.error("cannot write toband.json", action="announce_failed", error=str(error))
+            return False
+        return True
+
+    async def _announce(self, listen: list[str], started_at: datetime, done: bool) -> None:
+        while not done:
+            await asyncio.sleep(ANNOUNCE_AGAIN)
+            done = self._announced(listen, started_at)
+
+    def _retention_rules(self) -> Rules:
+        config = self._config
+        return Rules(
+            age=config.keep_age,
+            runs=config.keep_runs,
+            bytes=config.keep_bytes,
+            total_runs=config.keep_total_runs,
+            total_bytes=config.keep_total_bytes,
+            compress_after=config.compress_after,
+            total_logs=config.total_log_limit,
+        )
 
     async def _keep_house(self, store: SqlStore) -> None:
         while True:
@@ -132,8 +245,48 @@ class Application:
                 log.error("cannot forget old requests", action="housekeeping", error=str(error))
             await asyncio.sleep(HOUSEKEEPING)
 
+    if sys.platform == "win32":
+
+        def _new_launcher(self, files: RunFiles, health: Health) -> WindowsLauncher:
+            return WindowsLauncher(
+                files, self._clock, self._state.join("shims.log"), conditions=health
+            )
+
+        def _spawner_of(self, launcher: WindowsLauncher) -> int | None:
+            return None
+
+        def _cgroup_of(self, launcher: WindowsLauncher) -> str:
+            return "not used: Windows has none"
+
+    else:
+
+        def _new_launcher(self, files: RunFiles, health: Health) -> ProcessLauncher:
+            return ProcessLauncher(
+                files,
+                self._clock,
+                self._state.join("spawner.log"),
+                conditions=health,
+                cgroups=cgroups.find(self._config.cgroup),
+            )
+
+        def _spawner_of(self, launcher: ProcessLauncher) -> int | None:
+            return launcher.spawner_pid
+
+        def _cgroup_of(self, launcher: ProcessLauncher) -> str:
+            found = launcher.cgroups
+            if not found.attempts:
+                return f"not used: {found.reason}"
+            kept = ", ".join(sorted(found.controllers)) or "none"
+            why = f" ({found.reason})" if found.reason else ""
+            return f"each step has one below {found.attempts}; controllers: {kept}{why}"
+
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
+        if sys.platform == "win32":
+            # Ctrl-C, and Ctrl-Break, which is how one process asks another to stop here.
+            for signum in (signal.SIGINT, signal.SIGBREAK):
+                signal.signal(signum, lambda *_: loop.call_soon_threadsafe(self._told_to_stop))
+            return
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._told_to_stop)
 

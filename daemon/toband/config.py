@@ -8,14 +8,18 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from toban.definition import format_duration, parse_duration
+from toban.definition import format_duration, format_size, parse_duration, parse_size
 
 SOCKET_PATH_MOST = 107
+GIB = 1024**3
+DAY = 86400.0
+T = TypeVar("T")
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("auto", "console", "json")
+_STOP_POLICIES = ("detach", "wait", "cancel")
 _PORT = re.compile("[0-9]{1,5}")
 _PASSWORD = re.compile("([?&]password=)[^&]*")
 
@@ -33,8 +37,21 @@ class Config:
     state_dir: str
     listen: tuple[str, ...]
     database: str
+    stop_policy: str
     stop_deadline: float
     default_run_timeout: float | None
+    max_attempts_running: int
+    disk_reserve: int | None
+    """Bytes; None: worked out from the size of the disk."""
+    cgroup: str
+    attempt_log_limit: int | None
+    total_log_limit: int | None
+    keep_age: float | None
+    keep_runs: int | None
+    keep_total_runs: int | None
+    keep_bytes: int | None
+    keep_total_bytes: int | None
+    compress_after: float | None
     log_level: str
     log_format: str
     log_file: str
@@ -42,18 +59,41 @@ class Config:
 
     def shown(self) -> list[tuple[str, Any, str]]:
         """Key, value and source of every setting, fit to be shown: passwords are hidden."""
-        timeout = self.default_run_timeout
         values: dict[str, Any] = {
             "state_dir": self.state_dir,
             "listen": list(self.listen),
             "database": _without_password(self.database),
+            "stop_policy": self.stop_policy,
             "stop_deadline": format_duration(self.stop_deadline),
-            "default_run_timeout": None if timeout is None else format_duration(timeout),
+            "default_run_timeout": _shown_duration(self.default_run_timeout),
+            "max_attempts_running": self.max_attempts_running,
+            "disk_reserve": "auto" if self.disk_reserve is None else format_size(self.disk_reserve),
+            "cgroup": self.cgroup,
+            "limits.attempt_log": _shown_size(self.attempt_log_limit),
+            "limits.total_logs": _shown_size(self.total_log_limit),
+            "retention.age": _shown_duration(self.keep_age),
+            "retention.runs": _shown_count(self.keep_runs),
+            "retention.bytes": _shown_size(self.keep_bytes),
+            "retention.total_runs": _shown_count(self.keep_total_runs),
+            "retention.total_bytes": _shown_size(self.keep_total_bytes),
+            "retention.compress_after": _shown_duration(self.compress_after),
             "log.level": self.log_level,
             "log.format": self.log_format,
             "log.file": self.log_file,
         }
         return [(key, value, self.sources.get(key, "default")) for key, value in values.items()]
+
+
+def _shown_duration(value: float | None) -> str | None:
+    return "none" if value is None else format_duration(value)
+
+
+def _shown_size(value: int | None) -> str | None:
+    return "none" if value is None else format_size(value)
+
+
+def _shown_count(value: int | None) -> int | str:
+    return "none" if value is None else value
 
 
 def _text(value: Any) -> str:
@@ -79,6 +119,30 @@ def _duration(value: Any) -> float:
     if seconds <= 0:
         raise ValueError(f"found {value!r}, expected more than nothing")
     return seconds
+
+
+def _size(value: Any) -> int:
+    size = parse_size(value)
+    if size <= 0:
+        raise ValueError(f"found {value!r}, expected more than nothing")
+    return size
+
+
+def _count(value: Any) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError(f"found {value!r}, expected a whole number, at least 1")
+    return int(text)
+
+
+def _or_none(check: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    """`none` switches the limit off."""
+    return lambda value: None if value == "none" else check(value)
+
+
+def _reserve(value: Any) -> int | None:
+    """0 is allowed: no reserve at all."""
+    return None if value == "auto" else parse_size(value)
 
 
 def _one_of(choices: Sequence[str]) -> Callable[[Any], str]:
@@ -138,8 +202,20 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "state_dir": _directory,
     "listen": _listen,
     "database": _database,
+    "stop_policy": _one_of(_STOP_POLICIES),
     "stop_deadline": _duration,
-    "default_run_timeout": _duration,
+    "default_run_timeout": _or_none(_duration),
+    "max_attempts_running": _count,
+    "disk_reserve": _reserve,
+    "cgroup": _one_of(("auto", "off")),
+    "limits.attempt_log": _or_none(_size),
+    "limits.total_logs": _or_none(_size),
+    "retention.age": _or_none(_duration),
+    "retention.runs": _or_none(_count),
+    "retention.bytes": _or_none(_size),
+    "retention.total_runs": _or_none(_count),
+    "retention.total_bytes": _or_none(_size),
+    "retention.compress_after": _or_none(_duration),
     "log.level": _one_of(_LEVELS),
     "log.format": _one_of(_FORMATS),
     "log.file": _path,
@@ -170,7 +246,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
     state_dir = values.setdefault("state_dir", _default_state_dir(environment))
     if "listen" not in values:
         try:
-            values["listen"] = _listen([f"unix://{state_dir}/toban.sock"])
+            values["listen"] = _listen([_default_listen(state_dir)])
         except ValueError as error:
             problems.append(f"listen (by default in the state directory): {error}")
     if problems:
@@ -179,8 +255,20 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         state_dir=state_dir,
         listen=values["listen"],
         database=values.get("database", f"sqlite:///{quote(state_dir)}/toban.db"),
+        stop_policy=values.get("stop_policy", "detach"),
         stop_deadline=values.get("stop_deadline", 10.0),
         default_run_timeout=values.get("default_run_timeout"),
+        max_attempts_running=values.get("max_attempts_running", 256),
+        disk_reserve=values.get("disk_reserve"),
+        cgroup=values.get("cgroup", "auto"),
+        attempt_log_limit=values.get("limits.attempt_log", GIB),
+        total_log_limit=values.get("limits.total_logs"),
+        keep_age=values.get("retention.age", 90 * DAY),
+        keep_runs=values.get("retention.runs", 10_000),
+        keep_bytes=values.get("retention.bytes"),
+        keep_total_runs=values.get("retention.total_runs"),
+        keep_total_bytes=values.get("retention.total_bytes", 20 * GIB),
+        compress_after=values.get("retention.compress_after", 600.0),
         log_level=values.get("log.level", "info"),
         log_format=values.get("log.format", "auto"),
         log_file=values.get("log.file", ""),
@@ -232,6 +320,11 @@ def _default_state_dir(environment: Mapping[str, str]) -> str:
         return "/var/lib/toban"
     home = environment.get("HOME", os.path.expanduser("~"))
     return os.path.join(environment.get("XDG_STATE_HOME") or f"{home}/.local/state", "toban")
+
+
+def _default_listen(state_dir: str) -> str:
+    """A socket that the file system protects; on Windows, which has none that gRPC can use, a free port."""
+    return "127.0.0.1:0" if sys.platform == "win32" else f"unix://{state_dir}/toban.sock"
 
 
 def _without_password(url: str) -> str:

@@ -177,6 +177,8 @@ def test_a_step_that_ended_while_the_daemon_was_down_is_taken_as_it_ended(life: 
     assert life.info is not None
     came_back = life.info.started_at.ToMicroseconds()
     assert run.steps[0].finished_at.ToMicroseconds() < came_back
+    # However long nobody was there: the run was over when its last step was.
+    assert run.finished_at == run.steps[0].finished_at
 
 
 def test_the_timeout_of_a_step_holds_while_the_daemon_is_down(life: Life) -> None:
@@ -199,6 +201,11 @@ def test_the_timeout_of_a_run_holds_while_the_daemon_is_down(life: Life) -> None
     assert (process_state(process), process.ending.cause) == ("TIMED_OUT", "run_timeout")
     assert life.info is not None
     assert process.finished_at.ToMicroseconds() < life.info.started_at.ToMicroseconds()
+    assert run.finished_at.ToMicroseconds() < life.info.started_at.ToMicroseconds()
+    took = run.finished_at.ToMicroseconds() - run.started_at.ToMicroseconds()
+    assert 2_000_000 <= took < 30_000_000
+    ended = run.ending.at.ToMicroseconds() - run.started_at.ToMicroseconds()
+    assert 2_000_000 <= ended <= took
 
 
 def test_positions_of_the_killed_daemon_go_on_exactly_there(life: Life) -> None:

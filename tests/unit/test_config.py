@@ -15,7 +15,7 @@ HOME = {"HOME": "/home/somebody"}
 
 def loaded(text: str, tmp_path: Path, environment: dict[str, str], **flags: object) -> Config:
     file = tmp_path / "toband.toml"
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     return load(str(file), environment, flags)
 
 
@@ -29,6 +29,24 @@ def sources(config: Config) -> dict[str, tuple[object, str]]:
     return {key: (value, source) for key, value, source in config.shown()}
 
 
+OTHERS = {
+    "stop_policy": ("detach", "default"),
+    "default_run_timeout": ("none", "default"),
+    "max_attempts_running": (256, "default"),
+    "disk_reserve": ("auto", "default"),
+    "cgroup": ("auto", "default"),
+    "limits.attempt_log": ("1GiB", "default"),
+    "limits.total_logs": ("none", "default"),
+    "retention.age": ("90d", "default"),
+    "retention.runs": (10_000, "default"),
+    "retention.bytes": ("none", "default"),
+    "retention.total_runs": ("none", "default"),
+    "retention.total_bytes": ("20GiB", "default"),
+    "retention.compress_after": ("10m", "default"),
+    "log.format": ("auto", "default"),
+}
+
+
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     config = load(None, HOME, {})
@@ -38,10 +56,9 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         "listen": ([f"unix://{state_dir}/toban.sock"], "default"),
         "database": (f"sqlite:///{state_dir}/toban.db", "default"),
         "stop_deadline": ("10s", "default"),
-        "default_run_timeout": (None, "default"),
         "log.level": ("info", "default"),
-        "log.format": ("auto", "default"),
         "log.file": ("", "default"),
+        **OTHERS,
     }
 
 
@@ -155,7 +172,7 @@ days = 3
 def test_wrong_values(tmp_path: Path, text: str, problem: str) -> None:
     (found,) = problems(text, tmp_path, HOME)
     assert problem in found
-    assert f"{tmp_path}/toband.toml" in found
+    assert str(tmp_path / "toband.toml") in found
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -240,10 +257,9 @@ def test_check_config_prints_every_value_with_its_source(
         "listen": (["127.0.0.1:0", "127.0.0.1:1"], "flag"),
         "database": ("sqlite:////srv/s/toban.db", "default"),
         "stop_deadline": ("3s", "file"),
-        "default_run_timeout": (None, "default"),
         "log.level": ("debug", "environment"),
-        "log.format": ("auto", "default"),
         "log.file": ("/var/log/日本.log", "file"),
+        **OTHERS,
     }
 
 
@@ -271,3 +287,53 @@ def test_flags_that_do_not_exist_are_a_matter_of_usage(
         main([flag])
     assert caught.value.code == 2
     assert "usage: toband" in capsys.readouterr().err
+
+
+def test_limits_and_what_switches_them_off(tmp_path: Path) -> None:
+    text = """
+stop_policy = "wait"
+max_attempts_running = 3
+disk_reserve = "1GiB"
+cgroup = "off"
+default_run_timeout = "none"
+[limits]
+attempt_log = "none"
+total_logs = "10GiB"
+[retention]
+age = "none"
+runs = "none"
+bytes = "64MiB"
+total_runs = 7
+compress_after = "1h"
+"""
+    config = loaded(text, tmp_path, {**HOME, "TOBAN_RETENTION_TOTAL_BYTES": "none"})
+    assert (config.stop_policy, config.max_attempts_running, config.cgroup) == ("wait", 3, "off")
+    assert (config.disk_reserve, config.default_run_timeout) == (1 << 30, None)
+    assert (config.attempt_log_limit, config.total_log_limit) == (None, 10 << 30)
+    assert (config.keep_age, config.keep_runs, config.keep_bytes) == (None, None, 64 << 20)
+    assert (config.keep_total_runs, config.keep_total_bytes) == (7, None)
+    assert config.compress_after == 3600
+    assert loaded("disk_reserve = 0", tmp_path, HOME).disk_reserve == 0
+
+
+def test_wrong_limits_are_all_named(tmp_path: Path) -> None:
+    text = """
+stop_policy = "kill"
+max_attempts_running = 0
+disk_reserve = "much"
+cgroup = true
+[limits]
+attempt_log = 0
+total_logs = "1 elephant"
+[retention]
+age = "soon"
+runs = -1
+bytes = 1.5
+"""
+    found = problems(text, tmp_path, {**HOME, "TOBAN_RETENTION_TOTAL_RUNS": "all"})
+    keys = ["stop_policy", "max_attempts_running", "disk_reserve", "cgroup", "limits.attempt_log"]
+    keys += ["limits.total_logs", "retention.age", "retention.runs", "retention.bytes"]
+    for key, problem in zip(keys, found, strict=False):
+        assert f": {key}: " in problem, (key, problem)
+    assert found[-1].startswith("TOBAN_RETENTION_TOTAL_RUNS: found 'all', expected a whole number")
+    assert len(found) == len(keys) + 1

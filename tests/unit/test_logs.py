@@ -97,3 +97,15 @@ def test_what_libraries_log_comes_in_our_form(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         logs.set_up("info", "json", f"{tmp_path}/none/log")
+
+
+def test_a_full_disk_is_no_error_of_who_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stderr", full)
+        logs.set_up("info", "json", "/dev/full")
+        for number in range(1000):
+            structlog.get_logger().info("a line that goes nowhere", number=number)
+        monkeypatch.undo()
+        # What it could not write would be tried again when it is closed.
+        with pytest.raises(OSError, match="No space left"):
+            full.close()

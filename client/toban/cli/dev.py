@@ -23,7 +23,7 @@ from toban.cli.failures import Failure
 from toban.cli.session import complain, quiet_grpc, session
 
 # The package comes with the client, what it needs does not.
-_NEEDED: Final = ("toband", "sqlalchemy", "alembic", "structlog", "uuid_utils")
+_NEEDED: Final = ("toband", "sqlalchemy", "alembic", "psutil", "structlog", "uuid_utils")
 
 _START_DEADLINE: Final = 30.0
 _CANCEL_DEADLINE: Final = 20.0

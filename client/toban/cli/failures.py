@@ -60,7 +60,9 @@ def explain(error: TobanError, what: str) -> Failure:
     message = error.message if own_words else f"cannot {what}: {error.message}"
     match error:
         case sdk.Unreachable():
-            return Failure(message, Exit.UNREACHABLE, hint=START_HINT)
+            # One that says why it does not is there, and not well.
+            hint = "`toban system info` shows how the daemon does" if error.reason else START_HINT
+            return Failure(message, Exit.UNREACHABLE, hint=hint)
         case sdk.Refused():
             hint = "the socket is open to its owner and its group only" if not error.reason else ""
             return Failure(message, Exit.REFUSED, hint=hint)
@@ -78,7 +80,9 @@ def explain(error: TobanError, what: str) -> Failure:
             wrong = [str(violation).removeprefix("params.") for violation in error.violations]
             return Failure(_without(message, wrong), Exit.USAGE, lines=wrong)
         case sdk.ResourceExhausted():
-            return Failure(message, Exit.CONFLICT, hint="`toban system info` shows what is running")
+            full = error.reason == "DISK_FULL"
+            shows = "how the daemon does" if full else "what is running"
+            return Failure(message, Exit.CONFLICT, hint=f"`toban system info` shows {shows}")
         case _:
             return Failure(message, Exit.INTERNAL, hint="the daemon's own log says more")
 

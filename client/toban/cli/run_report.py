@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from toban.cli.output import Column, fields, paint, table, to_dict
+from toban.cli.resources import show_resources
 from toban.cli.session import Session
 from toban.cli.states import run_name, run_state, run_style, step_note, step_state, step_style
 from toban.cli.text import clock, count, last_state, plain, span, state_word
@@ -54,7 +55,12 @@ def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
     return tails
 
 
-def report(here: Session, run: run_pb2.Run, tails: Sequence[Tail]) -> None:
+def report(
+    here: Session,
+    run: run_pb2.Run,
+    tails: Sequence[Tail],
+    processes: Sequence[run_pb2.ProcessExecution] = (),
+) -> None:
     """Writes the whole picture of a run."""
     now = datetime.now(UTC)
     trigger = state_word(run_pb2.Trigger.Name(run.triggered_by)).removeprefix("trigger ")
@@ -66,6 +72,7 @@ def report(here: Session, run: run_pb2.Run, tails: Sequence[Tail]) -> None:
             ("state", run_state(run)),
             ("error", run.error_message),
             ("started by", f"{trigger}, {run.caller}" if run.caller else trigger),
+            ("priority", str(run.priority) if run.priority else ""),
             ("parameters", _params(run)),
             ("created", clock(run.created_at)),
             ("started", clock(run.started_at, absent="")),
@@ -85,6 +92,7 @@ def report(here: Session, run: run_pb2.Run, tails: Sequence[Tail]) -> None:
         Column("NOTE", step_note, folds=True),
     ]
     table(here, run.steps, columns)
+    show_resources(here, processes)
     for tail in tails:
         _write_tail(here, run, tail)
     if run.state == run_pb2.RUN_STATE_SUCCEEDED and run.failed_steps:

@@ -102,7 +102,9 @@ def list_runs(
 
 @app.command()
 def show(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> None:
-    """Show one run: its steps, and the last lines of what failed.
+    """Show one run: its steps, what they used, what failed.
+
+    Of steps that failed the last lines of their logs are shown.
 
     \b
     Examples:
@@ -110,6 +112,7 @@ def show(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> N
       toban runs show nightly-report#12
       toban runs show 0192f3a4-5b6c-7d8e-9f01-23456789abcd -o json
     """
+    from toban.cli.resources import sampled
     from toban.cli.run_report import failed_tails, report
 
     here = session(ctx, output)
@@ -119,7 +122,7 @@ def show(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> N
             here,
             found,
             name=found.id,
-            show=lambda: report(here, found, failed_tails(client, found)),
+            show=lambda: report(here, found, failed_tails(client, found), sampled(client, found)),
         )
 
 
@@ -212,7 +215,8 @@ def processes(
       toban runs processes nightly-report
       toban runs processes nightly-report#12 --step fetch -o json
     """
-    from toban.cli.states import process_state, process_style
+    from toban.cli.resources import cpu, memory
+    from toban.cli.states import process_note, process_state, process_style
 
     here = session(ctx, output)
     with connect(here, f"list the processes of {shown(run)}") as client:
@@ -231,8 +235,10 @@ def processes(
         Column("PID", lambda process: str(process.pid or "-"), optional=True),
         Column("STARTED", lambda process: clock(process.started_at)),
         Column("TOOK", lambda process: span(process.started_at, process.finished_at, now)),
+        Column("CPU", cpu, optional=True),
+        Column("MEMORY", memory, optional=True),
         Column("OUTPUT", _output, optional=True),
-        Column("NOTE", lambda process: process.error_message, folds=True),
+        Column("NOTE", process_note, folds=True),
         Column("ID", lambda process: process.id, optional=True),
     ]
     emit_list(
@@ -246,7 +252,8 @@ def processes(
 
 
 def _output(process: run_pb2.ProcessExecution) -> str:
-    return size(process.stdout_bytes + process.stderr_bytes)
+    kept = size(process.stdout_bytes + process.stderr_bytes)
+    return f"{kept}, {size(process.dropped_bytes)} dropped" if process.dropped_bytes else kept
 
 
 def _exit(process: run_pb2.ProcessExecution) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toban.cli.exits import Exit
-from toban.cli.text import count, state_word
+from toban.cli.text import count, size, state_word, took
 from toban.v1 import run_pb2
 
 _RUN_EXITS = {
@@ -87,3 +87,23 @@ def step_note(step: run_pb2.Step) -> str:
     if step.attempts > 1:
         notes.append(count(step.attempts, "attempt"))
     return ", ".join(notes)
+
+
+def process_note(process: run_pb2.ProcessExecution) -> str:
+    """What is worth knowing of a process beside its state: why, how it was ended, what is left of it."""
+    notes = [process.error_message] if process.error_message else []
+    ending = process.ending
+    if ending.signals:
+        sent = " and ".join(ending.signals)
+        notes.append(f"ended with {sent} in {took(ending.took)}")
+    if ending.leftovers:
+        notes.append(f"{count(ending.leftovers, 'process', 'processes')} left over")
+    if ending.survivors:
+        notes.append(f"{count(ending.survivors, 'process', 'processes')} would not die")
+    if ending.limit and ending.limit not in process.error_message:
+        notes.append(f"limit: {ending.limit}")
+    if ending.orphans and ending.orphans != "none":
+        notes.append(f"orphans: {ending.orphans}")
+    if process.dropped_bytes:
+        notes.append(f"{size(process.dropped_bytes)} of output dropped")
+    return "; ".join(notes)

@@ -89,7 +89,8 @@ class RunServiceServicer:
     def StartRun(self, request, context):
         """Stores a run and begins it. The answer means that the run is on disk. FAILED_PRECONDITION
         `RUN_ALREADY_ACTIVE` with the active id where `overlap: skip` forbids another; INVALID_ARGUMENT
-        `INVALID_PARAMS` with one violation per wrong parameter.
+        `INVALID_PARAMS` with one violation per wrong parameter; RESOURCE_EXHAUSTED `DISK_FULL` with what is full, and
+        UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

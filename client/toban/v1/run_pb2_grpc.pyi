@@ -36,7 +36,8 @@ class RunServiceStub:
     StartRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.StartRunRequest, _run_pb2.StartRunResponse]
     """Stores a run and begins it. The answer means that the run is on disk. FAILED_PRECONDITION
     `RUN_ALREADY_ACTIVE` with the active id where `overlap: skip` forbids another; INVALID_ARGUMENT
-    `INVALID_PARAMS` with one violation per wrong parameter.
+    `INVALID_PARAMS` with one violation per wrong parameter; RESOURCE_EXHAUSTED `DISK_FULL` with what is full, and
+    UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]
     """One run with a page of its steps. NOT_FOUND `RUN_NOT_FOUND`."""
@@ -69,7 +70,8 @@ class RunServiceAsyncStub(RunServiceStub):
     StartRun: _aio.UnaryUnaryMultiCallable[_run_pb2.StartRunRequest, _run_pb2.StartRunResponse]  # type: ignore[assignment]
     """Stores a run and begins it. The answer means that the run is on disk. FAILED_PRECONDITION
     `RUN_ALREADY_ACTIVE` with the active id where `overlap: skip` forbids another; INVALID_ARGUMENT
-    `INVALID_PARAMS` with one violation per wrong parameter.
+    `INVALID_PARAMS` with one violation per wrong parameter; RESOURCE_EXHAUSTED `DISK_FULL` with what is full, and
+    UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]  # type: ignore[assignment]
     """One run with a page of its steps. NOT_FOUND `RUN_NOT_FOUND`."""
@@ -105,7 +107,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_run_pb2.StartRunResponse, _abc.Awaitable[_run_pb2.StartRunResponse]]:
         """Stores a run and begins it. The answer means that the run is on disk. FAILED_PRECONDITION
         `RUN_ALREADY_ACTIVE` with the active id where `overlap: skip` forbids another; INVALID_ARGUMENT
-        `INVALID_PARAMS` with one violation per wrong parameter.
+        `INVALID_PARAMS` with one violation per wrong parameter; RESOURCE_EXHAUSTED `DISK_FULL` with what is full, and
+        UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused.
         """
 
     @_abc_1.abstractmethod

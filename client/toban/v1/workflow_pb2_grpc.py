@@ -88,7 +88,8 @@ class WorkflowServiceServicer:
 
     def CreateWorkflow(self, request, context):
         """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` if the name is taken; INVALID_ARGUMENT
-        `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold.
+        `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold;
+        RESOURCE_EXHAUSTED `DISK_FULL` as in StartRun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

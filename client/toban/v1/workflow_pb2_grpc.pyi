@@ -35,7 +35,8 @@ class WorkflowServiceStub:
     def __new__(cls, channel: _aio.Channel) -> WorkflowServiceAsyncStub: ...
     CreateWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.CreateWorkflowRequest, _workflow_pb2.CreateWorkflowResponse]
     """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` if the name is taken; INVALID_ARGUMENT
-    `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold.
+    `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold;
+    RESOURCE_EXHAUSTED `DISK_FULL` as in StartRun.
     """
     GetWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.GetWorkflowRequest, _workflow_pb2.GetWorkflowResponse]
     """One workflow by name, with its current definition. NOT_FOUND `WORKFLOW_NOT_FOUND`."""
@@ -67,7 +68,8 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.CreateWorkflowRequest, _workflow_pb2.CreateWorkflowResponse]  # type: ignore[assignment]
     """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` if the name is taken; INVALID_ARGUMENT
-    `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold.
+    `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold;
+    RESOURCE_EXHAUSTED `DISK_FULL` as in StartRun.
     """
     GetWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.GetWorkflowRequest, _workflow_pb2.GetWorkflowResponse]  # type: ignore[assignment]
     """One workflow by name, with its current definition. NOT_FOUND `WORKFLOW_NOT_FOUND`."""
@@ -102,7 +104,8 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.CreateWorkflowResponse, _abc.Awaitable[_workflow_pb2.CreateWorkflowResponse]]:
         """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` if the name is taken; INVALID_ARGUMENT
-        `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold.
+        `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold;
+        RESOURCE_EXHAUSTED `DISK_FULL` as in StartRun.
         """
 
     @_abc_1.abstractmethod

@@ -105,7 +105,8 @@ def effects_of(run: Run) -> Sequence[Effect]:
 
 def classify(job_type: JobType, event: AttemptEnded) -> ErrorClass:
     """How a failure may be treated, when its definition says nothing."""
-    if event.not_started:
+    if event.not_started or (event.error and event.exit_code == 0):
+        # The work was done: doing it again is not ours to decide.
         return ErrorClass.NON_RETRYABLE
     if event.exit_code in (64, 78) or (job_type is JobType.SHELL and event.exit_code in (126, 127)):
         return ErrorClass.NON_RETRYABLE
@@ -178,7 +179,9 @@ class _Move:
             event = replace(event, ending=replace(event.ending, cause=TreeCause.RUN_TIMEOUT))
         cause = event.ending.cause
         own = cause is TreeCause.EXITED
-        succeeded = own and not event.not_started and event.exit_code in step.success_codes
+        # With an error of the supervisor's own it has not: what it handed on may be lost.
+        fine = own and not event.not_started and not event.error
+        succeeded = fine and event.exit_code in step.success_codes
         # The shim keeps the run's deadline too, and may be the first to say that it has passed.
         stopped = cause is TreeCause.RUN_TIMEOUT or (
             cause is TreeCause.CANCEL and run_ending is not None
@@ -443,8 +446,9 @@ def _why(event: AttemptEnded) -> str:
         case TreeCause.LIMIT:
             return f"over its limit of {event.ending.limit}"
         case TreeCause.EXITED | TreeCause.LOST:
-            if event.signal is not None:
-                return f"killed by signal {event.signal}"
-            return f"exit code {event.exit_code}"
+            killed = event.signal is not None
+            how = f"killed by signal {event.signal}" if killed else f"exit code {event.exit_code}"
+            limit = event.ending.limit
+            return f"{how}; it met its limit of {limit}" if limit else how
         case _:
             assert_never(event.ending.cause)

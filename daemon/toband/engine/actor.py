@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from toband.domain.events import Effect, Event, name_of
+from toband.domain.events import Effect, Event, RunTimeoutPassed, name_of
 from toband.domain.model import Run
 from toband.domain.plan import Plan
 from toband.domain.transition import Ids, transition
@@ -57,7 +57,7 @@ class RunActor:
         self.run = run
         self.base_dir = base_dir
         self.prepared = False
-        self.timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -75,6 +75,21 @@ class RunActor:
         answer: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
         self._put(_Letter(event, self._clock.now(), answer))
         return await answer
+
+    def arm(self, due: datetime) -> None:
+        """Posts RunTimeoutPassed then. Whoever sets the wall clock meanwhile does not move it."""
+        left = max(0.0, (due - self._clock.now()).total_seconds())
+        self._timer = asyncio.get_running_loop().call_later(left, self.post, RunTimeoutPassed())
+
+    def disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def time_left(self) -> float | None:
+        """Until the run's timeout; None if it has none."""
+        if self._timer is None:
+            return None
+        return max(0.0, self._timer.when() - asyncio.get_running_loop().time())
 
     def _put(self, letter: _Letter) -> None:
         self._letters.append(letter)

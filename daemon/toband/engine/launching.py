@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import toban.step
-from toban.definition import RenderError, Scope, Step, references, render
+from toban.definition import JobType, RenderError, Scope, Step, references, render
 from toband.domain.model import Attempt, Run, StepState, TreeCause
 from toband.domain.plan import Plan
 from toband.ports import Launch, LogKind, Logs, OutputTooLargeError
 
 STDOUT_LIMIT = 64 * 1024
 _RUNNER = str(Path(toban.step.__file__).with_name("runner.py"))
-_WINDOWS = ("PATH", "PATHEXT", "SYSTEMROOT", "COMSPEC", "TEMP", "TMP", "USERPROFILE", "USERNAME")
+_WINDOWS = (
+    "PATH", "PATHEXT", "COMSPEC", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "TEMP", "TMP", "USERPROFILE", "USERNAME",
+    "USERDOMAIN", "COMPUTERNAME", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES",
+    "PROGRAMFILES(X86)", "COMMONPROGRAMFILES", "ALLUSERSPROFILE", "PUBLIC", "NUMBER_OF_PROCESSORS",
+    "PROCESSOR_ARCHITECTURE",
+)  # fmt: skip
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -40,9 +46,13 @@ def build(
     files: Files,
     logs: Logs,
     server: str,
-    now: datetime,
+    left: float | None,
+    log_limit: int | None = None,
 ) -> Launch:
-    """Everything the shim needs. Raises RenderError with a reason for people; may read files."""
+    """Everything the shim needs; `left` is the time to the run's timeout. Raises RenderError with a reason for people.
+
+    May read files.
+    """
     step = plan.steps[attempt.step]
     scope = Scope(
         params=dict(run.params),
@@ -56,7 +66,7 @@ def build(
         steps=_earlier(run, step, logs),
     )
     rendered = render(plan.workflow, step, scope)
-    env = _environment() | dict(rendered.env)
+    env = _environment(step) | dict(rendered.env)
     env |= {
         "TOBAN_RUN_ID": run.id,
         "TOBAN_WORKFLOW": run.workflow,
@@ -68,7 +78,7 @@ def build(
         "TOBAN_PARAMS": files.params(run.id),
         "TOBAN_SERVER": server,
     }
-    argv = rendered.argv
+    argv = _command(step, rendered.argv, env)
     if rendered.call is not None:
         argv = (sys.executable, "-u", _RUNNER)
         env["TOBAN_CALL"] = json.dumps(rendered.call)
@@ -76,7 +86,7 @@ def build(
     workspace = rendered.workspace or ""
     if not os.path.isabs(workspace):
         workspace = os.path.normpath(os.path.join(base_dir or files.work(run.id), workspace))
-    timeout, cause = _timeout(run, step, now)
+    timeout, cause = _timeout(step, left)
     return Launch(
         attempt=attempt,
         argv=argv,
@@ -85,14 +95,33 @@ def build(
         timeout=timeout,
         timeout_cause=cause,
         kill_grace=step.kill_grace,
+        user=step.user,
+        resources=step.resources,
+        log_limit=log_limit,
     )
 
 
-def _timeout(run: Run, step: Step, now: datetime) -> tuple[float | None, TreeCause]:
+def _command(step: Step, argv: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
+    """What was rendered, with what this machine has for it. Raises RenderError if it has nothing."""
+    if sys.platform == "win32":
+        return argv
+    if step.job_type is JobType.CMD:
+        raise RenderError(
+            f"cannot start step {step.id}: cmd steps run on Windows only; use job_type: shell"
+        )
+    if step.job_type is JobType.POWERSHELL:
+        program = shutil.which("pwsh", path=env["PATH"])
+        if program is None:
+            raise RenderError(
+                f"cannot start step {step.id}: there is no pwsh in {env['PATH']}; "
+                "install PowerShell, or set PATH in the step's env to where it is"
+            )
+        return (program, *argv[1:])
+    return argv
+
+
+def _timeout(step: Step, left: float | None) -> tuple[float | None, TreeCause]:
     """The nearer of the step's own timeout and the run's deadline; the shim keeps it while the daemon is down."""
-    left = None
-    if run.timeout is not None and run.started_at is not None:
-        left = max(0.0, run.timeout - (now - run.started_at).total_seconds())
     if left is not None and (step.timeout is None or left < step.timeout):
         return left, TreeCause.RUN_TIMEOUT
     return step.timeout, TreeCause.TIMEOUT
@@ -133,13 +162,26 @@ def _field(run: Run, name: str, field: str, logs: Logs) -> Any:
             raise RenderError(f"cannot use steps.{name}.{field}: there is no such field")
 
 
-def _environment() -> dict[str, str]:
-    """The documented minimum; the daemon's own environment is never passed on."""
+def _environment(step: Step) -> dict[str, str]:
+    """The documented minimum; the daemon's own environment is never passed on. Raises RenderError, OSError."""
     if sys.platform == "win32":
-        return {name: os.environ[name] for name in _WINDOWS if name in os.environ}
+        # As LANG is elsewhere: what Python prints into a log is UTF-8.
+        found = {name: os.environ[name] for name in _WINDOWS if name in os.environ}
+        return found | {"PYTHONUTF8": "1"}
     import pwd
 
-    user = pwd.getpwuid(os.geteuid())
+    try:
+        if step.user and not step.user.isdecimal():
+            user = pwd.getpwnam(step.user)
+        else:
+            user = pwd.getpwuid(int(step.user) if step.user else os.geteuid())
+    except KeyError:
+        # Without a free descriptor everybody is unknown: then this fails, and says so.
+        os.close(os.open(os.devnull, os.O_RDONLY))
+        raise RenderError(
+            f"cannot start step {step.id}: there is no user {step.user or os.geteuid()} "
+            "on this machine"
+        ) from None
     return {
         "PATH": _PATH,
         "HOME": user.pw_dir,

@@ -11,8 +11,10 @@ from typing import Any, assert_never
 
 import structlog
 
-from toban.definition import RenderError, Workflow, bind_params
+from toban.definition import Workflow, bind_params
+from toband import failpoints
 from toband.domain.events import (
+    AttemptEnded,
     AttemptLost,
     AttemptVoided,
     CancelRequested,
@@ -20,22 +22,32 @@ from toband.domain.events import (
     Event,
     ForgetRun,
     LaunchAttempt,
+    LaunchDue,
+    LaunchReady,
     RunStarted,
-    RunTimeoutPassed,
     StartRunTimer,
     StopAttempt,
-    not_started,
 )
-from toband.domain.model import Attempt, Run, RunState, Trigger
+from toband.domain.model import Attempt, Run, RunState, StepRun, Trigger
 from toband.domain.plan import Plan
 from toband.domain.transition import Ids, effects_of
 from toband.engine import launching
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.admission import Admits, Always
 from toband.engine.changes import Changes
-from toband.engine.errors import RunNotFoundError, RunTerminalError, WorkflowNotFoundError
+from toband.engine.errors import (
+    RunNotFoundError,
+    RunTerminalError,
+    StoppingError,
+    WorkflowNotFoundError,
+)
+from toband.engine.health import Health
+from toband.engine.launches import Launches
 from toband.ports import Clock, Launcher, Logs, Request, Store, StoreError, WorkflowVersion
 
 PLANS_KEPT = 256
+RECOVER_AT_ONCE = 16
+"""Attempts that are looked up on disk at the same time after a restart."""
 
 log = structlog.get_logger()
 
@@ -49,6 +61,7 @@ class Recovered:
     finished_meanwhile: int = 0
     relaunched: int = 0
     lost: int = 0
+    cleaned_up: int = 0
     finished_at: datetime | None = None
 
 
@@ -65,22 +78,32 @@ class Runs:
         clock: Clock,
         ids: Ids,
         changes: Changes,
+        health: Health,
         server: str,
         default_timeout: float | None = None,
+        max_running: int = 256,
+        log_limit: int | None = None,
+        admission: Admits | None = None,
     ) -> None:
+        self._admission = admission or Always()
         self._store = store
         self._launcher = launcher
-        self._files = files
-        self._logs = logs
         self._clock = clock
         self._ids = ids
         self._changes = changes
-        self._server = server
         self._default_timeout = default_timeout
+        self.launches = Launches(
+            launcher=launcher, files=files, logs=logs, clock=clock, conditions=health, server=server,
+            limit=max_running, log_limit=log_limit, start=self._spawn,
+        )  # fmt: skip
         self._actors: dict[str, RunActor] = {}
         self._plans: dict[tuple[str, int], tuple[Plan, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._creating: set[asyncio.Task[Run]] = set()
+        self._unfinished: list[str] = []
+        self._loaded = asyncio.Event()
+        self._closing = False
+        self._draining: asyncio.Event | None = None
         self.recovered = Recovered()
 
     # -- what clients ask for
@@ -94,12 +117,15 @@ class Runs:
         caller: str,
         request: Request | None,
     ) -> Run:
-        """Raises WorkflowNotFoundError, ParamError, ActiveRunError, RequestReusedError."""
+        """Raises WorkflowNotFoundError, ParamError, ActiveRunError, RequestReusedError, StoppingError, RefusedError."""
         if request is not None:
             # Whatever became of the workflow since, a repeated request is answered with the run it made.
             made = await self._store.run_of_request(request)
             if made is not None:
                 return made
+        if self._closing:
+            raise StoppingError("cannot start a run: the daemon is stopping")
+        self._admission.check("start a run")
         stored = await self._store.get_workflow(workflow)
         if stored is None or stored.definition is None:
             raise WorkflowNotFoundError(workflow)
@@ -149,6 +175,8 @@ class Runs:
 
     async def cancel(self, run_id: str, reason: str) -> Run:
         """Answers when the wish is on disk. Raises RunNotFoundError, RunTerminalError."""
+        if run_id not in self._actors:
+            await self._loaded.wait()
         actor = self._actors.get(run_id)
         if actor is None:
             run = await self._store.get_run_page(run_id, limit=0)
@@ -175,39 +203,31 @@ class Runs:
         actor = self._actors.get(run_id)
         return actor.run if actor is not None else None
 
+    def waits_for_place(self, step: StepRun) -> bool:
+        """Whether the step is to start and as many attempts run already as may."""
+        return step.attempt is not None and self.launches.waits(step.attempt.token)
+
     def report(self, run_id: str, event: Event) -> None:
         """Takes what the launcher has to say."""
+        if isinstance(event, AttemptEnded | AttemptLost | AttemptVoided):
+            self.launches.over(event.token)
         actor = self._actors.get(run_id)
         if actor is not None:
             actor.post(event)
 
     # -- life
 
-    async def load(self) -> None:
-        """Makes an actor for every run that has not ended; quick, and before anybody is served."""
-        for run_id in await self._store.active_run_ids():
-            run = await self._store.get_run(run_id)
-            version = await self._store.get_version(run.workflow, run.version) if run else None
-            if run is None or version is None:
-                log.error("cannot load a run", action="load_failed", run=run_id)
-                continue
-            plan, base_dir = self._plan(version)
-            self._actor(plan, base_dir, run)
-            self.recovered.runs += 1
+    async def find(self) -> None:
+        """Notes which runs have not ended: one quick question, before anybody can start another."""
+        self._unfinished = list(await self._store.active_run_ids())
+        self.recovered.runs = len(self._unfinished)
 
     async def recover(self) -> None:
-        """Finds out what became of every live attempt, and goes on from there."""
-        for actor in list(self._actors.values()):
-            if actor.run.state is RunState.PENDING:
-                actor.post(RunStarted())
-                continue
-            await self._carry_out(actor, tuple(effects_of(actor.run)))
-            for step in list(actor.run.steps.values()):
-                if step.attempt is not None and not step.attempt.state.terminal:
-                    try:
-                        await self._recover_attempt(actor, step.attempt)
-                    except OSError as error:
-                        self._spawn(self._recover_later(actor, step.attempt, error))
+        """Takes up every run that has not ended, and goes on from what became of its attempts; nobody waits for it."""
+        places = asyncio.Semaphore(RECOVER_AT_ONCE)
+        found = [actor for run_id in self._unfinished if (actor := await self._load(run_id))]
+        self._loaded.set()
+        await asyncio.gather(*(self._take_up(actor, places) for actor in found))
         self.recovered.finished_at = self._clock.now()
         log.info(
             "recovery is done",
@@ -217,13 +237,64 @@ class Runs:
             finished_meanwhile=self.recovered.finished_meanwhile,
             relaunched=self.recovered.relaunched,
             lost=self.recovered.lost,
+            cleaned_up=self.recovered.cleaned_up,
         )
+
+    async def _load(self, run_id: str) -> RunActor | None:
+        pause = RETRY_FIRST
+        while True:
+            try:
+                run = await self._store.get_run(run_id)
+                version = await self._store.get_version(run.workflow, run.version) if run else None
+            except StoreError as error:
+                log.error(
+                    "cannot load a run, trying again", action="load_failed", run=run_id, error=str(error)
+                )  # fmt: skip
+                await asyncio.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+                continue
+            if run is None or version is None or run.state.terminal:
+                log.error("cannot load a run", action="load_failed", run=run_id)
+                return None
+            plan, base_dir = self._plan(version)
+            return self._actor(plan, base_dir, run)
+
+    async def _take_up(self, actor: RunActor, places: asyncio.Semaphore) -> None:
+        if actor.run.state is RunState.PENDING:
+            actor.post(RunStarted())
+            return
+        await self._carry_out(actor, tuple(effects_of(actor.run)))
+        for step in list(actor.run.steps.values()):
+            if step.attempt is not None and not step.attempt.state.terminal:
+                try:
+                    async with places:
+                        await self._recover_attempt(actor, step.attempt)
+                except OSError as error:
+                    self._spawn(self._recover_later(actor, step.attempt, error))
+
+    def take_no_more(self) -> None:
+        """From now on no run is begun; those that are go on."""
+        self._closing = True
+
+    async def drain(self) -> None:
+        """Returns when no run is active any more."""
+        await self._loaded.wait()
+        self._draining = asyncio.Event()
+        if self._actors:
+            await self._draining.wait()
+
+    async def cancel_all(self, reason: str) -> None:
+        """Returns when every wish is on disk."""
+        await self._loaded.wait()
+        wishes = (
+            actor.ask(CancelRequested(reason=reason)) for actor in list(self._actors.values())
+        )
+        await asyncio.gather(*wishes)
 
     async def close(self) -> None:
         """Lets what is being saved be saved; processes go on without us."""
         for actor in self._actors.values():
-            if actor.timer is not None:
-                actor.timer.cancel()
+            actor.disarm()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -248,6 +319,7 @@ class Runs:
         match event:
             case None:
                 self.recovered.reattached += 1
+                self.launches.attached(attempt)
                 if actor.run.ending is not None:
                     self._launcher.stop(attempt)
                 return
@@ -255,6 +327,7 @@ class Runs:
                 self.recovered.relaunched += 1
             case AttemptLost():
                 self.recovered.lost += 1
+                self.recovered.cleaned_up += event.orphans == "ended"
             case _:
                 self.recovered.finished_meanwhile += 1
         actor.post(event)
@@ -296,55 +369,24 @@ class Runs:
         for effect in effects:
             match effect:
                 case LaunchAttempt():
-                    await self._launch(actor, effect.attempt)
+                    await self.launches.launch(actor, effect.attempt)
                 case StopAttempt():
-                    self._launcher.stop(effect.attempt)
+                    self.launches.stop(actor, effect.attempt)
                 case StartRunTimer():
-                    self._arm(actor, effect.due)
+                    actor.arm(effect.due)
+                case LaunchReady():
+                    failpoints.hit("launch.ready")
+                    actor.post(LaunchDue())
                 case ForgetRun():
                     self._forget(actor)
                 case _:
                     assert_never(effect)
 
-    async def _launch(self, actor: RunActor, attempt: Attempt) -> None:
-        run = actor.run
-        try:
-            if not actor.prepared:
-                await self._launcher.prepare(run.id, run.params)
-                actor.prepared = True
-            launch = launching.build(
-                actor.plan,
-                run,
-                attempt,
-                base_dir=actor.base_dir,
-                files=self._files,
-                logs=self._logs,
-                server=self._server,
-                now=self._clock.now(),
-            )
-            self._launcher.launch(launch)
-        except RenderError as error:
-            actor.post(not_started(attempt, str(error), self._clock.now()))
-        except Exception as error:
-            # Whatever it was, the run must not wait for a process that nobody starts.
-            if not isinstance(error, OSError):
-                log.error("cannot launch", action="launch_failed", run=run.id, exc_info=error)
-            reason = f"cannot prepare the step: {error}"
-            actor.post(not_started(attempt, reason, self._clock.now()))
-
-    def _arm(self, actor: RunActor, due: datetime) -> None:
-        """The wall clock may be set while we wait: look at it again before believing that the time has come."""
-        left = (due - self._clock.now()).total_seconds()
-        if left <= 0:
-            actor.post(RunTimeoutPassed())
-            return
-        loop = asyncio.get_running_loop()
-        actor.timer = loop.call_later(min(left, 3600.0), self._arm, actor, due)
-
     def _forget(self, actor: RunActor) -> None:
-        if actor.timer is not None:
-            actor.timer.cancel()
+        actor.disarm()
         self._actors.pop(actor.run.id, None)
+        if self._draining is not None and not self._actors:
+            self._draining.set()
         log.info(
             "run ended",
             action="run_ended",

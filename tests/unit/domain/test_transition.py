@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -36,7 +37,18 @@ from .simulator import EPOCH, Simulator, workflow
 
 OUTCOMES = st.one_of(
     st.sampled_from([0, 1, 3, 75, 78, 127]),
-    st.sampled_from(["hang", "hang_ignoring_term", "lost", "nostart", "void", "outside"]),
+    st.sampled_from(
+        [
+            "hang",
+            "hang_ignoring_term",
+            "lost",
+            "lost_unproved",
+            "limit",
+            "nostart",
+            "void",
+            "outside",
+        ]
+    ),
 )
 
 
@@ -54,6 +66,7 @@ def scenarios(draw: st.DrawFn) -> Simulator:
             if steps
             else [],
             "on_failure": draw(st.sampled_from(["abort", "continue"])),
+            "on_lost": draw(st.sampled_from(["fail", "rerun"])),
             "success_codes": draw(st.sampled_from([[0], [0, 3], [1]])),
             "timeout": draw(st.none() | st.integers(1, 12)),
         }
@@ -220,3 +233,63 @@ def test_what_could_not_start_is_not_retryable() -> None:
     assert classify(JobType.SHELL, event) is ErrorClass.NON_RETRYABLE
     simulator.deliver(event)
     assert simulator.run.error == "step a failed: cannot start it: not found"
+
+
+def ended(simulator: Simulator, **changes: object) -> AttemptEnded:
+    attempt = simulator.launched[0]
+    event = AttemptEnded(
+        step="a",
+        token=attempt.token,
+        ending=TreeEnding(cause=TreeCause.EXITED, proved_empty=True),
+        started_at=EPOCH,
+        finished_at=EPOCH,
+        exit_code=0,
+    )
+    return replace(event, **changes)  # type: ignore[arg-type]
+
+
+def test_a_step_whose_outputs_were_lost_has_not_succeeded() -> None:
+    simulator = Simulator(workflow({"a": {}}), {"a": ["hang"]})
+    simulator.deliver(RunStarted())
+    simulator.deliver(ended(simulator, error="no space for its outputs"))
+    step = simulator.run.steps["a"]
+    assert (step.state, step.error_class) == (StepState.FAILED, ErrorClass.NON_RETRYABLE)
+    assert simulator.run.error == "step a failed: no space for its outputs"
+
+
+def test_a_failure_at_a_limit_says_so_and_a_success_does_not() -> None:
+    limit = TreeEnding(cause=TreeCause.EXITED, proved_empty=True, limit="memory: 64MiB")
+    for code, error in (
+        (1, "step a failed: exit code 1; it met its limit of memory: 64MiB"),
+        (0, ""),
+    ):
+        simulator = Simulator(workflow({"a": {}}), {"a": ["hang"]})
+        simulator.deliver(RunStarted())
+        simulator.deliver(ended(simulator, ending=limit, exit_code=code))
+        assert simulator.run.error == error
+
+
+def test_a_run_is_over_when_its_last_step_was() -> None:
+    """Whoever hears of it a day later does not make it a day longer."""
+    simulator = Simulator(workflow({"a": {}, "b": {"depends_on": ["a"]}}), {"a": ["hang"]})
+    simulator.deliver(RunStarted())
+    simulator.now = 86_400
+    then = EPOCH + timedelta(seconds=60)
+    simulator.deliver(ended(simulator, exit_code=1, finished_at=then))
+    run = simulator.run
+    assert (run.finished_at, run.steps["b"].finished_at) == (then, then)
+    assert run.ending is not None
+    assert run.ending.at == then
+
+
+def test_a_timeout_that_passed_unseen_passed_when_it_did() -> None:
+    simulator = Simulator(
+        workflow({"a": {}, "b": {"depends_on": ["a"]}}, timeout=100), {"a": ["hang"]}
+    )
+    simulator.deliver(RunStarted())
+    simulator.now = 86_400
+    simulator.deliver(RunTimeoutPassed())
+    simulator.deliver(ended(simulator, finished_at=EPOCH + timedelta(seconds=60)))
+    run = simulator.run
+    assert run.state is RunState.TIMED_OUT
+    assert run.finished_at == EPOCH + timedelta(seconds=100)

@@ -71,6 +71,9 @@ class FakeDaemon:
         self.hold_after: int | None = None
         self.steps_per_page = 1000
         self.info = system_pb2.GetInfoResponse(version="9.9.9", pid=4711, database="sqlite")
+        self.findings: list[system_pb2.Finding] = []
+        self.garbage = system_pb2.CollectGarbageResponse()
+        self.collected: list[system_pb2.CollectGarbageResponse] = []
         self.changed: asyncio.Condition
         self._server: grpc.aio.Server | None = None
         self._loop = asyncio.new_event_loop()
@@ -300,3 +303,21 @@ class System(system_pb2_grpc.SystemServiceServicer):
             )
 
         return await self._daemon.answer("GetConfig", context, request, work)
+
+    async def Doctor(
+        self, request: system_pb2.DoctorRequest, context: Context
+    ) -> system_pb2.DoctorResponse:
+        async def work() -> system_pb2.DoctorResponse:
+            return system_pb2.DoctorResponse(findings=self._daemon.findings)
+
+        return await self._daemon.answer("Doctor", context, request, work)
+
+    async def CollectGarbage(
+        self, request: system_pb2.CollectGarbageRequest, context: Context
+    ) -> system_pb2.CollectGarbageResponse:
+        async def work() -> system_pb2.CollectGarbageResponse:
+            if not request.dry_run:
+                self._daemon.collected.append(self._daemon.garbage)
+            return self._daemon.garbage
+
+        return await self._daemon.answer("CollectGarbage", context, request, work)

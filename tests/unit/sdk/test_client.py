@@ -224,6 +224,11 @@ async def test_system(daemon: FakeDaemon) -> None:
     async with Client(daemon.address) as client:
         assert (await client.get_info()).pid == 4711
         assert [value.key for value in await client.get_config()] == ["state_dir", "listen"]
+        daemon.garbage.run_count = 3
+        assert (await client.collect_garbage(dry_run=True)).run_count == 3
+        assert daemon.collected == []
+        assert (await client.collect_garbage()).run_count == 3
+        assert daemon.collected == [daemon.garbage]
         await client.close()
         await client.close()
 

@@ -1,0 +1,90 @@
+"""No more attempts at once than the daemon may run; what waits goes by priority, then by age."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from helpers.daemon import Daemon, run_state, running_daemon, step_states
+from helpers.gate import Gate
+from helpers.waiting import wait_until
+from toban.v1 import system_pb2
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    environment = {"TOBAN_MAX_ATTEMPTS_RUNNING": "1"}
+    with running_daemon(tmp_path / "s", environment=environment) as running:
+        yield running
+
+
+def workflow(name: str, command: str, priority: int = 0) -> str:
+    return (
+        f"name: {name}\ndescription: x\noverlap: allow\npriority: {priority}\n"
+        f"steps:\n  - {{name: only, run: '{command}'}}\n"
+    )
+
+
+def waiting(daemon: Daemon) -> int:
+    return daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=20).waiting_attempts
+
+
+def blocked(daemon: Daemon, gate: Gate) -> str:
+    daemon.apply(workflow("blocker", f"read _ < {gate.path}"))
+    run_id = daemon.start_run("blocker")
+    daemon.wait_started(run_id, "only")
+    return run_id
+
+
+def test_what_waits_goes_by_priority_then_by_age(daemon: Daemon, tmp_path: Path) -> None:
+    gate, order = Gate(f"{tmp_path}/gate"), tmp_path / "order"
+    for name, priority in (("low", -10), ("plain", 0), ("high", 50)):
+        daemon.apply(workflow(name, f"echo {name} >> {order}", priority))
+    first = blocked(daemon, gate)
+    started = []
+    for name in ("low", "plain", "high", "plain"):
+        started.append(daemon.start_run(name))
+        wait_until(lambda: waiting(daemon) == len(started), "it does not wait")
+    shown = daemon.get_run(started[2])
+    assert (shown.priority, run_state(shown)) == (50, "RUNNING")
+    assert shown.waiting_for == "a free place for only"
+    info = daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=20)
+    assert (info.max_attempts_running, info.running_processes) == (1, 1)
+    gate.release_now()
+    for run_id in (first, *started):
+        assert run_state(daemon.wait_run(run_id)) == "SUCCEEDED"
+    assert order.read_text().split() == ["high", "plain", "plain", "low"]
+
+
+def test_what_waits_is_cancelled_without_ever_starting(daemon: Daemon, tmp_path: Path) -> None:
+    gate, witness = Gate(f"{tmp_path}/gate"), tmp_path / "witness"
+    daemon.apply(workflow("never", f"echo ran >> {witness}"))
+    first = blocked(daemon, gate)
+    run_id = daemon.start_run("never")
+    wait_until(lambda: waiting(daemon) == 1, "it does not wait")
+    daemon.cancel(run_id)
+    run = daemon.wait_run(run_id)
+    assert (run_state(run), step_states(run)) == ("CANCELLED", {"only": "SKIPPED(cancelled)"})
+    gate.release_now()
+    assert run_state(daemon.wait_run(first)) == "SUCCEEDED"
+    assert not witness.exists()
+
+
+def test_what_waits_survives_the_daemon_and_what_runs_keeps_its_place(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    gate, witness = Gate(f"{tmp_path}/gate"), tmp_path / "witness"
+    daemon.apply(workflow("later", f"echo $TOBAN_ATTEMPT >> {witness}"))
+    first = blocked(daemon, gate)
+    run_id = daemon.start_run("later")
+    wait_until(lambda: waiting(daemon) == 1, "it does not wait")
+    daemon.kill()
+    daemon.start()
+    wait_until(lambda: waiting(daemon) == 1, "it does not wait again")
+    assert not witness.exists()
+    gate.release_now()
+    for each in (first, run_id):
+        assert run_state(daemon.wait_run(each)) == "SUCCEEDED"
+    assert witness.read_text() == "1\n"

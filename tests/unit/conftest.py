@@ -1,0 +1,70 @@
+"""What of the unit tests is for POSIX alone, and why. On Windows it is left out, and said so."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+# These do not even import there.
+MODULES = {
+    "engine/test_retention.py": "its runs are files of the POSIX shim",
+    "supervise/test_archive.py": "its runs are files of the POSIX shim",
+    "supervise/test_attempt_file.py": "of the POSIX shim; tests/windows/test_claims.py is its like",
+    "supervise/test_cgroups.py": "cgroups are Linux's",
+    "supervise/test_compressed.py": "its logs are written by the POSIX shim",
+    "supervise/test_limits.py": "limits of POSIX systems",
+    "supervise/test_log_files.py": "its logs are written by the POSIX shim",
+    "supervise/test_records.py": "its records are written by the POSIX shim",
+    "supervise/test_shim_limits.py": "of the POSIX shim",
+}
+
+# By the beginning of their names.
+TESTS = {
+    "cli/test_apply.py::test_validate_needs_no_daemon": "compares paths of POSIX",
+    "cli/test_text.py::test_times_are_local": "sets a time zone with tzset",
+    "definition/test_shell.py::test_any_value": "runs shells",
+    "definition/test_shell.py::test_integers": "runs shells",
+    "definition/test_shell.py::test_random": "runs shells",
+    "definition/test_shell.py::test_where_a_template": "runs shells",
+    "engine/test_launching.py::test_the_workspace": "compares paths of POSIX",
+    "sdk/test_address.py": "addresses of unix sockets",
+    "supervise/test_descriptors.py": "limits of descriptors",
+    "supervise/test_disk.py::test_ballast": "blocks and modes of POSIX file systems",
+    "test_config.py::test_a_socket_path": "unix sockets",
+    "test_config.py::test_check_config": "compares paths of POSIX",
+    "test_config.py::test_defaults": "of POSIX; tests/windows/test_start.py is its like",
+    "test_config.py::test_every_problem": "unix sockets",
+    "test_config.py::test_flags": "compares paths of POSIX",
+    "test_config.py::test_paths": "compares paths of POSIX",
+    "test_config.py::test_the_database": "compares paths of POSIX",
+    "test_config.py::test_the_state_directory": "users of POSIX",
+    "test_failpoints.py::test_kill": "signals",
+    "test_logs.py::test_a_full_disk": "/dev/full",
+    "test_notify.py::test_abstract": "unix sockets",
+    "test_notify.py::test_states": "unix sockets",
+    "test_state_dir.py::test_a_place": "modes of directories",
+}
+FAKE_DAEMON = (
+    "the daemon of the test serves a unix socket; tests/windows has a real one on loopback"
+)
+
+if sys.platform == "win32":
+    collect_ignore = [str(HERE / each) for each in MODULES]
+
+    def pytest_report_header() -> list[str]:
+        return [f"not for Windows: tests/unit/{name}: {why}" for name, why in MODULES.items()]
+
+    def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+        for item in items:
+            if HERE not in item.path.parents:
+                continue
+            name = f"{item.path.relative_to(HERE).as_posix()}::{item.name}"
+            reasons = [why for prefix, why in TESTS.items() if name.startswith(prefix)]
+            if "daemon" in getattr(item, "fixturenames", ()):
+                reasons.append(FAKE_DAEMON)
+            if reasons:
+                item.add_marker(pytest.mark.skip(reason=reasons[0]))
