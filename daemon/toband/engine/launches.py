@@ -75,6 +75,8 @@ class Launches:
         self._placed: set[str] = set()
         self._queue: list[_Waiting] = []
         self._waiting: dict[str, _Waiting] = {}
+        # They have a place, and the launcher does not know them yet.
+        self._in_hand: set[str] = set()
         self._troubled: set[str] = set()
 
     @property
@@ -89,7 +91,7 @@ class Launches:
         """Starts it now if there is a place, else when there is one and nobody before it."""
         waiting = _Waiting((-actor.run.priority, actor.run.id, attempt.ordinal), actor, attempt)
         if len(self._placed) < self.limit and not self._waiting:
-            self._placed.add(attempt.token)
+            self._give_place(attempt)
             await self._hand_over(waiting)
         else:
             self._waiting[attempt.token] = waiting
@@ -97,9 +99,10 @@ class Launches:
 
     def stop(self, actor: RunActor, attempt: Attempt) -> None:
         """Ends an attempt; one that was not handed over is void at once. Repeating it is harmless."""
-        if self._waiting.pop(attempt.token, None) is not None or attempt.token in self._troubled:
-            self._troubled.discard(attempt.token)
-            self._over(attempt.token)
+        waited = self._waiting.pop(attempt.token, None) is not None
+        if waited or attempt.token in self._in_hand:
+            self._in_hand.discard(attempt.token)
+            self.over(attempt.token)
             actor.post(AttemptVoided(step=attempt.step, token=attempt.token))
         else:
             self._launcher.stop(attempt)
@@ -109,16 +112,17 @@ class Launches:
         self._placed.add(attempt.token)
 
     def over(self, token: str) -> None:
-        """It has ended, or never will begin."""
-        self._over(token)
-
-    def _over(self, token: str) -> None:
+        """It has ended, or never will begin: whoever is next gets its place."""
         self._placed.discard(token)
         while self._queue and len(self._placed) < self.limit:
             waiting = heapq.heappop(self._queue)
             if self._waiting.pop(waiting.attempt.token, None) is not None:
-                self._placed.add(waiting.attempt.token)
+                self._give_place(waiting.attempt)
                 self._start(self._hand_over(waiting))
+
+    def _give_place(self, attempt: Attempt) -> None:
+        self._placed.add(attempt.token)
+        self._in_hand.add(attempt.token)
 
     async def _hand_over(self, waiting: _Waiting) -> None:
         """What the system will not do now is tried again later, and nobody waits here for that."""
@@ -130,13 +134,13 @@ class Launches:
     async def _again(self, waiting: _Waiting, error: OSError | None) -> None:
         token = waiting.attempt.token
         pause = RETRY_FIRST
-        while error is not None and token in self._troubled:
+        while error is not None and token in self._in_hand:
             count = len(self._troubled)
             reason = f"cannot start steps: {error.strerror or error}; {count} wait for it to pass"
             self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, reason)
             await asyncio.sleep(pause)
             pause = min(RETRY_MOST, pause * 2)
-            if token in self._troubled:
+            if token in self._in_hand:
                 error = await self._tried(waiting)
         self._troubled.discard(token)
         if not self._troubled:
@@ -162,6 +166,8 @@ class Launches:
         if not actor.prepared:
             await self._launcher.prepare(actor.run.id, actor.run.params)
             actor.prepared = True
+        if attempt.token not in self._in_hand:
+            return  # withdrawn meanwhile
         launch = launching.build(
             actor.plan,
             actor.run,
@@ -174,7 +180,10 @@ class Launches:
             log_limit=self._log_limit,
         )
         self._launcher.launch(launch)
+        self._in_hand.discard(attempt.token)
 
     def _failed(self, actor: RunActor, attempt: Attempt, reason: str) -> None:
-        self._over(attempt.token)
-        actor.post(not_started(attempt, reason, self._clock.now()))
+        if attempt.token in self._in_hand:
+            self._in_hand.discard(attempt.token)
+            self.over(attempt.token)
+            actor.post(not_started(attempt, reason, self._clock.now()))

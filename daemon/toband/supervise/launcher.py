@@ -375,11 +375,16 @@ class ProcessLauncher:
         """The shim closed its socket: its record is on disk, or it is dying without one, which its pidfd will say."""
         assert live.sock is not None
         self._loop.remove_reader(live.sock)
-        self._take_record(live)
+        with contextlib.suppress(OSError):
+            self._take_record(live)
 
     def _take_record(self, live: _Live) -> bool:
+        """Whether there is one. Raises OSError if that cannot be known now."""
         record = None
-        with contextlib.suppress(OSError), open(self._files.log(live.attempt), "rb", 0) as file:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            open(self._files.log(live.attempt), "rb", 0) as file,
+        ):
             record = frames.read_end(file.fileno())
         if record is None:
             return False
@@ -389,7 +394,14 @@ class ProcessLauncher:
     def _exited(self, live: _Live) -> None:
         self._loop.remove_reader(live.pidfd)
         live.exited = True
-        if self._take_record(live):
+        try:
+            if self._take_record(live):
+                return
+        except OSError:
+            # No descriptor is left, or the disk does not answer: that passes.
+            if live.timer is not None:
+                live.timer.cancel()
+            live.timer = self._loop.call_later(LOOK_AGAIN, self._exited, live)
             return
         if live.ours and self._pool.alive:
             # The spawner first ends what the shim left, and then says so.

@@ -35,8 +35,13 @@ class Launcher:
         self.launched: list[str] = []
         self.stopped: list[str] = []
         self.error: OSError | None = None
+        self.gate: asyncio.Event | None = None
+        self.preparing = False
 
     async def prepare(self, run_id: str, params: object) -> None:
+        if self.gate is not None:
+            self.preparing = True
+            await self.gate.wait()
         if self.error is not None:
             raise self.error
 
@@ -217,3 +222,21 @@ async def test_what_will_never_work_is_a_failure() -> None:
     (event,) = actor.posted
     assert isinstance(event, AttemptEnded)
     assert "Permission denied" in event.error
+
+
+async def test_what_is_stopped_while_it_is_handed_over_never_starts() -> None:
+    house = House(limit=1)
+    blocker, actor = Actor("01", 0), Actor("02", 0)
+    await house.launch(blocker, "a")
+    waiting = await house.launch(actor, "b")
+    house.launcher.gate = asyncio.Event()
+    house.launches.over("a")
+    await wait_for(lambda: house.launcher.preparing, "it is not handed over")
+    house.launches.stop(cast(Any, actor), waiting)
+    house.launches.stop(cast(Any, actor), waiting)
+    house.launcher.gate.set()
+    await wait_for(lambda: not house.tasks, "it does not come to rest")
+    assert house.launcher.launched == ["a"]
+    assert actor.posted == [AttemptVoided(step="s", token="b")]
+    await house.launch(blocker, "c")
+    assert house.launcher.launched == ["a", "c"], "its place is free again"
