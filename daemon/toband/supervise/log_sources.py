@@ -84,18 +84,20 @@ _READ: int = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY",
 
 def read_frames(source: LogSource, offset: int, size: int) -> frames.Scan:
     """Whole frames from there on, within about `size` bytes, or one that is larger."""
-    found, full = _scan(source, offset, size)
-    if full and not found.frames and not found.damaged:
-        found, _ = _scan(source, offset, frames.HEADER.size + frames.MAX_PAYLOAD)
+    found = _scan(source, offset, size)
+    if not found.frames and not found.damaged:
+        # A frame that is larger; or one that was not whole a moment ago and is now. For whoever follows a log that
+        # grows, looking twice is much cheaper than coming back.
+        found = _scan(source, offset, frames.HEADER.size + frames.MAX_PAYLOAD)
     return found
 
 
-def _scan(source: LogSource, offset: int, size: int) -> tuple[frames.Scan, bool]:
+def _scan(source: LogSource, offset: int, size: int) -> frames.Scan:
     data = source.read(size, offset)
     found = frames.scan(data, offset)
     if source.lacks(len(data), size, offset):
         found = found._replace(damaged=True)
-    return found, len(data) == size
+    return found
 
 
 def all_frames(source: LogSource) -> Iterator[frames.Frame]:
