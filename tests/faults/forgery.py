@@ -1,0 +1,205 @@
+"""A history, a ledger and a witness file made by hand, all of them true; a test then forges one thing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from faults.checker import Defect, Excuse, check, never
+from faults.history import AttemptOnDisk, History, Printed
+from faults.load import Ledger
+from faults.witness import Witness
+from faults.workload import StepModel, WorkflowModel, loud_text
+from toban.v1 import run_pb2
+
+OUT, ERR = run_pb2.LOG_STREAM_STDOUT, run_pb2.LOG_STREAM_STDERR
+START = 1_000_000_000
+
+_MODELS = [
+    WorkflowModel(
+        name="plain",
+        concurrency=1,
+        steps=[
+            StepModel(id="a"),
+            StepModel(id="b", depends_on=["a"], repeats="a"),
+            StepModel(id="loud", depends_on=["a"], loud=10),
+        ],
+    ),
+    WorkflowModel(
+        name="slow",
+        steps=[
+            StepModel(id="slow", code=None, timeout=2.0, continues=True),
+            StepModel(id="after", depends_on=["slow"]),
+        ],
+    ),
+    WorkflowModel(
+        name="bounded",
+        timeout=3.0,
+        steps=[
+            StepModel(id="long", code=None),
+            StepModel(id="never", depends_on=["long"]),
+        ],
+    ),
+    WorkflowModel(
+        name="endless",
+        steps=[
+            StepModel(id="long", code=None),
+            StepModel(id="never", depends_on=["long"]),
+        ],
+    ),
+    WorkflowModel(
+        name="failing",
+        steps=[
+            StepModel(id="bad", code=3),
+            StepModel(id="sibling", code=None),
+            StepModel(id="never", depends_on=["bad"]),
+        ],
+    ),
+    WorkflowModel(name="again", steps=[StepModel(id="only", rerun_if_lost=True)]),
+]
+
+
+@dataclass
+class Forged:
+    """`lines` are those of the witness file; `streams` what the logs hold."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    runs: dict[str, run_pb2.Run] = field(default_factory=dict)
+    processes: dict[str, list[run_pb2.ProcessExecution]] = field(default_factory=dict)
+    files: dict[str, list[AttemptOnDisk]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    streams: dict[str, dict[tuple[str, int, int], bytes]] = field(default_factory=dict)
+    incomplete: set[str] = field(default_factory=set)
+    lost: Excuse = never
+    unstarted: Excuse = never
+
+    def check(self) -> list[Defect]:
+        return check(
+            {model.name: model for model in _MODELS},
+            self.ledger,
+            History(runs=self.runs, processes=self.processes, logs=self, files=self.files),
+            Witness.parse(self.lines),
+            lost=self.lost,
+            unstarted=self.unstarted,
+        )
+
+    def printed(self, run_id: str) -> Printed:
+        return Printed(streams=self.streams.get(run_id, {}), complete=run_id not in self.incomplete)
+
+    def step(self, run_id: str, step: str) -> run_pb2.Step:
+        return next(each for each in self.runs[run_id].steps if each.id == step)
+
+    def process(self, run_id: str, step: str) -> run_pb2.ProcessExecution:
+        return next(each for each in self.processes[run_id] if each.step == step)
+
+    def line(self, begins_with: str) -> int:
+        return next(n for n, line in enumerate(self.lines) if line.startswith(begins_with))
+
+    # -- making what is true
+
+    def run(self, name: str, state: str, cause: str = "", took: float = 1.0) -> run_pb2.Run:
+        """A run whose id is its workflow's name."""
+        made = run_pb2.Run(
+            id=name, workflow=name, state=run_pb2.RunState.Value(f"RUN_STATE_{state}")
+        )
+        made.started_at.FromMicroseconds(START * 1_000_000)
+        made.finished_at.FromMicroseconds(int((START + took) * 1e6))
+        if cause:
+            made.ending.cause = cause
+        self.runs[name] = made
+        self.processes[name] = []
+        self.streams[name] = {}
+        self.ledger.workflows[name] = name
+        self.ledger.requests[name] = f"request of {name}"
+        return made
+
+    def add_step(self, run_id: str, step: str, state: str, reason: str = "") -> None:
+        made = self.runs[run_id].steps.add(id=step, reason=reason)
+        made.state = run_pb2.StepState.Value(f"STEP_STATE_{state}")
+
+    def add_process(
+        self,
+        run_id: str,
+        step: str,
+        state: str,
+        *,
+        cause: str = "exited",
+        code: int | None = None,
+        took: float = 0.5,
+        attempt: int = 1,
+        printed: Sequence[bytes] | None = None,
+    ) -> run_pb2.ProcessExecution:
+        """Its token is its step's name with the number of the attempt."""
+        made = run_pb2.ProcessExecution(run_id=run_id, step=step, attempt=attempt, pid=77)
+        made.state = run_pb2.ProcessState.Value(f"PROCESS_STATE_{state}")
+        made.started_at.FromMicroseconds(START * 1_000_000)
+        made.finished_at.FromMicroseconds(int((START + took) * 1e6))
+        made.ending.cause = cause
+        made.ending.proved_empty = True
+        if code is not None:
+            made.exit_code = code
+        elif cause != "lost":
+            made.ending.signals.append("TERM")
+        token = f"{step}{attempt}"
+        who = f"{run_id} {step} {token}"
+        said = printed if printed is not None else (f"{step} {token}\n".encode(), b"")
+        self.lines.append(f"B {who}")
+        if code is not None:
+            digests = " ".join(hashlib.sha256(data).hexdigest() for data in said)
+            self.lines.append(f"E {who} {code} {digests}")
+        for stream, data in zip((OUT, ERR), said, strict=True):
+            if data:
+                self.streams[run_id][step, attempt, stream] = data
+        made.stdout_bytes, made.stderr_bytes = map(len, said)
+        self.processes[run_id].append(made)
+        return made
+
+
+def truth() -> Forged:
+    """A run of every kind, as they are when nothing goes wrong."""
+    made = Forged()
+    made.run("plain", "SUCCEEDED")
+    for step in ("a", "b", "loud"):
+        made.add_step("plain", step, "SUCCEEDED")
+    made.add_process("plain", "a", "COMPLETED", code=0)
+    made.add_process("plain", "b", "COMPLETED", code=0, printed=(b"b b1 a a1\n", b""))
+    made.add_process("plain", "loud", "COMPLETED", code=0, printed=loud_text("loud1", 10))
+
+    made.run("slow", "SUCCEEDED").failed_steps = 1
+    made.add_step("slow", "slow", "FAILED", "timed out")
+    made.add_step("slow", "after", "SUCCEEDED")
+    made.add_process("slow", "slow", "TIMED_OUT", cause="timeout", took=2.2)
+    made.add_process("slow", "after", "COMPLETED", code=0)
+
+    made.run("bounded", "TIMED_OUT", "timed_out", took=3.1)
+    made.add_step("bounded", "long", "CANCELLED")
+    made.add_step("bounded", "never", "SKIPPED", "timed_out")
+    made.add_process("bounded", "long", "TIMED_OUT", cause="run_timeout", took=3.05)
+
+    cancelled = made.run("endless", "CANCELLED", "cancelled")
+    cancelled.cancel_requested_at.FromMicroseconds(START * 1_000_000)
+    made.add_step("endless", "long", "CANCELLED")
+    made.add_step("endless", "never", "SKIPPED", "cancelled")
+    made.add_process("endless", "long", "CANCELLED", cause="cancel")
+    made.ledger.cancel_sent.add("endless")
+    made.ledger.cancel_acknowledged.add("endless")
+    made.ledger.ended["endless"] = run_pb2.RUN_STATE_CANCELLED
+
+    made.run("failing", "FAILED", "aborted")
+    made.add_step("failing", "bad", "FAILED", "exit code 3")
+    made.add_step("failing", "sibling", "CANCELLED")
+    made.add_step("failing", "never", "SKIPPED", "aborted")
+    made.add_process("failing", "bad", "FAILED", code=3)
+    made.add_process("failing", "sibling", "CANCELLED", cause="cancel")
+    return made
+
+
+def lost(made: Forged, *, excused: bool) -> None:
+    """Adds a run whose first attempt is LOST, and whose second one succeeds."""
+    made.run("again", "SUCCEEDED")
+    made.add_step("again", "only", "SUCCEEDED")
+    made.add_process("again", "only", "LOST", cause="lost")
+    made.add_process("again", "only", "COMPLETED", code=0, attempt=2)
+    if excused:
+        made.lost = lambda _process, _file: ""

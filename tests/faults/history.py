@@ -1,0 +1,142 @@
+"""What the daemon says happened, read over its API, and what its files say."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from helpers.daemon import Daemon, process_state
+from toban.v1 import run_pb2
+from toband.supervise import frames
+from toband.supervise.compressed import SUFFIX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """The logs of one run: by step, attempt and stream."""
+
+    streams: Mapping[tuple[str, int, int], bytes]
+    complete: bool
+
+
+class Logs(Protocol):
+    def printed(self, run_id: str) -> Printed: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptOnDisk:
+    """One attempt file: who claimed it, and whether it has an end record."""
+
+    run: str
+    step: str
+    number: int
+    token: str
+    """Its first characters."""
+    void: bool
+    shim: tuple[int, int]
+    """Pid and start time."""
+    ended: bool
+    claimed_at: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class History:
+    runs: dict[str, run_pb2.Run]
+    processes: dict[str, list[run_pb2.ProcessExecution]]
+    logs: Logs
+    files: dict[str, list[AttemptOnDisk]] = field(default_factory=dict)
+
+
+class ApiLogs:
+    """Asked for one run at a time: all of them would be a lot to hold."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def printed(self, run_id: str) -> Printed:
+        streams: dict[tuple[str, int, int], bytearray] = {}
+        complete = False
+        for message in self._daemon.chunks(run_id):
+            if message.HasField("end"):
+                complete = message.end.complete
+            chunk = message.chunk
+            for record in chunk.records:
+                key = (chunk.step, chunk.attempt, record.stream)
+                streams.setdefault(key, bytearray()).extend(record.data)
+        return Printed(
+            streams={key: bytes(data) for key, data in streams.items()}, complete=complete
+        )
+
+
+def read_history(daemon: Daemon, *, within: float = 120.0) -> History:
+    """Waits for the end of every run first."""
+    runs = {run_id: daemon.wait_run(run_id, within) for run_id in all_runs(daemon)}
+    processes = {run_id: daemon.processes(run_id) for run_id in runs}
+    # Only what has no end needs to be looked at on disk.
+    lost = [
+        run_id
+        for run_id, found in processes.items()
+        if any(process_state(process) == "LOST" for process in found)
+    ]
+    return History(
+        runs=runs,
+        processes=processes,
+        logs=ApiLogs(daemon),
+        files={run_id: attempts_on_disk(daemon.state_dir, run_id) for run_id in lost},
+    )
+
+
+def all_runs(daemon: Daemon) -> Sequence[str]:
+    found: list[str] = []
+    token = ""
+    while True:
+        request = run_pb2.ListRunsRequest(page_size=1000, page_token=token)
+        page = daemon.runs.ListRuns(request, timeout=20)
+        found += [run.id for run in page.runs]
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+def attempts_on_disk(state_dir: Path, run_id: str) -> list[AttemptOnDisk]:
+    found = []
+    for path in sorted((state_dir / "runs" / run_id / "attempts").glob("[!.]*.log*")):
+        if not path.name.endswith((".log", f".log{SUFFIX}")):
+            continue
+        step, number, token, *_ = path.name.split(".")
+        with _readable(path) as file:
+            facts: dict[str, Any] = frames.read_claim(file.fileno()) or {}
+            first = next(frames.frames_of(file.fileno(), chunk=frames.MAX_CLAIM), None)
+            ended = frames.read_end(file.fileno()) is not None
+        found.append(
+            AttemptOnDisk(
+                run=run_id,
+                step=step,
+                number=int(number),
+                token=token,
+                void=bool(facts.get("void")),
+                shim=(facts.get("pid", 0), facts.get("start", 0)),
+                ended=ended,
+                claimed_at=first.at / 1e6 if first is not None else 0.0,
+            )
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[IO[bytes]]:
+    """What the file holds, in a file that is not compressed."""
+    with contextlib.ExitStack() as stack:
+        plain: IO[bytes] = stack.enter_context(path.open("rb"))
+        if path.name.endswith(SUFFIX):
+            packed = stack.enter_context(gzip.open(plain))
+            plain = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(packed, plain)
+            plain.flush()
+        yield plain

@@ -1,0 +1,199 @@
+"""The checker is believed because it can fail: each kind of defect, forged into a true history, is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faults.checker import Kind
+from faults.forgery import OUT, Forged, lost, truth
+from faults.leftovers import check_left, end_all
+from faults.witness import Witness
+from toban.v1 import run_pb2
+
+Forge = Callable[[Forged], object]
+
+
+def test_a_true_history_has_no_defect() -> None:
+    assert truth().check() == []
+
+
+def test_an_excused_loss_and_its_repetition_are_no_defect() -> None:
+    made = truth()
+    lost(made, excused=True)
+    assert made.check() == []
+
+
+def test_a_cancel_that_came_too_late_is_no_defect() -> None:
+    made = truth()
+    made.ledger.cancel_sent.add("plain")
+    made.ledger.cancel_acknowledged.add("plain")
+    made.runs["plain"].cancel_requested_at.FromSeconds(1)
+    assert made.check() == []
+
+
+def _drop(made: Forged, *begin_with: str) -> None:
+    for text in begin_with:
+        del made.lines[made.line(text)]
+
+
+def _move_to_front(made: Forged, begins_with: str) -> None:
+    made.lines.insert(0, made.lines.pop(made.line(begins_with)))
+
+
+def _rename_token(made: Forged) -> None:
+    made.lines.append("B plain a another")
+
+
+def _state(made: Forged, run: str, state: str) -> None:
+    made.runs[run].state = run_pb2.RunState.Value(f"RUN_STATE_{state}")
+
+
+def _step_state(made: Forged, run: str, step: str, state: str) -> None:
+    made.step(run, step).state = run_pb2.StepState.Value(f"STEP_STATE_{state}")
+
+
+def _process_state(made: Forged, run: str, step: str, state: str) -> None:
+    made.process(run, step).state = run_pb2.ProcessState.Value(f"PROCESS_STATE_{state}")
+
+
+def _takes(made: Forged, run: str, step: str, seconds: float) -> None:
+    process = made.process(run, step)
+    process.finished_at.FromMicroseconds(process.started_at.ToMicroseconds() + int(seconds * 1e6))
+
+
+def _log(made: Forged, run: str, step: str, data: bytes) -> None:
+    made.streams[run][step, 1, OUT] = data
+    made.process(run, step).stdout_bytes = len(data)
+
+
+def _did_work_and_failed(made: Forged) -> None:
+    _step_state(made, "plain", "b", "FAILED")
+    _process_state(made, "plain", "b", "FAILED")
+
+
+def _lost_for_no_reason(made: Forged) -> None:
+    lost(made, excused=False)
+
+
+def _repeated_without_being_lost(made: Forged) -> None:
+    lost(made, excused=True)
+    made.processes["again"][0].state = run_pb2.PROCESS_STATE_FAILED
+    made.processes["again"][0].exit_code = 1
+    made.lines.insert(made.line("B again only only2"), "E again only only1 1")
+
+
+def _repeated_though_nobody_asked(made: Forged) -> None:
+    made.lost = lambda _process, _file: ""
+    process = made.add_process("plain", "a", "LOST", cause="lost", attempt=2)
+    made.process("plain", "a").state = run_pb2.PROCESS_STATE_LOST
+    process.state = run_pb2.PROCESS_STATE_COMPLETED
+    process.exit_code = 0
+
+
+def _not_started(made: Forged) -> None:
+    _drop(made, "B failing bad", "E failing bad")
+    made.process("failing", "bad").pid = 0
+    made.streams["failing"].pop(("bad", 1, OUT))
+    made.process("failing", "bad").stdout_bytes = 0
+
+
+FORGERIES: list[tuple[str, Forge, Kind]] = [
+    ("run gone", lambda m: m.runs.pop("plain"), Kind.MISSING),
+    ("run of another workflow", lambda m: m.ledger.workflows.update(plain="slow"), Kind.CONTRADICTED),
+    ("two answers for one run", lambda m: m.ledger.contradictions.append("x"), Kind.CONTRADICTED),
+    ("run nobody asked for", lambda m: m.ledger.workflows.pop("plain"), Kind.UNASKED),
+    ("steps of no run", lambda m: m.lines.append("B nowhere a token"), Kind.UNASKED),
+    ("final state changed", lambda m: m.ledger.ended.update(plain=4), Kind.CONTRADICTED),
+    ("cancel forgotten", lambda m: m.runs["endless"].ClearField("cancel_requested_at"), Kind.CONTRADICTED),
+    ("run never ends", lambda m: _state(m, "plain", "RUNNING"), Kind.UNENDED),
+    ("cancelled by nobody", lambda m: m.ledger.cancel_sent.clear(), Kind.UNTRUE),
+    ("cancelled for another cause", lambda m: m.runs["endless"].ClearField("ending"), Kind.UNTRUE),
+    ("failed without a failure", lambda m: _state(m, "plain", "FAILED"), Kind.UNTRUE),
+    ("success with a cause", lambda m: setattr(m.runs["plain"].ending, "cause", "aborted"), Kind.UNTRUE),
+    ("success in spite of a failure", lambda m: _state(m, "failing", "SUCCEEDED"), Kind.UNTRUE),
+    ("success in spite of a skip", lambda m: _step_state(m, "plain", "b", "SKIPPED"), Kind.UNTRUE),
+    ("timed out without a timeout", lambda m: _state(m, "failing", "TIMED_OUT"), Kind.UNTRUE),
+    ("run timed out early", lambda m: m.runs["bounded"].finished_at.FromSeconds(1_000_000_001), Kind.EARLY_OR_LATE),
+    ("step timed out early", lambda m: _takes(m, "slow", "slow", 1.5), Kind.EARLY_OR_LATE),
+    ("step timed out late", lambda m: _takes(m, "slow", "slow", 30), Kind.EARLY_OR_LATE),
+    ("run's timeout held late", lambda m: _takes(m, "bounded", "long", 30), Kind.EARLY_OR_LATE),
+    ("timed out for no timeout", lambda m: setattr(m.process("slow", "slow").ending, "cause", "cancel"), Kind.UNTRUE),
+    ("timed out and was done", lambda m: m.lines.append("E slow slow slow1 0"), Kind.UNTRUE),
+    ("began twice", _rename_token, Kind.DOUBLED),
+    ("began twice with one token", lambda m: m.lines.append("B plain a a1"), Kind.DOUBLED),
+    ("ended twice", lambda m: m.lines.append("E plain a a1 0"), Kind.DOUBLED),
+    ("repeated without being lost", _repeated_without_being_lost, Kind.DOUBLED),
+    ("repeated though nobody asked", _repeated_though_nobody_asked, Kind.DOUBLED),
+    ("succeeded and never began", lambda m: _drop(m, "B plain b", "E plain b"), Kind.UNTRUE),
+    ("succeeded and was not done", lambda m: _drop(m, "E plain b"), Kind.UNTRUE),
+    ("failed and had succeeded", _did_work_and_failed, Kind.UNTRUE),
+    ("wrong exit code", lambda m: setattr(m.process("failing", "bad"), "exit_code", 4), Kind.UNTRUE),
+    ("succeeded with a step that fails", lambda m: _process_state(m, "failing", "bad", "COMPLETED"), Kind.UNTRUE),
+    ("cancelled without a signal", lambda m: m.process("endless", "long").ending.ClearField("signals"), Kind.UNTRUE),
+    ("cancelled in a run that goes on", lambda m: _step_state(m, "plain", "b", "CANCELLED"), Kind.UNTRUE),
+    ("process still running", lambda m: _process_state(m, "plain", "a", "RUNNING"), Kind.UNTRUE),
+    ("step without a process", lambda m: m.processes["plain"].pop(0), Kind.UNTRUE),
+    ("skipped and began", lambda m: m.lines.append("B bounded never x"), Kind.UNTRUE),
+    ("skipped for another reason", lambda m: setattr(m.step("bounded", "never"), "reason", "aborted"), Kind.SKIPPED),
+    ("step left out", lambda m: m.runs["plain"].steps.pop(), Kind.SKIPPED),
+    ("not started", _not_started, Kind.SKIPPED),
+    ("lost for no reason", _lost_for_no_reason, Kind.LOST),
+    ("survivors", lambda m: setattr(m.process("slow", "slow").ending, "survivors", 1), Kind.LEFT),
+    ("not proved empty", lambda m: setattr(m.process("endless", "long").ending, "proved_empty", False), Kind.LEFT),
+    ("dependent began first", lambda m: _move_to_front(m, "B plain b"), Kind.ORDER),
+    ("too many at once", lambda m: m.lines.append(m.lines.pop(m.line("E plain b"))), Kind.ORDER),
+    ("began after a cancelled one", lambda m: m.lines.append("B endless never x"), Kind.ORDER),
+    ("log cut off", lambda m: _log(m, "plain", "a", b"a a"), Kind.LOG),
+    ("log of somebody else", lambda m: _log(m, "plain", "a", b"a b1\n"), Kind.LOG),
+    ("log twice", lambda m: _log(m, "plain", "a", b"a a1\na a1\n"), Kind.LOG),
+    ("wrong beginning of a log", lambda m: _log(m, "slow", "slow", b"slow x"), Kind.LOG),
+    ("log gone", lambda m: _log(m, "failing", "bad", b""), Kind.LOG),
+    ("sizes are wrong", lambda m: setattr(m.process("plain", "a"), "stderr_bytes", 5), Kind.LOG),
+    ("told to be incomplete", lambda m: m.incomplete.add("plain"), Kind.LOG),
+    ("repeated text is wrong", lambda m: _log(m, "plain", "b", b"b b1 a a2\n"), Kind.LOG),
+    ("step says it wrote more", lambda m: m.lines.append(m.lines.pop(m.line("E plain loud"))[:-1] + "x"), Kind.LOG),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("forge", "kind"), [each[1:] for each in FORGERIES], ids=[each[0] for each in FORGERIES]
+)
+def test_a_forgery_is_found(forge: Forge, kind: Kind) -> None:
+    made = truth()
+    forge(made)
+    kinds = {defect.kind for defect in made.check()}
+    assert kind in kinds, f"found: {kinds}"
+
+
+def test_every_kind_can_be_found() -> None:
+    assert {each[2] for each in FORGERIES} == set(Kind)
+
+
+def test_a_process_that_is_left_is_found(tmp_path: Path) -> None:
+    """By the environment of a step, and by what it holds open."""
+    (tmp_path / "runs").mkdir()
+    assert check_left(tmp_path) == []
+    server = {"TOBAN_SERVER": f"unix://{tmp_path}/toban.sock"}
+    left = [
+        subprocess.Popen(["sleep", "60"], env={**os.environ, **server}, cwd="/"),
+        subprocess.Popen(["sleep", "60"], cwd=tmp_path / "runs"),
+    ]
+    try:
+        found = check_left(tmp_path, patience=0.1)
+        assert {defect.kind for defect in found} == {Kind.LEFT}
+        assert len(found) == 2
+        assert end_all(tmp_path) == 2
+    finally:
+        for process in left:
+            process.kill()
+            process.wait()
+
+
+def test_a_line_that_no_step_wrote_is_not_read_over() -> None:
+    with pytest.raises(ValueError, match="cannot read line 2"):
+        Witness.parse(["B run step token", "B run st"])

@@ -1,0 +1,55 @@
+"""A timeout holds while there is no daemon: the step's own heartbeats say when it was ended."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from faults.heartbeat import Heartbeats, workflow
+from faults.settings import LONG
+from helpers.daemon import process_state, run_state, running_daemon, step_states
+from helpers.waiting import wait_until
+
+TIMEOUT, KILLED_AFTER, STARTED_AFTER = (5.0, 1.0, 10.0) if LONG else (1.5, 0.3, 3.0)
+GRACE = 0.5
+
+
+def passed(since: float, seconds: float) -> bool:
+    return time.monotonic() - since >= seconds
+
+
+@pytest.mark.slow
+def test_timeouts_of_a_step_and_of_a_run_hold_while_the_daemon_is_down(tmp_path: Path) -> None:
+    limit, grace = f"{TIMEOUT}s", f"{GRACE}s"
+    of_step, of_run = Heartbeats(tmp_path / "step"), Heartbeats(tmp_path / "run")
+    with running_daemon(tmp_path / "s") as daemon:
+        daemon.apply(
+            workflow("step", {"slow": of_step.step(timeout=limit, kill_grace=grace), "other": {"run": "sleep 0.1"}})
+        )  # fmt: skip
+        never = {"run": "true", "depends_on": ["slow"]}
+        daemon.apply(
+            workflow("run", {"slow": of_run.step(kill_grace=grace), "never": never}, timeout=limit)
+        )
+        ids = {name: daemon.start_run(name) for name in ("step", "run")}
+        began = max(of_step.began(), of_run.began())
+        wait_until(lambda: passed(began, KILLED_AFTER), "time stands still")
+        daemon.kill()
+        wait_until(lambda: passed(began, STARTED_AFTER), "time stands still")
+        for beats in (of_step, of_run):
+            # The run's time began a moment before the first heartbeat, with its start.
+            assert TIMEOUT - 0.5 <= beats.lasted() <= TIMEOUT + GRACE + 1.0
+        assert of_step.lasted() >= TIMEOUT
+        before = [of_step.times(), of_run.times()]
+        daemon.start()
+        step, run = (daemon.wait_run(ids[name]) for name in ("step", "run"))
+        assert (run_state(step), step.error_message) == ("FAILED", "step slow failed: timed out")
+        assert run_state(run) == "TIMED_OUT"
+        assert step_states(run) == {"slow": "CANCELLED", "never": "SKIPPED(timed_out)"}
+        for name, cause in (("step", "timeout"), ("run", "run_timeout")):
+            process = daemon.process_of(ids[name], "slow")
+            assert (process_state(process), process.ending.cause) == ("TIMED_OUT", cause)
+            assert list(process.ending.signals) == ["TERM", "KILL"]
+            assert process.ending.proved_empty
+        assert [of_step.times(), of_run.times()] == before, "nobody was started again"
