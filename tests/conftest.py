@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 # A suite that is run in the background of a shell inherits that Ctrl-C is ignored, and so do its programs.
-for signum in (signal.SIGINT, signal.SIGQUIT):
-    if signal.getsignal(signum) is signal.SIG_IGN:
-        signal.signal(
-            signum, signal.default_int_handler if signum is signal.SIGINT else signal.SIG_DFL
-        )
+if sys.platform != "win32":
+    for signum in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(
+                signum, signal.default_int_handler if signum is signal.SIGINT else signal.SIG_DFL
+            )

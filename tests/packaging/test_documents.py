@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from toban.cli.exits import Exit
-from toban.definition.schema import DefaultsInput, ParamInput, StepInput, WorkflowInput
+from toban.definition.schema import (
+    DefaultsInput,
+    ParamInput,
+    ResourcesInput,
+    RetentionInput,
+    StepInput,
+    WorkflowInput,
+)
 from toban.v1 import run_pb2, system_pb2, workflow_pb2
 from toband import config
 
@@ -33,7 +40,8 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_every_field_of_the_format_is_described() -> None:
     rows = set(re.findall(r"`([a-z_]+)`", read("docs/definition.md")))
-    models = (WorkflowInput, DefaultsInput, StepInput, ParamInput)
+    steps = (DefaultsInput, StepInput, ResourcesInput)
+    models = (WorkflowInput, RetentionInput, ParamInput, *steps)
     assert {name for model in models for name in model.model_fields} <= rows
 
 

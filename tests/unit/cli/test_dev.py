@@ -15,7 +15,7 @@ import pytest
 from .conftest import Cli, Program
 
 if sys.platform == "win32":
-    pytest.skip("the daemon does not run there yet", allow_module_level=True)
+    pytest.skip("its daemon stands in for one on a unix socket", allow_module_level=True)
 
 STAND_IN = """
 import json, os, signal, sys, threading
