@@ -22,6 +22,7 @@ class FakeDisk:
     held: int = 0
     refuses: OSError | None = None
     writes: int = 0
+    reached: int = 0
 
     def spaces(self) -> Sequence[Space]:
         space = Space(path="/state", total=self.total, free=self.free - self.held)
@@ -45,3 +46,6 @@ class FakeDisk:
 
     def take_ballast(self) -> None:
         self.held = self.ballast
+
+    def reach_ahead(self) -> None:
+        self.reached += 1

@@ -150,6 +150,8 @@ class Guard:
         except OSError as error:
             self._state_dir_fails(error.strerror or str(error))
             return
+        if full is None:
+            self._disk.reach_ahead()
         held, whole = self._disk.ballast_held(), self._disk.ballast
         nothing_left = any(space.free < NEARLY_NOTHING for space in spaces)
         if nothing_left and self._nothing_left and held > whole // 2:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from toband import failpoints
-from toband.supervise.disk import PROBE, Ballast, StateDisk, space_of
+from toband.supervise.disk import DATABASE_AHEAD, LOG_AHEAD, PROBE, Ballast, StateDisk, space_of
 
 SIZE = 256 * 1024
 
@@ -92,3 +93,24 @@ def test_a_write_that_works_leaves_nothing(tmp_path: Path, arm: Callable[[str], 
     with pytest.raises(OSError, match="Read-only") as refused:
         disk.try_write()
     assert refused.value.errno == errno.EROFS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="allocates as Linux does")
+def test_a_database_has_blocks_ahead_of_its_growth(tmp_path: Path) -> None:
+    database, log = tmp_path / "toban.db", tmp_path / "toban.db-wal"
+    disk = StateDisk(str(tmp_path), str(database))
+    disk.reach_ahead()
+    assert not database.exists(), "it is not ours to make"
+    database.write_bytes(bytes(10_000))
+    log.write_bytes(bytes(100_000))
+    for _ in range(3):
+        disk.reach_ahead()
+    for path, size, ahead in ((database, 10_000, DATABASE_AHEAD), (log, 100_000, LOG_AHEAD)):
+        facts = path.stat()
+        assert facts.st_size == size
+        assert ahead // 2 <= facts.st_blocks * 512 - size <= ahead + 2 * 4096
+    with log.open("ab") as file:
+        file.write(bytes(LOG_AHEAD * 3 // 4))
+    disk.reach_ahead()
+    facts = log.stat()
+    assert facts.st_blocks * 512 - facts.st_size >= LOG_AHEAD // 2
