@@ -54,7 +54,7 @@ class Disk(Protocol):
         ...
 
     def reach_ahead(self) -> None:
-        """Gives a database that is a file some blocks ahead of its growth, which nobody else can take.
+        """Gives the log of a database that is a file some blocks ahead of its growth, which nobody else can take.
 
         A matter of microseconds where it has them. A file system that cannot is left alone. Raises nothing.
         """

@@ -14,8 +14,7 @@ from toband import failpoints
 from toband.ports import Space
 
 LOG_AHEAD = 1024 * 1024
-DATABASE_AHEAD = 256 * 1024
-"""Blocks that the database has ahead: its log for commits, and itself for what a checkpoint moves into it."""
+"""Bytes that the log of the database has ahead, for commits."""
 BALLAST_MOST = 16 * 1024 * 1024
 BALLAST_SHARE = 0.02
 PIECES = 16
@@ -156,9 +155,9 @@ class StateDisk:
             ballast.take()
 
     def reach_ahead(self) -> None:
+        # Never the database itself: to close a descriptor of it gives up every lock that SQLite has on it.
         if self._database_file and sys.platform == "linux":
             _reach_ahead(f"{self._database_file}-wal", LOG_AHEAD)
-            _reach_ahead(self._database_file, DATABASE_AHEAD)
 
 
 if sys.platform == "linux":

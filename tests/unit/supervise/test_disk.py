@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from toband import failpoints
-from toband.supervise.disk import DATABASE_AHEAD, LOG_AHEAD, PROBE, Ballast, StateDisk, space_of
+from toband.supervise.disk import LOG_AHEAD, PROBE, Ballast, StateDisk, space_of
 
 SIZE = 256 * 1024
 
@@ -96,21 +98,41 @@ def test_a_write_that_works_leaves_nothing(tmp_path: Path, arm: Callable[[str], 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="allocates as Linux does")
-def test_a_database_has_blocks_ahead_of_its_growth(tmp_path: Path) -> None:
-    database, log = tmp_path / "toban.db", tmp_path / "toban.db-wal"
-    disk = StateDisk(str(tmp_path), str(database))
+def test_the_log_of_a_database_has_blocks_ahead_of_its_growth(tmp_path: Path) -> None:
+    log = tmp_path / "toban.db-wal"
+    disk = StateDisk(str(tmp_path), str(tmp_path / "toban.db"))
     disk.reach_ahead()
-    assert not database.exists(), "it is not ours to make"
-    database.write_bytes(bytes(10_000))
+    assert not log.exists(), "it is not ours to make"
     log.write_bytes(bytes(100_000))
     for _ in range(3):
         disk.reach_ahead()
-    for path, size, ahead in ((database, 10_000, DATABASE_AHEAD), (log, 100_000, LOG_AHEAD)):
-        facts = path.stat()
-        assert facts.st_size == size
-        assert ahead // 2 <= facts.st_blocks * 512 - size <= ahead + 2 * 4096
+    facts = log.stat()
+    assert facts.st_size == 100_000
+    assert LOG_AHEAD // 2 <= facts.st_blocks * 512 - 100_000 <= LOG_AHEAD + 2 * 4096
     with log.open("ab") as file:
         file.write(bytes(LOG_AHEAD * 3 // 4))
     disk.reach_ahead()
     facts = log.stat()
     assert facts.st_blocks * 512 - facts.st_size >= LOG_AHEAD // 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="POSIX locks")
+def test_nothing_here_gives_up_the_locks_of_a_database(tmp_path: Path) -> None:
+    """A process that closes any descriptor of a file loses all of its locks on it, SQLite's too."""
+    database = tmp_path / "toban.db"
+    ours = sqlite3.connect(database, isolation_level=None)
+    ours.execute("PRAGMA journal_mode=DELETE")
+    ours.execute("CREATE TABLE t (x)")
+    disk = StateDisk(str(tmp_path), str(database))
+    ours.execute("BEGIN IMMEDIATE")
+    disk.take_ballast()
+    disk.reach_ahead()
+    disk.try_write()
+    script = (
+        "import sqlite3, sys; other = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None); "
+        "other.execute('BEGIN IMMEDIATE')"
+    )
+    command = [sys.executable, "-c", script, str(database)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "database is locked" in done.stderr
+    ours.close()
