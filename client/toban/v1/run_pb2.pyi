@@ -108,7 +108,7 @@ class _ProcessStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProcessS
     DESCRIPTOR: _descriptor.EnumDescriptor
     PROCESS_STATE_UNSPECIFIED: _ProcessState.ValueType  # 0
     PROCESS_STATE_STARTING: _ProcessState.ValueType  # 1
-    """Handed to the spawner; may or may not have begun."""
+    """Waits for a free place, or was handed to the spawner; may or may not have begun."""
     PROCESS_STATE_RUNNING: _ProcessState.ValueType  # 2
     PROCESS_STATE_COMPLETED: _ProcessState.ValueType  # 3
     """Terminal: exited with a code that counts as success."""
@@ -126,7 +126,7 @@ class ProcessState(_ProcessState, metaclass=_ProcessStateEnumTypeWrapper):
 
 PROCESS_STATE_UNSPECIFIED: ProcessState.ValueType  # 0
 PROCESS_STATE_STARTING: ProcessState.ValueType  # 1
-"""Handed to the spawner; may or may not have begun."""
+"""Waits for a free place, or was handed to the spawner; may or may not have begun."""
 PROCESS_STATE_RUNNING: ProcessState.ValueType  # 2
 PROCESS_STATE_COMPLETED: ProcessState.ValueType  # 3
 """Terminal: exited with a code that counts as success."""

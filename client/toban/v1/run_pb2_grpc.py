@@ -135,7 +135,8 @@ class RunServiceServicer:
 
     def StreamLogs(self, request, context):
         """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end.
-        Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops.
+        Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops. OUT_OF_RANGE `LOG_EXPIRED` if the
+        log that a position is of is gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

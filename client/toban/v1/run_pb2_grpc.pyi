@@ -55,7 +55,8 @@ class RunServiceStub:
     """
     StreamLogs: _grpc.UnaryStreamMultiCallable[_run_pb2.StreamLogsRequest, _run_pb2.StreamLogsResponse]
     """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end.
-    Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops.
+    Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops. OUT_OF_RANGE `LOG_EXPIRED` if the
+    log that a position is of is gone.
     """
     ListProcessExecutions: _grpc.UnaryUnaryMultiCallable[_run_pb2.ListProcessExecutionsRequest, _run_pb2.ListProcessExecutionsResponse]
     """Processes that were started for runs, newest first."""
@@ -89,7 +90,8 @@ class RunServiceAsyncStub(RunServiceStub):
     """
     StreamLogs: _aio.UnaryStreamMultiCallable[_run_pb2.StreamLogsRequest, _run_pb2.StreamLogsResponse]  # type: ignore[assignment]
     """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end.
-    Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops.
+    Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops. OUT_OF_RANGE `LOG_EXPIRED` if the
+    log that a position is of is gone.
     """
     ListProcessExecutions: _aio.UnaryUnaryMultiCallable[_run_pb2.ListProcessExecutionsRequest, _run_pb2.ListProcessExecutionsResponse]  # type: ignore[assignment]
     """Processes that were started for runs, newest first."""
@@ -162,7 +164,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_run_pb2.StreamLogsResponse], _abc.AsyncIterator[_run_pb2.StreamLogsResponse]]:
         """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end.
-        Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops.
+        Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops. OUT_OF_RANGE `LOG_EXPIRED` if the
+        log that a position is of is gone.
         """
 
     @_abc_1.abstractmethod
