@@ -164,6 +164,7 @@ class Application:
                     health=health,
                     doctor=doctor,
                     retention=retention,
+                    cgroup=self._cgroup_place(launcher),
                 ),
             )
             server.follow(health)
@@ -258,6 +259,9 @@ class Application:
         def _cgroup_of(self, launcher: WindowsLauncher) -> str:
             return "not used: Windows has none"
 
+        def _cgroup_place(self, launcher: WindowsLauncher) -> str:
+            return ""
+
     else:
 
         def _new_launcher(self, files: RunFiles, health: Health) -> ProcessLauncher:
@@ -279,6 +283,9 @@ class Application:
             kept = ", ".join(sorted(found.controllers)) or "none"
             why = f" ({found.reason})" if found.reason else ""
             return f"each step has one below {found.attempts}; controllers: {kept}{why}"
+
+        def _cgroup_place(self, launcher: ProcessLauncher) -> str:
+            return launcher.cgroups.attempts
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()

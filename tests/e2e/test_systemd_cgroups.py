@@ -84,6 +84,8 @@ def test_a_service_that_divides_its_cgroup_can_be_restarted(host: Machine) -> No
     assert own.startswith(f"/system.slice/{UNIT}/attempts/")
     before = host.main_pid(UNIT)
     assert cgroup_of(host, before) == f"/system.slice/{UNIT}"
+    info = json.loads(toban(host, "system", "info", "-o", "json"))
+    assert info["cgroup"].endswith(f"/system.slice/{UNIT}/attempts")
 
     host.run("systemctl", "restart", UNIT)
     after = host.main_pid(UNIT)

@@ -204,6 +204,7 @@ def _show(here: Session, found: system_pb2.GetInfoResponse, address: str) -> Non
             ("workflows", str(found.workflows)),
             ("active runs", str(found.active_runs)),
             ("running processes", _running(found)),
+            ("cgroups below", found.cgroup),
             ("recovery", _recovery(recovery) if found.HasField("recovery") else ""),
             *_health(found),
         ],

@@ -238,7 +238,7 @@ class Recovery(_message.Message):
     lost: _builtins.int
     """Processes that left neither a supervisor nor a record."""
     cleaned_up: _builtins.int
-    """What dead supervisors had left and is gone now: process trees that were ended, half-made files."""
+    """Of those that were lost: process trees that were still there and were ended."""
     @_builtins.property
     def finished_at(self) -> _timestamp_pb2.Timestamp:
         """Absent while recovery goes on."""

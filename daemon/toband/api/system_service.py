@@ -46,7 +46,9 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         health: Health,
         doctor: Doctor,
         retention: Retention,
+        cgroup: str,
     ) -> None:
+        self._cgroup = cgroup
         self._retention = retention
         self._health = health
         self._doctor = doctor
@@ -74,6 +76,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             workflows=counts.workflows,
             waiting_attempts=self._runs.launches.waiting,
             max_attempts_running=self._runs.launches.limit,
+            cgroup=self._cgroup,
             health=self._health_now(),
             recovery=pb.Recovery(
                 runs=found.runs,
