@@ -23,7 +23,7 @@ from toban.v1 import run_pb2
 LATE = 6.0
 """How much later than timeout and grace an end may be recorded: the machine may be busy."""
 EARLY = 0.2
-"""A timeout counts from before the process is made, which may take a moment; shown is when it was there."""
+"""A run's timeout counts from before a process of it is made, which may take a moment; shown is when it was there."""
 
 OUT, ERR = run_pb2.LOG_STREAM_STDOUT, run_pb2.LOG_STREAM_STDERR
 

@@ -144,3 +144,27 @@ def test_a_claim_that_a_power_cut_left_empty_says_that_the_machine_went_down(
     assert process_state(process) == "LOST"
     assert process.error_message == "the machine went down while it ran"
     assert process.ending.orphans == "none"
+
+
+@pytest.mark.skipif(bool(tracing.why_not()), reason=f"cannot trace: {tracing.why_not()}")
+def test_a_step_has_all_of_its_time_however_long_its_process_took_to_make(tmp_path: Path) -> None:
+    """The timeout was counted from before the process was there: on a busy machine it was over with its start."""
+    gate = Gate(f"{tmp_path}/gate")
+    with running_daemon(tmp_path / "s") as daemon:
+        daemon.apply("name: quick\ndescription: x\nsteps: [{name: only, run: ':'}]")
+        daemon.apply(
+            "name: slow\ndescription: x\nsteps:\n"
+            f"  - {{name: only, timeout: 500ms, run: echo begun; read _ < {gate.path}}}"
+        )
+        (spawner,) = daemon.children()
+        with tracing.injected(spawner, "execve", "delay_enter=700ms", tmp_path):
+            # Those that were parked before are not traced.
+            for _ in range(3):
+                daemon.run("quick")
+            run = daemon.run("slow")
+        process = daemon.process_of(run.id, "only")
+        printed = daemon.log_of(run.id)
+    assert process_state(process) == "TIMED_OUT"
+    took = process.finished_at.ToMicroseconds() - process.started_at.ToMicroseconds()
+    assert took >= 500_000
+    assert printed[run_pb2.LOG_STREAM_STDOUT] == b"begun\n"

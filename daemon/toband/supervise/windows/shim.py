@@ -82,6 +82,9 @@ class Shim:
             self._finish(self._record(error=error))
             return
         timeout = self._boot.get("timeout")
+        # A step's own time begins with its process, however long that took to make; the run's has begun before.
+        if self._boot.get("timeout_kind") != "run_timeout":
+            began = time.monotonic()
         which = self._watch(cancel, None if timeout is None else began + timeout)
         if which is None:
             self._cause = self._boot.get("timeout_kind", "timeout")
