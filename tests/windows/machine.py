@@ -10,10 +10,13 @@ if sys.platform != "win32":
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from helpers.waiting import wait_until
 from toban.sdk import SyncClient
@@ -24,6 +27,9 @@ from toband.supervise.windows import win32
 PYTHON = sys.executable
 OUT = run_pb2.LOG_STREAM_STDOUT
 ERR = run_pb2.LOG_STREAM_STDERR
+SILENT = 50.0
+"""Longer than any run of these tests, and short enough for three tries."""
+T = TypeVar("T")
 
 
 class Process(NamedTuple):
@@ -115,6 +121,13 @@ def wait(name):
 """
 
 
+def _answer(answer: Future[T], call: Callable[[SyncClient], T], client: SyncClient) -> None:
+    try:
+        answer.set_result(call(client))
+    except BaseException as error:
+        answer.set_exception(error)
+
+
 class Daemon:
     """Owns one state directory; `start` may be called again after `kill`."""
 
@@ -185,7 +198,7 @@ class Daemon:
         return self.ended(self.begin(name, *steps, **fields))
 
     def ended(self, run_id: str) -> run_pb2.Run:
-        return self.client.wait_run(run_id)
+        return self._heard(lambda client: client.wait_run(run_id))
 
     def executions(self, run_id: str) -> dict[str, run_pb2.ProcessExecution]:
         """The only process of each step."""
@@ -203,10 +216,27 @@ class Daemon:
     def logged(self, run_id: str, name: str) -> dict[int, bytes]:
         """What a step printed, by stream."""
         printed = {int(OUT): bytearray(), int(ERR): bytearray()}
-        for message in self.client.stream_logs(run_id, step=name):
+        for message in self._heard(lambda client: list(client.stream_logs(run_id, step=name))):
             for record in message.chunk.records:
                 printed.setdefault(record.stream, bytearray()).extend(record.data)
         return {stream: bytes(data) for stream, data in printed.items()}
+
+    def _heard(self, call: Callable[[SyncClient], T]) -> T:
+        """What a stream gave. Seldom one falls silent under wine, while the daemon serves others: it is opened anew.
+
+        That it happened is printed; more than twice is a failure.
+        """
+        for _ in range(3):
+            answer: Future[T] = Future()
+            work = (answer, call, self.client)
+            threading.Thread(target=_answer, args=work, daemon=True).start()
+            try:
+                return answer.result(SILENT)
+            except FutureTimeoutError:
+                print(f"a stream fell silent for {SILENT:g} seconds: trying a new connection")
+                # Not closed: that would wait for the stream.
+                self._client = None
+        raise AssertionError(f"every stream falls silent:\n{self.printed()}")
 
     # -- below the daemon
 
