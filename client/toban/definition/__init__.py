@@ -8,33 +8,58 @@ from __future__ import annotations
 
 from typing import Any
 
+from toban.definition.commands import command_line, preview
 from toban.definition.durations import format_duration, parse_duration
 from toban.definition.errors import DefinitionError, ParamError, RenderError
-from toban.definition.evaluate import Scope
+from toban.definition.evaluate import (
+    MAX_ITEMS,
+    NO_ITEM,
+    Scope,
+    evaluate_items,
+    evaluate_when,
+)
 from toban.definition.model import (
+    DefinitionKind,
+    ErrorClass,
     FailurePolicy,
+    Input,
     JobType,
     OnLost,
+    Output,
     Overlap,
     Param,
     ParamType,
     Resources,
     Retention,
+    Retry,
     Step,
     Workflow,
 )
 from toban.definition.params import bind_params
 from toban.definition.parsing import parse
+from toban.definition.paths import is_directory
 from toban.definition.problems import Document, Parsed, Problem
-from toban.definition.render import Rendered, command_line, references, render
+from toban.definition.render import (
+    Rendered,
+    check_references,
+    condition_references,
+    references,
+    render,
+)
 from toban.definition.sizes import format_size, parse_size
 
 __all__ = [
+    "MAX_ITEMS",
+    "NO_ITEM",
     "DefinitionError",
+    "DefinitionKind",
     "Document",
+    "ErrorClass",
     "FailurePolicy",
+    "Input",
     "JobType",
     "OnLost",
+    "Output",
     "Overlap",
     "Param",
     "ParamError",
@@ -45,17 +70,24 @@ __all__ = [
     "Rendered",
     "Resources",
     "Retention",
+    "Retry",
     "Scope",
     "Step",
     "Workflow",
     "bind_params",
+    "check_references",
     "command_line",
+    "condition_references",
+    "evaluate_items",
+    "evaluate_when",
     "format_duration",
     "format_size",
+    "is_directory",
     "json_schema",
     "parse",
     "parse_duration",
     "parse_size",
+    "preview",
     "references",
     "render",
 ]

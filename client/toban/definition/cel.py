@@ -26,6 +26,15 @@ _UNDECLARED = re.compile(r"undeclared reference to '(.+?)' \(in container ''\)")
 _SELECT = re.compile(r"expression of type '(.+?)' cannot be the operand of a select operation")
 _EXPECTING = re.compile(r" expecting (?:\{.*\}|\S+)$")
 _STATUS = re.compile(r"^[A-Z_]+: ")
+_KINDS = {
+    "STRING": Kind.STRING,
+    "INT": Kind.INT,
+    "UINT": Kind.INT,
+    "DOUBLE": Kind.DOUBLE,
+    "BOOL": Kind.BOOL,
+    "LIST": Kind.LIST,
+    "MAP": Kind.MAP,
+}
 _NO_VALUE = {"BYTES", "TIMESTAMP", "DURATION", "TYPE"}
 
 
@@ -35,7 +44,7 @@ class EvaluationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled expression; `kind` is its static type where templates care, else DYN."""
+    """A compiled expression; `kind` is its static type, DYN where it has none."""
 
     compiled: Any
     kind: Kind
@@ -171,10 +180,7 @@ def _compile(text: str, slots: int) -> Program | tuple[tuple[str, int, int], ...
     if returned.split("<", 1)[0].upper() in _NO_VALUE:
         what = returned.split("<", 1)[0].lower()
         return ((f"the expression gives a {what}: turn it into text with string(…)", 1, 1),)
-    kind = {"STRING": Kind.STRING, "INT": Kind.INT, "UINT": Kind.INT}.get(
-        returned.upper(), Kind.DYN
-    )
-    return Program(compiled, kind)
+    return Program(compiled, _KINDS.get(returned.split("<", 1)[0].upper(), Kind.DYN))
 
 
 def _messages(text: str) -> tuple[tuple[str, int, int], ...]:

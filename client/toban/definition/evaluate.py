@@ -1,42 +1,68 @@
-"""Evaluates the templates of one step with the values of one run."""
+"""Evaluates the templates and conditions of one step with the values of one run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final
 
 from toban.definition.cel import EvaluationError, Rejected, compile_expression, variables
 from toban.definition.errors import RenderError
-from toban.definition.expressions import Expression, Ref, parse_template
-from toban.definition.model import Param
+from toban.definition.expressions import Expression, Ref, parse_bare, parse_template
+from toban.definition.model import Step, Workflow
 from toban.definition.names import Kind, kind_of
 from toban.definition.values import checked_value, describe, to_text
 
+MAX_ITEMS: Final = 10_000
 _LONGEST_SHOWN = 80
+
+
+class _NoItem:
+    """Where there is no item: null is one."""
+
+    def __repr__(self) -> str:
+        return "NO_ITEM"
+
+
+NO_ITEM: Final = _NoItem()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """What the templates of a step may see.
 
-    `steps` needs to hold only what `references` asked for. `env` gives values for names that the
-    workflow's own env does not set; the workflow's win.
+    `steps` needs to hold only what `references` asked for; of a step with `for_each` its fields are lists. `env` gives
+    values for names that the workflow's own env does not set; the workflow's win. `item` is that of an instance,
+    `iteration` counts from 1, and `check` has what the last completion check left.
     """
 
     params: dict[str, Any]
     run: dict[str, Any]
     env: dict[str, str]
     steps: dict[str, dict[str, Any]]
+    item: Any = NO_ITEM
+    iteration: int = 0
+    check: dict[str, Any] = field(default_factory=dict)
 
 
 class Evaluator:
     """Turns templates into values; everything that goes wrong is a RenderError."""
 
-    def __init__(self, params: Mapping[str, Param], scope: Scope) -> None:
-        self._declared = params
+    def __init__(self, workflow: Workflow, scope: Scope) -> None:
+        self._workflow = workflow
         self._scope = scope
-        self.env: Mapping[str, str] = scope.env
+        self._env: dict[str, str] = {}
+
+    def workflow_env(self) -> dict[str, str]:
+        """The workflow's own env, which steps see as `env` and have in their environment."""
+        return {name: self._env_value(name) for name in self._workflow.env}
+
+    def _env_value(self, name: str) -> str:
+        if name not in self._env:
+            self._env[name] = self.text(self._workflow.env[name], f"env.{name} of the workflow")
+        return self._env[name]
 
     def text(self, text: str, where: str) -> str:
         """A text with its templates replaced by what they stand for."""
@@ -63,6 +89,13 @@ class Evaluator:
             case _:
                 return value
 
+    def bare(self, text: str, where: str) -> Any:
+        """The value of a text that is an expression as a whole."""
+        expression = parse_bare(text)
+        if expression.faults:
+            raise failed(expression, where, expression.faults[0].message)
+        return self.expression(expression, where)
+
     def expression_text(self, expression: Expression, where: str) -> str:
         try:
             return to_text(self.expression(expression, where))
@@ -79,7 +112,7 @@ class Evaluator:
     def _evaluate(self, expression: Expression) -> Any:
         kinds: list[Kind] = []
         for ref in expression.refs:
-            kind = kind_of(ref, self._declared)
+            kind = kind_of(ref, self._workflow)
             if kind is None:
                 raise ValueError(f"{ref} is unknown")
             kinds.append(kind)
@@ -96,26 +129,88 @@ class Evaluator:
         )
 
     def _look_up(self, ref: Ref, kind: Kind) -> Any:
-        name = ref.names[-1]
-        holder: Mapping[str, Any]
-        match ref.root:
-            case "params":
-                holder = self._scope.params
-            case "run":
-                holder = self._scope.run
-            case "env":
-                holder = self.env
-            case _:
-                holder = self._scope.steps.get(ref.names[0], {})
-        if name not in holder:
-            raise ValueError(f"{ref} has no value in this run")
-        value = holder[name]
+        value = self._found(ref)
         # A number that was transported as a float, or as an integer, is still what was declared.
         if kind is Kind.INT and isinstance(value, float) and value.is_integer():
             return int(value)
         if kind is Kind.DOUBLE and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
+        # A step that was to run for each item of a list, but did not run at all, has none.
+        if kind is Kind.LIST and ref.root == "steps" and not isinstance(value, (list, tuple)):
+            return []
         return value
+
+    def _found(self, ref: Ref) -> Any:
+        scope = self._scope
+        holder: Mapping[str, Any]
+        match ref.root:
+            case "params":
+                holder = scope.params
+            case "run":
+                holder = scope.run
+            case "env":
+                if ref.names[0] in self._workflow.env:
+                    return self._env_value(ref.names[0])
+                holder = scope.env
+            case "item":
+                holder = {} if scope.item is NO_ITEM else {"item": scope.item}
+            case "iteration":
+                holder = {"iteration": scope.iteration} if scope.iteration else {}
+            case "check":
+                holder = scope.check
+            case _:
+                holder = scope.steps.get(ref.names[0], {})
+        name = ref.names[-1] if ref.names else ref.root
+        if name not in holder:
+            raise ValueError(f"{ref} has no value in this run")
+        return holder[name]
+
+
+def evaluate_when(workflow: Workflow, step: Step, scope: Scope) -> bool:
+    """What the step's `when` says; true without one. Raises RenderError."""
+    if not step.when:
+        return True
+    where = f"when of step {step.id}"
+    found = Evaluator(workflow, scope).bare(step.when, where)
+    if not isinstance(found, bool):
+        reason = f"expected true or false, found {describe(found)}"
+        raise failed(parse_bare(step.when), where, reason)
+    return found
+
+
+def evaluate_items(workflow: Workflow, step: Step, scope: Scope) -> tuple[Any, ...]:
+    """The items of the step's `for_each`, for a mapping all combinations. Raises RenderError.
+
+    The last name of a mapping varies fastest.
+    """
+    assert step.for_each is not None
+    evaluator = Evaluator(workflow, scope)
+    where = f"for_each of step {step.id}"
+    if not isinstance(step.for_each, dict):
+        items = _list(evaluator, step.for_each, where)
+        _check_count(len(items), where)
+        return tuple(items)
+    lists = {
+        name: _list(evaluator, given, f"for_each.{name} of step {step.id}")
+        for name, given in step.for_each.items()
+    }
+    _check_count(math.prod(map(len, lists.values())), where)
+    return tuple(dict(zip(lists, chosen, strict=True)) for chosen in product(*lists.values()))
+
+
+def _list(evaluator: Evaluator, given: Any, where: str) -> list[Any]:
+    if not isinstance(given, str):
+        return list(evaluator.value(given, where))
+    found = evaluator.bare(given, where)
+    if not isinstance(found, list):
+        raise failed(parse_bare(given), where, f"expected a list, found {describe(found)}")
+    return found
+
+
+def _check_count(count: int, where: str) -> None:
+    if count > MAX_ITEMS:
+        message = f"it has {count:,} items, but at most {MAX_ITEMS:,} are possible"
+        raise RenderError(f"cannot evaluate {where}: {message}")
 
 
 def _select(value: Any, expression: Expression) -> Any:
@@ -136,4 +231,6 @@ def failed(expression: Expression, where: str, reason: str) -> RenderError:
     source = " ".join(expression.source.split())
     if len(source) > _LONGEST_SHOWN:
         source = source[:_LONGEST_SHOWN] + "…"
+    if expression.bare:
+        return RenderError(f"cannot evaluate {where}: {source}: {reason}")
     return RenderError(f"cannot render {where}: {{{{ {source} }}}}: {reason}")

@@ -1,12 +1,13 @@
-"""`{{ … }}` templates: finding them, and finding what they refer to. No evaluation here.
+"""`{{ … }}` templates and bare expressions: finding them, and what they refer to. No evaluation here.
 
-A reference is a root (`params`, `run`, `env`, `steps`) and the names after it, written with dots or
+A reference is a root (`params`, `run`, `env`, `steps`, …) and the names after it, written with dots or
 with a literal in brackets: `steps.fetch.stdout`, `steps["apply-repo-a"].stdout`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,17 +16,19 @@ MAX_EXPRESSION_BYTES = 8 * 1024
 LONGEST_REMEMBERED = 16 * 1024
 
 # How many names make a value of each root.
-ROOTS = {"params": 1, "run": 1, "env": 1, "steps": 2}
+ROOTS = {"params": 1, "run": 1, "env": 1, "steps": 2, "item": 0, "iteration": 0, "check": 1}
 FORMS = {
     "params": "params.<name>",
     "run": "run.<field>",
     "env": "env.<NAME>",
     "steps": "steps.<id>.<field>",
+    "check": "check.<field>",
 }
-UNSUPPORTED_ROOTS = frozenset({"secrets", "event", "item", "iteration", "check"})
+UNSUPPORTED_ROOTS = frozenset({"secrets", "event"})
 _MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
 _PLAIN_STRING = re.compile(r"'[^'\\]+'|\"[^\"\\]+\"")
 _RESERVED = re.compile(r"toban_[a-z][0-9]+")
+_TOO_LONG = f"the expression is longer than {MAX_EXPRESSION_BYTES // 1024} KiB: compute it in a step instead"
 
 _STRINGS = "|".join(
     (
@@ -77,7 +80,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What stands between `{{` and `}}`.
+    """What stands between `{{` and `}}`, or with `bare` a whole text.
 
     `source` is what is compiled (the inside of `raw(…)` for a raw template) and begins at `offset` of
     the surrounding text; the template itself spans `start` to `end`. `path` holds the names that
@@ -92,6 +95,7 @@ class Expression:
     path: tuple[str, ...] | None
     raw: bool
     faults: tuple[Fault, ...]
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,41 @@ def _parse(text: str) -> Template:
     return Template(tuple(parts), tuple(faults))
 
 
+@lru_cache(maxsize=1024)
+def parse_bare(text: str) -> Expression:
+    """The expression that a whole text is; what is wrong with it is in its `faults`."""
+    tokens: list[Token] = []
+    faults: list[Fault] = []
+    if len(text.encode()) > MAX_EXPRESSION_BYTES:
+        faults.append(Fault(_TOO_LONG, 0))
+    else:
+        tokens = [
+            Token(match.lastgroup or "", match.group(), match.start(), match.end())
+            for match in _TOKEN.finditer(text)
+            if match.lastgroup != "space"
+        ]
+        faults += _bare_faults(text, tokens)
+    refs, path = _references(tokens, 0, faults)
+    return Expression(text, 0, 0, len(text), refs, path, False, tuple(faults), bare=True)
+
+
+def _bare_faults(text: str, tokens: list[Token]) -> Iterator[Fault]:
+    if not tokens:
+        yield Fault("the expression is empty", 0)
+    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.kind == "mark" and token.text in "'\"":
+            yield Fault(
+                "a text in this expression is not closed: its quote is missing", token.start
+            )
+            return
+        if after is not None and token.text == after.text == "{" and token.end == after.start:
+            shown = text.strip()
+            whole = shown.startswith("{{") and shown.endswith("}}") and shown.count("{{") == 1
+            advice = f"write {shown[2:-2].strip()}" if whole else "write it without {{ and }}"
+            yield Fault(f"this is an expression by itself, not a template: {advice}", token.start)
+            return
+
+
 def scan_expression(text: str, start: int) -> Expression | Fault:
     """The expression whose `{{` stands at `start`, or why there is none."""
     tokens: list[Token] = []
@@ -178,8 +217,7 @@ def _expression(text: str, start: int, close: int, tokens: list[Token]) -> Expre
     if not tokens:
         faults.append(Fault("the template is empty: write an expression between {{ and }}", start))
     if stop - begin > MAX_EXPRESSION_BYTES or len(text[begin:stop].encode()) > MAX_EXPRESSION_BYTES:
-        message = f"the expression is longer than {MAX_EXPRESSION_BYTES // 1024} KiB"
-        faults.append(Fault(f"{message}: compute it in a step instead", start))
+        faults.append(Fault(_TOO_LONG, start))
         tokens = []
     refs, path = _references(tokens, begin, faults)
     return Expression(text[begin:stop], begin, start, end, refs, path, raw, tuple(faults))
@@ -217,10 +255,11 @@ def _references(
             faults.append(
                 Fault(f'the name "{token.text}" is reserved: choose another', token.start)
             )
+        elif any(token.text == name and first in span for name, span in bound):
+            continue  # a variable of a macro hides what else has its name
         elif token.text in UNSUPPORTED_ROOTS:
-            if not any(token.text == name and first in span for name, span in bound):
-                message = f'"{token.text}" in a template is not supported yet'
-                faults.append(Fault(message, token.start))
+            message = f'"{token.text}" in a template is not supported yet'
+            faults.append(Fault(message, token.start))
         elif token.text in ROOTS:
             names, index = _chain(tokens, index)
             needed = ROOTS[token.text]
@@ -228,13 +267,13 @@ def _references(
                 message = f"{token.text} is not a value by itself: write {FORMS[token.text]}"
                 faults.append(Fault(message, token.start))
                 continue
-            last = tokens[names[needed - 1][1]]
+            last = names[needed - 1][1] if needed else first
             kept = tuple(name for name, _ in names[:needed])
-            refs.append(Ref(token.text, kept, token.start - begin, last.end - begin))
+            refs.append(Ref(token.text, kept, token.start - begin, tokens[last].end - begin))
             if first == 0 and index == len(tokens):
                 path = tuple(name for name, _ in names[needed:])
             else:
-                index = names[needed - 1][1] + 1
+                index = last + 1
     return tuple(refs), path
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import copy
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
 
 from toban.definition.expressions import Ref
-from toban.definition.model import Param, ParamType
+from toban.definition.model import Param, ParamType, Workflow
 
 _MOST_CANDIDATES = 500
 _MOST_SHOWN = 10
@@ -40,8 +41,11 @@ RUN_FIELDS = {
     "workflow": Kind.STRING,
     "number": Kind.INT,
     "trigger": Kind.STRING,
+    "scope": Kind.STRING,
+    "retry_of": Kind.STRING,
+    "dir": Kind.STRING,
 }
-UNSUPPORTED_RUN_FIELDS = frozenset({"scope", "retry_of", "scheduled_at", "missed"})
+UNSUPPORTED_RUN_FIELDS = frozenset({"scheduled_at", "missed"})
 STEP_FIELDS = {
     "stdout": Kind.STRING,
     "stderr": Kind.STRING,
@@ -50,6 +54,7 @@ STEP_FIELDS = {
     "result": Kind.DYN,
     "outputs": Kind.TEXTS,
 }
+CHECK_FIELDS = {"stdout": Kind.STRING, "stderr": Kind.STRING, "exit_code": Kind.INT}
 
 
 def param_kind(param: Param) -> Kind:
@@ -57,18 +62,31 @@ def param_kind(param: Param) -> Kind:
     return Kind.DYN if param.nullable else _PARAM_KINDS[param.type]
 
 
-def kind_of(ref: Ref, params: Mapping[str, Param]) -> Kind | None:
+def step_kind(name: str, *, many: bool) -> Kind | None:
+    """The kind of a step's field; a step with instances (`many`) has one of each in a list."""
+    kind = STEP_FIELDS.get(name)
+    return Kind.LIST if many and kind is not None and name != "status" else kind
+
+
+def kind_of(ref: Ref, workflow: Workflow) -> Kind | None:
     """The kind of a reference in a workflow that was validated before; None if it is unknown."""
-    name = ref.names[-1]
     match ref.root:
         case "params":
-            return param_kind(params[name]) if name in params else None
+            param = workflow.params.get(ref.names[0])
+            return param_kind(param) if param is not None else None
         case "run":
-            return RUN_FIELDS.get(name)
+            return RUN_FIELDS.get(ref.names[0])
         case "env":
             return Kind.STRING
+        case "item":
+            return Kind.DYN
+        case "iteration":
+            return Kind.INT
+        case "check":
+            return CHECK_FIELDS.get(ref.names[0])
         case _:
-            return STEP_FIELDS.get(name)
+            step = workflow.steps.get(ref.names[0])
+            return step_kind(ref.names[1], many=step is not None and step.for_each is not None)
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
@@ -91,24 +109,40 @@ class Names:
     def __init__(
         self,
         *,
-        params: Mapping[str, Kind | None],
+        params: Mapping[str, Kind | None] | None,
         env: Collection[str] | None,
         steps: Collection[str] | None,
-        ancestors: Collection[str],
+        ancestors: Collection[str] = (),
         step: str = "",
+        lists: Collection[str] = (),
+        limit: str = "",
     ) -> None:
         """A parameter of kind None is wrong itself and fits anywhere.
 
-        `env` and `steps` are None where none may be used at all.
+        `params`, `env` and `steps` are None where none may be used at all; `limit` then says what may be. `lists`
+        are the steps with instances.
         """
         self._params = params
         self._env = env
         self._steps = steps
         self._ancestors = ancestors
         self._step = step
+        self._lists = lists
+        self._limit = limit
+        self._barred: Mapping[str, str] = {}
+
+    def without(self, barred: Mapping[str, str]) -> Names:
+        """The same names, less `item`, `iteration` or `check` where they have no value, with the reasons."""
+        names = copy(self)
+        names._barred = barred
+        return names
 
     def resolve(self, ref: Ref) -> Kind | str:
         """The kind of a reference, or what is wrong with it."""
+        if ref.root == "item" and self._steps is None:
+            return f"{self._limit}, not item"
+        if ref.root in self._barred:
+            return self._barred[ref.root]
         match ref.root:
             case "params":
                 return self._param(ref.names[0])
@@ -116,10 +150,18 @@ class Names:
                 return self._run_field(ref.names[0])
             case "env":
                 return self._env_name(ref.names[0])
+            case "item":
+                return Kind.DYN
+            case "iteration":
+                return Kind.INT
+            case "check":
+                return self._check_field(ref.names[0])
             case _:
                 return self._step_field(*ref.names)
 
     def _param(self, name: str) -> Kind | str:
+        if self._params is None:
+            return f"{self._limit}, not params"
         if name in self._params:
             return self._params[name] or Kind.DYN
         hint = suggestion(name, self._params) or _known(self._params, "params")
@@ -135,7 +177,7 @@ class Names:
 
     def _env_name(self, name: str) -> Kind | str:
         if self._env is None:
-            return "the workflow's own env may use params and run only, not env"
+            return f"{self._limit}, not env"
         if name in self._env:
             return Kind.STRING
         hint = suggestion(name, self._env) or _known(self._env, "env")
@@ -143,7 +185,7 @@ class Names:
 
     def _step_field(self, step: str, name: str) -> Kind | str:
         if self._steps is None:
-            return "the workflow's own env may use params and run only, not steps"
+            return f"{self._limit}, not steps"
         if step not in self._steps:
             hint = suggestion(step, self._steps) or _known(self._ancestors, "steps before this one")
             return f'unknown step "{step}"{hint}'
@@ -154,7 +196,14 @@ class Names:
                 f'step "{step}" does not come before "{self._step}": '
                 f"add it to depends_on of {self._step}"
             )
-        if name not in STEP_FIELDS:
+        kind = step_kind(name, many=step in self._lists)
+        if kind is None:
             hint = suggestion(name, STEP_FIELDS) or _known(STEP_FIELDS, "fields")
             return f'unknown field "{name}" of step "{step}"{hint}'
-        return STEP_FIELDS[name]
+        return kind
+
+    def _check_field(self, name: str) -> Kind | str:
+        if name in CHECK_FIELDS:
+            return CHECK_FIELDS[name]
+        hint = suggestion(name, CHECK_FIELDS) or _known(CHECK_FIELDS, "fields")
+        return f'unknown field "{name}" of check{hint}'

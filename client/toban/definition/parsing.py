@@ -2,68 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from toban.definition.problems import Document, Parsed, Problem
-
-if TYPE_CHECKING:
-    from toban.definition.yaml_source import SourceDocument
+from toban.definition.problems import Parsed, Problem
 
 MAX_SOURCE_BYTES = 2 * 1024 * 1024
 
 
-def parse(text: str | bytes, file: str = "<definition>") -> Parsed:
+def parse(
+    text: str | bytes, file: str = "<definition>", jobs: Mapping[str, str] | None = None
+) -> Parsed:
     """Everything in a file, and everything that is wrong with it. Raises nothing.
 
-    `file` only names the file in problems; nothing is opened.
+    `file` only names the file in problems; nothing is opened. `jobs` has the sources of the jobs that steps may name
+    beside those of the text itself, each a document with that one job. Without it nobody can tell which there are: a
+    workflow that names another one gets a warning, and is not resolved.
     """
     source = _decode(text, file)
     if isinstance(source, Problem):
         return Parsed(documents=(), problems=(source,))
     # Reading YAML and checking shapes is heavy, and a client that never parses does not need it.
+    from toban.definition.documents import read_file
     from toban.definition.yaml_source import read_documents
 
     found, stopped = read_documents(source)
     problems = [_problem(entry.message, entry.line, entry.column, file) for entry in stopped]
-    documents: list[Document] = []
-    for entry in found:
-        # An empty document, such as after a last "---", is nothing.
-        if entry.root is not None and (entry.root.kind != "scalar" or entry.root.text):
-            document, wrong = _check(entry, source, file, documents)
-            documents.append(document)
-            problems += wrong
+    # An empty document, such as after a last "---", is nothing.
+    found = [
+        entry
+        for entry in found
+        if entry.root is not None and (entry.root.kind != "scalar" or entry.root.text)
+    ]
+    documents, wrong = read_file(found, source, file, jobs)
+    problems += wrong
     if not documents and not problems:
         message = "the file is empty: expected a workflow with name and steps"
         problems.append(_problem(message, 0, 0, file))
     problems.sort(key=lambda problem: (problem.line, problem.column))
     return Parsed(documents=tuple(documents), problems=tuple(problems))
-
-
-def _check(
-    entry: SourceDocument, source: str, file: str, before: list[Document]
-) -> tuple[Document, list[Problem]]:
-    from toban.definition.reporting import Reporter
-    from toban.definition.validate import validate
-
-    assert entry.root is not None
-    report = Reporter(source, file)
-    for problem in entry.problems:
-        report.add(problem.message, problem.line, problem.column)
-    workflow = validate(entry.root, report)
-    if workflow is not None:
-        for other in before:
-            if other.workflow is not None and other.workflow.name == workflow.name:
-                message = f'duplicate workflow "{workflow.name}": the file has it already'
-                report.at(entry.root.entries["name"].value, "name", message)
-                workflow = None
-                break
-    problems = report.problems
-    if report.left_out:
-        last = problems[-1]
-        message = f"and {report.left_out:,} more problems in this document"
-        problems.append(_problem(message, last.line - 1, last.column - 1, file))
-    text = source[entry.start : entry.end]
-    return Document(source=text, line=entry.line + 1, workflow=workflow), problems
 
 
 def _decode(text: str | bytes, file: str) -> str | Problem:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from toban.definition.model import DefinitionKind
+
 if TYPE_CHECKING:
     from toban.definition.model import Workflow
 
@@ -28,10 +30,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One YAML document of a file; `workflow` is None when it has errors."""
+    """One workflow of a file, or one of its jobs.
+
+    `source` holds it and nothing else; its first line stands on `line` of the file. `name` is '' where none can be
+    read. `uses` are the jobs that its steps name. `workflow` is None when it has errors, or uses a job that was not
+    given; a job is a workflow of one step.
+    """
 
     source: str
     line: int
+    kind: DefinitionKind = DefinitionKind.WORKFLOW
+    name: str = ""
+    uses: frozenset[str] = frozenset()
     workflow: Workflow | None
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from toban.definition import cmd_text, powershell_text
 from toban.definition.errors import RenderError
 from toban.definition.evaluate import Evaluator, Scope, failed
-from toban.definition.expressions import Expression, parse_template
+from toban.definition.expressions import Expression, parse_bare, parse_template
 from toban.definition.languages import LANGUAGES
-from toban.definition.model import JobType, Step, Workflow
+from toban.definition.model import JobType, Output, Step, Workflow
+from toban.definition.paths import check_below, clean_path
 from toban.definition.script import Form, Slot, assemble
 from toban.definition.values import checked_text, to_text
 
@@ -22,32 +22,64 @@ MAX_STRING_BYTES = 128 * 1024 - 1
 MAX_TOTAL_BYTES = 1024 * 1024
 # The arguments of a python step travel as one string with a name before it.
 MAX_CALL_BYTES = MAX_STRING_BYTES - 64
-MAX_COMMAND_LENGTH = 1000
+MAX_STDIN_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
     """A step ready to be started.
 
-    A python step has no argv; its `call` says what to call with which arguments, as JSON can hold it. The
-    last word of a cmd step is a line that cmd must get as it stands; the first of a powershell step is
-    the name of the program on Windows.
+    A python step has no argv; its `call` says what to call with which arguments, as JSON can hold it. That of a
+    workflow step has the name of the child and, as `kwargs`, its parameters. The last word of a cmd step is a line that
+    cmd must get as it stands; the first of a powershell step is the name of the program on Windows. `outputs` are
+    those of the step, with paths that stay in the workspace as far as a path can tell.
     """
 
     argv: tuple[str, ...]
     env: dict[str, str]
     workspace: str | None
     call: dict[str, Any] | None
+    stdin: str | None = None
+    outputs: tuple[Output, ...] = ()
 
 
 def references(step: Step) -> dict[str, frozenset[str]]:
-    """Which fields of which steps the templates of a step use, such as {"fetch": {"stdout"}}."""
+    """Which fields of which steps `render` needs for a step, such as {"fetch": {"stdout"}}.
+
+    What its completion check needs is to be asked for by itself.
+    """
+    return _of_steps(_expressions(step))
+
+
+def condition_references(step: Step) -> dict[str, frozenset[str]]:
+    """Which fields of which steps `when` and `for_each` of a step use."""
+    return _of_steps(_conditions(step))
+
+
+def check_references(step: Step) -> frozenset[str]:
+    """Which fields of the last completion check `render` needs for a step."""
+    expressions = _expressions(step)
+    return frozenset(ref.names[0] for e in expressions for ref in e.refs if ref.root == "check")
+
+
+def _of_steps(expressions: Iterator[Expression]) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
-    for expression in _expressions(step):
+    for expression in expressions:
         for ref in expression.refs:
             if ref.root == "steps":
                 found.setdefault(ref.names[0], set()).add(ref.names[1])
     return {name: frozenset(fields) for name, fields in found.items()}
+
+
+def _conditions(step: Step) -> Iterator[Expression]:
+    if step.when:
+        yield parse_bare(step.when)
+    given = step.for_each
+    for entry in given.values() if isinstance(given, dict) else (given,):
+        if isinstance(entry, str):
+            yield parse_bare(entry)
+        else:
+            yield from _templates(entry)
 
 
 def _expressions(step: Step) -> Iterator[Expression]:
@@ -56,10 +88,14 @@ def _expressions(step: Step) -> Iterator[Expression]:
             yield from (slot.expression for slot in language.read(step.target).slots)
         else:
             yield from parse_template(step.target).expressions
-    for value in (step.args, step.kwargs, step.env, step.workspace):
-        for text in _texts(value):
-            if "{{" in text:
-                yield from parse_template(text).expressions
+    paths = [output.path for output in step.outputs]
+    yield from _templates((step.args, step.kwargs, step.env, step.workspace, step.stdin, paths))
+
+
+def _templates(value: Any) -> Iterator[Expression]:
+    for text in _texts(value):
+        if "{{" in text:
+            yield from parse_template(text).expressions
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -75,13 +111,11 @@ def _texts(value: Any) -> Iterator[str]:
 
 def render(workflow: Workflow, step: Step, scope: Scope) -> Rendered:
     """What to start for a step; raises RenderError, which no retry can cure."""
-    evaluator = Evaluator(workflow.params, scope)
-    env = {
-        name: evaluator.text(value, f"env.{name} of the workflow")
-        for name, value in workflow.env.items()
-    }
-    evaluator.env = {**scope.env, **env}
+    evaluator = Evaluator(workflow, scope)
     of_step = f"of step {step.id}"
+    if step.job_type is JobType.WORKFLOW:
+        return _child(step, evaluator)
+    env = evaluator.workflow_env()
     env |= {
         name: evaluator.text(value, f"env.{name} {of_step}") for name, value in step.env.items()
     }
@@ -90,6 +124,30 @@ def render(workflow: Workflow, step: Step, scope: Scope) -> Rendered:
         workspace = evaluator.text(workspace, f"workspace {of_step}")
         if not workspace:
             raise RenderError(f"cannot render workspace {of_step}: it is empty")
+    argv, call = _command(step, evaluator, env)
+    _check_sizes(step, argv, env, workspace, call)
+    return Rendered(
+        argv=argv,
+        env=env,
+        workspace=workspace,
+        call=call,
+        stdin=_stdin(step, evaluator),
+        outputs=tuple(_output(step, output, evaluator) for output in step.outputs),
+    )
+
+
+def _child(step: Step, evaluator: Evaluator) -> Rendered:
+    kwargs = evaluator.value(step.kwargs, f"kwargs of step {step.id}")
+    call = {"target": step.target, "kwargs": kwargs}
+    _check_call(step, call, MAX_TOTAL_BYTES)
+    return Rendered(argv=(), env={}, workspace=None, call=call)
+
+
+def _command(
+    step: Step, evaluator: Evaluator, env: dict[str, str]
+) -> tuple[tuple[str, ...], dict[str, Any] | None]:
+    """The words of a process, or what a python step calls; variables of scripts are added to `env`."""
+    of_step = f"of step {step.id}"
     argv: tuple[str, ...] = ()
     call: dict[str, Any] | None = None
     match step.job_type:
@@ -111,10 +169,35 @@ def render(workflow: Workflow, step: Step, scope: Scope) -> Rendered:
                 "args": evaluator.value(step.args, f"args {of_step}"),
                 "kwargs": evaluator.value(step.kwargs, f"kwargs {of_step}"),
             }
+        case JobType.APPROVAL | JobType.WORKFLOW:
+            raise RenderError(f"cannot start step {step.id}: {step.job_type} steps have no process")
         case _:
             assert_never(step.job_type)
-    _check_sizes(step, argv, env, workspace, call)
-    return Rendered(argv=argv, env=env, workspace=workspace, call=call)
+    return argv, call
+
+
+def _stdin(step: Step, evaluator: Evaluator) -> str | None:
+    if step.stdin is None:
+        return None
+    where = f"stdin of step {step.id}"
+    text = evaluator.text(step.stdin, where)
+    size = _size(text, where)
+    if size > MAX_STDIN_BYTES:
+        raise RenderError(
+            f"cannot start step {step.id}: its stdin has {size:,} bytes, but at most "
+            f"{MAX_STDIN_BYTES:,} are possible: pass it in a file"
+        )
+    return text
+
+
+def _output(step: Step, output: Output, evaluator: Evaluator) -> Output:
+    where = f"path of output {output.name} of step {step.id}"
+    path = evaluator.text(output.path, where)
+    _size(path, where)
+    try:
+        return replace(output, path=clean_path(check_below(path)))
+    except ValueError as error:
+        raise RenderError(f"cannot render {where}: {error}") from None
 
 
 def _script(step: Step, evaluator: Evaluator, env: dict[str, str]) -> str:
@@ -205,7 +288,7 @@ def _check_sizes(
             )
         total += size + 1
     if call is not None:
-        total += _check_call(step, call)
+        total += _check_call(step, call, MAX_CALL_BYTES)
     if total > MAX_TOTAL_BYTES:
         raise RenderError(
             f"cannot start step {step.id}: its arguments and environment have {total:,} bytes, but "
@@ -213,17 +296,17 @@ def _check_sizes(
         )
 
 
-def _check_call(step: Step, call: dict[str, Any]) -> int:
+def _check_call(step: Step, call: dict[str, Any], limit: int) -> int:
     """The call travels as one string, however its JSON is written: measure the longest form."""
     try:
         size = len(json.dumps(call, allow_nan=False))
     except ValueError:
         message = "a number that is not finite has no form in JSON"
         raise RenderError(f"cannot render args and kwargs of step {step.id}: {message}") from None
-    if size > MAX_CALL_BYTES:
+    if size > limit:
         raise RenderError(
             f"cannot start step {step.id}: its args and kwargs have {size:,} bytes as JSON, but at "
-            f"most {MAX_CALL_BYTES:,} are possible: pass them in a file"
+            f"most {limit:,} are possible: pass them in a file"
         )
     return size
 
@@ -233,23 +316,3 @@ def _size(text: str, where: str) -> int:
         return len(checked_text(text).encode())
     except ValueError as error:
         raise RenderError(f"cannot render {where}: {error}") from None
-
-
-def command_line(step: Step) -> str:
-    """One line for people, as the author wrote it: values are not filled in, so none is shown."""
-    script, args = step.target.strip(), [str(arg) for arg in step.args]
-    match step.job_type:
-        case JobType.SHELL:
-            command = " ".join([script, *map(shlex.quote, args)])
-        case JobType.EXEC:
-            command = shlex.join([step.target, *args])
-        case JobType.CMD:
-            command = " ".join([script, *(f'"{arg}"' if " " in arg else arg for arg in args)])
-        case JobType.POWERSHELL:
-            command = " ".join([script, *(powershell_text.quote(arg) for arg in args)])
-        case JobType.PYTHON:
-            command = step.target
-        case _:
-            assert_never(step.job_type)
-    line = " ⏎ ".join(part for part in (row.strip() for row in command.splitlines()) if part)
-    return line if len(line) <= MAX_COMMAND_LENGTH else line[: MAX_COMMAND_LENGTH - 1] + "…"

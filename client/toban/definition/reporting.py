@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import cached_property
+from typing import Protocol
 
 from toban.definition.positions import ScalarPositions
 from toban.definition.problems import Problem
 from toban.definition.yaml_source import Node
 
 MAX_PROBLEMS = 1000
+
+
+class Reports(Protocol):
+    """Takes problems of nodes."""
+
+    def at(self, node: Node, path: str, message: str, *, warning: bool = False) -> None:
+        """A problem of a whole node."""
+        ...
+
+    def inside(
+        self, node: Node, offset: int, path: str, message: str, *, warning: bool = False
+    ) -> None:
+        """A problem at one character of a scalar."""
+        ...
 
 
 class Reporter:

@@ -5,147 +5,52 @@ Only the shape: what depends on other fields (references, kinds of steps, cycles
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.json_schema import models_json_schema
 
-from toban.definition.durations import parse_duration
+from toban.definition.fields import (
+    FOR_EACH_SCHEMA,
+    FREE,
+    MOST_ITERATIONS,
+    MOST_PIDS,
+    MOST_RETRIES,
+    ArtifactName,
+    Backoff,
+    Condition,
+    ContextDir,
+    Cores,
+    Count,
+    Duration,
+    Env,
+    ErrorClasses,
+    Exhausted,
+    ExitCode,
+    Fixed,
+    InputPath,
+    Jitter,
+    Labels,
+    Lax,
+    LoopExhausted,
+    Memory,
+    Name,
+    OutputPath,
+    Policy,
+    RetryOn,
+    Size,
+    Text,
+    Timeout,
+    User,
+    Version,
+    Watched,
+    check_param_name,
+)
 from toban.definition.model import FailurePolicy, JobType, OnLost, Overlap, ParamType
-from toban.definition.sizes import parse_size
-from toban.definition.values import describe
+from toban.definition.supported import JOB_ALIASES, STEP_ALIASES, WORKFLOW_ALIASES
 
-NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-_NAME = re.compile(NAME_PATTERN)
-_PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RESERVED_ENV = "TOBAN_"
-_NAME_FORM = "a letter or digit, then up to 63 letters, digits, _ or -"
-_USER_PATTERN = r"[A-Za-z_][A-Za-z0-9_.@-]{0,62}\$?"
-_USER_ID_PATTERN = r"0|[1-9][0-9]{0,9}"
-_USER = re.compile(_USER_PATTERN)
-_USER_ID = re.compile(_USER_ID_PATTERN)
-_MAX_USER_ID = 2**32 - 2
-# Less memory holds no program; with 100 ms per period the kernel refuses less than 0.01 cores.
-_LEAST_MEMORY = 1 << 20
-_LEAST_CPU, _MOST_CPU = 0.01, 10_000
-_MOST_PIDS = 1 << 22  # what Linux can count
-
-
-def check_name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError(f'"{value}" is not a valid name: use {_NAME_FORM}')
-    return value
-
-
-def check_param_name(value: str) -> str:
-    if not _PARAM_NAME.fullmatch(value):
-        form = "a letter or _, then up to 63 letters, digits, _ or -"
-        raise ValueError(f'"{value}" is not a valid name of a parameter: use {form}')
-    return value
-
-
-def _check_env_name(value: str) -> str:
-    if not _ENV_NAME.fullmatch(value):
-        form = "letters, digits and _, not starting with a digit"
-        raise ValueError(f'"{value}" is not a valid name of an environment variable: use {form}')
-    if value.startswith(_RESERVED_ENV):
-        raise ValueError(f'"{value}": names starting with {_RESERVED_ENV} belong to the daemon')
-    return value
-
-
-def _more_than_zero(value: float) -> float:
-    if value <= 0:
-        raise ValueError("expected more than zero: leave the field out for no limit")
-    return value
-
-
-def _enough_memory(value: int) -> int:
-    if value < _LEAST_MEMORY:
-        raise ValueError(f"expected at least 1MiB, found {value:,} bytes")
-    return value
-
-
-def _some_cores(value: float) -> float:
-    if not _LEAST_CPU <= value <= _MOST_CPU:
-        raise ValueError(f"expected a number of cores from 0.01 to 10,000, found {value}")
-    return value
-
-
-def _check_user(value: str) -> str:
-    if "{{" in value:
-        raise ValueError("a template cannot choose the user: write a fixed name")
-    if _USER.fullmatch(value) or (_USER_ID.fullmatch(value) and int(value) <= _MAX_USER_ID):
-        return value
-    raise ValueError(f"expected the name or the number of a user, found {describe(value)}")
-
-
-def _not_blank(value: str) -> str:
-    if not value.strip():
-        raise ValueError("expected a text, found an empty one")
-    return value
-
-
-_DURATION_SCHEMA = {
-    "anyOf": [
-        {"type": "number", "minimum": 0},
-        {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$|^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"},
-    ],
-    "examples": ["30s", "5m", "1h30m"],
-}
-_SIZE_SCHEMA = {
-    "anyOf": [
-        {"type": "integer", "minimum": 0},
-        {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(B|KiB|MiB|GiB|TiB)?$"},
-    ],
-    "examples": ["64KiB", "512MiB", "2GiB"],
-}
-_USER_SCHEMA = {
-    "anyOf": [
-        {"type": "integer", "minimum": 0, "maximum": _MAX_USER_ID},
-        {"type": "string", "pattern": f"^({_USER_PATTERN}|{_USER_ID_PATTERN})$"},
-    ]
-}
-_SCALARS = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}
-_FREE = WithJsonSchema({})
-
-Name = Annotated[
-    str,
-    AfterValidator(check_name),
-    WithJsonSchema({"type": "string", "pattern": f"^{NAME_PATTERN}$"}),
-]
-Duration = Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(_DURATION_SCHEMA)]
-Timeout = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    AfterValidator(_more_than_zero),
-    WithJsonSchema(_DURATION_SCHEMA),
-]
-Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    AfterValidator(_more_than_zero),
-    WithJsonSchema(_SIZE_SCHEMA),
-]
-Memory = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    AfterValidator(_enough_memory),
-    WithJsonSchema(_SIZE_SCHEMA),
-]
-Cores = Annotated[
-    float,
-    AfterValidator(_some_cores),
-    WithJsonSchema({"type": "number", "minimum": _LEAST_CPU, "maximum": _MOST_CPU}),
-]
-User = Annotated[str, AfterValidator(_check_user), WithJsonSchema(_USER_SCHEMA)]
-Text = Annotated[str, AfterValidator(_not_blank)]
-# A number or a boolean in the file stands for its text, as the author wrote it.
-ScalarText = Annotated[str, WithJsonSchema(_SCALARS)]
-Env = dict[Annotated[str, AfterValidator(_check_env_name)], ScalarText]
-Count = Annotated[int, Field(ge=1)]
-# Enumerations arrive as their text, which the strict mode would refuse.
-Lax = Field(strict=False)
+_PROCESSES = [kind.value for kind in JobType if kind.process]
 
 
 class Shape(BaseModel):
@@ -158,7 +63,7 @@ class ParamInput(Shape):
     """A parameter of the workflow."""
 
     type: Annotated[ParamType, Lax] = ParamType.STRING
-    default: Annotated[Any, _FREE] = Field(None, description="Value when the run gives none.")
+    default: Annotated[Any, FREE] = Field(None, description="Value when the run gives none.")
     required: bool = Field(False, description="Whether every run must give it.")
     choices: Annotated[list[Any], Field(min_length=1)] | None = Field(
         None, description="The only values allowed."
@@ -171,7 +76,7 @@ class ResourcesInput(Shape):
 
     memory: Memory | None = Field(None, description="Bytes that all processes together may use.")
     cpu: Cores | None = Field(None, description="Cores that all processes together may use.")
-    pids: Annotated[int, Field(ge=1, le=_MOST_PIDS)] | None = Field(
+    pids: Annotated[int, Field(ge=1, le=MOST_PIDS)] | None = Field(
         None, description="Processes and threads at the same time."
     )
     nice: Annotated[int, Field(ge=-20, le=19)] | None = Field(
@@ -187,31 +92,130 @@ class RetentionInput(Shape):
     bytes: Size | None = Field(None, description="What runs and logs together may take.")
 
 
-class DefaultsInput(Shape):
-    """Fields that every step inherits."""
+class RetryInput(Shape):
+    """How retries are spaced, and what is retried; at least one."""
 
-    description: str = Field("", description="Shown to people.")
+    delay: Duration | None = Field(None, description="Before the first retry; 1s if not given.")
+    backoff: Backoff | None = Field(
+        None, description="What each delay is multiplied by for the next; 2 if not given."
+    )
+    max_delay: Timeout | None = Field(None, description="No delay is longer; 5m if not given.")
+    jitter: Jitter | None = Field(
+        None, description="Share of each delay that chance adds or takes away; 0.2 if not given."
+    )
+    on: Annotated[list[RetryOn], Field(min_length=1)] | None = Field(
+        None,
+        description="Error classes and exit codes that are retried; "
+        "RETRYABLE_TRANSIENT and RETRYABLE_RATE_LIMIT if not given.",
+    )
+
+
+class InputInput(Shape):
+    """An artifact of an earlier step that appears in the workspace."""
+
+    from_: str = Field(alias="from", description="The step; must be in depends_on.")
+    artifact: str = Field(description="Name of one of its outputs.")
+    as_: InputPath | None = Field(
+        None,
+        alias="as",
+        description="Where it appears in the workspace; under the artifact's name if not given.",
+    )
+
+
+class OutputInput(Shape):
+    """What is kept of the workspace after success."""
+
+    name: ArtifactName = Field(description="Name of the artifact, for inputs of later steps.")
+    path: OutputPath = Field(
+        description="File, directory or glob, relative to the workspace; may hold templates."
+    )
+    type: str = Field("", description="What kind of thing it is, for people and programs.")
+    optional: bool = Field(False, description="Whether it may be missing after success.")
+
+
+class ActionInput(Shape):
+    """What runs, for steps, jobs and completion checks alike."""
+
     run: Text | None = Field(None, description="Short for job_type: shell and target.")
     job_type: Annotated[JobType, Lax] | None = Field(
         None,
-        description="shell (/bin/sh -c), exec (no shell), cmd (Windows only), powershell "
-        "or python (package.module:function).",
+        description="shell (/bin/sh -c), exec (no shell), cmd (Windows only), powershell, "
+        "python (package.module:function), workflow (a child run) or approval (a person decides).",
     )
-    target: Text | None = Field(None, description="The script, program or function that runs.")
+    target: Text | None = Field(
+        None, description="The script, program, function or workflow that runs."
+    )
     args: list[Any] = Field(
         default=[],
         description="shell: $1, $2…; exec, cmd, powershell: arguments; python: positional arguments.",
     )
-    kwargs: dict[str, Any] = Field(default={}, description="Keyword arguments of a python step.")
-    env: Env = Field(default={}, description="Environment, on top of the workflow's.")
-    workspace: Text | None = Field(None, description="Working directory.")
-    timeout: Timeout | None = Field(None, description="Of one attempt.")
-    kill_grace: Duration = Field(10.0, description="TERM to the whole tree, KILL after this.")
-    success_codes: Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)] = (
-        Field(default=[0], description="Exit codes that count as success.")
+    kwargs: dict[str, Any] = Field(
+        default={}, description="Keyword arguments of a python step, params of a workflow step."
     )
-    on_failure: Annotated[FailurePolicy, Lax] = Field(
-        FailurePolicy.ABORT, description="abort ends the run, continue goes on."
+    env: Env = Field(default={}, description="Environment, on top of the workflow's.")
+    stdin: str | None = Field(None, description="Text for its standard input.")
+    timeout: Timeout | None = Field(
+        None, description="Of one attempt; with completion_check, of the whole loop."
+    )
+    success_codes: Annotated[list[ExitCode], Field(min_length=1)] = Field(
+        default=[0], description="Exit codes that count as success."
+    )
+    error_classes: ErrorClasses = Field(
+        default={}, description="Exit code to error class, which decides about retries."
+    )
+
+
+class CheckInput(ActionInput):
+    """Says after success whether the step's work is complete: exit code 0 is yes, another one not yet."""
+
+    job_type: Annotated[JobType, Lax, WithJsonSchema({"enum": _PROCESSES})] | None = Field(
+        None, description="shell, exec, cmd, powershell or python."
+    )
+    kwargs: dict[str, Any] = Field(default={}, description="Keyword arguments of a python check.")
+    env: Env = Field(default={}, description="Environment, on top of the step's.")
+    timeout: Timeout | None = Field(
+        None, description="Of one check; a quarter of the step's if not given."
+    )
+
+
+class WorkInput(ActionInput):
+    """What steps and jobs have in common."""
+
+    description: str = Field("", description="Shown to people.")
+    python: Fixed | None = Field(
+        None, description="Interpreter of a python step; the daemon's own if not given."
+    )
+    workspace: Text | None = Field(None, description="Working directory.")
+    kill_grace: Duration = Field(10.0, description="TERM to the whole tree, KILL after this.")
+    max_retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = Field(
+        0, description="Retries before on_failure decides; 3 with on_failure: retry."
+    )
+    retry: RetryInput | None = Field(None, description="How retries are spaced, and what is one.")
+    on_failure: Policy = Field(
+        FailurePolicy.ABORT,
+        description="abort ends the run, skip skips what depends on the step, continue goes on, "
+        "retry tries again and then does as on_failure_exhausted says.",
+    )
+    on_failure_exhausted: Exhausted = Field(
+        "abort", description="With on_failure: retry, what happens after the last one."
+    )
+    completion_check: CheckInput | None = Field(
+        None, description="Runs after success; the step is repeated until it succeeds."
+    )
+    max_iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] = Field(
+        1, description="How often the step may run until its completion_check succeeds."
+    )
+    on_iterations_exhausted: LoopExhausted = Field(
+        "abort",
+        description="After the last iteration: abort, or continue with the step INCOMPLETE.",
+    )
+    stop_when_unchanged: Watched | None = Field(
+        None,
+        description="A path in the workspace, or output: if an iteration does not change it, "
+        "the loop ends as exhausted.",
+    )
+    approvers: Annotated[list[Fixed], Field(min_length=1)] | None = Field(
+        None, description="Who may decide an approval step: user names, or uid:1000."
     )
     on_lost: Annotated[OnLost, Lax] = Field(
         OnLost.FAIL,
@@ -221,17 +225,49 @@ class DefaultsInput(Shape):
     resources: ResourcesInput | None = Field(None, description="Limits of its processes.")
 
 
+class JobInput(WorkInput):
+    """A job: a step to be used by name, or to be run alone; its key is its id."""
+
+    name: Text | None = Field(None, description="Shown to people.")
+    title: Text | None = Field(None, description="Shown to people; any text.")
+    labels: Labels = {}
+    enabled: bool = Field(True, description="Whether schedules and events may start it.")
+
+
+class DefaultsInput(WorkInput):
+    """Fields that every step inherits."""
+
+    when: Condition = Field(
+        "", description="Expression; if it is false, the step is skipped and others go on."
+    )
+    for_each: Annotated[Any, WithJsonSchema(FOR_EACH_SCHEMA)] = Field(
+        None,
+        description="One instance per item: an expression that gives a list, a list, or a mapping "
+        "of names to either, for all combinations.",
+    )
+    max_parallel: Count | None = Field(None, description="Instances at the same time.")
+    outputs: list[OutputInput] = Field(
+        default=[], description="What is kept of the workspace after success."
+    )
+
+
 class StepInput(DefaultsInput):
     """One step of a mapping; its key is its id."""
 
     name: Text | None = Field(None, description="Shown to people.")
+    job: Name | None = Field(
+        None, description="Id of a job; the fields given here go before those of the job."
+    )
     depends_on: list[str] | None = Field(None, description="Ids of the steps that come before.")
+    inputs: list[InputInput] = Field(
+        default=[], description="Artifacts of earlier steps that appear in the workspace."
+    )
 
 
 class ListedStepInput(StepInput):
     """One step of a sequence; it follows the one before unless it has its own depends_on."""
 
-    name: Name = Field(description="The id of the step.")
+    name: Name | None = Field(None, description="The id of the step; the job's if it has one.")
 
 
 class WorkflowInput(Shape):
@@ -239,11 +275,9 @@ class WorkflowInput(Shape):
 
     name: Name = Field(description="Unique id of the workflow.")
     title: Text | None = Field(None, description="Shown to people; any text.")
-    version: Annotated[Literal["1"], WithJsonSchema({"enum": ["1", 1]})] = Field(
-        "1", description="Version of the format."
-    )
+    version: Version = Field("1", description="Version of the format.")
     description: str = ""
-    labels: dict[str, ScalarText] = {}
+    labels: Labels = {}
     enabled: bool = Field(True, description="Whether schedules and events may start it.")
     params: dict[Annotated[str, AfterValidator(check_param_name)], ParamInput] = {}
     env: Env = Field(default={}, description="Environment of every step.")
@@ -251,12 +285,20 @@ class WorkflowInput(Shape):
     concurrency: Count | None = Field(None, description="Steps of one run at the same time.")
     max_active_runs: Count = Field(1, description="Runs of this workflow at the same time.")
     overlap: Annotated[Overlap, Lax] = Field(
-        Overlap.SKIP, description="What a run beyond max_active_runs meets."
+        Overlap.SKIP,
+        description="What a run beyond max_active_runs meets: skip refuses it, queue lets it wait, "
+        "replace cancels the oldest, allow ignores the limit.",
     )
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(
         0, description="Order among what waits: higher goes first."
     )
     retention: RetentionInput | None = Field(None, description="How long ended runs are kept.")
+    context_dir: ContextDir = Field(
+        "", description="Where artifacts go; a directory of the run's own if not given."
+    )
+    scopes: dict[Name, Annotated[list[str], Field(min_length=1)]] = Field(
+        default={}, description="Named subsets of the steps, for partial runs."
+    )
     defaults: DefaultsInput | None = None
     steps: (
         Annotated[dict[Name, StepInput], Field(min_length=1)]
@@ -264,12 +306,54 @@ class WorkflowInput(Shape):
     ) = Field(description="A mapping ordered by depends_on, or a list that runs in order.")
 
 
+class JobsInput(Shape):
+    """A document of Toban jobs."""
+
+    version: Version = Field("1", description="Version of the format.")
+    jobs: Annotated[dict[Name, JobInput], Field(min_length=1)] = Field(
+        description="Jobs by their ids, which they share with workflows."
+    )
+
+
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the format, for editors."""
-    schema: dict[str, Any] = _without_null(WorkflowInput.model_json_schema())
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "Toban workflow"
-    return schema
+    models: list[tuple[type[Shape], Literal["validation"]]] = [
+        (WorkflowInput, "validation"),
+        (JobsInput, "validation"),
+    ]
+    schema: dict[str, Any] = _without_null(models_json_schema(models)[1])
+    definitions = schema["$defs"]
+    for model, aliases in (
+        (WorkflowInput, WORKFLOW_ALIASES),
+        (DefaultsInput, STEP_ALIASES),
+        (StepInput, STEP_ALIASES),
+        (ListedStepInput, STEP_ALIASES),
+        (JobInput, JOB_ALIASES),
+    ):
+        _add_aliases(definitions[model.__name__]["properties"], aliases)
+    definitions[ListedStepInput.__name__]["anyOf"] = [
+        {"required": [name]} for name in ("name", "job", "job_id")
+    ]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Toban definition",
+        "description": "A workflow, or a document of jobs.",
+        "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model, _ in models],
+        "$defs": definitions,
+    }
+
+
+def _add_aliases(properties: dict[str, Any], aliases: Mapping[str, str]) -> None:
+    """Older names are accepted, and so editors must not complain about them."""
+    for alias, name in aliases.items():
+        if name in properties:
+            properties[alias] = {
+                **properties[name],
+                "description": f"Older name of {name}.",
+                "deprecated": True,
+                # What editors show, and why they do not offer it.
+                "deprecationMessage": f"older name of {name}",
+            }
 
 
 def _without_null(schema: Any) -> Any:

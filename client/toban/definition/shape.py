@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -16,7 +17,7 @@ from toban.definition.supported import UNSUPPORTED_VALUES, VALUE_ALIASES
 from toban.definition.values import describe
 from toban.definition.yaml_source import Node
 
-_TEXT_FIELDS = frozenset({"version", "user"})
+_TEXT_FIELDS = frozenset({"version", "user", "when"})
 _TEXT_MAPPINGS = frozenset({"env", "labels"})
 _EXPECTED = {
     "string_type": "a string",
@@ -28,6 +29,14 @@ _EXPECTED = {
 }
 
 
+class Origin(Enum):
+    """Where a field of a step was given."""
+
+    OWN = auto()
+    JOB = auto()
+    DEFAULTS = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class FieldAt:
     """One field as written: its key, its value, and its path for people."""
@@ -35,6 +44,7 @@ class FieldAt:
     key: Node
     value: Node
     path: str
+    origin: Origin = Origin.OWN
 
 
 def read_fields(
@@ -86,7 +96,8 @@ def check_field(model: type[Shape], name: str, field: FieldAt, report: Reporter)
         report.at(field.key, field.path, "the field has no value: give it one or remove it")
         return None
     if (nested := _nested(model, name)) is not None:
-        return _check_nested(nested, field, report)
+        check = _check_entries if nested.many else _check_nested
+        return check(nested.model, field, report)
     adapter = _adapter(model, name)
     data = _data(name, field.value)
     try:
@@ -115,12 +126,53 @@ def _check_nested(model: type[Shape], field: FieldAt, report: Reporter) -> dict[
     return check_fields(model, fields, report, skip=frozenset())
 
 
+def _check_entries(model: type[Shape], field: FieldAt, report: Reporter) -> list[Any] | None:
+    """The entries of a list of mappings, each with its right fields; an entry that is none is empty."""
+    node = field.value
+    if node.kind != "seq":
+        report.at(node, field.path, f"expected a list of mappings, found {describe(node.plain())}")
+        return None
+    return [
+        _check_entry(model, item, join(field.path, index), report)
+        for index, item in enumerate(node.items)
+    ]
+
+
+def _check_entry(model: type[Shape], node: Node, path: str, report: Reporter) -> dict[str, Any]:
+    known = written_names(model)
+    if node.wrong:
+        return {}
+    if node.kind != "map":
+        message = f"expected a mapping with {', '.join(known)}, found {describe(node.plain())}"
+        report.at(node, path, message)
+        return {}
+    found = read_fields(node, path, report, known=known, aliases={}, unsupported=frozenset())
+    for written, name in known.items():
+        if model.model_fields[name].is_required() and written not in found:
+            report.at(node, path, f'the entry has no {written}: add "{written}"')
+    fields = {known[written]: at for written, at in found.items()}
+    return check_fields(model, fields, report, skip=frozenset())
+
+
+def written_names(model: type[Shape]) -> dict[str, str]:
+    """The fields of a model as they are written in a file, with their names in the model."""
+    return {info.alias or name: name for name, info in model.model_fields.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Nested:
+    """What a field holds that has fields of its own: one mapping, or a list of them."""
+
+    model: type[Shape]
+    many: bool
+
+
 @lru_cache(maxsize=128)
-def _nested(model: type[Shape], name: str) -> type[Shape] | None:
-    """The model of a field that is a mapping with fields of its own."""
-    for choice in get_args(model.model_fields[name].annotation):
+def _nested(model: type[Shape], name: str) -> _Nested | None:
+    annotation = model.model_fields[name].annotation
+    for choice in get_args(annotation):
         if isinstance(choice, type) and issubclass(choice, Shape):
-            return choice
+            return _Nested(choice, get_origin(annotation) is list)
     return None
 
 

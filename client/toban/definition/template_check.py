@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from toban.definition.cel import Rejected, compile_expression
-from toban.definition.expressions import Expression, parse_template
+from toban.definition.expressions import Expression, parse_bare, parse_template
 from toban.definition.names import Kind, Names
-from toban.definition.reporting import Reporter, join
+from toban.definition.reporting import Reports, join
 from toban.definition.script import Form, Script
 from toban.definition.yaml_source import Node
 
@@ -13,6 +13,7 @@ _NOT_RAW = "raw( ) inserts text into a script; here every value is inserted as i
 _RAW = "raw( ) inserts the value as code: make sure that it cannot come from outside"
 _KIND_NAMES = {
     Kind.STRING: "a string",
+    Kind.INT: "an integer",
     Kind.DOUBLE: "a number that may not be whole",
     Kind.BOOL: "a boolean",
     Kind.LIST: "a list",
@@ -25,7 +26,7 @@ _KIND_NAMES = {
 class TemplateCheck:
     """Reports what is wrong with the templates of one place and its names."""
 
-    def __init__(self, report: Reporter, names: Names) -> None:
+    def __init__(self, report: Reports, names: Names) -> None:
         self._report = report
         self._names = names
 
@@ -56,6 +57,18 @@ class TemplateCheck:
                     message = "a template cannot stand in a key: use it in the value"
                     self._report.at(entry.key, path, message)
                 self.value(entry.value, join(path, name))
+
+    def bare(self, node: Node, path: str, expected: Kind) -> None:
+        """A text that is an expression as a whole and must give a value of one kind."""
+        expression = parse_bare(node.text)
+        for fault in expression.faults:
+            self._report.inside(node, fault.offset, path, fault.message)
+        kind = self._kind(node, path, expression)
+        if kind is not None and kind not in (expected, Kind.DYN):
+            message = (
+                f"expected {_KIND_NAMES[expected]}, but the expression gives {_KIND_NAMES[kind]}"
+            )
+            self._report.inside(node, 0, path, message)
 
     def script(self, node: Node, path: str, script: Script) -> None:
         """A text that was read as a script."""

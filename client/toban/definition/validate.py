@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from toban.definition.artifacts_check import check_inputs
+from toban.definition.build import build_step
+from toban.definition.fields import check_name
 from toban.definition.graph import Graph
-from toban.definition.model import Overlap, Param, ParamType, Retention, Workflow
+from toban.definition.jobs import Jobs
+from toban.definition.layers import Layer, StepDraft
+from toban.definition.model import Overlap, Retention, Workflow
 from toban.definition.names import Kind, Names, param_kind, suggestion
-from toban.definition.params import coerce, shown_choices
+from toban.definition.params_check import read_params
 from toban.definition.reporting import Reporter, join
-from toban.definition.schema import ParamInput, WorkflowInput, check_name, check_param_name
+from toban.definition.schema import WorkflowInput
 from toban.definition.shape import FieldAt, check_fields, read_fields
-from toban.definition.step_check import (
-    Defaults,
-    StepDraft,
-    build_step,
-    check_step_templates,
-    read_defaults,
-    read_step,
-)
-from toban.definition.supported import UNSUPPORTED_WORKFLOW_FIELDS, WORKFLOW_ALIASES
+from toban.definition.step_check import check_step_templates, read_defaults, read_step
+from toban.definition.supported import STEP_ALIASES, UNSUPPORTED_WORKFLOW_FIELDS, WORKFLOW_ALIASES
 from toban.definition.template_check import TemplateCheck
 from toban.definition.values import describe
-from toban.definition.yaml_source import Entry, Node
+from toban.definition.yaml_source import Node
 
 MAX_STEPS = 10_000
 MAX_DESCRIPTION = 500
 _NESTED = frozenset({"params", "defaults", "steps"})
+_IN_ENV = "the workflow's own env may use params and run only"
 
 
-def validate(root: Node, report: Reporter) -> Workflow | None:
-    """The workflow of one document, or None after reporting errors."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What one document holds: its name, the jobs that it uses, and the workflow, if it is right.
+
+    Without an error the workflow is still None when a job that it uses is not known.
+    """
+
+    name: str = ""
+    uses: frozenset[str] = frozenset()
+    workflow: Workflow | None = None
+
+
+def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
+    """Checks the workflow of one document and reports what is wrong with it."""
     if root.kind != "map":
         report.at(
             root, "", f"expected a mapping with name and steps, found {describe(root.plain())}"
         )
-        return None
+        return Checked()
     fields = read_fields(
         root,
         "",
@@ -47,16 +59,21 @@ def validate(root: Node, report: Reporter) -> Workflow | None:
     )
     values = check_fields(WorkflowInput, fields, report, skip=_NESTED)
     _check_identity(root, fields, values, report)
-    params = _read_params(fields.get("params"), report)
+    params = read_params(fields.get("params"), report)
     kinds = {name: param_kind(param) if param else None for name, param in params.items()}
     env_names = _check_env(fields, kinds, report)
     found = fields.get("defaults")
     defaults = read_defaults(found.value if found else None, report)
-    drafts = _read_steps(root, fields.get("steps"), defaults, report)
+    name = values.get("name", "")
+    steps = fields.get("steps")
+    drafts = list(_StepReader(defaults, jobs, report, name).read(root, steps))
     _check_order(drafts, kinds, env_names, report)
-    if report.failed:
-        return None
-    return Workflow(
+    _check_scopes(fields.get("scopes"), values, drafts, report)
+    uses = frozenset(draft.job for draft in drafts if draft.job)
+    if report.failed or any(draft.open for draft in drafts):
+        return Checked(name=name, uses=uses)
+    listed = steps is not None and steps.value.kind == "seq"
+    workflow = Workflow(
         name=values["name"],
         title=values.get("title", values["name"]),
         version=values.get("version", "1"),
@@ -71,15 +88,18 @@ def validate(root: Node, report: Reporter) -> Workflow | None:
         overlap=values.get("overlap", Overlap.SKIP),
         priority=values.get("priority", 0),
         retention=Retention(**values["retention"]) if "retention" in values else None,
-        steps={draft.id: build_step(draft) for draft in drafts},
+        context_dir=values.get("context_dir", ""),
+        scopes={
+            scope: tuple(dict.fromkeys(names)) for scope, names in values.get("scopes", {}).items()
+        },
+        steps={draft.id: build_step(draft, listed=listed) for draft in drafts},
     )
+    return Checked(name=name, uses=uses, workflow=workflow)
 
 
 def _check_identity(
     root: Node, fields: dict[str, FieldAt], values: dict[str, Any], report: Reporter
 ) -> None:
-    if "jobs" in root.entries:
-        return  # a file of jobs is refused as a whole
     if "name" not in fields:
         report.at(root, "name", 'the workflow has no name: add "name"')
     if "description" not in fields:
@@ -98,180 +118,114 @@ def _check_env(
     found = fields.get("env")
     if found is None or found.value.kind != "map":
         return ()
-    names = Names(params=kinds, env=None, steps=None, ancestors=())
-    TemplateCheck(report, names).value(found.value, found.path)
+    barred = {root: f"{_IN_ENV}, not {root}" for root in ("iteration", "check")}
+    names = Names(params=kinds, env=None, steps=None, limit=_IN_ENV)
+    TemplateCheck(report, names.without(barred)).value(found.value, found.path)
     return found.value.entries.keys()
-
-
-# Parameters.
-
-
-def _read_params(found: FieldAt | None, report: Reporter) -> dict[str, Param | None]:
-    """Parameters by name; None for one that is wrong."""
-    if found is None:
-        return {}
-    if found.value.kind != "map":
-        message = f"expected a mapping of parameters, found {describe(found.value.plain())}"
-        report.at(found.value, found.path, message)
-        return {}
-    return {
-        name: _read_param(name, entry, join(found.path, name), report)
-        for name, entry in found.value.entries.items()
-    }
-
-
-def _read_param(name: str, entry: Entry, path: str, report: Reporter) -> Param | None:
-    node = entry.value
-    try:
-        check_param_name(name)
-    except ValueError as error:
-        report.at(entry.key, path, str(error))
-        return None
-    if node.wrong:
-        return None
-    if node.kind != "map":
-        found = describe(node.plain())
-        message = f"expected a mapping such as {{type: string}}, found {found}"
-        report.at(node, path, message)
-        return None
-    fields = read_fields(
-        node, path, report, known=ParamInput.model_fields, aliases={}, unsupported=frozenset()
-    )
-    values = check_fields(ParamInput, fields, report, skip=frozenset({"default"}))
-    if "type" in fields and "type" not in values:
-        return None
-    kind: ParamType = values.get("type", ParamType.STRING)
-    choices = _typed_list(kind, fields, values, report)
-    default = _default(kind, choices, fields, report)
-    required = values.get("required", False)
-    if required and "default" in fields:
-        message = "a required parameter cannot have a default: remove one of the two"
-        report.at(fields["default"].key, fields["default"].path, message)
-    return Param(
-        name=name,
-        type=kind,
-        default=default,
-        has_default="default" in fields,
-        required=required,
-        choices=choices,
-        description=values.get("description", ""),
-    )
-
-
-def _typed_list(
-    kind: ParamType, fields: dict[str, FieldAt], values: dict[str, Any], report: Reporter
-) -> tuple[Any, ...]:
-    typed = []
-    for index, choice in enumerate(values.get("choices", ())):
-        try:
-            typed.append(coerce(kind, choice))
-        except ValueError as error:
-            node = fields["choices"].value.items[index]
-            report.at(node, join(fields["choices"].path, index), str(error))
-    return tuple(typed)
-
-
-def _default(
-    kind: ParamType, choices: tuple[Any, ...], fields: dict[str, FieldAt], report: Reporter
-) -> Any:
-    found = fields.get("default")
-    if found is None or (value := found.value.plain()) is None:
-        return None
-    try:
-        value = coerce(kind, value)
-        if choices and value not in choices:
-            raise ValueError(f"expected one of {shown_choices(choices)}, found {describe(value)}")
-    except ValueError as error:
-        report.at(found.value, found.path, str(error))
-    return value
 
 
 # Steps.
 
 
-def _read_steps(
-    root: Node, found: FieldAt | None, defaults: Defaults, report: Reporter
-) -> list[StepDraft]:
-    if found is None:
-        if "jobs" not in root.entries:
-            report.at(root, "steps", 'the workflow has no steps: add "steps"')
-        return []
-    node = found.value
-    if node.kind == "scalar":
-        message = f"expected a mapping or a list of steps, found {describe(node.plain())}"
-        report.at(node, found.path, message)
-        return []
-    count = len(node.items) + len(node.entries)
-    if count == 0:
-        report.at(node, found.path, "expected at least one step, found none")
-    elif count > MAX_STEPS:
-        report.at(node, found.path, f"found {count:,} steps: at most {MAX_STEPS:,} are possible")
-        return []
-    read = _mapped_steps if node.kind == "map" else _listed_steps
-    return list(read(node, found.path, defaults, report))
+class _StepReader:
+    """Reads the steps of one workflow."""
 
+    def __init__(self, defaults: Layer, jobs: Jobs, report: Reporter, workflow: str) -> None:
+        self._defaults = defaults
+        self._jobs = jobs
+        self._report = report
+        self._workflow = workflow
 
-def _mapped_steps(
-    node: Node, path: str, defaults: Defaults, report: Reporter
-) -> Iterator[StepDraft]:
-    for step_id, entry in node.entries.items():
-        place = join(path, step_id)
-        try:
-            check_name(step_id)
-        except ValueError as error:
-            report.at(entry.key, place, str(error))
-        if entry.value.kind != "map":
-            found = describe(entry.value.plain())
-            message = f"expected a mapping such as {{run: ./work.sh}}, found {found}"
-            report.at(entry.value, place, message)
-            continue
-        draft = read_step(step_id, place, entry.value, defaults, report)
-        draft.depends_on = list(draft.values.get("depends_on", ()))
-        yield draft
+    def read(self, root: Node, found: FieldAt | None) -> Iterator[StepDraft]:
+        if found is None:
+            self._report.at(root, "steps", 'the workflow has no steps: add "steps"')
+            return
+        node = found.value
+        if node.kind == "scalar":
+            message = f"expected a mapping or a list of steps, found {describe(node.plain())}"
+            self._report.at(node, found.path, message)
+            return
+        count = len(node.items) + len(node.entries)
+        if count == 0:
+            self._report.at(node, found.path, "expected at least one step, found none")
+        elif count > MAX_STEPS:
+            message = f"found {count:,} steps: at most {MAX_STEPS:,} are possible"
+            self._report.at(node, found.path, message)
+            return
+        yield from (self._mapped if node.kind == "map" else self._listed)(node, found.path)
 
+    def _step(self, step_id: str, place: str, node: Node) -> StepDraft:
+        return read_step(
+            step_id,
+            place,
+            node,
+            self._defaults,
+            self._jobs.find,
+            self._report,
+            workflow=self._workflow,
+        )
 
-def _listed_steps(
-    node: Node, path: str, defaults: Defaults, report: Reporter
-) -> Iterator[StepDraft]:
-    seen: dict[str, Node] = {}
-    before: list[str] = []
-    for index, item in enumerate(node.items):
-        place = join(path, index)
-        if item.kind != "map":
-            message = f"expected a mapping with name and run, found {describe(item.plain())}"
-            report.at(item, place, message)
-            continue
-        step_id = _listed_id(item, place, seen, report)
-        place = join(path, step_id) if step_id else place
-        draft = read_step(step_id or place, place, item, defaults, report)
-        if "depends_on" in draft.fields:
+    def _mapped(self, node: Node, path: str) -> Iterator[StepDraft]:
+        for step_id, entry in node.entries.items():
+            place = join(path, step_id)
+            try:
+                check_name(step_id)
+            except ValueError as error:
+                self._report.at(entry.key, place, str(error))
+            if entry.value.kind != "map":
+                found = describe(entry.value.plain())
+                message = f"expected a mapping such as {{run: ./work.sh}}, found {found}"
+                self._report.at(entry.value, place, message)
+                continue
+            draft = self._step(step_id, place, entry.value)
             draft.depends_on = list(draft.values.get("depends_on", ()))
-        else:
-            draft.depends_on = before
-        before = [draft.id]
-        yield draft
+            yield draft
 
+    def _listed(self, node: Node, path: str) -> Iterator[StepDraft]:
+        seen: dict[str, Node] = {}
+        before: list[str] = []
+        for index, item in enumerate(node.items):
+            place = join(path, index)
+            if item.kind != "map":
+                message = f"expected a mapping with name and run, found {describe(item.plain())}"
+                self._report.at(item, place, message)
+                continue
+            step_id = self._listed_id(item, place, seen)
+            place = join(path, step_id) if step_id else place
+            draft = self._step(step_id or place, place, item)
+            if "depends_on" in draft.fields:
+                draft.depends_on = list(draft.values.get("depends_on", ()))
+            else:
+                draft.depends_on = before
+            before = [draft.id]
+            yield draft
 
-def _listed_id(item: Node, place: str, seen: dict[str, Node], report: Reporter) -> str:
-    """The id of a listed step, '' after reporting that it has none."""
-    entry = item.entries.get("name")
-    if entry is None:
-        report.at(item, place, 'a step in a list needs a "name", which is its id')
-        return ""
-    name = entry.value.plain()
-    if not isinstance(name, str):
-        return ""  # reported with the other fields
-    if name in seen:
-        first = seen[name].line + 1
-        message = f'duplicate step "{name}": it stands already on line {first}'
-        report.at(entry.value, join(place, "name"), message)
-        return ""
-    seen[name] = entry.value
-    try:
-        return check_name(name)
-    except ValueError as error:
-        report.at(entry.value, join(place, "name"), str(error))
-        return ""
+    def _listed_id(self, item: Node, place: str, seen: dict[str, Node]) -> str:
+        """The id of a listed step, which may be that of its job; '' after reporting that it has none."""
+        written = [name for name in item.entries if STEP_ALIASES.get(name, name) == "job"]
+        written = ["name"] if "name" in item.entries else written[:1]
+        if not written:
+            message = 'a step in a list needs a "name", which is its id'
+            self._report.at(item, place, message)
+            return ""
+        at, where = item.entries[written[0]].value, join(place, written[0])
+        name = at.plain()
+        if not isinstance(name, str):
+            return ""  # reported with the other fields
+        if name in seen:
+            first = seen[name].line + 1
+            message = f'duplicate step "{name}": it stands already on line {first}'
+            if written[0] != "name":
+                message += ': give this one a "name"'
+            self._report.at(at, where, message)
+            return ""
+        seen[name] = at
+        try:
+            return check_name(name)
+        except ValueError as error:
+            if written[0] == "name":
+                self._report.at(at, where, str(error))
+            return ""
 
 
 # What connects them.
@@ -294,10 +248,33 @@ def _check_order(
         at = first.fields.get("depends_on")
         message = f"the steps wait for each other: {' -> '.join(cycle)}"
         report.at(at.value if at else first.node, join(first.path, "depends_on"), message)
+    lists = frozenset(draft.id for draft in drafts if "for_each" in draft.fields)
     for draft in drafts:
-        ancestors = _Ancestors(graph, draft.id, steps, known=sound)
-        names = Names(params=kinds, env=env_names, steps=steps, ancestors=ancestors, step=draft.id)
-        check_step_templates(draft, TemplateCheck(report, names))
+        check_inputs(draft, steps, report)
+        names = Names(
+            params=kinds,
+            env=env_names,
+            steps=steps,
+            ancestors=_Ancestors(graph, draft.id, steps, known=sound),
+            step=draft.id,
+            lists=lists,
+        )
+        check_step_templates(draft, report, names)
+
+
+def _check_scopes(
+    found: FieldAt | None, values: dict[str, Any], drafts: list[StepDraft], report: Reporter
+) -> None:
+    """A scope names steps of the workflow."""
+    steps = {draft.id for draft in drafts}
+    if found is None:
+        return
+    for scope, names in values.get("scopes", {}).items():
+        for index, name in enumerate(names):
+            if name not in steps:
+                node = found.value.entries[scope].value.items[index]
+                message = f'unknown step "{name}"{suggestion(name, steps)}'
+                report.at(node, join(found.path, scope, index), message)
 
 
 class _Ancestors(Collection[str]):

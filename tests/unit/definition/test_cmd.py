@@ -168,8 +168,14 @@ def test_a_second_line_is_an_error(first: str, error: Error) -> None:
 def test_raw_is_a_warning() -> None:
     parsed = parse(definition("echo {{ raw(params.x) }}"))
     assert parsed.ok
-    (warning,) = parsed.warnings
+    warning = parsed.warnings[-1]
     assert "raw( ) inserts the value as code" in warning.message
+
+
+def test_a_machine_that_has_no_cmd_is_a_warning() -> None:
+    parsed = parse(definition("echo x"))
+    found = [warning for warning in parsed.warnings if "run on Windows only" in warning.message]
+    assert len(found) == (0 if sys.platform == "win32" else 1)
 
 
 def test_raw_text_is_one_line_too(workflow: Read) -> None:

@@ -10,15 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toban.definition import OnLost, Resources, Retention, Workflow, json_schema, parse
+from toban.definition import (
+    DefinitionKind,
+    JobType,
+    OnLost,
+    Resources,
+    Retention,
+    Retry,
+    Workflow,
+    json_schema,
+    parse,
+)
 from toban.definition.schema import (
+    ActionInput,
+    DefaultsInput,
+    JobInput,
     ListedStepInput,
-    ParamInput,
-    ResourcesInput,
-    RetentionInput,
+    Shape,
     StepInput,
     WorkflowInput,
 )
+from toban.definition.shape import written_names
 
 Read = Callable[[str], Workflow]
 
@@ -35,7 +47,9 @@ env: {A: "1"}
 timeout: 1h
 concurrency: 3
 max_active_runs: 2
-overlap: allow
+overlap: replace
+context_dir: /srv/context
+scopes: {some: [one, two]}
 priority: -5
 retention: {age: 30d, runs: 20, bytes: 1GiB}
 steps:
@@ -52,8 +66,24 @@ steps:
     on_lost: rerun
     user: nobody
     resources: {memory: 64MiB, cpu: 0.5, nice: 5}
+    stdin: text
+    python: /usr/bin/python3
+    when: steps.one.result.ok
+    for_each: {a: [1, {b: null}], c: params.p}
+    max_parallel: 2
+    outputs: [{name: out, path: "x/*.txt", type: text, optional: true}]
+    max_retries: 2
+    retry: {delay: 2s, backoff: 3, max_delay: 1m, jitter: 0, on: [RETRYABLE_TRANSIENT, 3]}
+    error_classes: {3: FATAL}
+    completion_check: {run: test -e done, timeout: 1s, error_classes: {9: NON_RETRYABLE}}
+    max_iterations: 4
+    on_iterations_exhausted: continue
+    stop_when_unchanged: done
   three: {job_type: cmd, target: dir, depends_on: [two]}
   four: {job_type: powershell, target: Get-Date, depends_on: [two], resources: {pids: 10}}
+  five: {run: x, inputs: [{from: two, artifact: out, as: in}], depends_on: [two], on_failure: skip}
+  six: {job_type: workflow, target: other, kwargs: {a: 1}, on_failure: retry, on_failure_exhausted: skip}
+  seven: {job_type: approval, approvers: [alice], timeout: 1h}
 """
 
 
@@ -71,13 +101,17 @@ def test_what_was_stored_before_a_field_existed_has_its_default(workflow: Read) 
     stored = workflow(FULL).to_dict()
     for name in ("priority", "retention"):
         del stored[name]
+    for name in ("kind", "context_dir", "scopes"):
+        del stored[name]
     for step in stored["steps"]:
-        for name in ("on_lost", "user", "resources"):
-            del step[name]
+        for name in ("on_lost", "user", "resources", "retry", "outputs", "when"):
+            step.pop(name, None)
     found = Workflow.from_dict(json.loads(json.dumps(stored)))
     assert (found.priority, found.retention) == (0, None)
+    assert (found.kind, found.context_dir, found.scopes) == (DefinitionKind.WORKFLOW, "", {})
     for step in found.steps.values():
         assert (step.on_lost, step.user, step.resources) == (OnLost.FAIL, "", None)
+        assert (step.retry, step.outputs, step.when) == (Retry(), (), "")
 
 
 def test_stored_workflows_and_plain_templates_need_nothing_heavy(workflow: Read) -> None:
@@ -111,35 +145,68 @@ def test_the_schema_names_every_field() -> None:
     schema = json_schema()
     json.dumps(schema)
     assert schema["$schema"].endswith("2020-12/schema")
-    assert schema["properties"].keys() == WorkflowInput.model_fields.keys()
-    assert schema["required"] == ["name", "steps"]
-    assert schema["additionalProperties"] is False
-    for model in (ParamInput, ResourcesInput, RetentionInput, StepInput, ListedStepInput):
+    assert [entry["$ref"].rpartition("/")[2] for entry in schema["anyOf"]] == [
+        "WorkflowInput",
+        "JobsInput",
+    ]
+    assert schema["$defs"]["WorkflowInput"]["required"] == ["name", "steps"]
+    older = {"is_enabled", "on_fail", "job_id"}
+    for model in (
+        Shape.__subclasses__() + DefaultsInput.__subclasses__() + [ListedStepInput, JobInput]
+    ):
+        if model is ActionInput:
+            continue  # a base of others, nothing that is written
         found = schema["$defs"][model.__name__]
-        assert found["properties"].keys() == model.model_fields.keys()
+        assert found["properties"].keys() - older == written_names(model).keys()
         assert found["additionalProperties"] is False
-    assert schema["$defs"]["JobType"]["enum"] == [*["shell", "exec", "cmd", "powershell", "python"]]
+    assert schema["$defs"]["JobType"]["enum"] == [kind.value for kind in JobType]
     assert "null" not in json.dumps(schema)
+
+
+def test_older_names_are_marked_in_the_schema() -> None:
+    definitions = json_schema()["$defs"]
+    assert definitions["WorkflowInput"]["properties"]["is_enabled"]["deprecated"] is True
+    for name in ("StepInput", "ListedStepInput"):
+        assert {"on_fail", "job_id"} <= definitions[name]["properties"].keys()
+    assert "stop" in definitions["StepInput"]["properties"]["on_failure"]["enum"]
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from(
         [
             *[None, True, 0, -1, 1.5, "", "x", "5m", "2MiB", "shell", "cmd", "powershell"],
-            *["{{ params.p }}", "{{ 1 +", "a b", "a 'b {{ params.p }}"],
+            *["{{ params.p }}", "{{ 1 +", "a b", "a 'b {{ params.p }}", "retry", "workflow", "a"],
+            *["approval", "params.p", "{{ item }}", "true", "output", "a/../b", 3],
         ]
     ),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["a", "run", "name", "type", "A", "one", "memory", "nice", "age"]),
+            st.sampled_from(
+                [
+                    *[
+                        "a",
+                        "run",
+                        "name",
+                        "type",
+                        "A",
+                        "one",
+                        "memory",
+                        "nice",
+                        "age",
+                        "from",
+                        "as",
+                    ],
+                    *["artifact", "path", "delay", "on", "5", "job_type", "target", "timeout"],
+                ]
+            ),
             inner,
             max_size=3,
         )
     ),
     max_leaves=6,
 )
-STEP = st.dictionaries(st.sampled_from([*StepInput.model_fields, "when", "on_fail", "x"]), VALUES)
+STEP = st.dictionaries(st.sampled_from([*StepInput.model_fields, "job_id", "on_fail", "x"]), VALUES)
 DEFINITION = st.fixed_dictionaries(
     {},
     optional={name: VALUES for name in WorkflowInput.model_fields if name != "steps"}
@@ -154,7 +221,10 @@ DEFINITION = st.fixed_dictionaries(
 def test_any_shape_of_data_gives_a_workflow_or_problems(data: dict[str, Any]) -> None:
     parsed = parse(json.dumps(data))
     (document,) = parsed.documents
-    assert (document.workflow is None) is not parsed.ok
+    if parsed.ok:
+        assert (document.workflow is None) is bool(document.uses)
+    else:
+        assert document.workflow is None
     if document.workflow is not None:
         assert Workflow.from_dict(document.workflow.to_dict()) == document.workflow
 
@@ -165,3 +235,24 @@ def test_required_fields_are_required(name: str) -> None:
     assert parse(json.dumps(data)).ok
     del data[name]
     assert [problem.path for problem in parse(json.dumps(data)).errors] == [name]
+
+
+JOB = st.dictionaries(st.sampled_from([*JobInput.model_fields, "is_enabled", "when", "x"]), VALUES)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(st.sampled_from(["a", "b", "c d"]), JOB | VALUES, min_size=1), STEP)
+def test_any_shape_of_jobs_gives_jobs_or_problems(jobs: dict[str, Any], step: Any) -> None:
+    text = json.dumps({"jobs": jobs})
+    step.pop("job_id", None)
+    user = json.dumps({"name": "w", "steps": {"s": {**step, "job": "a"}}})
+    parsed = parse(f"{text}\n---\n{user}")
+    *found, workflow = parsed.documents
+    assert len(found) == len(jobs)
+    assert workflow.uses == {"a"}
+    if parsed.ok:
+        assert all(document.workflow is not None for document in found)
+    for document in found:
+        if document.workflow is not None:
+            (again,) = parse(document.source).documents
+            assert again.workflow == document.workflow

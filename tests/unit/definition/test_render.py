@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from toban.definition import (
+    NO_ITEM,
     Rendered,
     RenderError,
     Scope,
     Workflow,
     bind_params,
-    command_line,
+    check_references,
     references,
     render,
 )
@@ -266,34 +267,6 @@ def test_sizes_are_bounded(step: str, text: str, message: str, workflow: Read) -
         render(found, found.steps[step], scope)
 
 
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (
-            "run: |\n      echo {{ params.s }}\n\n      cat <<E\n      x\n      E\n    args: [a b]",
-            "echo {{ params.s }} ⏎ cat <<E ⏎ x ⏎ E 'a b'",
-        ),
-        (
-            "job_type: exec\n    target: '/bin/{{ params.s }}'\n    args: [a b, 5]",
-            "'/bin/{{ params.s }}' 'a b' 5",
-        ),
-        ("job_type: python\n    target: pkg.mod:fn\n    args: [1]", "pkg.mod:fn"),
-        (
-            "job_type: cmd\n    target: |\n      dir {{ params.s }}\n    args: [a b, 5]",
-            'dir {{ params.s }} "a b" 5',
-        ),
-        (
-            "job_type: powershell\n    target: |\n      $x = 1\n      ./a.ps1\n    args: [it's, 5]",
-            "$x = 1 ⏎ ./a.ps1 'it''s' 5",
-        ),
-        (f"run: echo {'x' * 2000}", f"echo {'x' * 994}…"),
-    ],
-)
-def test_the_command_is_one_line_without_values(workflow: Read, step: str, expected: str) -> None:
-    found = workflow(f"{HEAD}  last:\n    depends_on: [second-one]\n    {step}\n")
-    assert command_line(found.steps["last"]) == expected
-
-
 def test_references(workflow: Read) -> None:
     found = workflow(
         f"{HEAD}  last:\n    depends_on: [second-one]\n"
@@ -323,3 +296,103 @@ def test_references_of_other_scripts(kind: str, target: str, workflow: Read) -> 
     step = json.dumps({"job_type": kind, "target": target, "depends_on": ["first"]})
     found = workflow(f"{HEAD}  last: {step}\n")
     assert references(found.steps["last"]) == {"first": {"stdout", "exit_code"}}
+
+
+LOOP = """\
+name: demo
+params: {xs: {type: list, default: []}}
+steps:
+  s:
+    run: work {{ iteration }} {{ check.stdout }}
+    stdin: "{{ item.name }}\\n{{ check.exit_code }}"
+    env: {N: "{{ iteration + 1 }}"}
+    for_each: params.xs
+    completion_check:
+      job_type: exec
+      target: test
+      args: ["{{ item.name }}", "{{ iteration }}"]
+      stdin: "{{ iteration }}"
+    max_iterations: 3
+"""
+
+
+def test_items_iterations_and_checks(workflow: Read) -> None:
+    found = workflow(LOOP)
+    step = found.steps["s"]
+    scope = Scope(
+        params={"xs": []},
+        run={},
+        env={},
+        steps={},
+        item={"name": "x"},
+        iteration=2,
+        check={"stdout": "not yet", "exit_code": 1.0},
+    )
+    first = render(found, step, scope)
+    assert first.argv[2] == 'work "${TOBAN_V1}" "${TOBAN_V2}"'
+    assert first.env == {"N": "3", "TOBAN_V1": "2", "TOBAN_V2": "not yet"}
+    assert first.stdin == "x\n1"
+    assert step.completion_check is not None
+    check = render(found, step.completion_check, scope)
+    assert (check.argv, check.stdin) == (("test", "x", "2"), "2")
+    assert check.env == {"N": "3"}
+    assert check_references(step) == {"stdout", "exit_code"}
+    assert check_references(step.completion_check) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"iteration": 1, "check": {"stdout": "", "exit_code": -1}}, "item has no value"),
+        ({"item": {"name": 1}, "check": {"stdout": "", "exit_code": 0}}, "iteration has no value"),
+        ({"item": {"name": 1}, "iteration": 1}, "check.stdout has no value"),
+        ({"item": None, "iteration": 1, "check": {"stdout": "", "exit_code": 0}}, "it is null"),
+    ],
+)
+def test_what_has_no_value_here(given: dict[str, Any], message: str, workflow: Read) -> None:
+    found = workflow(LOOP)
+    scope = Scope(params={"xs": []}, run={}, env={}, steps={}, **given)
+    with pytest.raises(RenderError, match=message):
+        render(found, found.steps["s"], scope)
+
+
+def test_an_item_may_be_null(workflow: Read) -> None:
+    found = workflow(
+        "name: a\nsteps: {s: {job_type: exec, target: x, args: ['{{ item == null }}'], for_each: [1]}}"
+    )
+    scope = Scope(params={}, run={}, env={}, steps={}, item=None)
+    assert render(found, found.steps["s"], scope).argv == ("x", "true")
+    assert repr(NO_ITEM) == "NO_ITEM"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x" * 1024 * 1024, ""),
+        ("x" * (1024 * 1024 + 1), "its stdin has 1,048,577 bytes, but at most 1,048,576"),
+        ("a\0b", "NUL"),
+    ],
+)
+def test_standard_input_is_bounded(text: str, message: str, workflow: Read) -> None:
+    found = workflow(
+        "name: a\nparams: {s: {default: x}}\nsteps: {s: {run: x, stdin: '{{ params.s }}'}}"
+    )
+    scope = Scope(params={"s": text}, run={}, env={}, steps={})
+    if message:
+        with pytest.raises(RenderError, match=message):
+            render(found, found.steps["s"], scope)
+    else:
+        result = render(found, found.steps["s"], scope)
+        assert result.stdin == text
+        assert text not in result.env.values()
+
+
+def test_the_parameters_of_a_child_are_bounded(workflow: Read) -> None:
+    found = workflow(
+        "name: a\nparams: {s: {default: x}}\n"
+        "steps: {s: {job_type: workflow, target: b, kwargs: {s: '{{ params.s }}'}}}"
+    )
+    render(found, found.steps["s"], Scope(params={"s": "x" * 500_000}, run={}, env={}, steps={}))
+    scope = Scope(params={"s": "x" * 1_100_000}, run={}, env={}, steps={})
+    with pytest.raises(RenderError, match="bytes as JSON, but at most 1,048,576 are possible"):
+        render(found, found.steps["s"], scope)

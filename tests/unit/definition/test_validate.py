@@ -203,7 +203,7 @@ def test_workflow_fields_of_later(name: str, error: Error) -> None:
     assert "not supported yet" in found.message
 
 
-@pytest.mark.parametrize("name", [*sorted(UNSUPPORTED_STEP_FIELDS), "job_id"])
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED_STEP_FIELDS))
 def test_step_fields_of_later(name: str, error: Error) -> None:
     found = error(f"{HEAD}steps:\n  a:\n    run: x\n    {name}: 1\n")
     assert (found.line, found.column, found.path) == (6, 5, f"steps.a.{name}")
@@ -211,9 +211,8 @@ def test_step_fields_of_later(name: str, error: Error) -> None:
 
 
 def test_a_step_of_a_later_kind_is_one_problem(error: Error) -> None:
-    assert "not supported yet" in error(f"{HEAD}steps: [{{name: a, job_id: task_a}}]").message
     assert "not supported yet" in error(f"{HEAD}steps: {{a: {{worker: CODEX_CLI}}}}").message
-    assert "not supported yet" in error("jobs: {a: {run: x}}").message
+    assert "not supported yet" in error("jobs: {a: {run: x, schedule: '@daily'}}").message
 
 
 @pytest.mark.parametrize(
@@ -221,11 +220,7 @@ def test_a_step_of_a_later_kind_is_one_problem(error: Error) -> None:
     [(name, value) for name in UNSUPPORTED_VALUES for value in UNSUPPORTED_VALUES[name]],
 )
 def test_values_of_later(name: str, value: str, error: Error) -> None:
-    if name == "overlap":
-        found = error(f"{HEAD}overlap: {value}\nsteps: {{a: {{run: x}}}}")
-    else:
-        kind = "" if name == "job_type" else "job_type: exec, "
-        found = error(f"{HEAD}steps: {{a: {{{kind}target: x, {name}: {value}}}}}")
+    found = error(f"{HEAD}steps: {{a: {{target: x, {name}: {value}}}}}")
     assert f'{name} "{value}" is not supported yet' in found.message
 
 
@@ -257,7 +252,7 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
             "overlap: skpi",
             "overlap",
             10,
-            'expected skip or allow, found "skpi": did you mean "skip"?',
+            'expected skip, queue, replace or allow, found "skpi": did you mean "skip"?',
         ),
         (
             "env: {A: null}",
@@ -313,7 +308,16 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
         ("defaults: {resources: {nice: 20}}", "defaults.resources.nice", 30, "expected at most 19"),
         ("defaults: {name: x}", "defaults.name", 12, '"name" cannot be inherited'),
         ("defaults: {tiemout: x}", "defaults.tiemout", 12, 'did you mean "timeout"?'),
-        ("defaults: {retry: x}", "defaults.retry", 12, "not supported yet"),
+        ("defaults: {retry: x}", "defaults.retry", 19, "expected a mapping with delay, backoff,"),
+        ("defaults: {worker: x}", "defaults.worker", 12, "not supported yet"),
+        ("defaults: {job_id: x}", "defaults.job_id", 12, '"job_id" cannot be inherited'),
+        ("defaults: {inputs: []}", "defaults.inputs", 12, '"inputs" cannot be inherited'),
+        ("context_dir: ../x", "context_dir", 14, 'the path may not contain ".."'),
+        ("context_dir: 'a/{{ run.id }}'", "context_dir", 14, "a template cannot stand here"),
+        ("scopes: {s: [a, b]}", "scopes.s[1]", 17, 'unknown step "b"'),
+        ("scopes: {s: []}", "scopes.s", 13, "expected at least one entry"),
+        ("scopes: {a b: [a]}", "scopes.a b", 10, '"a b" is not a valid name'),
+        ("scopes: [a]", "scopes", 9, "expected a mapping, found a list"),
         ("defaults: [x]", "defaults", 11, "expected a mapping of step fields"),
     ],
 )
@@ -329,7 +333,7 @@ def test_wrong_workflow_fields(
 @pytest.mark.parametrize(
     ("step", "path", "column", "message"),
     [
-        ("{}", "", 6, 'cannot tell what runs: give "run", or "job_type" and "target"'),
+        ("{}", "", 6, 'cannot tell what runs: give "run", "job", or "job_type" and "target"'),
         ("{target: x}", "", 6, "cannot tell what runs"),
         ("{job_type: exec}", "", 7, "the step has no target"),
         ("{job_type: shel, target: x}", ".job_type", 17, 'did you mean "shell"?'),
@@ -338,7 +342,7 @@ def test_wrong_workflow_fields(
         ("{run: [x]}", ".run", 12, "expected a string, found a list"),
         ("{run: ' '}", ".run", 12, "expected a text, found an empty one"),
         ("text", "", 6, 'expected a mapping such as {run: ./work.sh}, found "text"'),
-        ("{run: x, kwargs: {a: 1}}", ".kwargs", 15, "only python steps have kwargs: use args"),
+        ("{run: x, kwargs: {a: 1}}", ".kwargs", 15, "only python and workflow steps have kwargs"),
         ("{job_type: python, target: foo}", ".target", 33, "expected package.module:function"),
         ("{job_type: python, target: 'm:f()'}", ".target", 33, "expected package.module:function"),
         ("{job_type: python, target: 'm:{{ 1 }}'}", ".target", 33, "a template cannot choose"),

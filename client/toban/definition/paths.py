@@ -1,0 +1,39 @@
+"""Paths of artifacts as a definition names them: relative, with forward slashes, never leading out."""
+
+from __future__ import annotations
+
+import re
+
+_SEPARATOR = re.compile(r"[/\\]")
+_DRIVE = re.compile(r"[A-Za-z]:")
+_REPEATED = re.compile(r"/(?:\./|/)+")
+
+
+def clean_path(path: str) -> str:
+    """Without `./` and doubled slashes. One at the end stays: it says that a directory is meant."""
+    path = _REPEATED.sub("/", path)
+    while path.startswith("./"):
+        path = path[2:]
+    return path.removesuffix("/.")
+
+
+def check_inside(path: str) -> str:
+    """The path, if it stays below where it begins, on every system; raises ValueError."""
+    if path.startswith(("/", "\\")) or _DRIVE.match(path):
+        raise ValueError(f'expected a path relative to the workspace, found "{path}"')
+    if ".." in _SEPARATOR.split(path):
+        raise ValueError(f'the path "{path}" may lead out of the workspace: write it without ".."')
+    return path
+
+
+def check_below(path: str) -> str:
+    """The path, if it names something inside; raises ValueError."""
+    check_inside(path)
+    if not path.strip() or clean_path(path) in (".", ""):
+        raise ValueError("expected something inside of the workspace, found the workspace itself")
+    return path
+
+
+def is_directory(path: str) -> bool:
+    """Whether a declared output is a directory for certain: it ends with a slash, or is a glob."""
+    return path.endswith("/") or any(mark in path for mark in "*?[")
