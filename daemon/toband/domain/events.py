@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from toband.domain.model import Attempt, ResourceUse, TreeCause, TreeEnding
+from toband.domain.model import (
+    Artifact,
+    Attempt,
+    DeadLetter,
+    ResourceUse,
+    RunState,
+    TreeCause,
+    TreeEnding,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +57,21 @@ class AttemptEnded:
     dropped_bytes: int = 0
     result: Any = None
     outputs: Mapping[str, str] = field(default_factory=dict)
+    spilled: int = 0
+    """Bytes of result and outputs that are in a file of the attempt's, and not here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildEnded:
+    """The child run of a `workflow` step is over."""
+
+    step: str
+    token: str
+    state: RunState
+    error: str
+    number: int
+    started_at: datetime | None
+    finished_at: datetime
 
 
 def not_started(attempt: Attempt, error: str, at: datetime) -> AttemptEnded:
@@ -90,6 +113,81 @@ class AttemptVoided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepEvaluated:
+    """What `when` says, and the items of `for_each`; None where the step has none."""
+
+    step: str
+    when: bool = True
+    items: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationFailed:
+    """`when` or `for_each` has no value."""
+
+    step: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputsCollected:
+    """What the attempt left was kept. `fingerprint` is of what `stop_when_unchanged` watches."""
+
+    step: str
+    token: str
+    artifacts: tuple[Artifact, ...] = ()
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionFailed:
+    """An output is missing, leads out of the workspace, or cannot be kept: the step failed, and may be retried."""
+
+    step: str
+    token: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryDue:
+    """The back-off after that many retries is over."""
+
+    step: str
+    retries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimeoutPassed:
+    """The timeout of a step that no supervisor keeps is over: of an approval, a child run, or a loop between attempts.
+
+    `attempts` tells which of its attempts was meant; a loop's timeout is of all of them.
+    """
+
+    step: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionMade:
+    """A person approved a step or rejected it."""
+
+    step: str
+    approved: bool
+    by: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRequested:
+    """Nothing is launched from now on; what runs goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequested:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchDue:
     """A step that is ready may be launched now, if there is room for it."""
 
@@ -110,6 +208,16 @@ Event: TypeAlias = (
     | AttemptEnded
     | AttemptLost
     | AttemptVoided
+    | ChildEnded
+    | StepEvaluated
+    | EvaluationFailed
+    | OutputsCollected
+    | CollectionFailed
+    | RetryDue
+    | StepTimeoutPassed
+    | DecisionMade
+    | PauseRequested
+    | ResumeRequested
     | LaunchDue
     | CancelRequested
     | RunTimeoutPassed
@@ -118,8 +226,11 @@ Event: TypeAlias = (
 
 def name_of(event: Event) -> str:
     """As the history and the API call it: `AttemptEnded` is `attempt_ended`."""
-    name = type(event).__name__
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+    return name_of_type(type(event))
+
+
+def name_of_type(kind: type) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in kind.__name__).removeprefix("_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +253,47 @@ class StartRunTimer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartRetryTimer:
+    """Asks for RetryDue at that time."""
+
+    step: str
+    retries: int
+    due: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartStepTimer:
+    """Asks for StepTimeoutPassed at that time."""
+
+    step: str
+    attempts: int
+    due: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateStep:
+    """Asks for StepEvaluated or EvaluationFailed."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectOutputs:
+    """Asks for OutputsCollected or CollectionFailed. Repeating it is harmless."""
+
+    attempt: Attempt
+    final: bool
+    """False: a completion check follows, so that what is missing may still come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepDeadLetter:
+    """Is saved with the transition itself."""
+
+    letter: DeadLetter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchReady:
     """Asks for LaunchDue: the end of one attempt and the launch of the next of the same step are two changes."""
 
@@ -151,4 +303,15 @@ class ForgetRun:
     """The run is over: nothing will happen to it any more."""
 
 
-Effect: TypeAlias = LaunchAttempt | StopAttempt | StartRunTimer | LaunchReady | ForgetRun
+Effect: TypeAlias = (
+    LaunchAttempt
+    | StopAttempt
+    | StartRunTimer
+    | StartRetryTimer
+    | StartStepTimer
+    | EvaluateStep
+    | CollectOutputs
+    | KeepDeadLetter
+    | LaunchReady
+    | ForgetRun
+)

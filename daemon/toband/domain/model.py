@@ -11,6 +11,35 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from toban.definition import ErrorClass
+
+__all__ = [
+    "Artifact",
+    "Attempt",
+    "AttemptState",
+    "DeadLetter",
+    "DeadLetterState",
+    "Ending",
+    "EndingCause",
+    "ErrorClass",
+    "Phase",
+    "ResourceUse",
+    "Run",
+    "RunState",
+    "Sample",
+    "StepRun",
+    "StepState",
+    "TreeCause",
+    "TreeEnding",
+    "Trigger",
+    "Usage",
+]
+
+CHECK = ".check"
+"""What the name of a completion check adds to that of its step."""
+INSTANCE_BITS = 14
+"""Of a position, for the instances of one step."""
+
 
 class RunState(StrEnum):
     PENDING = "PENDING"
@@ -29,14 +58,42 @@ class StepState(StrEnum):
     PENDING = "PENDING"
     READY = "READY"
     RUNNING = "RUNNING"
+    CHECKING = "CHECKING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
+    INCOMPLETE = "INCOMPLETE"
     SKIPPED = "SKIPPED"
     CANCELLED = "CANCELLED"
 
     @property
     def terminal(self) -> bool:
-        return self not in (StepState.PENDING, StepState.READY, StepState.RUNNING)
+        return self not in _OPEN_STEPS
+
+    @property
+    def moving(self) -> bool:
+        """Neither waiting for others nor over."""
+        return self in _MOVING_STEPS
+
+
+_MOVING_STEPS = frozenset({StepState.READY, StepState.RUNNING, StepState.CHECKING})
+_OPEN_STEPS = _MOVING_STEPS | {StepState.PENDING}
+
+
+class Phase(StrEnum):
+    """What a step that is READY, RUNNING or CHECKING is at, or will be when it starts."""
+
+    RUN = "run"
+    """Its own attempt."""
+    COLLECT = "collect"
+    """Its attempt succeeded; its outputs are being kept. It is RUNNING, and has no live attempt."""
+    CHECK = "check"
+    """The completion check."""
+    NEXT = "next"
+    """Its own attempt, with which the next iteration begins."""
+    APPROVAL = "approval"
+    """RUNNING until a person decides; it has no attempt."""
+    GROUP = "group"
+    """RUNNING while its instances are not over; it has no attempt."""
 
 
 class AttemptState(StrEnum):
@@ -53,16 +110,11 @@ class AttemptState(StrEnum):
         return self not in (AttemptState.STARTING, AttemptState.RUNNING)
 
 
-class ErrorClass(StrEnum):
-    RETRYABLE_TRANSIENT = "RETRYABLE_TRANSIENT"
-    RETRYABLE_RATE_LIMIT = "RETRYABLE_RATE_LIMIT"
-    NON_RETRYABLE = "NON_RETRYABLE"
-    FATAL = "FATAL"
-
-
 class Trigger(StrEnum):
     API = "API"
     MANUAL = "MANUAL"
+    RETRY = "RETRY"
+    PARENT = "PARENT"
 
 
 class EndingCause(StrEnum):
@@ -86,6 +138,8 @@ class TreeCause(StrEnum):
 
     EXITED = "exited"
     TIMEOUT = "timeout"
+    LOOP_TIMEOUT = "loop_timeout"
+    """The step's timeout over all of its iterations."""
     RUN_TIMEOUT = "run_timeout"
     CANCEL = "cancel"
     LIMIT = "limit"
@@ -144,9 +198,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One process: at most one is ever started for a token.
+    """One process, at most one is ever started for a token; or one child run, which then has the attempt's id.
 
-    `ordinal` counts the attempts of a run in the order of their launch, from 0.
+    `step` is the id of the step or of its instance, with `.check` behind it for a completion check; `number` counts the
+    attempts of that name. `ordinal` counts the attempts of a run in the order of their launch, from 0. `job` is the
+    stored job that it runs, if any.
     """
 
     id: str
@@ -157,6 +213,9 @@ class Attempt:
     token: str
     state: AttemptState
     created_at: datetime
+    child: bool = False
+    job: str = ""
+    iteration: int = 1
     command: str = ""
     boot_id: str = ""
     pid: int | None = None
@@ -172,17 +231,67 @@ class Attempt:
     stderr_bytes: int = 0
     dropped_bytes: int = 0
 
+    @property
+    def owner(self) -> str:
+        """The id of the step or instance that it belongs to."""
+        return self.step.removesuffix(CHECK)
+
+    @property
+    def check(self) -> bool:
+        return self.step.endswith(CHECK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """What was kept of one output. `path` is relative to the context directory. An optional one may have no files."""
+
+    name: str
+    path: str
+    type: str = ""
+    files: int = 0
+    bytes: int = 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRun:
-    """One step of a run, with its live or last attempt. `losses` counts the attempts that were lost."""
+    """One step of a run, or one instance of a `for_each` step, with its live or last attempt.
+
+    `index` is the step's place in the definition. An instance (`build[3]`) has its step as `parent`, its place among
+    the items as `instance`, and its `item`; a step with instances has their number in `instances`, and no attempt;
+    `released` of them were let go so far, and `ended` are over. `attempts` counts its own attempts, `checks` those of
+    its completion check. `losses` counts the attempts that were lost, `retries` those that failed and were repeated
+    since this iteration, or this check, began. `not_before` is set during a back-off. `evaluated`: its `when` and
+    `for_each` are settled. `check_token` and `check_exit_code` are of the last check that gave a verdict, whose output
+    the next iteration may use. `fingerprint` is of what `stop_when_unchanged` watches, and `unchanged` tells that it
+    was the same after the iteration before. `source` is the run that its results and artifacts were taken over from.
+    `spilled`: so many bytes of result and outputs are in a file of the attempt's.
+    """
 
     id: str
     index: int
+    parent: str = ""
+    instance: int | None = None
+    instances: int = 0
+    released: int = 0
+    ended: int = 0
+    item: Any = None
     state: StepState = StepState.PENDING
+    phase: Phase = Phase.RUN
     reason: str = ""
+    evaluated: bool = False
     attempts: int = 0
     losses: int = 0
+    retries: int = 0
+    iteration: int = 0
+    checks: int = 0
+    check_token: str = ""
+    check_exit_code: int | None = None
+    fingerprint: str = ""
+    unchanged: bool = False
+    not_before: datetime | None = None
+    source: str = ""
+    artifacts: tuple[Artifact, ...] = ()
+    spilled: int = 0
     attempt: Attempt | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -191,13 +300,22 @@ class StepRun:
     result: Any = None
     outputs: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def position(self) -> int:
+        """Its place among all steps and instances of the run: instances stand behind their step, in order of items."""
+        return self.index << INSTANCE_BITS | (0 if self.instance is None else self.instance + 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One run of one version of a workflow.
 
     `sequence` is the number of its last change; a save compares it, so that no change is decided on stale facts.
-    `launches` counts the attempts launched so far.
+    `launches` counts the attempts launched so far. `retry_of` is the run that this one repeats, `from_run` the one that
+    results of steps outside of the scope were asked to come from, `parent_run` and `parent_step` whose child it is.
+    `total_steps`, `ended_steps`, `failed_steps` and `incomplete_steps` count steps of the definition, not instances.
+    `moving` holds the ids of steps that are READY, RUNNING or CHECKING; None: not worked out. `touched` holds those of
+    its last change.
     """
 
     id: str
@@ -215,12 +333,45 @@ class Run:
     finished_at: datetime | None = None
     error: str = ""
     failed_steps: int = 0
+    incomplete_steps: int = 0
     ended_steps: int = 0
     total_steps: int = 0
     current_step: str = ""
     cancel_requested_at: datetime | None = None
+    paused_at: datetime | None = None
+    retry_of: str = ""
+    from_run: str = ""
+    parent_run: str = ""
+    parent_step: str = ""
     ending: Ending | None = None
     steps: Mapping[str, StepRun] = field(default_factory=dict)
     sequence: int = 0
     launches: int = 0
     timeout: float | None = None
+    moving: frozenset[str] | None = field(default=None, compare=False)
+    touched: frozenset[str] | None = field(default=None, compare=False)
+
+
+class DeadLetterState(StrEnum):
+    OPEN = "OPEN"
+    REQUEUED = "REQUEUED"
+    DISCARDED = "DISCARDED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A step that was to be retried and failed for good. `requeued_as` is the run that repeats it."""
+
+    id: str
+    run_id: str
+    workflow: str
+    step: str
+    attempt_id: str
+    attempts: int
+    error: str
+    error_class: ErrorClass
+    created_at: datetime
+    state: DeadLetterState = DeadLetterState.OPEN
+    resolved_at: datetime | None = None
+    resolved_by: str = ""
+    requeued_as: str = ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 from toban.definition import Step, Workflow
-from toband.domain.model import Run, StepRun, Trigger
+from toband.domain.model import CHECK, Run, StepRun, StepState, Trigger
 
 
 class Plan:
@@ -28,6 +29,29 @@ class Plan:
             k: tuple(v) for k, v in dependents.items()
         }
 
+    def step(self, name: str) -> Step:
+        """The definition of a step, or of the step that an instance such as `build[3]` is one of."""
+        found = self.steps.get(name)
+        return found if found is not None else self.steps[name.partition("[")[0]]
+
+    def definition(self, name: str) -> Step:
+        """What an attempt of that name runs: the step, or its completion check."""
+        step = self.step(name.removesuffix(CHECK))
+        if not name.endswith(CHECK):
+            return step
+        assert step.completion_check is not None
+        return step.completion_check
+
+    def after(self, steps: Collection[str]) -> set[str]:
+        """These steps and all that come after them."""
+        found, left = set(steps), list(steps)
+        while left:
+            for dependent in self.dependents[left.pop()]:
+                if dependent not in found:
+                    found.add(dependent)
+                    left.append(dependent)
+        return found
+
     def new_run(
         self,
         *,
@@ -37,12 +61,36 @@ class Plan:
         trigger: Trigger,
         caller: str,
         at: datetime,
+        scope: str = "full",
+        chosen: Collection[str] | None = None,
+        kept: Mapping[str, StepRun] | None = None,
+        retry_of: str = "",
+        from_run: str = "",
+        parent_run: str = "",
+        parent_step: str = "",
     ) -> Run:
-        """A run that has not begun."""
+        """A run that has not begun. Of `chosen` only these steps are to run; None: all.
+
+        `kept` are steps, with their instances, that are over before it begins: results of another run.
+        """
+        kept = kept or {}
+        steps: dict[str, StepRun] = {}
+        for step, number in self.index.items():
+            if step in kept:
+                steps[step] = kept[step]
+            elif chosen is not None and step not in chosen:
+                steps[step] = StepRun(
+                    id=step, index=number, state=StepState.SKIPPED, reason="scope", finished_at=at
+                )
+            else:
+                steps[step] = StepRun(id=step, index=number)
+        states = Counter(step.state for step in steps.values())
+        steps |= {name: step for name, step in kept.items() if step.parent}
         return Run(
             id=run_id,
             workflow=self.workflow.name,
             version=version,
+            scope=scope,
             trigger=trigger,
             caller=caller,
             priority=self.workflow.priority,
@@ -50,5 +98,13 @@ class Plan:
             created_at=at,
             timeout=self.workflow.timeout,
             total_steps=len(self.ordered),
-            steps={step: StepRun(id=step, index=number) for step, number in self.index.items()},
+            ended_steps=sum(count for state, count in states.items() if state.terminal),
+            failed_steps=states[StepState.FAILED],
+            incomplete_steps=states[StepState.INCOMPLETE],
+            steps=steps,
+            moving=frozenset(),
+            retry_of=retry_of,
+            from_run=from_run,
+            parent_run=parent_run,
+            parent_step=parent_step,
         )

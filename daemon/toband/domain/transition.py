@@ -9,35 +9,48 @@ nothing starts, what has not started is skipped at once, and the run stays RUNNI
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from toban.definition import FailurePolicy, JobType, OnLost, command_line
+from toban.definition import ErrorClass, OnLost
+from toband.domain.draft import Ids, moving
 from toband.domain.events import (
     AttemptEnded,
     AttemptLost,
     AttemptStarted,
     AttemptVoided,
     CancelRequested,
+    ChildEnded,
+    CollectionFailed,
+    CollectOutputs,
+    DecisionMade,
     Effect,
+    EvaluateStep,
+    EvaluationFailed,
     Event,
-    ForgetRun,
     LaunchAttempt,
     LaunchDue,
     LaunchReady,
+    OutputsCollected,
+    PauseRequested,
+    ResumeRequested,
+    RetryDue,
     RunStarted,
     RunTimeoutPassed,
-    StartRunTimer,
+    StartRetryTimer,
+    StartStepTimer,
+    StepEvaluated,
+    StepTimeoutPassed,
     StopAttempt,
 )
+from toband.domain.failures import classify, why
 from toband.domain.model import (
     Attempt,
     AttemptState,
-    Ending,
     EndingCause,
-    ErrorClass,
+    Phase,
     Run,
     RunState,
     StepRun,
@@ -45,25 +58,16 @@ from toband.domain.model import (
     TreeCause,
     TreeEnding,
 )
+from toband.domain.outcomes import TIMED_OUT, Outcomes
 from toband.domain.plan import Plan
+from toband.domain.timers import LOOP, run_timer, step_timer
+
+__all__ = ["Ids", "effects_of", "transition"]
 
 RERUNS_MOST = 3
 """How often a step whose process was lost is run again, if it may be at all."""
 
-_FINAL = {
-    EndingCause.ABORTED: RunState.FAILED,
-    EndingCause.CANCELLED: RunState.CANCELLED,
-    EndingCause.TIMED_OUT: RunState.TIMED_OUT,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ids:
-    """Where new names come from: passed in, so that a transition stays a function."""
-
-    new_id: Callable[[], str]
-    new_token: Callable[[], str]
-    boot_id: str = ""
+_TIMEOUTS = (TreeCause.TIMEOUT, TreeCause.LOOP_TIMEOUT, TreeCause.RUN_TIMEOUT)
 
 
 def transition(
@@ -84,6 +88,26 @@ def transition(
             move.attempt_lost(event)
         case AttemptVoided():
             move.attempt_voided(event)
+        case ChildEnded():
+            move.child_ended(event)
+        case StepEvaluated():
+            move.step_evaluated(event)
+        case EvaluationFailed():
+            move.evaluation_failed(event)
+        case OutputsCollected():
+            move.outputs_collected(event)
+        case CollectionFailed():
+            move.collection_failed(event)
+        case RetryDue():
+            move.retry_due(event)
+        case StepTimeoutPassed():
+            move.step_timed_out(event)
+        case DecisionMade():
+            move.decided(event)
+        case PauseRequested():
+            move.pause()
+        case ResumeRequested():
+            move.resume()
         case LaunchDue():
             move.launch_due()
         case CancelRequested():
@@ -95,68 +119,120 @@ def transition(
     return move.result()
 
 
-def effects_of(run: Run) -> Sequence[Effect]:
+def effects_of(plan: Plan, run: Run) -> Sequence[Effect]:
     """What a run that was just loaded still asks for, its attempts apart: those are looked up on disk."""
-    if run.state is not RunState.RUNNING or run.ending is not None:
+    if run.state is not RunState.RUNNING:
         return ()
-    ready = any(step.state is StepState.READY for step in run.steps.values())
-    return (*_timer(run), LaunchReady()) if ready else _timer(run)
+    effects: list[Effect] = []
+    steps = [run.steps[name] for name in moving(run)]
+    for step in steps:
+        if step.phase is Phase.COLLECT and step.state is StepState.RUNNING:
+            assert step.attempt is not None
+            final = plan.step(step.id).completion_check is None
+            effects.append(CollectOutputs(attempt=step.attempt, final=final))
+    if run.ending is not None:
+        return effects
+    effects += run_timer(run)
+    for step in steps:
+        if step.state is StepState.READY and not step.evaluated:
+            effects.append(EvaluateStep(step=step.id))
+        elif step.not_before is not None:
+            effects.append(StartRetryTimer(step=step.id, retries=step.retries, due=step.not_before))
+        effects += step_timer(plan.step(step.id), step)
+    return (*effects, LaunchReady())
 
 
-def classify(job_type: JobType, event: AttemptEnded) -> ErrorClass:
-    """How a failure may be treated, when its definition says nothing."""
-    if event.not_started or (event.error and event.exit_code == 0):
-        # The work was done: doing it again is not ours to decide.
-        return ErrorClass.NON_RETRYABLE
-    if event.exit_code in (64, 78) or (job_type is JobType.SHELL and event.exit_code in (126, 127)):
-        return ErrorClass.NON_RETRYABLE
-    return ErrorClass.RETRYABLE_TRANSIENT
+class _Move(Outcomes):
+    """One method per event."""
 
-
-def _timer(run: Run) -> Sequence[Effect]:
-    if run.timeout is None or run.started_at is None:
-        return ()
-    return (StartRunTimer(due=run.started_at + timedelta(seconds=run.timeout)),)
-
-
-class _Move:
-    """One transition being worked out: a draft of the run, and the effects so far."""
-
-    def __init__(self, plan: Plan, run: Run, at: datetime, ids: Ids) -> None:
-        self._plan = plan
-        self._before = run
-        self._run = run
-        self._at = at
-        # When it happened; a daemon that was down hears of it later.
-        self._then = at
-        self._ids = ids
-        self._steps = dict(run.steps)
-        self._effects: list[Effect] = []
-        self._changed = False
-
-    def result(self) -> tuple[Run, Sequence[Effect]]:
-        if not self._changed:
-            return self._before, ()
-        self._close()
-        done = replace(
-            self._run,
-            steps=self._steps,
-            sequence=self._before.sequence + 1,
-            current_step=self._current(),
-        )
-        return done, tuple(self._effects)
-
-    # -- events
+    # -- the run
 
     def start(self) -> None:
         if self._run.state is not RunState.PENDING:
             return
         self._set_run(state=RunState.RUNNING, started_at=self._at)
-        self._effects += _timer(self._run)
-        for step in self._plan.steps.values():
-            if not step.depends_on:
-                self._set(step.id, state=StepState.READY)
+        self._effects += run_timer(self._run)
+        self._settle(self._plan.ordered[::-1])
         self._launch()
+
+    def launch_due(self) -> None:
+        if self._run.state is RunState.RUNNING:
+            self._launch()
+
+    def pause(self) -> None:
+        if self._run.paused_at is None and self._run.ending is None:
+            self._set_run(paused_at=self._at)
+
+    def resume(self) -> None:
+        if self._run.paused_at is not None:
+            self._set_run(paused_at=None)
+            self.launch_due()
+
+    def cancel(self, event: CancelRequested) -> None:
+        if self._run.cancel_requested_at is not None:
+            return
+        self._set_run(cancel_requested_at=self._at)
+        reason = f"cancelled: {event.reason}" if event.reason else "cancelled"
+        self._end(EndingCause.CANCELLED, reason)
+
+    def time_out(self) -> None:
+        if self._run.state is RunState.RUNNING:
+            if self._run.timeout is not None and self._run.started_at is not None:
+                due = self._run.started_at + timedelta(seconds=self._run.timeout)
+                self._then = min(self._at, due)
+            self._end(EndingCause.TIMED_OUT, "the run's timeout passed")
+
+    # -- before a step starts
+
+    def step_evaluated(self, event: StepEvaluated) -> None:
+        step = self._unsettled(event.step)
+        if step is None:
+            return
+        if not event.when:
+            self._skip(step.id, "when")
+        elif event.items is None:
+            self._set(step.id, evaluated=True)
+            self._launch()
+        elif not event.items:
+            self._skip(step.id, "empty")
+        else:
+            self._set(
+                step.id, evaluated=True, state=StepState.RUNNING, phase=Phase.GROUP,
+                instances=len(event.items), started_at=self._at,
+            )  # fmt: skip
+            for number, item in enumerate(event.items):
+                name = f"{step.id}[{number}]"
+                self._steps[name] = StepRun(
+                    id=name, index=step.index, parent=step.id, instance=number, item=item
+                )
+                self._touched.add(name)
+            self._launch()
+
+    def evaluation_failed(self, event: EvaluationFailed) -> None:
+        step = self._unsettled(event.step)
+        if step is not None:
+            self._set(step.id, evaluated=True)
+            self._fail(step.id, event.error, ErrorClass.NON_RETRYABLE, at=self._at)
+
+    def _unsettled(self, name: str) -> StepRun | None:
+        step = self._steps.get(name)
+        waits = step is not None and step.state is StepState.READY and not step.evaluated
+        return step if waits else None
+
+    def _skip(self, name: str, reason: str) -> None:
+        self._set(name, evaluated=True)
+        self._conclude(name, StepState.SKIPPED, reason, at=self._at)
+        self._advance(name)
+
+    def retry_due(self, event: RetryDue) -> None:
+        step = self._steps.get(event.step)
+        if step is None or step.state is not StepState.READY or step.not_before is None:
+            return
+        if step.retries == event.retries:
+            self._set(step.id, not_before=None)
+            self._launch()
+
+    # -- processes
 
     def attempt_started(self, event: AttemptStarted) -> None:
         attempt = self._live(event.step, event.token)
@@ -170,7 +246,7 @@ class _Move:
         attempt = self._live(event.step, event.token)
         if attempt is None:
             return
-        step = self._plan.steps[event.step]
+        definition = self._plan.definition(attempt.step)
         self._then = min(self._at, event.finished_at)
         run_ending = self._run.ending
         timed_out = run_ending is not None and run_ending.cause is EndingCause.TIMED_OUT
@@ -181,26 +257,23 @@ class _Move:
         own = cause is TreeCause.EXITED
         # With an error of the supervisor's own it has not: what it handed on may be lost.
         fine = own and not event.not_started and not event.error
-        succeeded = fine and event.exit_code in step.success_codes
+        succeeded = fine and event.exit_code in definition.success_codes
         # The shim keeps the run's deadline too, and may be the first to say that it has passed.
         stopped = cause is TreeCause.RUN_TIMEOUT or (
             cause is TreeCause.CANCEL and run_ending is not None
         )
-        error_class = None if succeeded or stopped else classify(step.job_type, event)
-        error = "" if succeeded else _why(event)
+        error_class = None if succeeded or stopped else classify(definition, event)
+        error = "" if succeeded else why(event)
         if cause is TreeCause.CANCEL and run_ending is None:
             error = (
                 "ended from outside: its supervisor received SIGTERM, and nobody had asked for it"
             )
-        match cause:
-            case TreeCause.TIMEOUT | TreeCause.RUN_TIMEOUT:
-                state = AttemptState.TIMED_OUT
-            case TreeCause.CANCEL:
-                state = AttemptState.CANCELLED
-            case TreeCause.EXITED | TreeCause.LIMIT | TreeCause.LOST:
-                state = AttemptState.COMPLETED if succeeded else AttemptState.FAILED
-            case _:
-                assert_never(cause)
+        if cause in _TIMEOUTS:
+            state = AttemptState.TIMED_OUT
+        elif cause is TreeCause.CANCEL:
+            state = AttemptState.CANCELLED
+        else:
+            state = AttemptState.COMPLETED if succeeded else AttemptState.FAILED
         self._set_attempt(
             attempt,
             state=state,
@@ -217,16 +290,23 @@ class _Move:
             stderr_bytes=event.stderr_bytes,
             dropped_bytes=event.dropped_bytes,
         )
-        self._set(event.step, exit_code=event.exit_code, result=event.result, outputs=event.outputs)
+        if not attempt.check:
+            self._set(
+                attempt.owner, exit_code=event.exit_code, result=event.result,
+                outputs=event.outputs, spilled=event.spilled,
+            )  # fmt: skip
         if cause is TreeCause.RUN_TIMEOUT:
             self._end(EndingCause.TIMED_OUT, "the run's timeout passed")
-        if succeeded:
-            self._finish(event.step, StepState.SUCCEEDED, at=event.finished_at)
-            self._advance(event.step)
-        elif stopped:
-            self._finish(event.step, StepState.CANCELLED, error, at=event.finished_at)
+        if stopped:
+            self._conclude(attempt.owner, StepState.CANCELLED, error, at=event.finished_at)
+            self._over(attempt.owner)
+        elif attempt.check:
+            self._checked(attempt, event, error, error_class)
+        elif succeeded:
+            self._ran(attempt.owner)
         else:
-            self._fail(event.step, error, error_class, at=event.finished_at)
+            assert error_class is not None
+            self._failed(attempt.owner, error, error_class, event)
 
     def attempt_lost(self, event: AttemptLost) -> None:
         attempt = self._live(event.step, event.token)
@@ -240,20 +320,15 @@ class _Move:
             ending=TreeEnding(cause=TreeCause.LOST, orphans=event.orphans),
             finished_at=self._at,
         )
-        step, error = self._steps[event.step], f"lost: {event.error}"
-        self._set(event.step, losses=step.losses + 1)
-        again = self._plan.steps[event.step].on_lost is OnLost.RERUN and self._run.ending is None
+        step, error = self._steps[attempt.owner], f"lost: {event.error}"
+        if attempt.check:
+            error = f"its completion check was {error}"
+        self._set(step.id, losses=step.losses + 1)
+        again = self._plan.step(step.id).on_lost is OnLost.RERUN and step.losses < RERUNS_MOST
         if again and not event.gone:
             error += "; not run again, because what it left may still run"
-        elif again and step.losses < RERUNS_MOST:
-            self._set(event.step, state=StepState.READY)
-            self._effects.append(LaunchReady())
-            return
-        self._fail(event.step, error, ErrorClass.NON_RETRYABLE, at=self._at)
-
-    def launch_due(self) -> None:
-        if self._run.state is RunState.RUNNING and self._run.ending is None:
-            self._launch()
+            again = False
+        self._again_or_fail(step.id, error, ErrorClass.NON_RETRYABLE, 0.0 if again else None)
 
     def attempt_voided(self, event: AttemptVoided) -> None:
         """It never began: the same attempt is launched again under a new token, unless the run is ending."""
@@ -266,189 +341,140 @@ class _Move:
             self._set_attempt(
                 attempt, state=AttemptState.CANCELLED, error=error, finished_at=self._at
             )
-            self._set(event.step, started_at=None)
-            self._finish(event.step, StepState.SKIPPED, cause.value, at=self._at)
+            self._never_began(self._steps[attempt.owner], cause)
+            self._over(attempt.owner)
             return
         self._set_attempt(attempt, token=self._ids.new_token(), boot_id=self._ids.boot_id)
-        again = self._steps[event.step].attempt
+        again = self._steps[attempt.owner].attempt
         assert again is not None
         self._effects.append(LaunchAttempt(attempt=again))
 
-    def cancel(self, event: CancelRequested) -> None:
-        if self._run.cancel_requested_at is not None:
-            return
-        self._set_run(cancel_requested_at=self._at)
-        reason = f"cancelled: {event.reason}" if event.reason else "cancelled"
-        self._end(EndingCause.CANCELLED, reason)
+    def _never_began(self, step: StepRun, cause: EndingCause) -> None:
+        """Its next attempt will not be: it is what it was before that."""
+        if step.retries or step.losses:
+            self._set(step.id, not_before=self._at)
+            reason = "failed, and not tried again: the run was ending"
+            self._conclude(step.id, StepState.FAILED, reason, at=self._at)
+        elif step.attempts > 1 or step.checks:
+            self._conclude(step.id, StepState.CANCELLED, cause.value, at=self._at)
+        else:
+            self._set(step.id, started_at=None)
+            self._conclude(step.id, StepState.SKIPPED, cause.value, at=self._at)
 
-    def time_out(self) -> None:
-        if self._run.state is RunState.RUNNING:
-            if self._run.timeout is not None and self._run.started_at is not None:
-                due = self._run.started_at + timedelta(seconds=self._run.timeout)
-                self._then = min(self._at, due)
-            self._end(EndingCause.TIMED_OUT, "the run's timeout passed")
-
-    # -- what they have in common
-
-    def _live(self, step: str, token: str) -> Attempt | None:
+    def _live(self, name: str, token: str) -> Attempt | None:
         """The attempt that a report speaks of, if it is the step's current one and not over."""
-        found = self._steps.get(step)
+        found = self._steps.get(name.removesuffix(".check"))
         attempt = found.attempt if found is not None else None
         if attempt is None or attempt.token != token or attempt.state.terminal:
             return None
-        return attempt
+        return attempt if attempt.run_id == self._run.id else None
 
-    def _fail(self, step: str, error: str, error_class: ErrorClass | None, at: datetime) -> None:
-        self._set(step, error_class=error_class)
-        self._finish(step, StepState.FAILED, error, at=at)
-        self._set_run(failed_steps=self._run.failed_steps + 1)
-        policy = self._plan.steps[step].on_failure
-        match policy:
-            case FailurePolicy.ABORT:
-                self._end(EndingCause.ABORTED, f"step {step} failed: {error}")
-            case FailurePolicy.CONTINUE:
-                self._advance(step)
+    # -- what no supervisor keeps
+
+    def child_ended(self, event: ChildEnded) -> None:
+        attempt = self._live(event.step, event.token)
+        if attempt is None:
+            return
+        self._then = min(self._at, event.finished_at)
+        name = attempt.owner
+        told = {"run_id": attempt.id, "number": event.number, "state": event.state.value}
+        timed_out = bool(attempt.error)
+        error, error_class = f"its run failed: {event.error}", ErrorClass.RETRYABLE_TRANSIENT
+        stopped = False
+        match event.state:
+            case RunState.SUCCEEDED:
+                state, error = AttemptState.COMPLETED, ""
+            case RunState.CANCELLED if timed_out:
+                state, error = AttemptState.TIMED_OUT, "timed out"
+            case RunState.CANCELLED:
+                state, error = AttemptState.CANCELLED, "its run was cancelled"
+                stopped = self._run.ending is not None
+                error_class = ErrorClass.NON_RETRYABLE
+            case RunState.TIMED_OUT:
+                state, error = AttemptState.FAILED, "its run timed out"
             case _:
-                assert_never(policy)
+                state = AttemptState.FAILED
+        succeeded = state is AttemptState.COMPLETED
+        self._set_attempt(
+            attempt, state=state, error=error, started_at=event.started_at, finished_at=event.finished_at,
+            error_class=None if succeeded or stopped else error_class,
+        )  # fmt: skip
+        self._set(name, result=told)
+        if succeeded:
+            self._ran(name)
+        elif stopped:
+            self._conclude(name, StepState.CANCELLED, error, at=event.finished_at)
+            self._over(name)
+        else:
+            self._failed(name, error, error_class, None)
 
-    def _end(self, cause: EndingCause, error: str) -> None:
-        """Fixes the final state, unless an earlier cause did; stops what runs and skips what waits."""
-        if self._run.ending is not None:
+    def step_timed_out(self, event: StepTimeoutPassed) -> None:
+        step = self._steps.get(event.step)
+        if step is None or step.state.terminal or self._run.ending is not None:
             return
-        self._set_run(ending=Ending(cause=cause, at=self._then), error=error)
-        for step in list(self._steps.values()):
-            if step.state is StepState.RUNNING:
-                assert step.attempt is not None
-                self._effects.append(StopAttempt(attempt=step.attempt))
-            elif not step.state.terminal:
-                self._finish(step.id, StepState.SKIPPED, cause.value, at=self._then)
-
-    def _advance(self, step: str) -> None:
-        """A step satisfied its dependents: those that wait for nothing else become ready."""
-        if self._run.ending is None:
-            for dependent in self._plan.dependents[step]:
-                waiting = self._steps[dependent]
-                needed = self._plan.steps[dependent].depends_on
-                if waiting.state is StepState.PENDING and self._satisfied(needed):
-                    self._set(dependent, state=StepState.READY)
-            self._launch()
-
-    def _satisfied(self, needed: Iterable[str]) -> bool:
-        """Every failure that did not end the run was one to continue after."""
-        return all(
-            self._steps[step].state in (StepState.SUCCEEDED, StepState.FAILED) for step in needed
-        )
-
-    def _launch(self) -> None:
-        """Starts ready steps in the order of the definition, as far as `concurrency` allows."""
-        limit = self._plan.workflow.concurrency or len(self._steps)
-        free = limit - sum(s.state is StepState.RUNNING for s in self._steps.values())
-        if free <= 0:
-            return
-        for step in list(self._steps.values()):
+        attempt = step.attempt
+        live = attempt is not None and not attempt.state.terminal
+        self._then = min(self._at, self._due(step))
+        if event.attempts == LOOP:
             if step.state is StepState.READY:
-                self._launch_step(step)
-                free -= 1
-                if free == 0:
-                    return
-
-    def _launch_step(self, step: StepRun) -> None:
-        attempt = Attempt(
-            id=self._ids.new_id(),
-            run_id=self._run.id,
-            step=step.id,
-            number=step.attempts + 1,
-            ordinal=self._run.launches,
-            token=self._ids.new_token(),
-            state=AttemptState.STARTING,
-            created_at=self._at,
-            command=command_line(self._plan.steps[step.id]),
-            boot_id=self._ids.boot_id,
-        )
-        self._set_run(launches=self._run.launches + 1)
-        self._set(
-            step.id,
-            state=StepState.RUNNING,
-            attempts=attempt.number,
-            attempt=attempt,
-            started_at=step.started_at or self._at,
-        )
-        self._effects.append(LaunchAttempt(attempt=attempt))
-
-    def _close(self) -> None:
-        """Ends the run when its last step has ended."""
-        if self._run.ended_steps < len(self._steps) or self._run.state.terminal:
+                self._fail(step.id, TIMED_OUT, ErrorClass.RETRYABLE_TRANSIENT, at=self._then)
+            else:
+                # What lives is ended by its supervisor, which keeps the same time; nothing comes after it.
+                self._set(step.id, reason=TIMED_OUT)
+        elif step.attempts != event.attempts:
             return
-        ending = self._run.ending
-        late = (EndingCause.CANCELLED, EndingCause.TIMED_OUT)
-        if ending is not None and ending.cause in late and not self._stopped_any(ending.cause):
-            # It came too late to stop anything: the results stand.
-            ending = None
-            self._set_run(ending=None, error="")
-            failed = [
-                s
-                for s in self._steps.values()
-                if s.state is StepState.FAILED
-                and self._plan.steps[s.id].on_failure is FailurePolicy.ABORT
-            ]
-            if failed:
-                first = min(failed, key=lambda s: s.finished_at or self._at)
-                ending = Ending(cause=EndingCause.ABORTED, at=first.finished_at or self._at)
-                self._set_run(ending=ending, error=f"step {first.id} failed: {first.reason}")
-        state = _FINAL[ending.cause] if ending is not None else RunState.SUCCEEDED
-        # The run was over when its last step was, whenever that became known.
-        ends = [step.finished_at for step in self._steps.values() if step.finished_at is not None]
-        finished_at = max(ends, default=self._at)
-        if self._run.started_at is not None:
-            finished_at = max(finished_at, self._run.started_at)
-        self._set_run(state=state, finished_at=finished_at)
-        self._effects.append(ForgetRun())
+        elif step.phase is Phase.APPROVAL and step.state is StepState.RUNNING:
+            error = "timed out: nobody decided in time"
+            self._failed(step.id, error, ErrorClass.RETRYABLE_TRANSIENT, None)
+        elif live and attempt is not None and attempt.child and not attempt.error:
+            self._set_attempt(attempt, error="timed out")
+            stopping = self._steps[step.id].attempt
+            assert stopping is not None
+            self._effects.append(StopAttempt(attempt=stopping))
 
-    def _stopped_any(self, cause: EndingCause) -> bool:
-        return any(
-            step.state is StepState.CANCELLED
-            or (step.state is StepState.SKIPPED and step.reason == cause.value)
-            for step in self._steps.values()
-        )
+    def _due(self, step: StepRun) -> datetime:
+        """When its timeout passed, whenever that became known."""
+        timers = step_timer(self._plan.step(step.id), step)
+        return timers[0].due if timers and isinstance(timers[0], StartStepTimer) else self._at
 
-    def _current(self) -> str:
-        """The step that began last and still runs."""
-        running = [s.attempt for s in self._steps.values() if s.state is StepState.RUNNING]
-        latest = max((a for a in running if a is not None), key=lambda a: a.ordinal, default=None)
-        return latest.step if latest is not None else ""
+    def decided(self, event: DecisionMade) -> None:
+        step = self._steps.get(event.step)
+        if step is None or step.phase is not Phase.APPROVAL or step.state is not StepState.RUNNING:
+            return
+        told = {
+            "approved": event.approved,
+            "by": event.by,
+            "at": self._at.isoformat(),
+            "note": event.note,
+        }
+        self._set(step.id, result=told)
+        if event.approved:
+            self._ran(step.id)
+        else:
+            note = f": {event.note}" if event.note else ""
+            error = f"rejected by {event.by}{note}"
+            self._failed(step.id, error, ErrorClass.NON_RETRYABLE, None)
 
-    def _finish(self, step: str, state: StepState, reason: str = "", *, at: datetime) -> None:
-        self._set(step, state=state, reason=reason, finished_at=at)
-        self._set_run(ended_steps=self._run.ended_steps + 1)
+    # -- what steps made
 
-    def _set(self, step: str, **changes: object) -> None:
-        self._steps[step] = replace(self._steps[step], **changes)  # type: ignore[arg-type]
-        self._changed = True
+    def outputs_collected(self, event: OutputsCollected) -> None:
+        step = self._collecting(event.step, event.token)
+        if step is not None:
+            same = bool(event.fingerprint) and event.fingerprint == step.fingerprint
+            self._set(
+                step.id, artifacts=event.artifacts, fingerprint=event.fingerprint, unchanged=same
+            )
+            self._check_or_succeed(step.id)
 
-    def _set_attempt(self, attempt: Attempt, **changes: object) -> None:
-        self._set(attempt.step, attempt=replace(attempt, **changes))  # type: ignore[arg-type]
+    def collection_failed(self, event: CollectionFailed) -> None:
+        step = self._collecting(event.step, event.token)
+        if step is not None:
+            self._set(step.id, phase=Phase.RUN)
+            self._failed(step.id, event.error, ErrorClass.RETRYABLE_TRANSIENT, None)
 
-    def _set_run(self, **changes: object) -> None:
-        self._run = replace(self._run, **changes)  # type: ignore[arg-type]
-        self._changed = True
-
-
-def _why(event: AttemptEnded) -> str:
-    if event.error:
-        return event.error
-    match event.ending.cause:
-        case TreeCause.TIMEOUT:
-            return "timed out"
-        case TreeCause.RUN_TIMEOUT:
-            return "the run's timeout passed"
-        case TreeCause.CANCEL:
-            return "ended on request"
-        case TreeCause.LIMIT:
-            return f"over its limit of {event.ending.limit}"
-        case TreeCause.EXITED | TreeCause.LOST:
-            killed = event.signal is not None
-            how = f"killed by signal {event.signal}" if killed else f"exit code {event.exit_code}"
-            limit = event.ending.limit
-            return f"{how}; it met its limit of {limit}" if limit else how
-        case _:
-            assert_never(event.ending.cause)
+    def _collecting(self, name: str, token: str) -> StepRun | None:
+        step = self._steps.get(name)
+        if step is None or step.state is not StepState.RUNNING or step.phase is not Phase.COLLECT:
+            return None
+        same = step.attempt is not None and step.attempt.token == token
+        return step if same else None

@@ -1,0 +1,37 @@
+"""Which timers a run and its steps need, from what they are: the same when they begin and after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from toban.definition import Step
+from toband.domain.events import Effect, StartRunTimer, StartStepTimer
+from toband.domain.model import Phase, Run, StepRun, StepState
+
+LOOP = 0
+"""In place of the number of an attempt: the timer is of a whole loop."""
+
+
+def run_timer(run: Run) -> Sequence[Effect]:
+    if run.timeout is None or run.started_at is None:
+        return ()
+    return (StartRunTimer(due=run.started_at + timedelta(seconds=run.timeout)),)
+
+
+def step_timer(definition: Step, step: StepRun) -> Sequence[Effect]:
+    """Of a step whose timeout no supervisor keeps: it waits for a person, for a child, or is a loop."""
+    if definition.timeout is None or step.started_at is None or step.phase is Phase.GROUP:
+        return ()
+    limit = timedelta(seconds=definition.timeout)
+    if definition.completion_check is not None:
+        return (StartStepTimer(step=step.id, attempts=LOOP, due=step.started_at + limit),)
+    if step.state is not StepState.RUNNING:
+        return ()
+    if step.phase is Phase.APPROVAL:
+        due = step.started_at + limit
+    elif step.attempt is not None and step.attempt.child and not step.attempt.state.terminal:
+        due = step.attempt.created_at + limit
+    else:
+        return ()
+    return (StartStepTimer(step=step.id, attempts=step.attempts, due=due),)
