@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from toband.ports.artifacts import (
+    ArtifactError,
+    Artifacts,
+    Collect,
+    Placement,
+    Stored,
+    Values,
+)
 from toband.ports.clock import (
     Clock,
 )
@@ -36,39 +44,49 @@ from toband.ports.processes import (
     Reading,
     Report,
 )
-from toband.ports.store import (
+from toband.ports.records import (
     ActiveRunError,
+    ConflictError,
     Counts,
+    DeadLetterClosedError,
     EndedRun,
     EtagMismatchError,
     HistoryEntry,
     Inspection,
+    JobInUseError,
     Request,
     RequestReusedError,
     RunChange,
     RunGoneError,
     RunSize,
-    Store,
-    StoreBusyError,
     StoredSize,
     StoredWorkflow,
-    StoreError,
-    StoreFullError,
-    StoreWatcher,
     UpdateResult,
     WorkflowExistsError,
     WorkflowText,
     WorkflowVersion,
 )
+from toband.ports.store import (
+    Store,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreWatcher,
+)
 
 __all__ = [
     "ActiveRunError",
     "Archive",
+    "ArtifactError",
+    "Artifacts",
     "AttemptSeen",
     "Clock",
     "ClockReading",
+    "Collect",
     "Conditions",
+    "ConflictError",
     "Counts",
+    "DeadLetterClosedError",
     "Descriptors",
     "Disk",
     "EndedRun",
@@ -76,6 +94,7 @@ __all__ = [
     "HealthStatus",
     "HistoryEntry",
     "Inspection",
+    "JobInUseError",
     "Launch",
     "Launcher",
     "LogKind",
@@ -84,6 +103,7 @@ __all__ = [
     "Logs",
     "Meter",
     "OutputTooLargeError",
+    "Placement",
     "Premises",
     "Reading",
     "Report",
@@ -100,10 +120,12 @@ __all__ = [
     "StoreError",
     "StoreFullError",
     "StoreWatcher",
+    "Stored",
     "StoredSize",
     "StoredWorkflow",
     "Stray",
     "UpdateResult",
+    "Values",
     "WorkflowExistsError",
     "WorkflowText",
     "WorkflowVersion",

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from toband.domain.model import Attempt
-from toband.ports.store import RunSize
+from toband.ports.records import RunSize
 
 
 class LogKind(IntEnum):

@@ -24,6 +24,8 @@ class Launch:
     kill_grace: float
     user: str = ""
     resources: Resources | None = None
+    stdin: str | None = None
+    """What the step reads as its standard input, then its end. None: it is empty."""
     log_limit: int | None = None
     """Bytes of output that are kept; what is beyond is counted and dropped."""
 

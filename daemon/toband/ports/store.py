@@ -3,152 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
-from toband.domain.model import Attempt, Run, RunState, Usage
-
-
-class UpdateResult(StrEnum):
-    """What a compare-and-set answered. Nothing was changed unless it is UPDATED."""
-
-    UPDATED = "updated"
-    NOT_FOUND = "not_found"
-    WRONG_STATE = "wrong_state"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """Identifies a repeatable call: the same caller, rpc and id with the same digest is the same call."""
-
-    caller: str
-    rpc: str
-    id: str
-    digest: str
-
-
-class RequestReusedError(Exception):
-    """The id of a request was used before, for another body."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowText:
-    """A definition that holds, ready to be stored."""
-
-    name: str
-    title: str
-    description: str
-    labels: Mapping[str, str]
-    enabled: bool
-    source: str
-    parsed: Mapping[str, Any]
-    base_dir: str
-    owner: str = "api"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowVersion:
-    workflow: str
-    version: int
-    digest: str
-    created_at: datetime
-    source: str = ""
-    base_dir: str = ""
-    parsed: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredWorkflow:
-    """A workflow as it is now. `definition` is None in lists."""
-
-    name: str
-    title: str
-    description: str
-    labels: Mapping[str, str]
-    enabled: bool
-    version: int
-    owner: str
-    created_at: datetime
-    updated_at: datetime
-    etag: str
-    definition: WorkflowVersion | None = None
-
-
-class WorkflowExistsError(Exception):
-    pass
-
-
-class EtagMismatchError(Exception):
-    """Somebody else changed it meanwhile. `args[0]` is the current etag."""
-
-
-class ActiveRunError(Exception):
-    """A run is active where none may be. `args[0]` is its id."""
-
-
-class RunGoneError(Exception):
-    """The run that a request made is not kept any more. `args[0]` is its id."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunChange:
-    """One transition of a run, to be saved whole or not at all.
-
-    Rows of steps and attempts are written where `after` holds another object than `before`.
-    """
-
-    before: Run
-    after: Run
-    at: datetime
-    event: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
-    """One change of a run; `run.steps` holds only the steps that this change touched."""
-
-    sequence: int
-    at: datetime
-    event: str
-    run: Run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSize:
-    """What a run takes on disk: all of its directory, and its logs alone."""
-
-    bytes: int
-    log_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedRun:
-    """A run that has ended, as retention sees it. `size` is None until it was measured for good.
-
-    `rows` is about how many rows of the database belong to it.
-    """
-
-    id: str
-    workflow: str
-    number: int
-    finished_at: datetime
-    rows: int
-    size: RunSize | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSize:
-    runs: int
-    bytes: int
-    log_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    workflows: int
-    active_runs: int
+from toban.definition import DefinitionKind
+from toband.domain.model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
+from toband.ports.records import (
+    Counts,
+    EndedRun,
+    HistoryEntry,
+    Inspection,
+    Request,
+    RunChange,
+    RunSize,
+    StoredSize,
+    StoredWorkflow,
+    UpdateResult,
+    WorkflowText,
+    WorkflowVersion,
+)
 
 
 class Store(Protocol):
@@ -174,33 +47,59 @@ class Store(Protocol):
     async def create_workflow(
         self, text: WorkflowText, *, at: datetime, request: Request | None = None
     ) -> StoredWorkflow:
-        """Raises WorkflowExistsError, RequestReusedError. A repeated request answers as the first one did.
+        """Stores a workflow, or a job. A repeated request answers as the first one did.
 
-        Versions go on counting where a deleted workflow of the same name stopped.
+        Versions go on counting where a deleted one of the same name stopped. Raises WorkflowExistsError,
+        RequestReusedError; ConflictError with the name of a job that it uses and that is not as `text` has it.
         """
         ...
 
     async def update_workflow(
-        self, text: WorkflowText, *, at: datetime, etag: str = "", request: Request | None = None
+        self,
+        text: WorkflowText,
+        *,
+        at: datetime,
+        etag: str = "",
+        request: Request | None = None,
+        also: Sequence[WorkflowText] = (),
     ) -> tuple[StoredWorkflow, bool] | None:
-        """The workflow and whether anything changed; None if there is none of that name.
+        """The workflow, or job, and whether anything of it changed; None if there is none of that name.
 
-        Unchanged source and base_dir make no new version. A new version keeps `enabled` as it was set by hand unless
-        the definition's own `enabled` differs from that of the version before. Raises EtagMismatchError,
-        RequestReusedError.
+        Unchanged source, base_dir and parsed form make no new version. A new version keeps `enabled` as it was set by
+        hand unless the definition's own `enabled` differs from that of the version before. `also` are the users of a
+        job, made anew with it: each gets a new version in the same transaction if that differs from the one it has;
+        one that was deleted meanwhile is passed over. A new version of a job has to come with all of its users.
+
+        Raises EtagMismatchError, RequestReusedError; WorkflowExistsError if the name is that of another kind;
+        ConflictError with the name of what is not at its `expected_version`, of a job that is not as a text has it, or
+        of a user of the job that is not in `also`. Nothing is stored then.
         """
         ...
 
     async def get_workflow(self, name: str) -> StoredWorkflow | None: ...
 
     async def list_workflows(
-        self, *, after: str = "", limit: int = 100, labels: Mapping[str, str] | None = None
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        labels: Mapping[str, str] | None = None,
+        kind: DefinitionKind | None = DefinitionKind.WORKFLOW,
     ) -> Sequence[StoredWorkflow]:
-        """In order of name, those behind `after`, without definitions."""
+        """In order of name, those behind `after`, without definitions. `kind` None: workflows and jobs alike."""
         ...
 
-    async def delete_workflow(self, name: str, *, etag: str = "") -> bool:
-        """False if there is none. Raises ActiveRunError, EtagMismatchError. Runs and versions stay."""
+    async def workflows_using(self, job: str) -> Sequence[str]:
+        """Names of the workflows whose current version uses the job, in order."""
+        ...
+
+    async def delete_workflow(
+        self, name: str, *, etag: str = "", kind: DefinitionKind | None = None
+    ) -> bool:
+        """False if there is none, or it is of another kind than `kind`. Runs and versions stay.
+
+        Raises ActiveRunError, EtagMismatchError, JobInUseError.
+        """
         ...
 
     async def set_enabled(
@@ -218,13 +117,24 @@ class Store(Protocol):
     # runs
 
     async def create_run(
-        self, run: Run, *, max_active: int | None, request: Request | None = None
+        self,
+        run: Run,
+        *,
+        max_active: int | None,
+        request: Request | None = None,
+        requeue: str = "",
+        by: str = "",
     ) -> tuple[Run, bool]:
         """Stores a PENDING run with its steps; answers it with its number, and whether it is new.
 
-        `max_active` runs of the workflow may be active, this one included; None means any number. The check and the
-        insert are one transaction. Raises ActiveRunError with the oldest active id, RequestReusedError. A repeated
-        request answers the run that the first one made, as it is now, with False; RunGoneError if it is not kept.
+        `max_active` runs of the workflow may be active, this one included; None means any number. `requeue` is the
+        open dead letter that the run is made for, which becomes REQUEUED by `by`. All of it is one transaction. Steps
+        may be over already, with results and attempts of other runs: these, `retry_of` and `from_run` are not removed
+        while the run is active.
+
+        A repeated request answers the run that the first one made, as it is now, with False, and so does a run whose
+        id is there already. Raises ActiveRunError with the oldest active id, RequestReusedError,
+        DeadLetterClosedError; RunGoneError if one of those runs, the letter's included, is not kept any more.
         """
         ...
 
@@ -244,13 +154,11 @@ class Store(Protocol):
         ...
 
     async def get_run(self, run_id: str) -> Run | None:
-        """The whole run, with its steps in order and each step's last attempt."""
+        """The whole run with its steps by position, each with its last attempt; `moving` is worked out."""
         ...
 
-    async def get_run_page(
-        self, run_id: str, *, after_index: int = -1, limit: int = 500
-    ) -> Run | None:
-        """The run with at most `limit` of its steps, those with an index above `after_index`."""
+    async def get_run_page(self, run_id: str, *, after: int = -1, limit: int = 500) -> Run | None:
+        """The run with at most `limit` of its steps and their instances, those with a position above `after`."""
         ...
 
     async def list_runs(
@@ -260,8 +168,13 @@ class Store(Protocol):
         states: Sequence[RunState] = (),
         before: str = "",
         limit: int = 50,
+        parent_run: str = "",
+        retry_of: str = "",
     ) -> Sequence[Run]:
-        """Newest first (ids are uuid7 and sort by time), those with an id below `before`, without steps."""
+        """Newest first (ids are uuid7 and sort by time), those with an id below `before`, without steps.
+
+        `parent_run`: only its children; `retry_of`: only those that repeat that run.
+        """
         ...
 
     async def current_run(self, workflow: str) -> Run | None:
@@ -270,6 +183,12 @@ class Store(Protocol):
 
     async def active_run_ids(self) -> Sequence[str]:
         """Oldest first."""
+        ...
+
+    async def latest_success(self, workflow: str, steps: Collection[str]) -> Mapping[str, str]:
+        """By step, the newest run of the workflow that executed it and in which it SUCCEEDED; without those that never
+        did. INCOMPLETE and SKIPPED are not enough, and a result that was only kept counts where it was made.
+        """
         ...
 
     async def history(
@@ -300,6 +219,27 @@ class Store(Protocol):
 
     async def counts(self) -> Counts: ...
 
+    # dead letters
+
+    async def list_dead_letters(
+        self,
+        *,
+        workflow: str = "",
+        states: Sequence[DeadLetterState] = (),
+        before: str = "",
+        limit: int = 100,
+    ) -> Sequence[DeadLetter]:
+        """Newest first, those with an id below `before`."""
+        ...
+
+    async def get_dead_letter(self, letter_id: str) -> DeadLetter | None: ...
+
+    async def discard_dead_letter(
+        self, letter_id: str, *, at: datetime, by: str
+    ) -> tuple[DeadLetter, bool] | None:
+        """The letter as it is now, and whether this closed it: False if it was closed before. None: there is none."""
+        ...
+
     # retention
 
     async def run_workflows(self) -> Sequence[str]:
@@ -315,9 +255,10 @@ class Store(Protocol):
         after: str = "",
         limit: int = 500,
     ) -> Sequence[EndedRun]:
-        """Oldest first, those with an id above `after`: never one that is active, never the last of a workflow.
+        """Oldest first, those with an id above `after`; `number_below` is for one workflow.
 
-        `number_below` is for one workflow.
+        Never one that is active, never the last of a workflow, never one that an active run takes results from or has
+        as its child.
         """
         ...
 
@@ -338,7 +279,7 @@ class Store(Protocol):
         ...
 
     async def delete_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Removes runs with all that belongs to them; those that went: not what is active, nor a workflow's last."""
+        """Removes runs with all that belongs to them; those that went: never one that is not removable."""
         ...
 
     async def forget_requests(self, before: datetime) -> int:
@@ -362,18 +303,6 @@ class Store(Protocol):
     async def known_runs(self, run_ids: Collection[str]) -> Mapping[str, RunState]:
         """The states of those that there are."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
-    """What a look at the database found. `problems` is empty if it is whole; `facts` are worth knowing."""
-
-    problems: Sequence[str]
-    facts: Sequence[str]
-    schema: str
-    expected_schema: str
-    ahead_bytes: int = 0
-    """Written ahead and not yet in its place."""
 
 
 class StoreError(Exception):

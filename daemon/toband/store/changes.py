@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from toband.domain.model import Attempt, StepRun
 from toband.ports import RunChange, UpdateResult
-from toband.store.codec import Raw, attempt_row, run_facts, step_row
+from toband.store.codec import Raw, attempt_row, letter_row, run_facts, step_row
 from toband.store.columns import printable, to_micros
 from toband.store.history import change_json
 from toband.store.statements import Statements
@@ -24,10 +26,14 @@ class Write:
     steps: list[Raw]
     new_attempts: list[Raw]
     attempts: list[Raw]
+    letters: list[Raw]
 
 
 def encode(change: RunChange) -> Write:
-    """Raises ValueError for a change that no transition can be, and for times without a zone."""
+    """Raises ValueError for a change that no transition can be, and for times without a zone.
+
+    With `touched` it takes as long as there are steps in it, however many the run has.
+    """
     before, after = change.before, change.after
     if after.id != before.id or after.sequence <= before.sequence:
         raise ValueError(f"cannot save run {before.id}: the change does not follow on it")
@@ -41,12 +47,13 @@ def encode(change: RunChange) -> Write:
         steps=[],
         new_attempts=[],
         attempts=[],
+        letters=[letter_row(letter) for letter in change.dead_letters],
     )
     touched: list[tuple[Raw, Raw | None]] = []
     if after.steps is not before.steps:
         known = before.steps
-        for name, step in after.steps.items():
-            previous = known.get(name)
+        for step in _candidates(change):
+            previous = known.get(step.id)
             if step is not previous:
                 touched.append(_step(write, previous, step))
     write.history = {
@@ -59,10 +66,19 @@ def encode(change: RunChange) -> Write:
     return write
 
 
+def _candidates(change: RunChange) -> Iterable[StepRun]:
+    """The steps that may differ, in the order in which they are listed."""
+    steps = change.after.steps
+    if change.touched is None:
+        return steps.values()
+    return sorted((steps[name] for name in change.touched), key=attrgetter("position"))
+
+
 def _step(write: Write, previous: StepRun | None, step: StepRun) -> tuple[Raw, Raw | None]:
-    row = step_row(write.run["run_id"], step)
+    run_id = write.run["run_id"]
+    row = step_row(run_id, step)
     (write.new_steps if previous is None else write.steps).append(row)
-    if step.attempt is None:
+    if step.attempt is None or step.attempt.run_id != run_id:
         return row, None
     return row, _attempt(write, None if previous is None else previous.attempt, step.attempt)
 
@@ -91,6 +107,7 @@ def apply(sql: Statements, write: Write, session: Session) -> UpdateResult:
     for insert, rows in (
         (sql.insert_attempt, write.new_attempts),
         (sql.insert_step, write.new_steps),
+        (sql.insert_letter, write.letters),
     ):
         if rows:
             session.run_many(insert, rows)

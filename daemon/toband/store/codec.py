@@ -1,4 +1,4 @@
-"""Runs, steps and attempts as rows, and back.
+"""Runs, steps, attempts and dead letters as rows, and back.
 
 Rows are written with raw values, because the driver gets them as they are; they are read with the values that the types
 of the columns made of them.
@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from toband.domain.model import (
+    INSTANCE_BITS,
+    Artifact,
     Attempt,
+    DeadLetter,
     Ending,
+    Phase,
     ResourceUse,
     Run,
     StepRun,
     TreeCause,
     TreeEnding,
 )
-from toband.store.columns import printable, to_json, to_micros
-from toband.store.tables import process_executions, runs, step_runs
+from toband.store.columns import from_micros, printable, to_json, to_micros
+from toband.store.tables import dead_letters, process_executions, runs, step_runs
 
 Raw = dict[str, Any]
 Values = Mapping[str, Any]
@@ -28,6 +33,9 @@ Values = Mapping[str, Any]
 RUN_COLUMNS = tuple(runs.c.keys())
 STEP_COLUMNS = tuple(step_runs.c.keys())
 ATTEMPT_COLUMNS = tuple(process_executions.c.keys())
+LETTER_COLUMNS = tuple(dead_letters.c.keys())
+
+_INSTANCES = (1 << INSTANCE_BITS) - 1
 
 # What never changes once it is stored.
 RUN_IDENTITY = frozenset(
@@ -42,10 +50,16 @@ RUN_IDENTITY = frozenset(
         "priority",
         "params",
         "created_at",
+        "retry_of",
+        "from_run",
+        "parent_run",
+        "parent_step",
     )
 )
 STEP_IDENTITY = frozenset(("run_id", "position", "step"))
-ATTEMPT_IDENTITY = frozenset(("id", "run_id", "step", "number", "ordinal", "created_at"))
+ATTEMPT_IDENTITY = frozenset(
+    ("id", "run_id", "step", "number", "ordinal", "child", "job", "iteration", "created_at")
+)
 
 
 def _time(time: datetime | None) -> int | None:
@@ -67,6 +81,10 @@ def run_identity(run: Run) -> Raw:
         "priority": run.priority,
         "params": to_json(run.params),
         "created_at": to_micros(run.created_at),
+        "retry_of": run.retry_of or None,
+        "from_run": run.from_run or None,
+        "parent_run": run.parent_run or None,
+        "parent_step": run.parent_step or None,
     }
 
 
@@ -80,10 +98,12 @@ def run_facts(run: Run) -> Raw:
         "finished_at": _time(run.finished_at),
         "error": printable(run.error),
         "failed_steps": run.failed_steps,
+        "incomplete_steps": run.incomplete_steps,
         "ended_steps": run.ended_steps,
         "total_steps": run.total_steps,
         "current_step": printable(run.current_step),
         "cancel_requested_at": _time(run.cancel_requested_at),
+        "paused_at": _time(run.paused_at),
         "ending_cause": None if ending is None else ending.cause.value,
         "ending_at": None if ending is None else to_micros(ending.at),
         "launches": run.launches,
@@ -94,12 +114,14 @@ def run_facts(run: Run) -> Raw:
 def step_row(run_id: str, step: StepRun) -> Raw:
     return {
         "run_id": run_id,
-        "position": step.index,
+        "position": step.position,
         "step": step.id,
         "state": step.state.value,
         "reason": printable(step.reason),
         "attempts": step.attempts,
         "losses": step.losses,
+        "evaluated": step.evaluated,
+        "iteration": step.iteration,
         "attempt_id": None if step.attempt is None else step.attempt.id,
         "started_at": _time(step.started_at),
         "finished_at": _time(step.finished_at),
@@ -107,6 +129,56 @@ def step_row(run_id: str, step: StepRun) -> Raw:
         "error_class": None if step.error_class is None else step.error_class.value,
         "result": None if step.result is None else to_json(step.result),
         "outputs": to_json(step.outputs) if step.outputs else "{}",
+        "extra": _extra_json(step),
+    }
+
+
+def _extra_json(step: StepRun) -> str:
+    """What is not as by default: of most steps nothing."""
+    values = _rare(step)
+    if values == _USUAL:
+        return "{}"
+    extra: Raw = {
+        name: value
+        for name, value, usual in zip(_RARE, values, _USUAL, strict=True)
+        if value != usual
+    }
+    if "not_before" in extra:
+        extra["not_before"] = to_micros(extra["not_before"])
+    if "artifacts" in extra:
+        extra["artifacts"] = [_artifact_json(artifact) for artifact in step.artifacts]
+    return to_json(extra)
+
+
+_RARE = (
+    "parent",
+    "instances",
+    "released",
+    "ended",
+    "item",
+    "phase",
+    "retries",
+    "checks",
+    "check_token",
+    "check_exit_code",
+    "fingerprint",
+    "unchanged",
+    "not_before",
+    "source",
+    "artifacts",
+    "spilled",
+)
+_rare = attrgetter(*_RARE)
+_USUAL = _rare(StepRun(id="", index=0))
+
+
+def _artifact_json(artifact: Artifact) -> Raw:
+    return {
+        "name": artifact.name,
+        "path": artifact.path,
+        "type": artifact.type,
+        "files": artifact.files,
+        "bytes": artifact.bytes,
     }
 
 
@@ -118,6 +190,9 @@ def attempt_row(attempt: Attempt) -> Raw:
         "step": attempt.step,
         "number": attempt.number,
         "ordinal": attempt.ordinal,
+        "child": attempt.child,
+        "job": attempt.job,
+        "iteration": attempt.iteration,
         "created_at": to_micros(attempt.created_at),
         "token": attempt.token,
         "state": attempt.state.value,
@@ -156,6 +231,24 @@ def _tree_ending_json(ending: TreeEnding) -> str:
     )
 
 
+def letter_row(letter: DeadLetter) -> Raw:
+    return {
+        "id": letter.id,
+        "run_id": letter.run_id,
+        "workflow": letter.workflow,
+        "step": letter.step,
+        "attempt_id": letter.attempt_id,
+        "attempts": letter.attempts,
+        "error": printable(letter.error),
+        "error_class": letter.error_class.value,
+        "created_at": to_micros(letter.created_at),
+        "state": letter.state.value,
+        "resolved_at": _time(letter.resolved_at),
+        "resolved_by": printable(letter.resolved_by),
+        "requeued_as": letter.requeued_as,
+    }
+
+
 # ------------------------------------------------------------------------------------------------ from rows
 
 
@@ -177,10 +270,16 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
         finished_at=values["finished_at"],
         error=values["error"],
         failed_steps=values["failed_steps"],
+        incomplete_steps=values["incomplete_steps"],
         ended_steps=values["ended_steps"],
         total_steps=values["total_steps"],
         current_step=values["current_step"],
         cancel_requested_at=values["cancel_requested_at"],
+        paused_at=values["paused_at"],
+        retry_of=values["retry_of"] or "",
+        from_run=values["from_run"] or "",
+        parent_run=values["parent_run"] or "",
+        parent_step=values["parent_step"] or "",
         ending=None if cause is None else Ending(cause=cause, at=values["ending_at"]),
         steps=steps,
         sequence=values["sequence"],
@@ -190,13 +289,17 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
 
 
 def step_from(values: Values, attempt: Attempt | None) -> StepRun:
+    position = values["position"]
     return StepRun(
         id=values["step"],
-        index=values["position"],
+        index=position >> INSTANCE_BITS,
+        instance=(position & _INSTANCES) - 1 if position & _INSTANCES else None,
         state=values["state"],
         reason=values["reason"],
         attempts=values["attempts"],
         losses=values["losses"],
+        evaluated=values["evaluated"],
+        iteration=values["iteration"],
         attempt=attempt,
         started_at=values["started_at"],
         finished_at=values["finished_at"],
@@ -204,7 +307,21 @@ def step_from(values: Values, attempt: Attempt | None) -> StepRun:
         error_class=values["error_class"],
         result=values["result"],
         outputs=values["outputs"],
+        **_extra(values["extra"]),
     )
+
+
+def _extra(stored: Raw) -> Raw:
+    """The fields that `_extra_json` kept; `stored` is freshly read, and nobody else's."""
+    if not stored:
+        return stored
+    if "phase" in stored:
+        stored["phase"] = Phase(stored["phase"])
+    if "not_before" in stored:
+        stored["not_before"] = from_micros(stored["not_before"])
+    if "artifacts" in stored:
+        stored["artifacts"] = tuple(Artifact(**artifact) for artifact in stored["artifacts"])
+    return stored
 
 
 def attempt_from(values: Values) -> Attempt:
@@ -218,6 +335,9 @@ def attempt_from(values: Values) -> Attempt:
         token=values["token"],
         state=values["state"],
         created_at=values["created_at"],
+        child=values["child"],
+        job=values["job"],
+        iteration=values["iteration"],
         command=values["command"],
         boot_id=values["boot_id"],
         pid=values["pid"],
@@ -243,3 +363,7 @@ def _tree_ending(stored: Values) -> TreeEnding:
     return TreeEnding(
         **{**stored, "cause": TreeCause(stored["cause"]), "signals": tuple(stored["signals"])}
     )
+
+
+def letter_from(values: Values) -> DeadLetter:
+    return DeadLetter(**values)

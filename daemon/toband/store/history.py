@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Double, Integer, Table, bindparam, select
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    DefaultClause,
+    Double,
+    Integer,
+    Table,
+    bindparam,
+    select,
+)
 
-from toband.domain.model import Run
+from toband.domain.model import INSTANCE_BITS, Run
 from toband.ports import HistoryEntry
 from toband.store.codec import (
     RUN_COLUMNS,
@@ -50,8 +60,12 @@ def change_json(facts: Raw, steps: Sequence[tuple[Raw, Raw | None]]) -> str:
     touched = []
     for step, attempt in steps:
         entry = _STEP.slim(step)
+        if step["position"]:
+            entry["place"] = step["position"]
         if attempt is not None:
-            entry["attempt"] = _ATTEMPT.slim(attempt)
+            entry["attempt"] = slim = _ATTEMPT.slim(attempt)
+            if attempt["step"] != step["step"]:
+                slim["step"] = attempt["step"]
         touched.append(entry)
     return to_json({"run": _RUN.slim(facts), "steps": touched})
 
@@ -62,13 +76,20 @@ def _run(identity: Values, change: Mapping[str, Any]) -> Run:
     values |= {name: identity[name] for name in RUN_IDENTITY}
     steps = {}
     for entry in change["steps"]:
-        step = _STEP.full(entry)
+        step = _STEP.full(entry) | {"position": _position(entry)}
         attempt = None
         if "attempt" in entry:
-            known = {"run_id": identity["id"], "step": step["step"]}
-            attempt = attempt_from(_ATTEMPT.full(entry["attempt"]) | known)
+            slim = entry["attempt"]
+            known = {"run_id": identity["id"], "step": slim.get("step", step["step"])}
+            attempt = attempt_from(_ATTEMPT.full(slim) | known)
         steps[step["step"]] = step_from(step, attempt)
     return run_from(values, steps)
+
+
+def _position(entry: Mapping[str, Any]) -> int:
+    """Entries of before revision 0003 have the step's index, as `position`."""
+    place: int = entry.get("place", entry.get("position", 0) << INSTANCE_BITS)
+    return place
 
 
 class _Kept:
@@ -89,11 +110,17 @@ class _Kept:
 
 
 def _empty(column: Column[Any]) -> Any:
+    """What need not be written, and what a column has in entries that are older than it."""
     if column.nullable:
         return None
     if isinstance(column.type, JsonText):
         return "{}"
-    return 0 if isinstance(column.type, (Double, Integer, Micros)) else ""
+    if isinstance(column.type, Boolean):
+        return False
+    if not isinstance(column.type, (Double, Integer, Micros)):
+        return ""
+    default = column.server_default
+    return int(str(default.arg)) if isinstance(default, DefaultClause) else 0
 
 
 def _converter(kind: object) -> Callable[[Any], Any]:
@@ -103,5 +130,5 @@ def _converter(kind: object) -> Callable[[Any], Any]:
 
 
 _RUN = _Kept(runs, RUN_IDENTITY)
-_STEP = _Kept(step_runs, ("run_id", "attempt_id"))
+_STEP = _Kept(step_runs, ("run_id", "attempt_id", "position"))
 _ATTEMPT = _Kept(process_executions, ("run_id", "step"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, exc, func, select, text
+from sqlalchemy import Connection, Table, exc, func, select, text
 
+from toban.definition import DefinitionKind
 from toband.ports import Inspection
-from toband.store import schema
+from toband.store import schema, workflows
 from toband.store.database import Database
 from toband.store.errors import reason
-from toband.store.tables import runs, workflows
+from toband.store.tables import dead_letters, runs
 from toband.store.writer import Session
 
 _MOST = 20
@@ -60,8 +61,20 @@ def _server(connection: Connection, sqlite: bool) -> str:
 
 
 def _counts(connection: Connection) -> list[str]:
-    found = []
-    for table in (workflows, runs):
-        number = connection.execute(select(func.count()).select_from(table)).scalar_one()
-        found.append(f"{number} {table.name if number != 1 else table.name.removesuffix('s')}")
-    return found
+    by_kind = workflows.count(connection)
+    numbers = {
+        "workflow": by_kind.get(DefinitionKind.WORKFLOW, 0),
+        "run": _rows(connection, runs),
+        "job": by_kind.get(DefinitionKind.JOB, 0),
+        "dead letter": _rows(connection, dead_letters),
+    }
+    return [
+        f"{number} {noun if number == 1 else noun + 's'}"
+        for noun, number in numbers.items()
+        # Not everybody has the others.
+        if number or noun in ("workflow", "run")
+    ]
+
+
+def _rows(connection: Connection, table: Table) -> int:
+    return connection.execute(select(func.count()).select_from(table)).scalar_one()

@@ -6,12 +6,30 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, not_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    not_,
+    select,
+)
 
 from toband.ports import EndedRun, RunSize, StoredSize
 from toband.store.columns import to_micros
 from toband.store.runs import read_states
-from toband.store.tables import ACTIVE_RUNS, among, run_sizes, runs, workflow_versions
+from toband.store.tables import (
+    ACTIVE_RUNS,
+    among,
+    run_sizes,
+    run_sources,
+    runs,
+    workflow_versions,
+)
 from toband.store.writer import Session
 
 # Below what any of the databases takes in one statement.
@@ -26,6 +44,19 @@ _NOT_LAST = runs.c.number < (
     .correlate(runs)
     .scalar_subquery()
 )
+_users = runs.alias("users")
+_parents = runs.alias("parents")
+# An active run reads from those that it takes results from, and asks what became of its children. The former are
+# gathered once: looked up for each run, they would be sought among all that are active.
+_NOT_NEEDED = and_(
+    runs.c.id.not_in(
+        select(run_sources.c.source)
+        .join(_users, _users.c.id == run_sources.c.run_id)
+        .where(among(_users.c.state, ACTIVE_RUNS))
+    ),
+    not_(exists().where(_parents.c.id == runs.c.parent_run, among(_parents.c.state, ACTIVE_RUNS))),
+)
+_REMOVABLE = and_(_ENDED, _NOT_LAST, _NOT_NEEDED)
 _SUMS = (
     func.coalesce(func.sum(run_sizes.c.bytes), 0),
     func.coalesce(func.sum(run_sizes.c.log_bytes), 0),
@@ -48,7 +79,7 @@ def read_removable(
 ) -> Sequence[EndedRun]:
     if number_below is not None and not _any_below(connection, workflow, number_below):
         return []
-    query = _ended_runs().where(_NOT_LAST, runs.c.id > after)
+    query = _ended_runs().where(_REMOVABLE, runs.c.id > after)
     if workflow:
         query = query.where(runs.c.workflow == workflow)
     if finished_before is not None:
@@ -115,12 +146,12 @@ def save_sizes(sizes: Mapping[str, RunSize]) -> Callable[[Session], None]:
 
 def delete_runs(run_ids: Sequence[str]) -> Callable[[Session], Sequence[str]]:
     def operation(session: Session) -> Sequence[str]:
-        # Nobody makes a run meanwhile, so that the last one of a workflow is still its last.
+        # Nobody makes a run meanwhile: the last one of a workflow is still its last, and nobody takes from the others.
         session.lock_creation()
         gone: list[str] = []
         for place in range(0, len(run_ids), _AT_ONCE):
             some: ColumnElement[bool] = runs.c.id.in_(run_ids[place : place + _AT_ONCE])
-            going = select(runs.c.id).where(some, _ENDED, _NOT_LAST).order_by(runs.c.id)
+            going = select(runs.c.id).where(some, _REMOVABLE).order_by(runs.c.id)
             found = list(session.connection.execute(going).scalars())
             session.connection.execute(delete(runs).where(runs.c.id.in_(found)))
             gone += found

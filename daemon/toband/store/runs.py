@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, func, select, union_all
+from sqlalchemy import Connection, bindparam, func, select
 
-from toband.domain.model import Run, RunState, StepRun
+from toband.domain.model import Run, RunState, StepRun, StepState
 from toband.ports import ActiveRunError, Request, RunGoneError
+from toband.store import dead_letters
 from toband.store.codec import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
@@ -24,12 +25,15 @@ from toband.store.codec import (
 from toband.store.requests import recall, remember
 from toband.store.statements import Statements
 from toband.store.tables import ACTIVE_RUNS, among, process_executions, runs, step_runs
+from toband.store.walks import newest
 from toband.store.writer import Session
 
 # No run has so many steps: all of them.
 ALL = 1_000_000_000
 # Below what either database takes as parameters of one statement.
 _AT_ONCE = 500
+# Runs that are looked through together for steps that succeeded.
+_RUNS_AT_ONCE = 20
 
 _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
 _STEPS = (
@@ -51,15 +55,23 @@ _ACTIVE_COUNT = select(func.count()).select_from(runs).where(among(runs.c.state,
 
 
 def create(
-    sql: Statements, run: Run, max_active: int | None, request: Request | None
+    sql: Statements,
+    run: Run,
+    max_active: int | None,
+    request: Request | None,
+    requeue: str,
+    by: str,
 ) -> Callable[[Session], tuple[Run, bool]]:
     # Encoded here, in the caller's thread.
     header = run_identity(run) | run_facts(run)
     steps = [step_row(run.id, step) for step in run.steps.values()]
+    sources = _sources(run)
 
     def operation(session: Session) -> tuple[Run, bool]:
         session.lock_creation()
         made = recall(session.connection, request)
+        if made is None and session.fetch(sql.run_exists, {"run_id": run.id}):
+            made = run.id
         if made is not None:
             return _made(session.connection, made), False
         where = {"workflow": run.workflow}
@@ -67,28 +79,52 @@ def create(
             active, oldest = session.fetch(sql.active, where)[0]
             if active >= max_active:
                 raise ActiveRunError(oldest)
+        _check_sources(session.connection, sources)
+        if requeue:
+            dead_letters.requeue(session, requeue, run, by)
         number = (session.fetch(sql.last_number, where)[0][0] or 0) + 1
         session.run(sql.insert_run, header | {"number": number})
         if steps:
             session.run_many(sql.insert_step, steps)
+        if sources:
+            rows = [{"run_id": run.id, "source": source} for source in sources]
+            session.run_many(sql.insert_source, rows)
         remember(session, request, run.id, run.created_at)
         return replace(run, number=number), True
 
     return operation
 
 
-def read_run(
-    connection: Connection, run_id: str, after_index: int = -1, limit: int = ALL
-) -> Run | None:
+def _sources(run: Run) -> list[str]:
+    """Whose results, artifacts and attempts it takes over."""
+    found = {run.retry_of, run.from_run}
+    for step in run.steps.values():
+        found.add(step.source)
+        if step.attempt is not None:
+            found.add(step.attempt.run_id)
+    return sorted(found - {"", run.id})
+
+
+def _check_sources(connection: Connection, sources: Sequence[str]) -> None:
+    known = read_states(connection, sources)
+    for source in sources:
+        if source not in known:
+            raise RunGoneError(source)
+
+
+def read_run(connection: Connection, run_id: str, after: int = -1, limit: int = ALL) -> Run | None:
     row = connection.execute(_RUN, {"run_id": run_id}).first()
     if row is None:
         return None
-    page = {"run_id": run_id, "after": after_index, "at_most": limit}
+    page = {"run_id": run_id, "after": after, "at_most": limit}
     steps = {}
     for found in connection.execute(_STEPS, page):
         step = _step(tuple(found))
         steps[step.id] = step
-    return _header(tuple(row), steps)
+    run = _header(tuple(row), steps)
+    if limit < ALL:
+        return run
+    return replace(run, moving=frozenset(step.id for step in steps.values() if step.state.moving))
 
 
 def read_made(connection: Connection, request: Request) -> Run | None:
@@ -105,10 +141,9 @@ def _made(connection: Connection, run_id: str) -> Run:
 
 def _step(row: tuple[Any, ...]) -> StepRun:
     values = dict(zip(STEP_COLUMNS, row, strict=False))
-    attempt = None
-    if values["attempt_id"] is not None:
-        attempt = attempt_from(dict(zip(ATTEMPT_COLUMNS, row[len(STEP_COLUMNS) :], strict=True)))
-    return step_from(values, attempt)
+    attempt = dict(zip(ATTEMPT_COLUMNS, row[len(STEP_COLUMNS) :], strict=True))
+    # An attempt of another run may have gone with it.
+    return step_from(values, None if attempt["id"] is None else attempt_from(attempt))
 
 
 def _header(row: tuple[Any, ...], steps: dict[str, StepRun] | None = None) -> Run:
@@ -118,28 +153,61 @@ def _header(row: tuple[Any, ...], steps: dict[str, StepRun] | None = None) -> Ru
 def read_runs(
     connection: Connection, workflow: str, states: Sequence[RunState], before: str, limit: int
 ) -> Sequence[Run]:
-    wanted: list[RunState | None] = [*dict.fromkeys(states)]
-    if len(wanted) == len(RunState):
-        wanted = []
-    # One walk of an index per state, each cut at the limit: never through runs in other states.
-    pages = [_page(workflow, state, before, limit) for state in wanted or [None]]
-    if len(pages) == 1:
-        found = connection.execute(pages[0])
-    else:
-        merged = union_all(*(select(page.subquery()) for page in pages)).subquery()
-        found = connection.execute(select(merged).order_by(merged.c.id.desc()).limit(limit))
+    return [
+        _header(tuple(row)) for row in newest(connection, runs, workflow, states, before, limit)
+    ]
+
+
+def read_linked(
+    connection: Connection,
+    column: str,
+    to: str,
+    workflow: str,
+    states: Sequence[RunState],
+    before: str,
+    limit: int,
+) -> Sequence[Run]:
+    """Those that name another run in that column: few, so that all of them may be looked at."""
+    query = select(runs).where(runs.c[column] == to)
+    # Left to itself, SQLite may walk the runs in that state, or all of the workflow's.
+    query = query.with_hint(runs, f"INDEXED BY ix_runs_{column}_id", "sqlite")
+    if workflow:
+        query = query.where(runs.c.workflow == workflow)
+    if states:
+        query = query.where(runs.c.state.in_(states))
+    if before:
+        query = query.where(runs.c.id < before)
+    found = connection.execute(query.order_by(runs.c.id.desc()).limit(limit))
     return [_header(tuple(row)) for row in found]
 
 
-def _page(workflow: str, state: RunState | None, before: str, limit: int) -> Select[Any]:
-    page = select(runs)
-    if workflow:
-        page = page.where(runs.c.workflow == workflow)
-    if state is not None:
-        page = page.where(runs.c.state == state)
-    if before:
-        page = page.where(runs.c.id < before)
-    return page.order_by(runs.c.id.desc()).limit(limit)
+def read_latest_success(
+    connection: Connection, workflow: str, steps: Collection[str]
+) -> Mapping[str, str]:
+    wanted, found = set(steps), dict[str, str]()
+    before, at_once = "", 1  # the last run has most of them, as a rule
+    while wanted:
+        page = select(runs.c.id).where(runs.c.workflow == workflow).order_by(runs.c.id.desc())
+        if before:
+            page = page.where(runs.c.id < before)
+        run_ids = connection.execute(page.limit(at_once)).scalars().all()
+        if not run_ids:
+            break
+        of = step_runs.c
+        succeeded = select(of.step, of.run_id).where(
+            # What was only kept there is found where it succeeded, if that is kept itself.
+            of.run_id.in_(run_ids),
+            of.state == StepState.SUCCEEDED,
+            of.reason != "kept",
+        )
+        if len(wanted) <= _AT_ONCE:
+            succeeded = succeeded.where(of.step.in_(wanted))
+        for step, run_id in connection.execute(succeeded):
+            if step in wanted and run_id > found.get(step, ""):
+                found[step] = run_id
+        wanted -= found.keys()
+        before, at_once = run_ids[-1], _RUNS_AT_ONCE
+    return found
 
 
 def read_current(connection: Connection, workflow: str) -> Run | None:

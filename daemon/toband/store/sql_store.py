@@ -11,7 +11,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from toband.domain.model import Attempt, Run, RunState, Usage
+from toban.definition import DefinitionKind
+from toband.domain.model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
 from toband.ports import (
     Counts,
     EndedRun,
@@ -31,6 +32,7 @@ from toband.ports import (
 from toband.store import (
     attempts,
     changes,
+    dead_letters,
     inspection,
     requests,
     retention,
@@ -137,20 +139,36 @@ class SqlStore:
         return await self._write.do(workflows.create(text, at, request))
 
     async def update_workflow(
-        self, text: WorkflowText, *, at: datetime, etag: str = "", request: Request | None = None
+        self,
+        text: WorkflowText,
+        *,
+        at: datetime,
+        etag: str = "",
+        request: Request | None = None,
+        also: Sequence[WorkflowText] = (),
     ) -> tuple[StoredWorkflow, bool] | None:
-        return await self._write.do(workflows.change(text, at, etag, request))
+        return await self._write.do(workflows.change(text, at, etag, request, also))
 
     async def get_workflow(self, name: str) -> StoredWorkflow | None:
         return await self._read(workflows.read, name)
 
     async def list_workflows(
-        self, *, after: str = "", limit: int = 100, labels: Mapping[str, str] | None = None
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        labels: Mapping[str, str] | None = None,
+        kind: DefinitionKind | None = DefinitionKind.WORKFLOW,
     ) -> Sequence[StoredWorkflow]:
-        return await self._read(workflows.read_all, after, limit, labels or {})
+        return await self._read(workflows.read_all, after, limit, labels or {}, kind)
 
-    async def delete_workflow(self, name: str, *, etag: str = "") -> bool:
-        return await self._write.do(workflows.remove(name, etag))
+    async def workflows_using(self, job: str) -> Sequence[str]:
+        return await self._read(workflows.read_users, job)
+
+    async def delete_workflow(
+        self, name: str, *, etag: str = "", kind: DefinitionKind | None = None
+    ) -> bool:
+        return await self._write.do(workflows.remove(name, etag, kind))
 
     async def set_enabled(self, name: str, enabled: bool, *, at: datetime) -> StoredWorkflow | None:
         return await self._write.do(workflows.enable(name, enabled, at))
@@ -166,9 +184,15 @@ class SqlStore:
     # runs
 
     async def create_run(
-        self, run: Run, *, max_active: int | None, request: Request | None = None
+        self,
+        run: Run,
+        *,
+        max_active: int | None,
+        request: Request | None = None,
+        requeue: str = "",
+        by: str = "",
     ) -> tuple[Run, bool]:
-        return await self._write.do(runs.create(self._sql, run, max_active, request))
+        return await self._write.do(runs.create(self._sql, run, max_active, request, requeue, by))
 
     async def run_of_request(self, request: Request) -> Run | None:
         return await self._read(runs.read_made, request)
@@ -180,10 +204,8 @@ class SqlStore:
     async def get_run(self, run_id: str) -> Run | None:
         return await self._read(runs.read_run, run_id)
 
-    async def get_run_page(
-        self, run_id: str, *, after_index: int = -1, limit: int = 500
-    ) -> Run | None:
-        return await self._read(runs.read_run, run_id, after_index, limit)
+    async def get_run_page(self, run_id: str, *, after: int = -1, limit: int = 500) -> Run | None:
+        return await self._read(runs.read_run, run_id, after, limit)
 
     async def list_runs(
         self,
@@ -192,7 +214,14 @@ class SqlStore:
         states: Sequence[RunState] = (),
         before: str = "",
         limit: int = 50,
+        parent_run: str = "",
+        retry_of: str = "",
     ) -> Sequence[Run]:
+        for column, to in (("parent_run", parent_run), ("retry_of", retry_of)):
+            if to:
+                return await self._read(
+                    runs.read_linked, column, to, workflow, states, before, limit
+                )
         return await self._read(runs.read_runs, workflow, states, before, limit)
 
     async def current_run(self, workflow: str) -> Run | None:
@@ -200,6 +229,9 @@ class SqlStore:
 
     async def active_run_ids(self) -> Sequence[str]:
         return await self._read(runs.read_active_ids)
+
+    async def latest_success(self, workflow: str, steps: Collection[str]) -> Mapping[str, str]:
+        return await self._read(runs.read_latest_success, workflow, steps)
 
     async def history(
         self, run_id: str, *, after: int = 0, limit: int = 500
@@ -226,6 +258,26 @@ class SqlStore:
 
     async def usage_of(self, attempt_ids: Collection[str]) -> Mapping[str, Usage]:
         return await self._read(usage.read, attempt_ids)
+
+    # dead letters
+
+    async def list_dead_letters(
+        self,
+        *,
+        workflow: str = "",
+        states: Sequence[DeadLetterState] = (),
+        before: str = "",
+        limit: int = 100,
+    ) -> Sequence[DeadLetter]:
+        return await self._read(dead_letters.read_all, workflow, states, before, limit)
+
+    async def get_dead_letter(self, letter_id: str) -> DeadLetter | None:
+        return await self._read(dead_letters.read, letter_id)
+
+    async def discard_dead_letter(
+        self, letter_id: str, *, at: datetime, by: str
+    ) -> tuple[DeadLetter, bool] | None:
+        return await self._write.do(dead_letters.discard(letter_id, at, by))
 
     # retention
 
@@ -286,4 +338,9 @@ class SqlStore:
 
 
 def _counts(connection: Connection) -> Counts:
-    return Counts(workflows=workflows.count(connection), active_runs=runs.count_active(connection))
+    stored = workflows.count(connection)
+    return Counts(
+        workflows=stored.get(DefinitionKind.WORKFLOW, 0),
+        active_runs=runs.count_active(connection),
+        jobs=stored.get(DefinitionKind.JOB, 0),
+    )

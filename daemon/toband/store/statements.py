@@ -16,8 +16,10 @@ from toband.store.tables import (
     LIVE_ATTEMPTS,
     OPEN_STEPS,
     among,
+    dead_letters,
     process_executions,
     run_history,
+    run_sources,
     runs,
     step_runs,
 )
@@ -70,6 +72,8 @@ class Statements:
         self.insert_step = whole(step_runs)
         self.insert_attempt = whole(process_executions)
         self.insert_history = whole(run_history)
+        self.insert_letter = whole(dead_letters)
+        self.insert_source = whole(run_sources)
 
         same_run = and_(
             runs.c.id == bindparam("run_id"),

@@ -21,12 +21,15 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     literal_column,
     text,
 )
 
+from toban.definition import DefinitionKind
 from toband.domain.model import (
     AttemptState,
+    DeadLetterState,
     EndingCause,
     ErrorClass,
     RunState,
@@ -55,6 +58,12 @@ def among(column: Column[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]
     return column.in_([literal_column(f"'{state.value}'") for state in states])
 
 
+def _linked(*names: str) -> Index:
+    """For the few rows that have the first column: the others are not in it."""
+    there = text(f"{names[0]} IS NOT NULL")
+    return Index(None, *names, sqlite_where=there, postgresql_where=there)
+
+
 def _states(members: type[StrEnum]) -> CheckConstraint:
     names = ", ".join(f"'{member.value}'" for member in members)
     return CheckConstraint(f"state IN ({names})", name="state")
@@ -74,9 +83,11 @@ workflows = Table(
     Column("owner", Prose, nullable=False),
     Column("created_at", Micros, nullable=False),
     Column("updated_at", Micros, nullable=False),
+    Column("kind", Name(DefinitionKind), nullable=False, server_default=text("'workflow'")),
     ForeignKeyConstraint(
         ["name", "version"], ["workflow_versions.workflow", "workflow_versions.version"]
     ),
+    Index(None, "kind", "name"),
 )
 
 # The labels once more, to be searched by.
@@ -87,6 +98,15 @@ workflow_labels = Table(
     Column("label", Key, primary_key=True),
     Column("content", Key, nullable=False),
     Index(None, "label", "content", "workflow"),
+)
+
+# The jobs that the current version of a workflow uses.
+workflow_uses = Table(
+    "workflow_uses",
+    metadata,
+    Column("workflow", Key, ForeignKey("workflows.name", ondelete="CASCADE"), primary_key=True),
+    Column("job", Key, primary_key=True),
+    Index(None, "job", "workflow"),
 )
 
 # Written once, never changed, kept when the workflow is deleted.
@@ -117,6 +137,10 @@ runs = Table(
     Column("params", JsonText, nullable=False),
     Column("priority", Integer, nullable=False, server_default=text("0")),
     Column("created_at", Micros, nullable=False),
+    Column("retry_of", Key),
+    Column("from_run", Key),
+    Column("parent_run", Key),
+    Column("parent_step", Key),
     # From here on what a transition may change.
     Column("state", Name(RunState), nullable=False),
     Column("sequence", BigInteger, nullable=False),
@@ -124,10 +148,12 @@ runs = Table(
     Column("finished_at", Micros),
     Column("error", Prose, nullable=False),
     Column("failed_steps", Integer, nullable=False),
+    Column("incomplete_steps", Integer, nullable=False, server_default=text("0")),
     Column("ended_steps", Integer, nullable=False),
     Column("total_steps", Integer, nullable=False),
     Column("current_step", Prose, nullable=False),
     Column("cancel_requested_at", Micros),
+    Column("paused_at", Micros),
     Column("ending_cause", Name(EndingCause)),
     Column("ending_at", Micros),
     Column("launches", Integer, nullable=False),
@@ -140,18 +166,34 @@ runs = Table(
     Index(None, "workflow", "id"),
     Index(None, "workflow", "state", "id"),
     Index(None, "state", "id"),
+    _linked("parent_run", "id"),
+    _linked("retry_of", "id"),
+)
+
+# The runs that a run takes results from. While it is active they are not removed.
+run_sources = Table(
+    "run_sources",
+    metadata,
+    Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("source", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Index(None, "source", "run_id"),
+    sqlite_with_rowid=False,
 )
 
 step_runs = Table(
     "step_runs",
     metadata,
     Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    # An instance of a step stands behind it: see StepRun.position.
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("step", Key, nullable=False),
     Column("state", Name(StepState), nullable=False),
     Column("reason", Prose, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("losses", Integer, nullable=False, server_default=text("0")),
+    Column("evaluated", Boolean, nullable=False, server_default=false()),
+    Column("iteration", Integer, nullable=False, server_default=text("0")),
+    # Of this run, or of the one that the results were taken over from; that one may be gone.
     Column("attempt_id", Key),
     Column("started_at", Micros),
     Column("finished_at", Micros),
@@ -159,6 +201,8 @@ step_runs = Table(
     Column("error_class", Name(ErrorClass)),
     Column("result", JsonText),
     Column("outputs", JsonText, nullable=False),
+    # What most steps never have: only what is not as by default.
+    Column("extra", JsonText, nullable=False, server_default=text("'{}'")),
     _states(StepState),
     UniqueConstraint("run_id", "step"),
     sqlite_with_rowid=False,
@@ -172,6 +216,9 @@ process_executions = Table(
     Column("step", Key, nullable=False),
     Column("number", Integer, nullable=False),
     Column("ordinal", Integer, nullable=False),
+    Column("child", Boolean, nullable=False, server_default=false()),
+    Column("job", Key, nullable=False, server_default=text("''")),
+    Column("iteration", Integer, nullable=False, server_default=text("1")),
     Column("created_at", Micros, nullable=False),
     # From here on what a transition may change.
     Column("token", Key, nullable=False),
@@ -217,6 +264,31 @@ run_sizes = Table(
     Column("bytes", BigInteger, nullable=False),
     # The part of it that is logs.
     Column("log_bytes", BigInteger, nullable=False),
+)
+
+# Steps that were to be retried and failed for good.
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("workflow", Key, nullable=False),
+    Column("step", Key, nullable=False),
+    Column("attempt_id", Key, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("error", Prose, nullable=False),
+    Column("error_class", Name(ErrorClass), nullable=False),
+    Column("created_at", Micros, nullable=False),
+    # From here on what closing it changes.
+    Column("state", Name(DeadLetterState), nullable=False),
+    Column("resolved_at", Micros),
+    Column("resolved_by", Prose, nullable=False),
+    Column("requeued_as", Key, nullable=False),
+    _states(DeadLetterState),
+    Index(None, "run_id"),
+    Index(None, "workflow", "id"),
+    Index(None, "workflow", "state", "id"),
+    Index(None, "state", "id"),
 )
 
 # One row per saved transition: the columns of the run, its steps and their attempts as that transition wrote them.

@@ -1,30 +1,35 @@
-"""Workflows and their versions."""
+"""Workflows and jobs, and their versions."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
+from toban.definition import DefinitionKind
 from toband.ports import (
     ActiveRunError,
+    ConflictError,
     EtagMismatchError,
+    JobInUseError,
     Request,
     StoredWorkflow,
     WorkflowExistsError,
     WorkflowText,
     WorkflowVersion,
 )
-from toband.store.columns import from_micros, to_micros
+from toband.store.columns import from_json, from_micros, to_json, to_micros
 from toband.store.requests import recall, remember
 from toband.store.tables import (
     ACTIVE_RUNS,
     among,
     runs,
     workflow_labels,
+    workflow_uses,
     workflow_versions,
     workflows,
 )
@@ -47,7 +52,13 @@ _OLDEST_ACTIVE = (
 _CHANGE = update(workflows).where(workflows.c.name == bindparam("of_name"))
 _DELETE = delete(workflows).where(workflows.c.name == bindparam("of_name"))
 _DELETE_LABELS = delete(workflow_labels).where(workflow_labels.c.workflow == bindparam("of_name"))
-_COUNT = select(func.count()).select_from(workflows)
+_DELETE_USES = delete(workflow_uses).where(workflow_uses.c.workflow == bindparam("of_name"))
+_USERS = (
+    select(workflow_uses.c.workflow)
+    .where(workflow_uses.c.job == bindparam("of_job"))
+    .order_by(workflow_uses.c.workflow)
+)
+_COUNT = select(workflows.c.kind, func.count()).group_by(workflows.c.kind)
 
 
 # ------------------------------------------------------------------------------------------------ writing
@@ -61,11 +72,14 @@ def create(
         answered = recall(session.connection, request)
         if answered is not None:
             return _restored(session.connection, answered)
-        if _find(session.connection, text.name) is not None:
-            raise WorkflowExistsError(text.name)
+        taken = _find(session.connection, text.name)
+        if taken is not None:
+            raise WorkflowExistsError(text.name, taken["kind"])
+        _check_jobs(session.connection, text)
         version = _add_version(session, text, at)
         header = _header(text) | {
             "name": text.name,
+            "kind": text.kind,
             "enabled": text.enabled,
             "version": version,
             "revision": 0,
@@ -74,13 +88,18 @@ def create(
         }
         session.connection.execute(insert(workflows), header)
         _set_labels(session, text)
+        _set_uses(session, text)
         return _answer(session, text.name, request, at)
 
     return operation
 
 
 def change(
-    text: WorkflowText, at: datetime, etag: str, request: Request | None
+    text: WorkflowText,
+    at: datetime,
+    etag: str,
+    request: Request | None,
+    also: Sequence[WorkflowText],
 ) -> Callable[[Session], tuple[StoredWorkflow, bool] | None]:
     def operation(session: Session) -> tuple[StoredWorkflow, bool] | None:
         session.lock_creation()
@@ -90,23 +109,32 @@ def change(
         stored = _find(session.connection, text.name)
         if stored is None:
             return None
+        if stored["kind"] is not text.kind:
+            raise WorkflowExistsError(text.name, stored["kind"])
         _check_etag(stored, etag)
-        values = _changes(session, stored, text, at)
-        if values:
-            session.connection.execute(_CHANGE, {"of_name": text.name, "updated_at": at} | values)
-            _set_labels(session, text)
-        return _answer(session, text.name, request, at, changed=bool(values)), bool(values)
+        changed = _replace(session, stored, text, at)
+        if "version" in changed:
+            _check_users(session.connection, text, also)
+        for user in also:
+            using = _find(session.connection, user.name)
+            if using is not None:
+                # It was not they who were sent: they stay whose they were.
+                _replace(session, using, replace(user, owner=using["owner"]), at)
+        return _answer(session, text.name, request, at, changed=bool(changed)), bool(changed)
 
     return operation
 
 
-def remove(name: str, etag: str) -> Callable[[Session], bool]:
+def remove(name: str, etag: str, kind: DefinitionKind | None) -> Callable[[Session], bool]:
     def operation(session: Session) -> bool:
         session.lock_creation()
         stored = _find(session.connection, name)
-        if stored is None:
+        if stored is None or (kind is not None and stored["kind"] is not kind):
             return False
         _check_etag(stored, etag)
+        users = read_users(session.connection, name)
+        if users:
+            raise JobInUseError(users)
         active = session.connection.execute(_OLDEST_ACTIVE, {"of_name": name}).scalar()
         if active is not None:
             raise ActiveRunError(active)
@@ -145,6 +173,24 @@ def _etag(stored: Mapping[str, Any]) -> str:
     return f"{stored['version']}-{stored['revision']}"
 
 
+def _check_jobs(connection: Connection, text: WorkflowText) -> None:
+    """Raises ConflictError for a job that is not as the text has it."""
+    for job in sorted(text.uses):
+        stored = _find(connection, job)
+        if stored is None or stored["kind"] is not DefinitionKind.JOB:
+            raise ConflictError(job)
+        if stored["version"] != text.job_versions.get(job, stored["version"]):
+            raise ConflictError(job)
+
+
+def _check_users(connection: Connection, job: WorkflowText, also: Sequence[WorkflowText]) -> None:
+    """Raises ConflictError for a workflow that came to use the job meanwhile."""
+    known = {user.name for user in also}
+    for user in read_users(connection, job.name):
+        if user not in known:
+            raise ConflictError(user)
+
+
 def _header(text: WorkflowText) -> dict[str, Any]:
     return {
         "title": text.title,
@@ -154,6 +200,21 @@ def _header(text: WorkflowText) -> dict[str, Any]:
     }
 
 
+def _replace(
+    session: Session, stored: Mapping[str, Any], text: WorkflowText, at: datetime
+) -> dict[str, Any]:
+    """The columns that changed. Raises ConflictError."""
+    if text.expected_version not in (None, stored["version"]):
+        raise ConflictError(text.name)
+    _check_jobs(session.connection, text)
+    values = _changes(session, stored, text, at)
+    if values:
+        session.connection.execute(_CHANGE, {"of_name": text.name, "updated_at": at} | values)
+        _set_labels(session, text)
+        _set_uses(session, text)
+    return values
+
+
 def _changes(
     session: Session, stored: Mapping[str, Any], text: WorkflowText, at: datetime
 ) -> dict[str, Any]:
@@ -161,7 +222,12 @@ def _changes(
     key = {"of_name": text.name, "of_version": stored["version"]}
     current = session.connection.execute(_VERSION, key).one()
     header = _header(text)
-    if text.source == current.source and text.base_dir == current.base_dir:
+    if (
+        text.source == current.source
+        and text.base_dir == current.base_dir
+        # As it would come back: JSON knows no tuples.
+        and from_json(to_json(text.parsed)) == current.parsed
+    ):
         if all(stored[name] == value for name, value in header.items()):
             return {}
         return header | {"revision": stored["revision"] + 1}
@@ -200,6 +266,13 @@ def _set_labels(session: Session, text: WorkflowText) -> None:
         session.connection.execute(insert(workflow_labels), rows)
 
 
+def _set_uses(session: Session, text: WorkflowText) -> None:
+    session.connection.execute(_DELETE_USES, {"of_name": text.name})
+    rows = [{"workflow": text.name, "job": job} for job in sorted(text.uses)]
+    if rows:
+        session.connection.execute(insert(workflow_uses), rows)
+
+
 # ------------------------------------------------------------------------------------------------ repeated requests
 
 
@@ -232,9 +305,15 @@ def read(connection: Connection, name: str) -> StoredWorkflow | None:
 
 
 def read_all(
-    connection: Connection, after: str, limit: int, labels: Mapping[str, str]
+    connection: Connection,
+    after: str,
+    limit: int,
+    labels: Mapping[str, str],
+    kind: DefinitionKind | None,
 ) -> Sequence[StoredWorkflow]:
     query, name = select(workflows), workflows.c.name
+    if kind is not None:
+        query = query.where(workflows.c.kind == kind)
     for count, (label, content) in enumerate(labels.items()):
         labelled = workflow_labels.alias(f"label_{count}")
         query = query.join(labelled, labelled.c.workflow == workflows.c.name).where(
@@ -276,8 +355,13 @@ def read_version(connection: Connection, name: str, version: int) -> WorkflowVer
     )
 
 
-def count(connection: Connection) -> int:
-    return connection.execute(_COUNT).scalar_one()
+def read_users(connection: Connection, job: str) -> Sequence[str]:
+    return connection.execute(_USERS, {"of_job": job}).scalars().all()
+
+
+def count(connection: Connection) -> Mapping[DefinitionKind, int]:
+    """By kind; without those that there are none of."""
+    return {kind: number for kind, number in connection.execute(_COUNT)}  # noqa: C416 - rows
 
 
 def _workflow(
@@ -294,5 +378,7 @@ def _workflow(
         created_at=stored["created_at"],
         updated_at=stored["updated_at"],
         etag=_etag(stored),
+        # An answer that was remembered by an older release has none.
+        kind=DefinitionKind(stored.get("kind", DefinitionKind.WORKFLOW)),
         definition=definition,
     )

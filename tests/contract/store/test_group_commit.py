@@ -132,7 +132,7 @@ async def test_one_that_fails_does_not_hurt_the_others(sql_store: SqlStore) -> N
         sql_store.save(change(good, launched(good, "s1"))),
         sql_store.create_workflow(text(), at=NOW),
         sql_store.create_run(new_run(), max_active=1),
-        sql_store.create_run(new_run(id=good.id), max_active=None),
+        sql_store.create_run(new_run(version=9), max_active=None),
         sql_store._write.do(broken),
         sql_store._write.do(nonsense),
         sql_store.save(change(other, launched(other, "s0"))),

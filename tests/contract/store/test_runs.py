@@ -73,11 +73,14 @@ async def test_a_run_needs_its_version(store: Store) -> None:
 
 
 async def test_an_id_is_used_once(store: Store) -> None:
+    """Who made a run and crashed before it knew makes it again, and gets what there is."""
     await with_workflow(store)
     run = await stored_run(store)
-    with pytest.raises(StoreError):
-        await store.create_run(new_run(id=run.id, steps=1), max_active=None)
+    run = await save(store, run, launched(run, "s0"))
+    again = await store.create_run(new_run(id=run.id, steps=1), max_active=1)
+    assert again == (run, False)
     assert await store.get_run(run.id) == run
+    assert len(await store.list_runs()) == 1
 
 
 async def test_times_need_a_zone(store: Store) -> None:
@@ -140,14 +143,14 @@ async def test_steps_come_in_pages(store: Store) -> None:
     seen: dict[str, StepRun] = {}
     after = -1
     while True:
-        page = await store.get_run_page(run.id, after_index=after, limit=3)
+        page = await store.get_run_page(run.id, after=after, limit=3)
         assert page is not None
         assert replace(page, steps=run.steps) == run
         if not page.steps:
             break
         assert len(page.steps) <= 3
         seen.update(page.steps)
-        after = max(step.index for step in page.steps.values())
+        after = max(step.position for step in page.steps.values())
     assert seen == run.steps
     assert list(seen) == list(run.steps)
 

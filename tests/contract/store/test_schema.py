@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
+from sqlalchemy.sql import ClauseElement
 
 from contract.conftest import NewStore, postgres_schema
 from toband.ports import StoreError
@@ -23,12 +25,22 @@ from toband.store.database import database
 from toband.store.tables import metadata
 
 
+def plain(found: Mapping[str, Any]) -> dict[str, Any]:
+    """With conditions as their text: as objects no two are equal."""
+    return {
+        name: plain(value)
+        if isinstance(value, dict)
+        else (str(value) if isinstance(value, ClauseElement) else value)
+        for name, value in found.items()
+    }
+
+
 def described(connection: Connection) -> dict[str, Any]:
     """All that the database knows of the tables, in an order of its own."""
     inspector = inspect(connection)
 
     def entries(found: Any) -> list[str]:
-        return sorted(repr(sorted(dict(entry).items(), key=str)) for entry in found)
+        return sorted(repr(sorted(plain(entry).items(), key=str)) for entry in found)
 
     return {
         name: {

@@ -23,7 +23,8 @@ from contract.builders import (
     stored_run,
     with_workflow,
 )
-from toband.domain.model import Run, RunState
+from contract.builders import text as workflow_text
+from toband.domain.model import DeadLetterState, Run, RunState
 from toband.ports import StoreError
 from toband.store import SqlStore
 from toband.store.statements import Statement
@@ -131,10 +132,12 @@ ASKED: dict[str, Ask] = {
     "list_workflows labels": lambda store, _: store.list_workflows(
         after="a", labels={"a": "b", "c": "d"}
     ),
+    "list_workflows kind": lambda store, _: store.list_workflows(after="a", kind=None),
+    "workflows_using": lambda store, _: store.workflows_using("fetch"),
     "list_versions": lambda store, _: store.list_versions("backup", before=5),
     "get_version": lambda store, _: store.get_version("backup", 1),
     "get_run": lambda store, run: store.get_run(run.id),
-    "get_run_page": lambda store, run: store.get_run_page(run.id, after_index=0, limit=2),
+    "get_run_page": lambda store, run: store.get_run_page(run.id, after=0, limit=2),
     "list_runs": lambda store, _: store.list_runs(),
     "list_runs before": lambda store, run: store.list_runs(before=run.id),
     "list_runs workflow": lambda store, run: store.list_runs(workflow="backup", before=run.id),
@@ -142,6 +145,23 @@ ASKED: dict[str, Ask] = {
     "list_runs both": lambda store, run: store.list_runs(
         workflow="backup", states=[RunState.FAILED], before=run.id
     ),
+    "list_runs parent": lambda store, run: store.list_runs(parent_run=run.id, before=run.id),
+    "list_runs retries": lambda store, run: store.list_runs(retry_of=run.id),
+    "list_runs parent state": lambda store, run: store.list_runs(
+        parent_run=run.id, states=[RunState.FAILED], workflow="backup"
+    ),
+    "latest_success": lambda store, _: store.latest_success("backup", ["s0", "s1"]),
+    "list_dead_letters": lambda store, run: store.list_dead_letters(before=run.id),
+    "list_dead_letters workflow": lambda store, run: store.list_dead_letters(
+        workflow="backup", before=run.id
+    ),
+    "list_dead_letters state": lambda store, run: store.list_dead_letters(
+        states=[DeadLetterState.OPEN], before=run.id
+    ),
+    "list_dead_letters both": lambda store, run: store.list_dead_letters(
+        workflow="backup", states=[DeadLetterState.OPEN], before=run.id
+    ),
+    "get_dead_letter": lambda store, _: store.get_dead_letter("nope"),
     "run_of_request": lambda store, _: store.run_of_request(request()),
     "history": lambda store, run: store.history(run.id, after=1),
     "list_attempts": lambda store, _: store.list_attempts(),
@@ -222,9 +242,13 @@ async def test_what_is_written_beside_runs_has_its_index(sql_store: SqlStore) ->
     await sql_store.create_run(new_run(), max_active=1, request=request())
     await sql_store.set_enabled("backup", False, at=new_run().created_at)
     await sql_store.delete_workflow("none")
+    await sql_store.update_workflow(workflow_text(source="# 2"), at=new_run().created_at)
+    await sql_store.discard_dead_letter("none", at=new_run().created_at, by="me")
+    await sql_store.delete_runs(["none"])
+    await sql_store.removable_runs(after="a")
     await sql_store.forget_requests(new_run().created_at)
     event.remove(sql_store._database.writer, "before_cursor_execute", record)
-    assert len(seen) > 5
+    assert len(seen) > 15
     for statement, parameters in seen:
         plan = plan_of(sql_store, statement, parameters)
         assert not walks_a_table(statement, plan), (statement, plan)

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from contract.builders import change, new_id, new_run, save, stored_run, with_workflow
 from toband.domain.model import (
+    Artifact,
     Attempt,
     AttemptState,
     Ending,
     EndingCause,
     ErrorClass,
+    Phase,
     ResourceUse,
     Run,
     RunState,
@@ -28,6 +30,9 @@ from toband.domain.model import (
 )
 from toband.ports import Store, UpdateResult
 from toband.store.columns import from_micros, printable, to_micros
+
+ORIGIN = new_id()
+"""A run that others may refer to."""
 
 # The database outlives the examples of a test; each example makes rows of its own.
 shared_store = settings(
@@ -69,9 +74,12 @@ endings = st.builds(
 ATTEMPT: dict[str, st.SearchStrategy[Any]] = {
     "id": st.builds(new_id),
     "run_id": st.just(""),
-    "step": st.just("s0"),
+    "step": st.sampled_from(["s0", "s0.check"]),
     "number": counts,
     "ordinal": counts,
+    "child": st.booleans(),
+    "job": words,
+    "iteration": counts,
     "token": words,
     "state": st.sampled_from(AttemptState),
     "created_at": times,
@@ -90,13 +98,33 @@ ATTEMPT: dict[str, st.SearchStrategy[Any]] = {
     "stderr_bytes": big,
     "dropped_bytes": big,
 }
+artifacts = st.builds(Artifact, name=words, path=words, type=words, files=counts, bytes=big)
 STEP: dict[str, st.SearchStrategy[Any]] = {
     "id": st.just("s0"),
     "index": st.just(0),
+    "parent": words,
+    "instance": st.none(),
+    "instances": counts,
+    "released": counts,
+    "ended": counts,
+    "item": json_values,
     "state": st.sampled_from(StepState),
+    "phase": st.sampled_from(Phase),
     "reason": words,
+    "evaluated": st.booleans(),
     "attempts": counts,
     "losses": counts,
+    "retries": counts,
+    "iteration": counts,
+    "checks": counts,
+    "check_token": words,
+    "check_exit_code": st.none() | big,
+    "fingerprint": words,
+    "unchanged": st.booleans(),
+    "not_before": maybe_times,
+    "source": words,
+    "artifacts": st.lists(artifacts, max_size=2).map(tuple),
+    "spilled": big,
     "attempt": st.none() | st.builds(Attempt, **ATTEMPT),
     "started_at": maybe_times,
     "finished_at": maybe_times,
@@ -104,6 +132,11 @@ STEP: dict[str, st.SearchStrategy[Any]] = {
     "error_class": st.none() | st.sampled_from(ErrorClass),
     "result": json_values,
     "outputs": st.dictionaries(st.text(max_size=5), st.text(max_size=10), max_size=3),
+}
+INSTANCE = STEP | {
+    "id": st.just("s0[3]"),
+    "instance": st.just(3),
+    "attempt": st.none(),
 }
 RUN: dict[str, st.SearchStrategy[Any]] = {
     "id": st.builds(new_id),
@@ -121,15 +154,26 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "finished_at": maybe_times,
     "error": words,
     "failed_steps": counts,
+    "incomplete_steps": counts,
     "ended_steps": counts,
     "total_steps": counts,
     "current_step": words,
     "cancel_requested_at": maybe_times,
+    "paused_at": maybe_times,
+    "retry_of": st.sampled_from(["", ORIGIN]),
+    "from_run": st.sampled_from(["", ORIGIN]),
+    "parent_run": words,
+    "parent_step": words,
     "ending": st.none() | st.builds(Ending, cause=st.sampled_from(EndingCause), at=times),
-    "steps": st.fixed_dictionaries({"s0": st.builds(StepRun, **STEP)}),
+    "steps": st.fixed_dictionaries(
+        {"s0": st.builds(StepRun, **STEP), "s0[3]": st.builds(StepRun, **INSTANCE)}
+    ),
     "sequence": st.integers(1, 2**63 - 1),
     "launches": counts,
     "timeout": st.none() | seconds,
+    # What is known of a run while it is at work, and not compared.
+    "moving": st.none(),
+    "touched": st.none(),
 }
 
 
@@ -139,6 +183,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
 def test_no_field_is_left_out(kind: type, strategies: dict[str, Any]) -> None:
     """A field that the model gains and the store forgets would be lost at the first restart."""
     assert set(strategies) == {field.name for field in fields(kind)}
+    assert set(INSTANCE) == set(STEP)
 
 
 @shared_store
@@ -146,10 +191,11 @@ def test_no_field_is_left_out(kind: type, strategies: dict[str, Any]) -> None:
 async def test_whatever_a_run_holds_comes_back(store: Store, run: Run) -> None:
     if await store.get_workflow("backup") is None:
         await with_workflow(store)
+        await stored_run(store, id=ORIGIN)
     step = run.steps["s0"]
     if step.attempt is not None:
         step = replace(step, attempt=replace(step.attempt, run_id=run.id))
-    run = replace(run, steps={"s0": step})
+    run = replace(run, steps={**run.steps, "s0": step})
     # Born with an open step and nothing done, as runs are; all the rest comes with the first change.
     fresh = new_run(
         steps=1,
@@ -160,11 +206,18 @@ async def test_whatever_a_run_holds_comes_back(store: Store, run: Run) -> None:
         priority=run.priority,
         params=run.params,
         created_at=run.created_at,
+        retry_of=run.retry_of,
+        from_run=run.from_run,
+        parent_run=run.parent_run,
+        parent_step=run.parent_step,
     )
     before, _ = await store.create_run(fresh, max_active=None)
     after = replace(run, number=before.number)
     assert await store.save(change(before, after)) is UpdateResult.UPDATED
-    assert await store.get_run(run.id) == after
+    stored = await store.get_run(run.id)
+    assert stored == after
+    moving = frozenset(step.id for step in run.steps.values() if step.state.moving)
+    assert stored.moving == moving
     (entry,) = await store.history(run.id, after=0)
     assert (entry.sequence, entry.run) == (after.sequence, after)
     if step.attempt is not None:

@@ -1,0 +1,201 @@
+"""What the store takes and gives: values, and the reasons why it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from toban.definition import DefinitionKind
+from toband.domain.model import DeadLetter, Run
+
+
+class UpdateResult(StrEnum):
+    """What a compare-and-set answered. Nothing was changed unless it is UPDATED."""
+
+    UPDATED = "updated"
+    NOT_FOUND = "not_found"
+    WRONG_STATE = "wrong_state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Identifies a repeatable call: the same caller, rpc and id with the same digest is the same call."""
+
+    caller: str
+    rpc: str
+    id: str
+    digest: str
+
+
+class RequestReusedError(Exception):
+    """The id of a request was used before, for another body."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowText:
+    """A definition that holds, ready to be stored.
+
+    `uses` names the jobs that its steps are made of, and `job_versions` may say which version of a job `parsed` was
+    made with (not of one that is being changed in the same call): nothing is stored for want of one of them, or if one
+    is at another version by now. `expected_version` is what the stored definition has to be at to be replaced.
+    """
+
+    name: str
+    title: str
+    description: str
+    labels: Mapping[str, str]
+    enabled: bool
+    source: str
+    parsed: Mapping[str, Any]
+    base_dir: str
+    owner: str = "api"
+    kind: DefinitionKind = DefinitionKind.WORKFLOW
+    uses: frozenset[str] = frozenset()
+    job_versions: Mapping[str, int] = field(default_factory=dict)
+    expected_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowVersion:
+    workflow: str
+    version: int
+    digest: str
+    created_at: datetime
+    source: str = ""
+    base_dir: str = ""
+    parsed: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredWorkflow:
+    """A workflow, or a job, as it is now. `definition` is None in lists."""
+
+    name: str
+    title: str
+    description: str
+    labels: Mapping[str, str]
+    enabled: bool
+    version: int
+    owner: str
+    created_at: datetime
+    updated_at: datetime
+    etag: str
+    kind: DefinitionKind = DefinitionKind.WORKFLOW
+    definition: WorkflowVersion | None = None
+
+
+class WorkflowExistsError(Exception):
+    """The name is taken: workflows and jobs share them. `args[0]` is the name, `kind` is of what has it."""
+
+    def __init__(self, name: str, kind: DefinitionKind = DefinitionKind.WORKFLOW) -> None:
+        super().__init__(name)
+        self.kind = kind
+
+
+class ConflictError(Exception):
+    """What was decided on has changed meanwhile: read it again and decide anew. `args[0]` is its name."""
+
+
+class JobInUseError(Exception):
+    """Workflows use the job. `args[0]` is a tuple of their names, in order."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(tuple(names))
+
+
+class EtagMismatchError(Exception):
+    """Somebody else changed it meanwhile. `args[0]` is the current etag."""
+
+
+class ActiveRunError(Exception):
+    """A run is active where none may be. `args[0]` is its id."""
+
+
+class RunGoneError(Exception):
+    """A run is not kept any more: one that a request made, or that another takes results from. `args[0]` is its id."""
+
+
+class DeadLetterClosedError(Exception):
+    """The dead letter was requeued or discarded before. `letter` tells by whom, and what it was requeued as."""
+
+    def __init__(self, letter: DeadLetter) -> None:
+        super().__init__(letter.id)
+        self.letter = letter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChange:
+    """One transition of a run, to be saved whole or not at all.
+
+    Rows of steps and attempts are written where `after` holds another object than `before`; of attempts only those of
+    this run. `touched` holds the ids of the steps that may differ, so that no others are looked at; None: any may.
+    """
+
+    before: Run
+    after: Run
+    at: datetime
+    event: str
+    dead_letters: tuple[DeadLetter, ...] = ()
+    touched: Collection[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One change of a run; `run.steps` holds only the steps that this change touched."""
+
+    sequence: int
+    at: datetime
+    event: str
+    run: Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSize:
+    """What a run takes on disk: all of its directory, and its logs alone."""
+
+    bytes: int
+    log_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """A run that has ended, as retention sees it. `size` is None until it was measured for good.
+
+    `rows` is about how many rows of the database belong to it.
+    """
+
+    id: str
+    workflow: str
+    number: int
+    finished_at: datetime
+    rows: int
+    size: RunSize | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSize:
+    runs: int
+    bytes: int
+    log_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    workflows: int
+    active_runs: int
+    jobs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What a look at the database found. `problems` is empty if it is whole; `facts` are worth knowing."""
+
+    problems: Sequence[str]
+    facts: Sequence[str]
+    schema: str
+    expected_schema: str
+    ahead_bytes: int = 0
+    """Written ahead and not yet in its place."""

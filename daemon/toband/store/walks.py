@@ -1,0 +1,45 @@
+"""Lists that are walked from the newest id on, by an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, Table, select, union_all
+
+
+def newest(
+    connection: Connection,
+    table: Table,
+    workflow: str,
+    states: Sequence[StrEnum],
+    before: str,
+    limit: int,
+) -> Sequence[Row[Any]]:
+    """At most `limit` rows with an id below `before`, of a table that has columns `workflow` and `state`.
+
+    One walk of an index per state, each cut at the limit: never through rows in other states.
+    """
+    wanted: list[StrEnum | None] = [*dict.fromkeys(states)]
+    if states and len(wanted) == len(type(states[0])):
+        wanted = []
+    pages = [_page(table, workflow, state, before, limit) for state in wanted or [None]]
+    if len(pages) == 1:
+        return connection.execute(pages[0]).all()
+    merged = union_all(*(select(page.subquery()) for page in pages)).subquery()
+    query = select(merged).order_by(merged.c.id.desc()).limit(limit)
+    return connection.execute(query).all()
+
+
+def _page(
+    table: Table, workflow: str, state: StrEnum | None, before: str, limit: int
+) -> Select[Any]:
+    page = select(table)
+    if workflow:
+        page = page.where(table.c.workflow == workflow)
+    if state is not None:
+        page = page.where(table.c.state == state)
+    if before:
+        page = page.where(table.c.id < before)
+    return page.order_by(table.c.id.desc()).limit(limit)

@@ -1,0 +1,160 @@
+"""A database of an older release, with all that is in it, is lifted to this one's form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from alembic import command
+from sqlalchemy import Connection, Engine, text
+
+from contract.builders import NOW, ended, launched, new_id, request, save, stored_run
+from contract.builders import text as workflow_text
+from toban.definition import DefinitionKind
+from toband.domain.model import AttemptState, Run, RunState, StepState
+from toband.ports import Counts
+from toband.store import SqlStore, schema
+from toband.store.columns import to_micros
+from toband.store.database import database
+
+AT = to_micros(NOW)
+STEPS = 3
+
+
+def fill(connection: Connection, table: str, *rows: dict[str, Any]) -> None:
+    """With the columns that the older release had."""
+    names = list(rows[0])
+    places = ", ".join(f":{name}" for name in names)
+    connection.execute(text(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})"), rows)
+
+
+def fill_all(connection: Connection, run_id: str, attempt_id: str) -> None:
+    version = {"workflow": "backup", "version": 1, "digest": "d", "source": "# 1", "base_dir": "/srv",
+        "parsed": "{}", "enabled": True, "created_at": AT}  # fmt: skip
+    workflow = {"name": "backup", "title": "Backup", "description": "", "labels": "{}",
+        "enabled": True, "version": 1, "revision": 0, "owner": "api", "created_at": AT,
+        "updated_at": AT}  # fmt: skip
+    fill(connection, "workflow_versions", version)
+    fill(connection, "workflows", workflow)
+    answer = json.dumps({**workflow, "labels": {}, "changed": True})
+    fill(connection, "requests", {"caller": "me", "rpc": "Create", "request_id": "r-1",
+        "digest": "d", "answer": answer, "created_at": AT})  # fmt: skip
+    fill(connection, "runs", {"id": run_id, "workflow": "backup", "version": 1, "number": 1,
+        "scope": "full", "triggered_by": "API", "caller": "uid:7", "params": "{}", "priority": 3,
+        "created_at": AT, "state": "RUNNING", "sequence": 1, "started_at": AT, "finished_at": None,
+        "error": "", "failed_steps": 0, "ended_steps": 0, "total_steps": STEPS,
+        "current_step": "s1", "cancel_requested_at": None, "ending_cause": None, "ending_at": None,
+        "launches": 1, "timeout": 2.5})  # fmt: skip
+    fill(connection, "step_runs", *(step_row(run_id, n, attempt_id) for n in range(STEPS)))
+    fill(connection, "process_executions", {"id": attempt_id, "run_id": run_id, "step": "s1",
+        "number": 1, "ordinal": 0, "created_at": AT, "token": "t", "state": "RUNNING",
+        "command": "cp", "boot_id": "b", "pid": 7, "exit_code": None, "signal": None,
+        "error_class": None, "error": "", "ending": None, "started_at": AT, "finished_at": None,
+        "user_time": 0.0, "system_time": 0.0, "max_rss_bytes": 0, "stdout_bytes": 0,
+        "stderr_bytes": 0, "dropped_bytes": 5})  # fmt: skip
+    fill(connection, "run_sizes", {"run_id": run_id, "bytes": 9, "log_bytes": 8})
+    entry = {
+        "run": {"state": "RUNNING", "sequence": 1, "started_at": AT, "total_steps": STEPS,
+            "current_step": "s1", "launches": 1, "timeout": 2.5},
+        "steps": [
+            {"step": "s0", "state": "PENDING"},
+            {"position": 1, "step": "s1", "state": "RUNNING", "attempts": 1, "started_at": AT,
+                "attempt": {"id": attempt_id, "number": 1, "created_at": AT, "token": "t",
+                    "state": "RUNNING", "command": "cp", "boot_id": "b", "pid": 7,
+                    "started_at": AT, "dropped_bytes": 5}},
+            {"position": 2, "step": "s2", "state": "PENDING"},
+        ],
+    }  # fmt: skip
+    fill(connection, "run_history", {"run_id": run_id, "sequence": 1, "at": AT,
+        "event": "run_started", "change": json.dumps(entry)})  # fmt: skip
+
+
+def step_row(run_id: str, number: int, attempt_id: str) -> dict[str, Any]:
+    running = number == 1
+    return {"run_id": run_id, "position": number, "step": f"s{number}",
+        "state": "RUNNING" if running else "PENDING", "reason": "", "attempts": int(running),
+        "losses": 0, "attempt_id": attempt_id if running else None,
+        "started_at": AT if running else None, "finished_at": None, "exit_code": None,
+        "error_class": None, "result": None, "outputs": "{}"}  # fmt: skip
+
+
+def migrate(engine: Engine, revision: str) -> None:
+    with engine.connect() as connection:
+        connection.execute(text("BEGIN"))
+        config = schema.migrations()
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+        connection.execute(text("COMMIT"))
+
+
+@pytest.fixture
+def old(empty_url: str) -> tuple[str, str]:
+    """The ids of the run and the attempt in a database of revision 0002."""
+    run_id, attempt_id = new_id(), new_id()
+    target = database(empty_url)
+    target.prepare()
+    migrate(target.writer, "0002")
+    with target.writer.connect() as connection:
+        fill_all(connection, run_id, attempt_id)
+    target.close()
+    return run_id, attempt_id
+
+
+def check(run: Run, attempt_id: str) -> None:
+    assert [(step.id, step.index, step.instance) for step in run.steps.values()] == [
+        (f"s{number}", number, None) for number in range(STEPS)
+    ]
+    step = run.steps["s1"]
+    assert (step.state, step.started_at, step.attempts) == (StepState.RUNNING, NOW, 1)
+    assert (step.iteration, step.evaluated, step.source, step.artifacts) == (0, False, "", ())
+    attempt = step.attempt
+    assert attempt is not None
+    assert (attempt.id, attempt.run_id, attempt.step) == (attempt_id, run.id, "s1")
+    assert (attempt.state, attempt.pid, attempt.dropped_bytes) == (AttemptState.RUNNING, 7, 5)
+    assert (attempt.iteration, attempt.child, attempt.job) == (1, False, "")
+    assert (run.state, run.timeout, run.priority) == (RunState.RUNNING, 2.5, 3)
+    assert (run.retry_of, run.parent_run, run.incomplete_steps, run.paused_at) == ("", "", 0, None)
+
+
+async def test_runs_steps_and_history_are_what_they_were(
+    empty_url: str, old: tuple[str, str]
+) -> None:
+    run_id, attempt_id = old
+    store = SqlStore(empty_url)
+    await store.open()
+    try:
+        assert (await store.inspect()).problems == []
+        run = await store.get_run(run_id)
+        assert run is not None
+        check(run, attempt_id)
+        assert run.moving == frozenset(("s1",))
+        (entry,) = await store.history(run_id)
+        assert entry.run == run
+        assert (await store.stored_size()).bytes == 9
+
+        # And the run goes on.
+        run = await save(store, run, ended(run, "s1"))
+        run = await save(store, run, launched(run, "s2"))
+        assert await store.get_run(run_id) == run
+        later_entries = await store.history(run_id, after=1)
+        assert [list(entry.run.steps) for entry in later_entries] == [["s1"], ["s2"]]
+        assert later_entries[-1].run.steps["s2"] == run.steps["s2"]
+        assert (await stored_run(store)).number == 2
+    finally:
+        await store.close()
+
+
+async def test_workflows_and_answers_are_what_they_were(
+    empty_url: str, old: tuple[str, str]
+) -> None:
+    store = SqlStore(empty_url)
+    await store.open()
+    try:
+        (workflow,) = await store.list_workflows()
+        assert (workflow.name, workflow.kind) == ("backup", DefinitionKind.WORKFLOW)
+        assert await store.counts() == Counts(workflows=1, active_runs=1, jobs=0)
+        answered = await store.create_workflow(workflow_text(), at=NOW, request=request())
+        assert answered == await store.get_workflow("backup")
+    finally:
+        await store.close()
