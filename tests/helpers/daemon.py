@@ -21,6 +21,8 @@ import grpc
 from helpers.processes import describe, kill, users_of
 from helpers.waiting import wait_until
 from toban.v1 import (
+    dead_letter_pb2_grpc,
+    job_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
     system_pb2_grpc,
@@ -138,6 +140,14 @@ class Daemon:
     @property
     def runs(self) -> run_pb2_grpc.RunServiceStub:
         return run_pb2_grpc.RunServiceStub(self.channel)
+
+    @property
+    def jobs(self) -> job_pb2_grpc.JobServiceStub:
+        return job_pb2_grpc.JobServiceStub(self.channel)
+
+    @property
+    def dead_letters(self) -> dead_letter_pb2_grpc.DeadLetterServiceStub:
+        return dead_letter_pb2_grpc.DeadLetterServiceStub(self.channel)
 
     @property
     def system(self) -> system_pb2_grpc.SystemServiceStub:

@@ -20,8 +20,8 @@ SEAL = "seal"
 class WrittenLog:
     """One attempt's file, open for writing as its shim would have it."""
 
-    def __init__(self, files: RunFiles) -> None:
-        self.attempt: Attempt = new_attempt()
+    def __init__(self, files: RunFiles, step: str = "step") -> None:
+        self.attempt: Attempt = new_attempt(step)
         self.path = files.log(self.attempt)
         directory = files.attempts(self.attempt.run_id)
         os.makedirs(directory, exist_ok=True)

@@ -104,6 +104,7 @@ def new_launch(
     user: str = "",
     resources: Resources | None = None,
     log_limit: int | None = None,
+    stdin: str | None = None,
 ) -> Launch:
     return Launch(
         attempt=attempt or new_attempt(),
@@ -116,6 +117,7 @@ def new_launch(
         user=user,
         resources=resources,
         log_limit=log_limit,
+        stdin=stdin,
     )
 
 

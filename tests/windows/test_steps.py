@@ -84,6 +84,29 @@ for number in range(20000):
     )
 
 
+def test_standard_input(shared: Daemon) -> None:
+    code = "import sys; data = sys.stdin.buffer.read(); sys.stdout.buffer.write(data)"
+    text = "日本語 ü\nline\n" + "0123456789abcde\n" * 20_000
+    run = shared.run("input", step("read", code, stdin=text))
+    assert run_state(run) == "SUCCEEDED", shared.logged(run.id, "read")
+    assert shared.logged(run.id, "read")[OUT] == text.encode()
+    # One that never reads it is not waited for.
+    run = shared.run("unread", step("leave", "pass", stdin=text))
+    assert run_state(run) == "SUCCEEDED"
+    run = shared.run("none", step("read", code))
+    assert (run_state(run), shared.logged(run.id, "read")[OUT]) == ("SUCCEEDED", b"")
+
+
+def test_artifacts(shared: Daemon) -> None:
+    write = "open('kept.txt', 'w').write('kept')"
+    show = "print(open('given').read(), end='')"
+    first = step("make", write, outputs=[{"name": "kept", "path": "kept.txt"}])
+    inputs = [{"from": "make", "artifact": "kept", "as": "given"}]
+    run = shared.run("artifacts", first, step("use", show, inputs=inputs))
+    assert run_state(run) == "SUCCEEDED", run.error_message
+    assert shared.logged(run.id, "use")[OUT] == b"kept"
+
+
 def test_arguments_environment_and_workspace(shared: Daemon) -> None:
     code = """
 import json, os, sys

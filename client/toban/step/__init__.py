@@ -1,1 +1,54 @@
-"""What runs inside a step."""
+"""What runs inside a step: for python steps, and any Python program that one of them starts. Standard library only.
+
+from toban.step import RateLimitError, outputs, params
+
+def main(context):
+    rows = load(context.inputs["raw"])
+    outputs(rows=len(rows))
+"""
+
+from __future__ import annotations
+
+from toban.step.context import (
+    Context,
+    NotInAStepError,
+    context_dir,
+    outputs,
+    params,
+    progress,
+    set_output,
+)
+from toban.step.errors import (
+    AIDriverError,
+    FatalError,
+    NetworkError,
+    NonRetryableError,
+    RateLimitError,
+    StepError,
+    StorageError,
+    TransientError,
+    ValidationError,
+    WorkflowError,
+    WorkflowTimeoutError,
+)
+
+__all__ = [
+    "AIDriverError",
+    "Context",
+    "FatalError",
+    "NetworkError",
+    "NonRetryableError",
+    "NotInAStepError",
+    "RateLimitError",
+    "StepError",
+    "StorageError",
+    "TransientError",
+    "ValidationError",
+    "WorkflowError",
+    "WorkflowTimeoutError",
+    "context_dir",
+    "outputs",
+    "params",
+    "progress",
+    "set_output",
+]

@@ -1,16 +1,19 @@
 """Calls the function of a python step. Started by path, so that any interpreter can run it: standard library only.
 
-What to call stands in $TOBAN_CALL; what it returned goes to the file $TOBAN_RESULT as JSON. Exit 78 (which is never
-retried) means that there was nothing to call, exit 1 that the function raised.
+What to call stands in $TOBAN_CALL; what it returned goes to the file $TOBAN_RESULT as JSON. A function with a parameter
+`context` that nothing else is given for gets what `context.py`, beside this file, has. Exit 78 (which is never retried)
+means that there was nothing to call, exit 1 that the function raised; what the exception says of itself is handed on.
 """
 
 import asyncio
 import importlib
+import importlib.util
 import inspect
 import json
 import os
 import sys
 import traceback
+from typing import Any
 
 RESULT_LIMIT = 1024 * 1024
 EXIT_RAISED = 1
@@ -34,19 +37,49 @@ def main() -> int:
         return _nothing(f"cannot call {call['target']}: there is no module {error.name!r}")
     except AttributeError as error:
         return _nothing(f"cannot call {call['target']}: {error}")
-    except Exception:
-        traceback.print_exc()
-        return EXIT_RAISED
+    except Exception as error:
+        return _raised(error)
     if not callable(function):
         return _nothing(f"cannot call {call['target']}: it is not a function")
+    args, kwargs = call["args"], call["kwargs"]
+    if _wants_context(function, args, kwargs):
+        kwargs["context"] = _load_context().Context()
     try:
-        result = function(*call["args"], **call["kwargs"])
+        result = function(*args, **kwargs)
         if inspect.isawaitable(result):
             result = asyncio.run(_await(result))
-    except Exception:
-        traceback.print_exc()
-        return EXIT_RAISED
+    except Exception as error:
+        return _raised(error)
     return _keep(call["target"], result, result_path)
+
+
+def _wants_context(function: Any, args: Any, kwargs: Any) -> bool:
+    try:
+        signature = inspect.signature(function)
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return False  # the call itself says what is wrong
+    wanted = signature.parameters.get("context")
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return wanted is not None and wanted.kind in kinds and "context" not in given
+
+
+def _load_context() -> Any:
+    """By its path: the interpreter need not have Toban, and if it has, it may be another release."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "context.py")
+    spec = importlib.util.spec_from_file_location("_toban_step_context", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _raised(error: Exception) -> int:
+    traceback.print_exc()
+    if hasattr(error, "toban_error_class"):
+        _load_context().say_class(error)
+    return EXIT_RAISED
 
 
 async def _await(result: object) -> object:

@@ -19,7 +19,7 @@ import structlog
 
 from toband.domain.model import Attempt, AttemptState
 from toband.ports import RunSize, Stray
-from toband.supervise import frames
+from toband.supervise import frames, value_files
 from toband.supervise.compressed import NEW_SUFFIX, SMALLEST, compress
 from toband.supervise.files import RunFiles
 from toband.supervise.trees import StoppedError, remove_tree, size_on_disk
@@ -147,7 +147,7 @@ class RunArchive:
                 with contextlib.suppress(OSError):
                     prepared = _PREPARED.fullmatch(name) is not None
                     old = prepared and time.time() - os.lstat(path).st_mtime > _CLAIM_AGE
-                    if old or name.endswith(NEW_SUFFIX):
+                    if old or name.endswith((NEW_SUFFIX, value_files.NEW_SUFFIX)):
                         os.unlink(path)
                         count += 1
         return count

@@ -2,10 +2,13 @@
 
 <run id>/attempts/<step>.<attempt>.<token>.log   claim, log and end record of one process
 <run id>/attempts/….out, ….result                what the step wrote to $TOBAN_OUTPUT, what a python step returned
+<run id>/attempts/….values                       both, as the daemon understood them, if they are large
 <run id>/params.json                             $TOBAN_PARAMS
 <run id>/context/                                $TOBAN_CONTEXT_DIR
 <run id>/work/                                   the run's own directory: the workspace of steps that have no other
 .logs-full                                       is there while all logs together are as large as they may be
+
+`STATE_DIR/placed` knows what was laid out as inputs in directories that are not the run's own.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,6 +58,13 @@ class RunFiles:
     def result(self, attempt: Attempt) -> str:
         return self.log(attempt).removesuffix(".log") + ".result"
 
+    def values(self, attempt: Attempt) -> str:
+        return self.log(attempt).removesuffix(".log") + ".values"
+
+    @property
+    def placed(self) -> str:
+        return os.path.join(os.path.dirname(self.root), "placed")
+
     @property
     def logs_full(self) -> str:
         return f"{self.root}/.logs-full"
@@ -77,24 +88,41 @@ class RunFiles:
         own = self.run(run_id), self.attempts(run_id), self.work(run_id), self.context(run_id)
         for path in own:
             os.makedirs(path, mode=0o700, exist_ok=True)
+        _keep_others_off(self.context(run_id))
         new = f"{self.params(run_id)}.new"
-        with open(new, "w", encoding="utf-8", opener=_private) as file:
+        with open(new, "w", encoding="utf-8", opener=private) as file:
             json.dump(dict(params), file, ensure_ascii=False)
         os.replace(new, self.params(run_id))
         for path in (self.run(run_id), self.root):
-            _sync_directory(path)
+            sync_directory(path)
 
 
 def _safe(step: str) -> str:
-    """Windows takes a file `con.1.log` for the console, in any directory."""
-    return f"{step}-" if sys.platform == "win32" and _DEVICE.fullmatch(step) else step
+    """`build[3].check` is `build.3.check`: shells take brackets for a pattern. Windows takes a file `con.1.log` for the
+    console, in any directory.
+    """
+    name, dot, rest = step.replace("[", ".").replace("]", "").partition(".")
+    if sys.platform == "win32" and _DEVICE.fullmatch(name):
+        name = f"{name}-"
+    return f"{name}{dot}{rest}"
 
 
-def _private(path: str, flags: int) -> int:
+def _keep_others_off(path: str) -> None:
+    """Steps of other users may make something in a directory then, and not move away what is not theirs.
+
+    Only once: to set the mode of a directory with an access list is to change the list.
+    """
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if sys.platform != "win32" and not mode & stat.S_ISVTX:
+        os.chmod(path, mode | stat.S_ISVTX)
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for what nobody else may read."""
     return os.open(path, flags, 0o600)
 
 
-def _sync_directory(path: str) -> None:
+def sync_directory(path: str) -> None:
     if sys.platform == "win32":
         return  # a directory cannot be flushed there; NTFS keeps a journal of names
     fd = os.open(path, os.O_RDONLY)

@@ -83,7 +83,7 @@ class _Live:
     """As JSON, all but the timeout."""
     timeout: float | None = None
     deadline: float | None = None
-    """The run's, by the loop's clock."""
+    """The run's, or that of a loop, by the event loop's clock."""
     pid: int = 0
     pidfd: int = -1
     sock: socket.socket | None = None
@@ -189,6 +189,7 @@ class ProcessLauncher:
             "argv": list(launch.argv),
             "env": dict(launch.env),
             "cwd": launch.workspace,
+            "stdin": launch.stdin,
             "timeout_kind": launch.timeout_cause,
             "grace": launch.kill_grace,
             "kill_patience": self._patience.kill,
@@ -212,7 +213,7 @@ class ProcessLauncher:
                 "namespace": self._cgroups.namespace,
             }
         live = _Live(attempt, message=json.dumps(message), timeout=launch.timeout)
-        if launch.timeout is not None and launch.timeout_cause is TreeCause.RUN_TIMEOUT:
+        if launch.timeout is not None and launch.timeout_cause is not TreeCause.TIMEOUT:
             live.deadline = self._loop.time() + launch.timeout
         self._live[attempt.token] = live
         self._waiting.append(live)
@@ -290,13 +291,15 @@ class ProcessLauncher:
         assert live.message is not None
         timeout = live.timeout
         if live.deadline is not None:
-            # It may have waited: the run's timeout did not.
+            # It may have waited: a timeout that began before this attempt did not.
             timeout = max(0.0, live.deadline - self._loop.time())
         message = f'{live.message[:-1]}, "timeout": {json.dumps(timeout)}}}'
         failpoints.hit("launch.message")
         fd = os.memfd_create("toban-bootstrap", os.MFD_CLOEXEC)
         try:
-            os.write(fd, message.encode())
+            left = memoryview(message.encode())
+            while left:
+                left = left[os.write(fd, left) :]
         except OSError:
             os.close(fd)
             raise

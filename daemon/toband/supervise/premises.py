@@ -18,7 +18,7 @@ from toband.ports import (
     StepProcess,
     WrongPath,
 )
-from toband.supervise import frames
+from toband.supervise import frames, value_files
 from toband.supervise.compressed import NEW_SUFFIX, SUFFIX
 from toband.supervise.disk import PROBE
 from toband.supervise.files import RunFiles
@@ -235,7 +235,7 @@ def _half_made(entry: os.DirEntry[str]) -> bool:
     """Made under a name that is not its own, to be linked or renamed when it is whole."""
     name = entry.name
     claim = name.startswith(".") and f"{_LOG}." in name
-    return claim or name == "params.json.new" or name.endswith(NEW_SUFFIX)
+    return claim or name == "params.json.new" or name.endswith((NEW_SUFFIX, value_files.NEW_SUFFIX))
 
 
 def _path_locked(path: str) -> bool:

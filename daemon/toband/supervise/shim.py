@@ -97,8 +97,9 @@ class Shim:
             self._finish(self._record(not_started=error))
             return
         timeout = self._boot.get("timeout")
-        # A step's own time begins with its process, however long that took to make; the run's has begun before.
-        if self._boot.get("timeout_kind") != "run_timeout":
+        # The time of one attempt begins with its process, however long that took to make; that of the run, or of a
+        # loop, has begun before.
+        if self._boot.get("timeout_kind", "timeout") == "timeout":
             began = time.monotonic()
         deadline = None if timeout is None else began + timeout
         memory = self._limits.get("memory")

@@ -29,6 +29,9 @@ _ALL_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
 class StartError(Exception):
     """The step cannot be started; the text says why. `passing`: it may be possible a little later."""
 
@@ -46,6 +49,14 @@ class Person(NamedTuple):
     groups: list[int]
 
 
+class Streams(NamedTuple):
+    """Descriptors of what become the step's standard ones."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+
+
 class Started(NamedTuple):
     """`outside`: this process is in no cgroup of the step's, which may be killed whole."""
 
@@ -57,18 +68,44 @@ def start(boot: dict[str, Any], out: int, err: int) -> Started:
     """Starts the step in a session of its own, its output in these pipes. Raises StartError."""
     limits = boot.get("limits") or {}
     cgroup = boot.get("cgroup")
+    given = -1
     try:
         failpoints.hit("shim.start")
         if cgroup and "cgroup" in limits:
             _limit_cgroup(boot, cgroup["path"], limits["cgroup"])
+        given = _standard_input(boot.get("stdin"))
+        streams = Streams(given, out, err)
         if limits.get("in_child"):
-            return Started(_fork(boot, limits, out, err), True)
+            return Started(_fork(boot, limits, streams), True)
         if cgroup:
-            return _spawn_inside(boot, cgroup, out, err)
-        return Started(_spawn(boot, out, err), True)
+            return _spawn_inside(boot, cgroup, streams)
+        return Started(_spawn(boot, streams), True)
     except (OSError, ValueError) as error:
         passing = isinstance(error, OSError) and error.errno in _PASSING
         raise StartError(_cannot_start(boot, error), passing=passing) from None
+    finally:
+        if given >= 0:
+            os.close(given)
+
+
+def _standard_input(text: str | None) -> int:
+    """A file in memory, without a name, which the step cannot change: nobody has to feed a step that does not read.
+
+    Raises OSError.
+    """
+    if not text:
+        return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.memfd_create("toban-stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        left = memoryview(text.encode(errors="surrogateescape"))
+        while left:
+            left = left[os.write(fd, left) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _limit_cgroup(boot: dict[str, Any], path: str, settings: dict[str, str]) -> None:
@@ -80,7 +117,7 @@ def _limit_cgroup(boot: dict[str, Any], path: str, settings: dict[str, str]) -> 
         ) from None
 
 
-def _spawn_inside(boot: dict[str, Any], cgroup: dict[str, str], out: int, err: int) -> Started:
+def _spawn_inside(boot: dict[str, Any], cgroup: dict[str, str], streams: Streams) -> Started:
     """The child is born where its parent is: going in and out again is cheaper than a fork."""
     try:
         cgroups.enter(cgroup["path"])
@@ -90,7 +127,7 @@ def _spawn_inside(boot: dict[str, Any], cgroup: dict[str, str], out: int, err: i
         ) from None
     outside = False
     try:
-        pid = _spawn(boot, out, err)
+        pid = _spawn(boot, streams)
     finally:
         try:
             cgroups.enter(cgroup["home"])
@@ -100,7 +137,7 @@ def _spawn_inside(boot: dict[str, Any], cgroup: dict[str, str], out: int, err: i
     return Started(pid, outside)
 
 
-def _spawn(boot: dict[str, Any], out: int, err: int) -> int:
+def _spawn(boot: dict[str, Any], streams: Streams) -> int:
     """Python's own descriptors are all close-on-exec, so that nothing but these three is passed on.
 
     posix_spawn rather than subprocess: it copies no memory, and the spawner stays small enough to be forked quickly.
@@ -114,9 +151,7 @@ def _spawn(boot: dict[str, Any], out: int, err: int) -> int:
             argv,
             env,
             file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, out, 1),
-                (os.POSIX_SPAWN_DUP2, err, 2),
+                (os.POSIX_SPAWN_DUP2, fd, standard) for standard, fd in enumerate(streams)
             ],
             setsid=True,
             setsigmask=(),
@@ -152,7 +187,7 @@ def _cannot_start(boot: dict[str, Any], error: Exception) -> str:
 # -- the way of a step that has to do something itself before it begins
 
 
-def _fork(boot: dict[str, Any], limits: dict[str, Any], out: int, err: int) -> int:
+def _fork(boot: dict[str, Any], limits: dict[str, Any], streams: Streams) -> int:
     """Raises StartError, OSError."""
     who = person(limits["user"]) if "user" in limits else None
     if who is not None:
@@ -173,7 +208,7 @@ def _fork(boot: dict[str, Any], limits: dict[str, Any], out: int, err: int) -> i
         os.close(writer)
         raise
     if pid == 0:
-        _become(boot, limits, who, most, out, err, writer)
+        _become(boot, limits, who, most, streams, writer)
     os.close(writer)
     told = b""
     while part := os.read(reader, 4096):
@@ -190,8 +225,7 @@ def _become(
     limits: dict[str, Any],
     who: Person | None,
     most: int | None,
-    out: int,
-    err: int,
+    streams: Streams,
     told: int,
 ) -> NoReturn:
     """In the child: takes on what the step is to be, and becomes it. What fails goes back through `told`."""
@@ -202,8 +236,7 @@ def _become(
         for signum in _ALL_SIGNALS:
             signal.signal(signum, signal.SIG_DFL)
         os.setsid()
-        nothing = os.open("/dev/null", os.O_RDONLY)
-        for fd, standard in ((nothing, 0), (out, 1), (err, 2)):
+        for standard, fd in enumerate(streams):
             os.dup2(fd, standard)
         if boot.get("cgroup"):
             doing = "enter its cgroup: "

@@ -65,12 +65,19 @@ def remove_tree(path: str, *, last: str = "", go_on: Callable[[], bool] = always
     """
     if sys.platform == "win32":
         if os.path.isdir(path):
-            shutil.rmtree(path)
+            shutil.rmtree(path, onerror=_unlocked)
     else:
         _Removal(path, go_on).run(last)
 
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+
+    def _unlocked(remove: Callable[[str], None], path: str, _: object) -> None:
+        """There a file that is read-only cannot be removed. Raises OSError."""
+        os.chmod(path, 0o700)
+        remove(path)
+
+else:
     _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
     class _Removal:

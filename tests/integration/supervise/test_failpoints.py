@@ -190,20 +190,19 @@ async def test_a_launch_without_descriptors_waits_for_one(supervision: Supervisi
     assert supervision.conditions.now == {}
 
 
-async def test_the_timeout_of_a_run_goes_on_while_an_attempt_waits(
-    supervision: Supervision,
+@pytest.mark.parametrize("cause", [TreeCause.RUN_TIMEOUT, TreeCause.LOOP_TIMEOUT])
+async def test_a_timeout_that_began_before_goes_on_while_an_attempt_waits(
+    supervision: Supervision, cause: TreeCause
 ) -> None:
     failpoints.arm("launch.message=EMFILE@1")
     try:
-        attempt = supervision.launch(
-            ["sleep", "600"], timeout=1.2, cause=TreeCause.RUN_TIMEOUT, grace=600.0
-        )
+        attempt = supervision.launch(["sleep", "600"], timeout=1.2, cause=cause, grace=600.0)
         began = time.monotonic()
         ended = await supervision.ended(attempt)
     finally:
         failpoints.arm("")
 
-    assert ended.ending.cause is TreeCause.RUN_TIMEOUT
+    assert ended.ending.cause is cause
     # It waited for a second of its time, and had the rest of it.
     assert time.monotonic() - began >= 1.2
     assert (ended.finished_at - ended.started_at).total_seconds() < 1.0

@@ -69,7 +69,9 @@ async def test_a_step_that_forks_without_end_ends(supervision: Supervision) -> N
     assert supervision.strays() == []
 
 
-@pytest.mark.parametrize("cause", [TreeCause.TIMEOUT, TreeCause.RUN_TIMEOUT])
+@pytest.mark.parametrize(
+    "cause", [TreeCause.TIMEOUT, TreeCause.RUN_TIMEOUT, TreeCause.LOOP_TIMEOUT]
+)
 async def test_a_step_that_exits_0_on_term_has_timed_out_all_the_same(
     supervision: Supervision, cause: TreeCause
 ) -> None:

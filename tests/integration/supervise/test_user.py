@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import pwd
+from functools import partial
 
 import pytest
 
 from helpers.steps import shell
 from helpers.supervision import RUN, Place, Supervision, new_attempt
 from helpers.waiting import wait_for
-from toban.definition import Resources
+from toban.definition import Output, Resources
 from toband.domain.model import TreeCause
-from toband.ports import LogKind
+from toband.ports import ArtifactError, Collect, LogKind, Placement
+from toband.supervise.artifacts import ArtifactFiles
 
 NOBODY = "nobody"
 
@@ -254,3 +256,57 @@ async def test_it_is_ended_by_the_daemons_shim(supervision: Supervision) -> None
     assert (ended.ending.cause, ended.ending.signals) == (TreeCause.CANCEL, ("TERM", "KILL"))
     assert ended.ending.proved_empty
     assert supervision.strays() == []
+
+
+async def test_it_reads_its_inputs_and_what_it_leaves_is_kept(supervision: Supervision) -> None:
+    files = supervision.files
+    work, context = files.work(RUN), files.context(RUN)
+    artifacts = ArtifactFiles(files)
+    keep = partial(Collect, context=context, workspace=work)
+    supervision.place.write(f"runs/{RUN}/work/raw.json", "{}")
+    outputs = [Output(name="raw", path="raw.json")]
+    (kept,) = await artifacts.collect(keep(folder="fetch", outputs=outputs))
+    await artifacts.place(
+        work,
+        [
+            Placement(path="in/raw", source=f"{context}/{kept.path}"),
+            Placement(path="tree", source=f"{context}/fetch/raw"),
+            Placement(path="absent", source=None),
+        ],
+        own=True,
+    )
+    script = """
+set -e
+cat in/raw tree/raw.json absent "$TOBAN_CONTEXT_DIR/fetch/raw/raw.json"
+mkdir -m 700 made
+echo mine > made/file
+chmod 600 made/file
+mkdir "$TOBAN_CONTEXT_DIR/later"
+rm -rf "$TOBAN_CONTEXT_DIR/fetch" 2> /dev/null || true
+mv "$TOBAN_CONTEXT_DIR/fetch" "$TOBAN_CONTEXT_DIR/moved" 2> /dev/null || echo " refused"
+"""
+    attempt = supervision.launch(
+        shell(script), workspace=work, env=environment(supervision), user=NOBODY
+    )
+    ended = await supervision.ended(attempt)
+
+    assert ended.exit_code == 0, supervision.printed(attempt, LogKind.STDERR)
+    assert supervision.printed(attempt) == b"{}{}{} refused\n"
+    outputs = [Output(name="made", path="made")]
+    (left,) = await artifacts.collect(keep(folder="build", outputs=outputs))
+    assert (left.path, left.files, left.bytes) == ("build/made/made", 1, 5)
+    # It reads again what it made for itself alone.
+    source = f"{context}/{left.path}"
+    await artifacts.place(work, [Placement(path="again", source=source)], own=True)
+    reader = supervision.launch(
+        shell('cat again/file "$1/file"; stat -c %a again/file', source),
+        attempt=new_attempt("reader"),
+        workspace=work,
+        user=NOBODY,
+    )
+    await supervision.ended(reader)
+    assert supervision.printed(reader) == b"mine\nmine\n400\n"
+    # What is another user's may be changed by it at any time: nothing is kept in there.
+    with pytest.raises(ArtifactError, match="later: it belongs to user"):
+        await artifacts.collect(keep(folder="later", outputs=outputs))
+    await artifacts.close()

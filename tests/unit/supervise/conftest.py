@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,9 @@ def nothing_armed() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
+    if sys.platform == "win32":
+        yield  # those that there are, are wine's
+        return
     before = len(os.listdir("/proc/self/fd"))
     yield
     assert len(os.listdir("/proc/self/fd")) <= before

@@ -20,6 +20,7 @@ from toband.ports import LogKind
 from toband.supervise.archive import MARK, RunArchive
 from toband.supervise.files import RunFiles
 from toband.supervise.trees import StoppedError, remove_tree, size_on_disk
+from toband.supervise.value_files import ValueFiles
 
 ID = "0192f3a4-5b6c-7d8e-9f01-23456789abcd"
 
@@ -58,6 +59,32 @@ async def test_finished_logs_are_compressed(files: RunFiles, archive: RunArchive
     assert await archive.compress(attempts) == 0
     size = await archive.measure(RUN)
     assert 0 < size.log_bytes < size.bytes
+
+
+async def test_logs_of_instances_and_checks(files: RunFiles, archive: RunArchive) -> None:
+    attempts = []
+    for step in ("build", "build.check", "build[3]", "build[3].check", "build[13]"):
+        with WrittenLog(files, step) as log:
+            log.print((LogKind.STDOUT, b"x" * 10_000))
+            log.end()
+            attempts.append(replace(log.attempt, state=AttemptState.COMPLETED))
+    found = [name.rsplit(".", 2)[0] for name in names(files)]
+    assert found == sorted(
+        ["build.1", "build.3.1", "build.13.1", "build.check.1", "build.3.check.1"]
+    )
+    assert await archive.compressible(RUN) == 5
+    assert await archive.compress(attempts) == 5
+    assert set(names(files)) == {f"{files.log_name(each)}.gz" for each in attempts}
+
+
+async def test_half_made_values_are_tidied_away(files: RunFiles, archive: RunArchive) -> None:
+    attempt = written(files)
+    ValueFiles(files).spill(attempt, {"a": 1}, {})
+    os.link(files.values(attempt), f"{files.values(attempt)}.new")
+    assert await archive.tidy(RUN) == 1
+    assert [name for name in names(files) if "values" in name] == [
+        os.path.basename(files.values(attempt))
+    ]
 
 
 async def test_what_may_still_be_written_or_is_small_is_left_alone(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from helpers.logs import WrittenLog, joined
 from helpers.supervision import RUN, new_attempt
 from toband.ports import LogKind, LogPiece, OutputTooLargeError
+from toband.supervise.artifacts import ArtifactFiles
 from toband.supervise.files import RunFiles
 from toband.supervise.log_files import LogFiles
 
@@ -76,6 +77,20 @@ def test_the_last_lines_are_exact(
 
 async def test_the_last_lines_of_what_is_not_there_are_none(logs: LogFiles) -> None:
     assert await logs.tail(new_attempt(), 5, list(LogKind)) == (0, 0)
+
+
+async def test_what_an_attempt_printed_can_be_compared(files: RunFiles) -> None:
+    artifacts = ArtifactFiles(files)
+    seen = []
+    for out, err in ((b"a", b""), (b"a", b"b"), (b"ab", b""), (b"", b"a")):
+        with WrittenLog(files, "build[3].check") as log:
+            log.print((LogKind.STDOUT, out[:1]), (LogKind.STDERR, err), (LogKind.STDOUT, out[1:]))
+            seen.append(await artifacts.fingerprint_output(log.attempt))
+    assert seen[0] == seen[1]
+    assert len(set(seen)) == 3
+    missing = await artifacts.fingerprint_output(new_attempt())
+    assert missing not in seen
+    await artifacts.close()
 
 
 async def test_the_last_lines_of_a_large_log(files: RunFiles, logs: LogFiles) -> None:

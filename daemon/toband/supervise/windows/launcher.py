@@ -147,6 +147,7 @@ class WindowsLauncher:
             "argv": list(launch.argv),
             "env": dict(launch.env),
             "cwd": launch.workspace,
+            "stdin": launch.stdin,
             "timeout": launch.timeout,
             "timeout_kind": launch.timeout_cause,
             "grace": launch.kill_grace,
@@ -161,7 +162,7 @@ class WindowsLauncher:
                 "nice": limits.nice,
             }
         deadline = None
-        if launch.timeout is not None and launch.timeout_cause is TreeCause.RUN_TIMEOUT:
+        if launch.timeout is not None and launch.timeout_cause is not TreeCause.TIMEOUT:
             deadline = self._loop.time() + launch.timeout
         live = _Live(attempt)
         self._live[attempt.token] = live
@@ -212,7 +213,7 @@ class WindowsLauncher:
             try:
                 async with self._starting:
                     if deadline is not None:
-                        # It may have waited: the run's timeout did not.
+                        # It may have waited: a timeout that began before this attempt did not.
                         message["timeout"] = max(0.0, deadline - self._loop.time())
                     data = json.dumps(message).encode()
                     shim = await asyncio.to_thread(self._start_shim, data)

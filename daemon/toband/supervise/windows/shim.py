@@ -17,13 +17,14 @@ if sys.platform != "win32":
     raise ImportError("this is the shim for Windows")
 
 import _winapi
+import contextlib
 import json
 import msvcrt
 import os
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from toband import failpoints
@@ -82,8 +83,9 @@ class Shim:
             self._finish(self._record(error=error))
             return
         timeout = self._boot.get("timeout")
-        # A step's own time begins with its process, however long that took to make; the run's has begun before.
-        if self._boot.get("timeout_kind") != "run_timeout":
+        # The time of one attempt begins with its process, however long that took to make; that of the run, or of a
+        # loop, has begun before.
+        if self._boot.get("timeout_kind", "timeout") == "timeout":
             began = time.monotonic()
         which = self._watch(cancel, None if timeout is None else began + timeout)
         if which is None:
@@ -118,11 +120,12 @@ class Shim:
             self._job = win32.Job(**boot.get("limits", {}))
             out_read, out_write = _winapi.CreatePipe(None, READ_SIZE)
             err_read, err_write = _winapi.CreatePipe(None, READ_SIZE)
+            given, feed = _standard_input(boot.get("stdin"))
             try:
-                self._process, thread, self._pid = _create(boot, out_write, err_write)
+                self._process, thread, self._pid = _create(boot, given, out_write, err_write)
             finally:
-                _winapi.CloseHandle(out_write)
-                _winapi.CloseHandle(err_write)
+                for handle in (given, out_write, err_write):
+                    _winapi.CloseHandle(handle)
             try:
                 self._job.assign(self._process)
                 win32.resume(thread)
@@ -134,6 +137,9 @@ class Shim:
         except (OSError, ValueError) as error:
             return _cannot_start(boot, error)
         failpoints.hit("shim.started")
+        if feed is not None:
+            # Beside everything else: a step that does not read it is not waited for.
+            threading.Thread(target=feed, daemon=True).start()
         self._started_at = now_us()
         self._file.started({"pid": self._pid, "at": self._started_at})
         for handle, kind in ((out_read, frames.STDOUT), (err_read, frames.STDERR)):
@@ -232,7 +238,31 @@ class Shim:
         return record
 
 
-def _create(boot: dict[str, Any], out: int, err: int) -> tuple[int, int, int]:
+def _standard_input(text: str | None) -> tuple[int, Callable[[], None] | None]:
+    """A handle that the step reads, and what is to be done so that it finds the text there. Raises OSError."""
+    if not text:
+        own = _winapi.GetCurrentProcess()
+        with open(os.devnull, "rb") as nothing:
+            handle = msvcrt.get_osfhandle(nothing.fileno())
+            copy = _winapi.DuplicateHandle(
+                own, handle, own, 0, False, _winapi.DUPLICATE_SAME_ACCESS
+            )
+        return copy, None
+    read, write = _winapi.CreatePipe(None, READ_SIZE)
+    fd = msvcrt.open_osfhandle(write, os.O_WRONLY | os.O_BINARY)
+    left = memoryview(text.encode(errors="surrogateescape"))
+
+    def feed() -> None:
+        nonlocal left
+        # It fails when nobody is left who could read.
+        with contextlib.suppress(OSError), open(fd, "wb", buffering=0) as pipe:
+            while left:
+                left = left[pipe.write(left) :]
+
+    return read, feed
+
+
+def _create(boot: dict[str, Any], given: int, out: int, err: int) -> tuple[int, int, int]:
     """Makes the step's process, which does nothing yet; handles of it and of its thread, and its pid. Raises OSError.
 
     Its descriptors are these three and nothing else, whatever this process has inherited itself.
@@ -242,21 +272,20 @@ def _create(boot: dict[str, Any], out: int, err: int) -> tuple[int, int, int]:
     if cwd is not None and not os.path.isdir(cwd):
         raise NotADirectoryError(0, "there is no such directory", cwd)
     program = _found(boot["argv"][0], env, cwd)
-    with open(os.devnull, "rb") as nothing:
-        given = [msvcrt.get_osfhandle(nothing.fileno()), out, err]
-        for handle in given:
-            os.set_handle_inheritable(handle, True)
-        how = subprocess.STARTUPINFO(
-            dwFlags=_winapi.STARTF_USESTDHANDLES,
-            hStdInput=given[0],
-            hStdOutput=out,
-            hStdError=err,
-            lpAttributeList={"handle_list": given},
-        )
-        flags = _CREATE_SUSPENDED | subprocess.CREATE_NEW_PROCESS_GROUP
-        process, thread, pid, _ = _winapi.CreateProcess(
-            program, _command_line(program, boot["argv"]), None, None, True, flags, env, cwd, how
-        )
+    handles = [given, out, err]
+    for handle in handles:
+        os.set_handle_inheritable(handle, True)
+    how = subprocess.STARTUPINFO(
+        dwFlags=_winapi.STARTF_USESTDHANDLES,
+        hStdInput=given,
+        hStdOutput=out,
+        hStdError=err,
+        lpAttributeList={"handle_list": handles},
+    )
+    flags = _CREATE_SUSPENDED | subprocess.CREATE_NEW_PROCESS_GROUP
+    process, thread, pid, _ = _winapi.CreateProcess(
+        program, _command_line(program, boot["argv"]), None, None, True, flags, env, cwd, how
+    )
     return process, thread, pid
 
 

@@ -1,0 +1,196 @@
+"""The context directory of a run: what its steps left is kept there, and given to other runs."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from toban.definition import Output
+from toband.domain.model import Artifact
+from toband.ports import ArtifactError, Collect
+from toband.supervise.inside import NEW, Inside, LeadsOutError, SpecialFileError, clean, joined
+from toband.supervise.selection import Entry, TooMuchError, is_pattern, select, tree
+from toband.supervise.transfer import Amount, Transfer
+
+
+def collect(what: Collect, go_on: Callable[[], bool]) -> tuple[Artifact, ...]:
+    """See `ports.Artifacts`. All is looked at before anything is changed. Raises StoppedError too."""
+    with (
+        _opened_workspace(what.workspace) as workspace,
+        _own_context(what.context, "keep the outputs") as context,
+    ):
+        skip = (context.identity,)
+        found = [(output, _found(workspace, output, skip)) for output in what.outputs]
+        if what.final:
+            _miss_none(what, [output for output, entries in found if not entries])
+        try:
+            make_own(context, clean(what.folder))
+        except (PermissionError, NotADirectoryError) as error:
+            raise ArtifactError(f"cannot keep the outputs: {_reason(error)}") from None
+        keep = Transfer(source=workspace, target=context, durable=True, go_on=go_on)
+        for output, entries in found:
+            if not entries:
+                # What an earlier iteration left is not the latest any more.
+                context.remove(joined(clean(what.folder), output.name))
+        return tuple(_keep(keep, what, output, entries) for output, entries in found if entries)
+
+
+def _keep(transfer: Transfer, what: Collect, output: Output, entries: Sequence[Entry]) -> Artifact:
+    place = joined(clean(what.folder), output.name)
+    try:
+        if what.iteration is None:
+            amount = transfer.put(entries, place)
+        else:
+            amount = _keep_twice(transfer, entries, place, what.iteration)
+    except (SpecialFileError, PermissionError) as error:
+        raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
+    shown = place if is_pattern(output.path) else joined(place, clean(output.path))
+    return Artifact(
+        name=output.name, path=shown, type=output.type, files=amount.files, bytes=amount.bytes
+    )
+
+
+def _keep_twice(transfer: Transfer, entries: Sequence[Entry], place: str, iteration: int) -> Amount:
+    """As that of the iteration, and as the latest, which is the same files."""
+    context = transfer.target
+    folder, _, name = place.rpartition("/")
+    numbered = joined(folder, f"iteration-{iteration}")
+    make_own(context, numbered)
+    amount = transfer.put(entries, joined(numbered, name))
+    with Inside(context.path) as kept:
+        latest = Transfer(
+            source=kept, target=context, link=True, durable=True, go_on=transfer.go_on
+        )
+        latest.put(tree(kept, joined(numbered, name)), place)
+    return amount
+
+
+def _found(workspace: Inside, output: Output, skip: Sequence[tuple[int, int]]) -> Sequence[Entry]:
+    try:
+        return select(workspace, output.path, skip)
+    except LeadsOutError as error:
+        raise ArtifactError(
+            f'cannot keep output "{output.name}": {error}; it must stay in the workspace {workspace.path}'
+        ) from None
+    except (SpecialFileError, TooMuchError, PermissionError) as error:
+        raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'}: {error.strerror}"
+    return str(error)
+
+
+def _miss_none(what: Collect, missing: Sequence[Output]) -> None:
+    """Raises ArtifactError."""
+    reasons = [
+        f'output "{output.name}" is missing: '
+        + (
+            f"nothing in {what.workspace} fits {output.path}"
+            if is_pattern(output.path)
+            else f"there is no {output.path} in {what.workspace}"
+        )
+        for output in missing
+        if not output.optional
+    ]
+    if reasons:
+        raise ArtifactError("; ".join(reasons))
+
+
+def _opened_workspace(path: str) -> Inside:
+    try:
+        return Inside(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ArtifactError(f"cannot keep the outputs: there is no directory {path}") from None
+
+
+def _opened_context(path: str) -> Inside:
+    """Makes it if there is none. Raises OSError."""
+    os.makedirs(path, exist_ok=True)
+    return Inside(path)
+
+
+def _own_context(path: str, doing: str) -> Inside:
+    """The same; what will not get better by itself is an ArtifactError."""
+    try:
+        return _opened_context(path)
+    except (PermissionError, FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+        raise ArtifactError(f"cannot {doing}: {_reason(error)}") from None
+
+
+def make_own(context: Inside, path: str, *, durable: bool = True) -> None:
+    """The directories on the way there, and itself. Raises OSError, PermissionError if one is somebody else's.
+
+    Steps of other users may write to the context directory. What one of them made there it may change at any time, and
+    so could have root write, or read, what it likes.
+    """
+    made = context.make_directories(path)
+    if durable:
+        for each in made:
+            context.sync(each.rpartition("/")[0])
+    if not path or sys.platform == "win32" or os.geteuid() != 0:
+        return
+    parts = path.split("/")
+    for number in range(len(parts)):
+        here = "/".join(parts[: number + 1])
+        owner = context.facts(here).st_uid
+        if owner != 0:
+            raise PermissionError(
+                errno.EPERM, f"it belongs to user {owner}", f"{context.path}/{here}"
+            )
+
+
+def adopt(context_path: str, folders: Mapping[str, str], go_on: Callable[[], bool]) -> None:
+    """See `ports.Artifacts`. Raises StoppedError too."""
+    with _own_context(context_path, "take over what was kept") as context:
+        for name, origin in folders.items():
+            folder = clean(name)
+            try:
+                with Inside(origin) as source:
+                    if source.identity == context.identity:
+                        continue  # both runs were told to keep their things in the same place
+                    _take_over(
+                        Transfer(
+                            source=source, target=context, link=True, durable=True, go_on=go_on
+                        ),
+                        folder,
+                    )
+            except (FileNotFoundError, NotADirectoryError):
+                raise ArtifactError(
+                    f"cannot take over what was kept in {os.path.join(origin, folder)}: it is gone"
+                ) from None
+            except (LeadsOutError, SpecialFileError, PermissionError) as error:
+                raise ArtifactError(
+                    f"cannot take over what was kept in {os.path.join(origin, folder)}: {_reason(error)}"
+                ) from None
+
+
+def _take_over(transfer: Transfer, folder: str) -> None:
+    entries = tree(transfer.source, folder)
+    make_own(transfer.target, folder.rpartition("/")[0])
+    transfer.put(entries, folder)
+
+
+def note(context_path: str, name: str, facts: Mapping[str, Any]) -> None:
+    """See `ports.Artifacts`."""
+    with _opened_context(context_path) as context:
+        path = clean(name)
+        parent, _, last = path.rpartition("/")
+        make_own(context, parent, durable=False)
+        new = joined(parent, f"{NEW}{last}")
+        context.remove(new)
+        fd = context.create_file(new)
+        try:
+            with open(fd, "w", encoding="utf-8", newline="\n") as file:
+                json.dump(dict(facts), file, ensure_ascii=False, indent=2)
+                file.write("\n")
+                context.set_mode(new, fd, 0o644)
+            context.replace_file(new, path)
+        except BaseException:
+            context.remove(new)
+            raise

@@ -1,0 +1,155 @@
+"""Laying out in a workspace what a step was promised to find there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from toband.ports import ArtifactError, Placement
+from toband.supervise.inside import Inside, LeadsOutError, SpecialFileError, clean, joined
+from toband.supervise.selection import (
+    EMPTY_DIRECTORY,
+    EMPTY_FILE,
+    Entry,
+    Kind,
+    fingerprint,
+    identity,
+    tree,
+)
+from toband.supervise.transfer import Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What was laid out in directories that are not ours, so that it can be told from what others put there.
+
+    One small file for each path, in a directory of the daemon's. One that is lost costs no more than a refusal.
+    """
+
+    directory: str
+
+    def note(self, path: str, seen: str) -> None:
+        """Raises OSError."""
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        own = self._file(path)
+        new = f"{own}.{threading.get_native_id()}.new"
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump({"path": path, "identity": seen}, file)
+        os.replace(new, own)
+
+    def knows(self, path: str, seen: str) -> bool:
+        try:
+            with open(self._file(path), encoding="utf-8") as file:
+                return bool(json.load(file)["identity"] == seen)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def _file(self, path: str) -> str:
+        name = hashlib.sha256(path.encode(errors="surrogateescape")).hexdigest()
+        return os.path.join(self.directory, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placing:
+    """`link`: files are linked where that is possible."""
+
+    ledger: Ledger
+    link: bool
+    go_on: Callable[[], bool]
+
+    def place(self, workspace: str, placements: Sequence[Placement], *, own: bool) -> None:
+        """See `ports.Artifacts`. Raises StoppedError too."""
+        try:
+            opened = Inside(workspace)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ArtifactError(
+                f"cannot lay out the inputs: there is no directory {workspace}"
+            ) from None
+        with opened as target:
+            for placement in placements:
+                try:
+                    self._place(target, placement, own)
+                except LeadsOutError as error:
+                    raise ArtifactError(
+                        f"cannot lay out the input {placement.path}: {error}; "
+                        f"it must stay in the workspace {workspace}"
+                    ) from None
+                except (
+                    _TakenError, SpecialFileError, NotADirectoryError, PermissionError,
+                ) as error:  # fmt: skip
+                    reason = error.strerror if isinstance(error, OSError) else error
+                    raise ArtifactError(
+                        f"cannot lay out the input {placement.path} in {workspace}: {reason}"
+                    ) from None
+
+    def _place(self, target: Inside, placement: Placement, own: bool) -> None:
+        path = clean(placement.path)
+        if not path:
+            raise LeadsOutError("it would take the place of the workspace itself")
+        parent, _, name = path.rpartition("/")
+        parent = target.resolve(parent)
+        target.make_directories(parent)
+        spot = joined(parent, name)
+        if placement.source is None:
+            empty = EMPTY_DIRECTORY if placement.directory else EMPTY_FILE
+            self._put(target, [empty], target, spot, own)
+            return
+        above, last = os.path.split(placement.source.rstrip(f"/{os.sep}"))
+        try:
+            source = Inside(above)
+        except FileNotFoundError:
+            raise _gone(placement) from None
+        with source:
+            if not source.exists(last):
+                raise _gone(placement)
+            self._put(source, tree(source, last), target, spot, own)
+
+    def _put(
+        self, source: Inside, entries: Sequence[Entry], target: Inside, spot: str, own: bool
+    ) -> None:
+        full = os.path.join(os.path.realpath(target.path), spot)
+        if target.exists(spot):
+            if _same_file(source, entries, target, spot):
+                return
+            if not own and not self.ledger.knows(full, identity(target, spot)):
+                if _same(source, entries, target, spot):
+                    return
+                raise _TakenError
+        Transfer(source=source, target=target, link=self.link, go_on=self.go_on).put(entries, spot)
+        if not own:
+            self.ledger.note(full, identity(target, spot))
+
+
+class _TakenError(Exception):
+    """Somebody else's file is there."""
+
+    def __str__(self) -> str:
+        return (
+            "something else is there already; remove it, or give the input another name with `as`"
+        )
+
+
+def _gone(placement: Placement) -> ArtifactError:
+    return ArtifactError(f"cannot lay out the input {placement.path}: {placement.source} is gone")
+
+
+def _same_file(source: Inside, entries: Sequence[Entry], target: Inside, spot: str) -> bool:
+    """Whether it is a link to the very file."""
+    if len(entries) != 1 or entries[0].kind is not Kind.FILE or not entries[0].source:
+        return False
+    return os.path.samestat(source.facts(entries[0].source), target.facts(spot))
+
+
+def _same(source: Inside, entries: Sequence[Entry], target: Inside, spot: str) -> bool:
+    """Whether what is there is what would be put there."""
+    if stat.S_ISLNK(target.facts(spot).st_mode):
+        return False
+    try:
+        return fingerprint(source, entries) == fingerprint(target, tree(target, spot))
+    except (LeadsOutError, SpecialFileError):
+        return False

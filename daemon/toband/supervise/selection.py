@@ -1,0 +1,285 @@
+"""What a path means: a file, a directory and all in it, or whatever a pattern fits. All links stay inside."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import posixpath
+import re
+import stat
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from toband.supervise.inside import NEW, OLD, Inside, SpecialFileError, clean, joined
+
+MOST_ENTRIES = 1_000_000
+"""Links to directories that hold links to directories can stand for more than any disk holds."""
+MISSING = "missing"
+"""The fingerprint of what is not there."""
+_CHUNK = 1024 * 1024
+_MAGIC = re.compile(r"[*?[]")
+# Whoever may not make links there gets copies of what they lead to.
+_KEEPS_LINKS = sys.platform != "win32"
+
+
+class TooMuchError(Exception):
+    """More than can be kept; the text says what."""
+
+
+class Kind(Enum):
+    FILE = "file"
+    DIRECTORY = "directory"
+    LINK = "link"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """`path` is where it appears, `source` where it is. A link is to what `target` says, from where it appears.
+
+    A file without a source is empty. `owner` is a user and a group.
+    """
+
+    path: str
+    source: str
+    kind: Kind
+    mode: int = 0
+    owner: tuple[int, int] = (0, 0)
+    target: str = ""
+
+
+EMPTY_FILE = Entry(path="", source="", kind=Kind.FILE, mode=0o444)
+EMPTY_DIRECTORY = Entry(path="", source="", kind=Kind.DIRECTORY, mode=0o755)
+
+
+class _Root(NamedTuple):
+    """A directory that is gone through, and where it appears."""
+
+    source: str
+    shown: str
+
+
+class _Match(NamedTuple):
+    """`shallow`: the directories in it are matches of their own."""
+
+    shown: str
+    source: str
+    shallow: bool = False
+
+
+def is_pattern(path: str) -> bool:
+    return _MAGIC.search(path) is not None
+
+
+def select(inside: Inside, path: str, skip: Collection[tuple[int, int]] = ()) -> Sequence[Entry]:
+    """Everything that the path means, by where it appears, directories before what is in them; nothing: no entries.
+
+    A path that ends with a slash means directories only. Those in `skip`, by device and inode, are passed over. Raises
+    LeadsOutError, SpecialFileError, TooMuchError, OSError.
+    """
+    directories = path.endswith("/")
+    path = clean(path)
+    if is_pattern(path):
+        matches = _matches(inside, path)
+    else:
+        source = inside.resolve(path)
+        matches = [_Match(path, source)] if inside.exists(source) else []
+    found: dict[str, Entry] = {}
+    for match in matches:
+        if directories and not stat.S_ISDIR(inside.facts(match.source).st_mode):
+            continue
+        for entry in _below(inside, match, skip):
+            found[entry.path] = entry
+            if len(found) > MOST_ENTRIES:
+                raise TooMuchError(f"{path} is more than {MOST_ENTRIES} files")
+    return [found[name] for name in sorted(found)]
+
+
+def tree(inside: Inside, path: str) -> Sequence[Entry]:
+    """What stands there, which is no link, with all in it; it appears as the empty path. Raises as `select` does."""
+    return sorted(_below(inside, _Match("", path), ()), key=lambda entry: entry.path)
+
+
+def _below(inside: Inside, match: _Match, skip: Collection[tuple[int, int]]) -> Iterator[Entry]:
+    facts = inside.facts(match.source)
+    yield _entry(match.shown, match.source, facts)
+    if not stat.S_ISDIR(facts.st_mode) or match.shallow:
+        return
+    root = _Root(match.source, match.shown)
+    waiting: list[tuple[str, str, tuple[_Root, ...]]] = [(root.source, root.shown, (root,))]
+    while waiting:
+        directory, shown_in, roots = waiting.pop()
+        for name in inside.names(directory):
+            source, shown = joined(directory, name), joined(shown_in, name)
+            if name.startswith((NEW, OLD)):
+                continue  # somebody was interrupted here
+            facts = inside.facts(source)
+            inner = roots
+            if stat.S_ISLNK(facts.st_mode):
+                target = inside.resolve(source)
+                kept = _shown(target, roots)
+                if kept is not None and _KEEPS_LINKS:
+                    text = posixpath.relpath(kept or ".", shown_in or ".")
+                    yield Entry(path=shown, source=source, kind=Kind.LINK, target=text)
+                    continue
+                facts, source = _led_to(inside, source, target), target
+                if any(_holds(target, each.source) for each in roots):
+                    raise SpecialFileError(f"{joined(directory, name)} leads in a circle")
+                inner = (*roots, _Root(source, shown))
+            if stat.S_ISDIR(facts.st_mode):
+                if (facts.st_dev, facts.st_ino) in skip:
+                    continue
+                waiting.append((source, shown, inner))
+            yield _entry(shown, source, facts)
+
+
+def _holds(directory: str, path: str) -> bool:
+    return not directory or path == directory or path.startswith(f"{directory}/")
+
+
+def _led_to(inside: Inside, link: str, target: str) -> os.stat_result:
+    try:
+        return inside.facts(target)
+    except (FileNotFoundError, NotADirectoryError):
+        raise SpecialFileError(f"{link} is a link to nothing") from None
+
+
+def _shown(target: str, roots: Sequence[_Root]) -> str | None:
+    """Where something appears that is in one of them."""
+    for root in reversed(roots):
+        if _holds(root.source, target):
+            return joined(root.shown, target[len(root.source) :].lstrip("/"))
+    return None
+
+
+def _entry(shown: str, source: str, facts: os.stat_result) -> Entry:
+    mode, owner = stat.S_IMODE(facts.st_mode), (facts.st_uid, facts.st_gid)
+    if stat.S_ISREG(facts.st_mode):
+        return Entry(path=shown, source=source, kind=Kind.FILE, mode=mode, owner=owner)
+    if stat.S_ISDIR(facts.st_mode):
+        return Entry(path=shown, source=source, kind=Kind.DIRECTORY, mode=mode, owner=owner)
+    kind = next(
+        (text for fits, text in _SPECIAL if fits(facts.st_mode)), "neither a file nor a directory"
+    )
+    raise SpecialFileError(f"{shown or source} is {kind}")
+
+
+_SPECIAL = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISCHR, "a device"),
+)
+
+
+# -- patterns
+
+
+def _matches(inside: Inside, pattern: str) -> list[_Match]:
+    """What fits: `*` and `?` and `[…]` within a name, `**` any number of directories. A dot at the beginning of a name
+    has to be written. Links to directories are followed where a name is written for them, not by `**`.
+    """
+    parts: list[str] = []
+    for part in pattern.split("/"):
+        if part and not (part == "**" and parts and parts[-1] == "**"):
+            parts.append(part)
+    found: list[_Match] = []
+    waiting = [("", "", 0)]
+    seen = set(waiting)
+    while waiting:
+        shown_in, directory, number = waiting.pop()
+        part, last = parts[number], number + 1 == len(parts)
+        following: list[tuple[str, str, int]] = []
+        if part == "**" and not last:
+            following.append((shown_in, directory, number + 1))
+        for name in _fitting(inside, directory, part):
+            shown = joined(shown_in, name)
+            link = joined(directory, name)
+            source = inside.resolve(link)
+            try:
+                is_directory = stat.S_ISDIR(inside.facts(source).st_mode)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # a link to nothing
+            if part == "**":
+                if is_directory and source != link:
+                    continue
+                if last:
+                    found.append(_Match(shown, source, shallow=True))
+                if is_directory:
+                    following.append((shown, source, number))
+            elif last:
+                found.append(_Match(shown, source))
+            elif is_directory:
+                following.append((shown, source, number + 1))
+        for each in following:
+            if each not in seen:
+                seen.add(each)
+                waiting.append(each)
+        if len(seen) + len(found) > 2 * MOST_ENTRIES:
+            raise TooMuchError(f"{pattern} is more than {MOST_ENTRIES} files")
+    return found
+
+
+def _fitting(inside: Inside, directory: str, part: str) -> Iterable[str]:
+    if not is_pattern(part):
+        return [part] if inside.exists(joined(directory, part)) else []
+    flags = re.IGNORECASE if sys.platform == "win32" else 0
+    fits = re.compile(fnmatch.translate("*" if part == "**" else part), flags).match
+    hidden = part.startswith(".")
+    return [
+        name
+        for name in inside.names(directory)
+        if fits(name) and (hidden or not name.startswith(".")) and not name.startswith((NEW, OLD))
+    ]
+
+
+# -- comparing
+
+
+def fingerprint(inside: Inside, entries: Sequence[Entry]) -> str:
+    """Changes with names, contents and what may be executed. Raises OSError, SpecialFileError."""
+    if not entries:
+        return MISSING
+    whole = hashlib.sha256()
+    for entry in entries:
+        executable = entry.kind is Kind.FILE and entry.mode & 0o111 != 0
+        whole.update(
+            f"{entry.kind.value}\0{entry.path}\0{executable:d}\0{entry.target}\0".encode(
+                errors="surrogateescape"
+            )
+        )
+        if entry.kind is Kind.FILE:
+            whole.update(_digest(inside, entry.source))
+    return whole.hexdigest()
+
+
+def _digest(inside: Inside, path: str) -> bytes:
+    found = hashlib.sha256()
+    if not path:
+        return found.digest()
+    fd = inside.open_file(path)
+    try:
+        while data := os.read(fd, _CHUNK):
+            found.update(data)
+    finally:
+        os.close(fd)
+    return found.digest()
+
+
+def identity(inside: Inside, path: str) -> str:
+    """Changes when anybody touches what is there: by inode, size and time, without reading it. Raises OSError."""
+    whole = hashlib.sha256()
+    waiting = [path]
+    while waiting:
+        here = waiting.pop()
+        facts = inside.facts(here)
+        if stat.S_ISDIR(facts.st_mode):
+            # Its time changes when a name is added or taken away.
+            waiting += [joined(here, name) for name in inside.names(here)]
+        kind = stat.S_IFMT(facts.st_mode)
+        text = f"{here}\0{kind}\0{facts.st_ino}\0{facts.st_size}\0{facts.st_mtime_ns}\0"
+        whole.update(text.encode(errors="surrogateescape"))
+    return whole.hexdigest()

@@ -1,0 +1,187 @@
+"""What steps know and hand on, and that the daemon reads it as it was meant."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import toban.step
+from toban.definition import ErrorClass
+from toban.step import context, errors
+from toband.supervise.records import parse_outputs
+
+HERE = Path(toban.step.__file__).parent
+
+
+@pytest.fixture
+def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "step.out"
+    monkeypatch.setenv("TOBAN_OUTPUT", str(path))
+    return path
+
+
+def handed_on(path: Path) -> dict[str, str]:
+    return parse_outputs(path.read_bytes().decode())
+
+
+def test_values_are_read_back_as_they_were_handed_on(output: Path) -> None:
+    toban.step.outputs(text="x", number=3, flag=True, nothing=None, deep={"日本": [1, "a\nb"]})
+    toban.step.set_output("lines", "one\ntwo\n")
+    toban.step.set_output("tricky", "END\nEND1\na<<b=c")
+    toban.step.set_output("text", "again = y << z")
+    assert handed_on(output) == {
+        "text": "again = y << z",
+        "number": "3",
+        "flag": "true",
+        "nothing": "null",
+        "deep": '{"日本": [1, "a\\nb"]}',
+        "lines": "one\ntwo\n",
+        "tricky": "END\nEND1\na<<b=c",
+    }
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(st.from_regex("[a-z.][a-z0-9_.-]{0,9}", fullmatch=True), st.text()))
+def test_any_text(tmp_path_factory: pytest.TempPathFactory, values: dict[str, str]) -> None:
+    path = tmp_path_factory.getbasetemp() / "handed-on"
+    path.write_bytes(b"")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOBAN_OUTPUT", str(path))
+        toban.step.outputs(**values)
+    # A carriage return at the end of a line is taken for a part of that end.
+    expected = {
+        key: "\n".join(line.removesuffix("\r") for line in value.split("\n"))
+        for key, value in values.items()
+    }
+    assert handed_on(path) == expected
+
+
+def test_a_line_without_an_end_is_not_continued(output: Path) -> None:
+    output.write_text("before=1")
+    toban.step.set_output("after", "2")
+    assert handed_on(output) == {"before": "1", "after": "2"}
+
+
+@pytest.mark.parametrize("key", ["", " ", "a=b", "a<<b", "a\nb", " a"])
+def test_keys_that_could_not_be_read_back(output: Path, key: str) -> None:
+    with pytest.raises(ValueError, match="cannot be the name of an output"):
+        toban.step.set_output(key, "x")
+
+
+def test_values_that_are_no_json(output: Path) -> None:
+    with pytest.raises(TypeError):
+        toban.step.set_output("a", object())
+
+
+def test_outside_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TOBAN_OUTPUT", "TOBAN_PARAMS", "TOBAN_CONTEXT_DIR", "TOBAN_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for ask in (
+        toban.step.params,
+        toban.step.context_dir,
+        lambda: toban.step.set_output("a", "b"),
+        lambda: toban.step.Context().metadata,
+    ):
+        with pytest.raises(toban.step.NotInAStepError, match="a step that Toban started"):
+            ask()
+
+
+def test_what_a_step_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = tmp_path / "params.json"
+    parameters.write_text('{"day": "今日", "n": 4}', "utf-8")
+    settings = {
+        "TOBAN_PARAMS": str(parameters),
+        "TOBAN_CONTEXT_DIR": str(tmp_path / "context"),
+        "TOBAN_RUN_ID": "r",
+        "TOBAN_WORKFLOW": "w",
+        "TOBAN_STEP": "build[3]",
+        "TOBAN_ATTEMPT": "2",
+        "TOBAN_INPUTS": json.dumps({"raw": "in/raw.json"}),
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("TOBAN_ITERATION", raising=False)
+    monkeypatch.chdir(tmp_path)
+    here = toban.step.Context()
+    assert here.params == here.config == toban.step.params() == {"day": "今日", "n": 4}
+    assert here.directory == toban.step.context_dir() == tmp_path / "context"
+    assert here.inputs == {"raw": Path.cwd() / "in" / "raw.json"}
+    expected = {"run_id": "r", "workflow": "w", "step": "build[3]", "attempt": 2, "iteration": 1}
+    assert here.metadata == expected
+    monkeypatch.setenv("TOBAN_ITERATION", "5")
+    monkeypatch.delenv("TOBAN_INPUTS")
+    assert here.metadata["iteration"] == 5
+    assert here.inputs == {}
+
+
+def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    toban.step.progress(3, 1_000_000, "files")
+    toban.step.Context().progress(0.5)
+    assert capsys.readouterr().out == "::progress 3/1000000 files\n::progress 0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (errors.FatalError("x"), {"toban.error_class": "FATAL"}),
+        (errors.ValidationError("x"), {"toban.error_class": "NON_RETRYABLE"}),
+        (errors.WorkflowError("x"), {"toban.error_class": "NON_RETRYABLE"}),
+        (errors.NetworkError("x"), {"toban.error_class": "RETRYABLE_TRANSIENT"}),
+        (errors.StorageError("x"), {"toban.error_class": "RETRYABLE_TRANSIENT"}),
+        (errors.AIDriverError("x"), {"toban.error_class": "RETRYABLE_TRANSIENT"}),
+        (errors.WorkflowTimeoutError("x"), {"toban.error_class": "RETRYABLE_TRANSIENT"}),
+        (errors.RateLimitError("x"), {"toban.error_class": "RETRYABLE_RATE_LIMIT"}),
+        (
+            errors.RateLimitError("x", retry_after=1.5),
+            {"toban.error_class": "RETRYABLE_RATE_LIMIT", "toban.retry_after": "1.5s"},
+        ),
+        (
+            errors.RateLimitError(retry_after=2_000_000),
+            {"toban.error_class": "RETRYABLE_RATE_LIMIT", "toban.retry_after": "2000000s"},
+        ),
+        (errors.RateLimitError(retry_after=-1), {"toban.error_class": "RETRYABLE_RATE_LIMIT"}),
+        (ValueError("x"), {}),
+    ],
+)
+def test_what_exceptions_say_of_themselves(
+    output: Path, error: Exception, expected: dict[str, str]
+) -> None:
+    output.touch()
+    context.say_class(error)
+    assert handed_on(output) == expected
+
+
+def test_any_exception_may_say_it(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class OwnError(Exception):
+        toban_error_class: object = ErrorClass.FATAL
+
+    class WrongError(Exception):
+        toban_error_class = "TERRIBLE"
+
+    output.touch()
+    context.say_class(WrongError())
+    assert handed_on(output) == {}
+    assert "'TERRIBLE', not one of RETRYABLE_TRANSIENT" in capsys.readouterr().err
+    context.say_class(OwnError())
+    assert handed_on(output) == {"toban.error_class": "FATAL"}
+
+
+def test_the_classes_are_those_of_the_format() -> None:
+    assert set(context.CLASSES) == {each.value for each in ErrorClass}
+    kinds = [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, errors.StepError)
+    ]
+    assert len(kinds) >= 11
+    assert {each.toban_error_class for each in kinds} <= set(context.CLASSES)
+
+
+@pytest.mark.parametrize("name", ["runner.py", "context.py", "errors.py", "__init__.py"])
+def test_old_interpreters_can_read_it(name: str) -> None:
+    ast.parse((HERE / name).read_text("utf-8"), feature_version=(3, 8))
