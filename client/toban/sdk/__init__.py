@@ -22,6 +22,7 @@ from toban.sdk.errors import (
     Unreachable,
     Violation,
 )
+from toban.sdk.jobs import AppliedJob
 from toban.sdk.runs import TERMINAL
 from toban.sdk.sync import SyncClient
 from toban.sdk.workflows import Applied, Outcome
@@ -30,6 +31,7 @@ __all__ = [
     "TERMINAL",
     "Address",
     "Applied",
+    "AppliedJob",
     "Client",
     "Conflict",
     "InternalError",

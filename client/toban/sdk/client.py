@@ -6,13 +6,16 @@ from types import TracebackType
 from typing import Self
 
 from toban.sdk.address import Address, resolve
+from toban.sdk.artifacts import ArtifactCalls
 from toban.sdk.connection import Connection
+from toban.sdk.dead_letters import DeadLetterCalls
+from toban.sdk.jobs import JobCalls
 from toban.sdk.runs import RunCalls
 from toban.sdk.system import SystemCalls
 from toban.sdk.workflows import WorkflowCalls
 
 
-class Client(WorkflowCalls, RunCalls, SystemCalls):
+class Client(WorkflowCalls, JobCalls, RunCalls, ArtifactCalls, DeadLetterCalls, SystemCalls):
     """One method per RPC of `toban.v1`, and a few that combine them.
 
     Everything that creates carries a request id, so that a call repeated because its answer was lost does its

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from toban.sdk.address import Address
-from toban.sdk.errors import Refused, TobanError, Unreachable, from_rpc_error
+from toban.sdk.errors import NotFound, Refused, TobanError, Unreachable, from_rpc_error
 
 _Request = TypeVar("_Request", contravariant=True)
 _Response = TypeVar("_Response", covariant=True)
@@ -118,6 +118,21 @@ class Connection:
             else:
                 self._reached = True
                 return answer
+
+    async def delete(self, rpc: UnaryCall[_Request, _Response], request: _Request) -> None:
+        """As `call`, for what must be there to be deleted: that it is gone by the second try is no error."""
+        tries = 1
+
+        def repeated() -> None:
+            nonlocal tries
+            tries += 1
+
+        try:
+            await self.call(rpc, request, repeated=repeated)
+        except NotFound:
+            # The answer to an earlier try was lost, not the try.
+            if tries == 1:
+                raise
 
     async def stream(
         self,

@@ -2,7 +2,7 @@
 
 TobanError
 ├── Unreachable           the daemon does not answer (UNAVAILABLE, DEADLINE_EXCEEDED, no socket found)
-├── NotFound              no such workflow, version, run or process; a log that has expired
+├── NotFound              no such workflow, job, version, run, artifact…; a log that has expired
 ├── Conflict              the thing exists, but in another state (ALREADY_EXISTS, FAILED_PRECONDITION, ABORTED)
 ├── InvalidDefinition     the text of a workflow does not hold; `problems` says where
 ├── InvalidArgument       anything else in the request is wrong; `violations` says what

@@ -44,15 +44,77 @@ class RunCalls(Calls):
         params: Mapping[str, Any] | None = None,
         *,
         triggered_by: run_pb2.Trigger.ValueType = run_pb2.TRIGGER_API,
+        scope: str = "",
+        only: Iterable[str] = (),
+        from_steps: Iterable[str] = (),
+        from_run: str = "",
         request_id: str | None = None,
     ) -> run_pb2.Run:
-        """Stores a run and begins it. Raises NotFound, Conflict `RUN_ALREADY_ACTIVE` and InvalidArgument."""
+        """Stores a run and begins it. Raises NotFound, Conflict `RUN_ALREADY_ACTIVE` and InvalidArgument.
+
+        `scope`, `only` (these steps) and `from_steps` (these and all that depends on them) choose a part of it. What
+        that uses of other steps comes from the run `from_run`, else from the newest in which they succeeded; Conflict
+        `NO_PRIOR_RESULT` if there is none.
+        """
         answer = await self._connection.call(
             self._runs.StartRun,
             run_pb2.StartRunRequest(
                 workflow=workflow,
                 params=to_struct(params or {}),
                 triggered_by=triggered_by,
+                scope=scope,
+                only=list(only),
+                from_steps=list(from_steps),
+                from_run=from_run,
+                request_id=new_request_id(request_id),
+            ),
+        )
+        return answer.run
+
+    async def plan_run(
+        self,
+        workflow: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        scope: str = "",
+        only: Iterable[str] = (),
+        from_steps: Iterable[str] = (),
+        from_run: str = "",
+    ) -> run_pb2.PlanRunResponse:
+        """What `start_run` would run, in order; starts nothing. Raises NotFound, Conflict and InvalidArgument."""
+        return await self._connection.call(
+            self._runs.PlanRun,
+            run_pb2.PlanRunRequest(
+                workflow=workflow,
+                params=to_struct(params or {}),
+                scope=scope,
+                only=list(only),
+                from_steps=list(from_steps),
+                from_run=from_run,
+            ),
+        )
+
+    async def retry_run(
+        self,
+        run_id: str,
+        *,
+        from_steps: Iterable[str] = (),
+        everything: bool = False,
+        newest_version: bool = False,
+        request_id: str | None = None,
+    ) -> run_pb2.Run:
+        """A new run that repeats what did not succeed, or all from `from_steps` on, or `everything`.
+
+        Raises NotFound, InvalidArgument `UNKNOWN_STEP`, and Conflict: `RUN_NOT_TERMINAL`, `NOTHING_TO_RETRY`,
+        `NO_PRIOR_RESULT`, `RUN_ALREADY_ACTIVE`.
+        """
+        answer = await self._connection.call(
+            self._runs.RetryRun,
+            run_pb2.RetryRunRequest(
+                id=run_id,
+                from_steps=list(from_steps),
+                everything=everything,
+                newest_version=newest_version,
                 request_id=new_request_id(request_id),
             ),
         )
@@ -87,16 +149,23 @@ class RunCalls(Calls):
         *,
         workflow: str = "",
         states: Iterable[run_pb2.RunState.ValueType] = (),
+        parent_run: str = "",
+        retry_of: str = "",
         page_size: int = 0,
     ) -> AsyncGenerator[run_pb2.Run, None]:
-        """Runs, newest first, without their steps."""
+        """Runs, newest first, without their steps: of a workflow, children of a run, repeats of a run."""
         wanted = list(states)
 
         async def fetch(token: str) -> tuple[list[run_pb2.Run], str]:
             answer = await self._connection.call(
                 self._runs.ListRuns,
                 run_pb2.ListRunsRequest(
-                    workflow=workflow, states=wanted, page_size=page_size, page_token=token
+                    workflow=workflow,
+                    states=wanted,
+                    parent_run=parent_run,
+                    retry_of=retry_of,
+                    page_size=page_size,
+                    page_token=token,
                 ),
             )
             return list(answer.runs), answer.next_page_token
@@ -109,6 +178,39 @@ class RunCalls(Calls):
             self._runs.CancelRun, run_pb2.CancelRunRequest(id=run_id, reason=reason)
         )
         return answer.run
+
+    async def pause_run(self, run_id: str) -> run_pb2.Run:
+        """Starts nothing more of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
+        answer = await self._connection.call(
+            self._runs.PauseRun, run_pb2.PauseRunRequest(id=run_id)
+        )
+        return answer.run
+
+    async def resume_run(self, run_id: str) -> run_pb2.Run:
+        """Takes up a paused run again. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
+        answer = await self._connection.call(
+            self._runs.ResumeRun, run_pb2.ResumeRunRequest(id=run_id)
+        )
+        return answer.run
+
+    async def approve_step(
+        self, run_id: str, step: str, *, approved: bool = True, note: str = "", by: str = ""
+    ) -> run_pb2.Run:
+        """Answers a step that waits for a person; with `approved=False` it fails. `by` says who decides.
+
+        Raises NotFound, Conflict `STEP_NOT_WAITING`, and Refused `NOT_AN_APPROVER`; the same answer may be repeated.
+        """
+        answer = await self._connection.call(
+            self._runs.ApproveStep,
+            run_pb2.ApproveStepRequest(
+                run_id=run_id, step=step, approved=approved, note=note, by=by
+            ),
+        )
+        return answer.run
+
+    async def delete_run(self, run_id: str) -> None:
+        """Removes an ended run, its logs and artifacts. Raises NotFound, Conflict `RUN_NOT_TERMINAL`, `RUN_IN_USE`."""
+        await self._connection.delete(self._runs.DeleteRun, run_pb2.DeleteRunRequest(id=run_id))
 
     async def watch_run(
         self, run_id: str, *, after_sequence: int = 0, reconnect: float = RECONNECT

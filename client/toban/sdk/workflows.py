@@ -119,22 +119,10 @@ class WorkflowCalls(Calls):
 
     async def delete_workflow(self, name: str, *, etag: str = "") -> None:
         """Forgets a workflow; its runs stay. Raises NotFound and Conflict `RUN_ALREADY_ACTIVE`."""
-        tries = 1
-
-        def repeated() -> None:
-            nonlocal tries
-            tries += 1
-
-        try:
-            await self._connection.call(
-                self._workflows.DeleteWorkflow,
-                workflow_pb2.DeleteWorkflowRequest(name=name, etag=etag),
-                repeated=repeated,
-            )
-        except NotFound:
-            # The answer to an earlier try was lost, not the try.
-            if tries == 1:
-                raise
+        await self._connection.delete(
+            self._workflows.DeleteWorkflow,
+            workflow_pb2.DeleteWorkflowRequest(name=name, etag=etag),
+        )
 
     async def validate_workflow(
         self, source: str, *, base_dir: str = ""
@@ -150,7 +138,7 @@ class WorkflowCalls(Calls):
     def list_workflow_versions(
         self, name: str, *, page_size: int = 0
     ) -> AsyncGenerator[workflow_pb2.WorkflowVersion, None]:
-        """Versions, newest first, without their definitions. Raises NotFound."""
+        """Versions of a workflow or a job, newest first, without their definitions. Raises NotFound."""
 
         async def fetch(token: str) -> tuple[list[workflow_pb2.WorkflowVersion], str]:
             answer = await self._connection.call(
@@ -170,6 +158,21 @@ class WorkflowCalls(Calls):
             workflow_pb2.GetWorkflowVersionRequest(workflow=name, version=version),
         )
         return answer.version
+
+    async def restore_workflow_version(
+        self, name: str, version: int, *, etag: str = "", request_id: str | None = None
+    ) -> workflow_pb2.RestoreWorkflowVersionResponse:
+        """Makes an old version of a workflow or a job the current one, as a new version.
+
+        Raises NotFound, Conflict `ETAG_MISMATCH` and `WORKFLOW_RECURSION`, and InvalidDefinition if the old text does
+        not hold any more.
+        """
+        return await self._connection.call(
+            self._workflows.RestoreWorkflowVersion,
+            workflow_pb2.RestoreWorkflowVersionRequest(
+                workflow=name, version=version, etag=etag, request_id=new_request_id(request_id)
+            ),
+        )
 
     async def set_workflow_enabled(self, name: str, enabled: bool) -> workflow_pb2.Workflow:
         """Sets whether schedules and events start it. Raises NotFound; may be repeated."""

@@ -30,10 +30,10 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
     DESCRIPTOR: _descriptor.EnumDescriptor
     RUN_STATE_UNSPECIFIED: _RunState.ValueType  # 0
     RUN_STATE_PENDING: _RunState.ValueType  # 1
-    """Stored, and not begun."""
+    """Stored, and not begun; under `overlap: queue` it waits for its turn."""
     RUN_STATE_RUNNING: _RunState.ValueType  # 2
     RUN_STATE_SUCCEEDED: _RunState.ValueType  # 3
-    """Terminal. `failed_steps` may still be above zero, under `on_failure: continue`."""
+    """Terminal. `failed_steps` and `incomplete_steps` may still be above zero, under `continue`."""
     RUN_STATE_FAILED: _RunState.ValueType  # 4
     """Terminal."""
     RUN_STATE_TIMED_OUT: _RunState.ValueType  # 5
@@ -46,10 +46,10 @@ class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper):
 
 RUN_STATE_UNSPECIFIED: RunState.ValueType  # 0
 RUN_STATE_PENDING: RunState.ValueType  # 1
-"""Stored, and not begun."""
+"""Stored, and not begun; under `overlap: queue` it waits for its turn."""
 RUN_STATE_RUNNING: RunState.ValueType  # 2
 RUN_STATE_SUCCEEDED: RunState.ValueType  # 3
-"""Terminal. `failed_steps` may still be above zero, under `on_failure: continue`."""
+"""Terminal. `failed_steps` and `incomplete_steps` may still be above zero, under `continue`."""
 RUN_STATE_FAILED: RunState.ValueType  # 4
 """Terminal."""
 RUN_STATE_TIMED_OUT: RunState.ValueType  # 5
@@ -68,9 +68,9 @@ class _StepStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepState.V
     STEP_STATE_PENDING: _StepState.ValueType  # 1
     """Waits for the steps it depends on."""
     STEP_STATE_READY: _StepState.ValueType  # 2
-    """May start and waits for a free place."""
+    """May start and waits for a free place, or for the end of a back-off."""
     STEP_STATE_RUNNING: _StepState.ValueType  # 3
-    """Has a live attempt."""
+    """Has a live attempt, keeps its outputs, waits for a person, or has instances that are not over."""
     STEP_STATE_SUCCEEDED: _StepState.ValueType  # 4
     """Terminal."""
     STEP_STATE_FAILED: _StepState.ValueType  # 5
@@ -79,6 +79,10 @@ class _StepStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepState.V
     """Terminal: never started; `reason` says why."""
     STEP_STATE_CANCELLED: _StepState.ValueType  # 7
     """Terminal: ended because the run was ending."""
+    STEP_STATE_CHECKING: _StepState.ValueType  # 8
+    """Its completion check runs."""
+    STEP_STATE_INCOMPLETE: _StepState.ValueType  # 9
+    """Terminal: its iterations are used up and the check never passed, under `on_iterations_exhausted: continue`."""
 
 class StepState(_StepState, metaclass=_StepStateEnumTypeWrapper):
     """What a step of a run is doing. A terminal state never changes."""
@@ -87,9 +91,9 @@ STEP_STATE_UNSPECIFIED: StepState.ValueType  # 0
 STEP_STATE_PENDING: StepState.ValueType  # 1
 """Waits for the steps it depends on."""
 STEP_STATE_READY: StepState.ValueType  # 2
-"""May start and waits for a free place."""
+"""May start and waits for a free place, or for the end of a back-off."""
 STEP_STATE_RUNNING: StepState.ValueType  # 3
-"""Has a live attempt."""
+"""Has a live attempt, keeps its outputs, waits for a person, or has instances that are not over."""
 STEP_STATE_SUCCEEDED: StepState.ValueType  # 4
 """Terminal."""
 STEP_STATE_FAILED: StepState.ValueType  # 5
@@ -98,6 +102,10 @@ STEP_STATE_SKIPPED: StepState.ValueType  # 6
 """Terminal: never started; `reason` says why."""
 STEP_STATE_CANCELLED: StepState.ValueType  # 7
 """Terminal: ended because the run was ending."""
+STEP_STATE_CHECKING: StepState.ValueType  # 8
+"""Its completion check runs."""
+STEP_STATE_INCOMPLETE: StepState.ValueType  # 9
+"""Terminal: its iterations are used up and the check never passed, under `on_iterations_exhausted: continue`."""
 Global___StepState: _TypeAlias = StepState  # noqa: Y015
 
 class _ProcessState:
@@ -183,6 +191,10 @@ class _TriggerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Trigger.Value
     """A program."""
     TRIGGER_MANUAL: _Trigger.ValueType  # 2
     """A person."""
+    TRIGGER_RETRY: _Trigger.ValueType  # 3
+    """RetryRun or RequeueDeadLetter: see `retry_of`."""
+    TRIGGER_PARENT: _Trigger.ValueType  # 4
+    """A `workflow` step of another run: see `parent_run`."""
 
 class Trigger(_Trigger, metaclass=_TriggerEnumTypeWrapper):
     """Who started a run."""
@@ -192,6 +204,10 @@ TRIGGER_API: Trigger.ValueType  # 1
 """A program."""
 TRIGGER_MANUAL: Trigger.ValueType  # 2
 """A person."""
+TRIGGER_RETRY: Trigger.ValueType  # 3
+"""RetryRun or RequeueDeadLetter: see `retry_of`."""
+TRIGGER_PARENT: Trigger.ValueType  # 4
+"""A `workflow` step of another run: see `parent_run`."""
 Global___Trigger: _TypeAlias = Trigger  # noqa: Y015
 
 class _LogStream:
@@ -218,7 +234,7 @@ Global___LogStream: _TypeAlias = LogStream  # noqa: Y015
 
 @_typing.final
 class Run(_message.Message):
-    """One run of one version of a workflow. Everything here is output only."""
+    """One run of one version of a workflow, or of a job alone. Everything here is output only."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -247,6 +263,12 @@ class Run(_message.Message):
     ENDING_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_STEPS_FIELD_NUMBER: _builtins.int
+    PAUSED_AT_FIELD_NUMBER: _builtins.int
+    RETRY_OF_FIELD_NUMBER: _builtins.int
+    FROM_RUN_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_FIELD_NUMBER: _builtins.int
+    PARENT_STEP_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -254,7 +276,7 @@ class Run(_message.Message):
     number: _builtins.int
     """Counts the runs of this workflow from 1."""
     scope: _builtins.str
-    """The subset of steps that was asked for; `full` means all."""
+    """The subset of steps that was asked for: the name of a scope, and in words what else chose them; `full` means all."""
     state: Global___RunState.ValueType
     waiting_for: _builtins.str
     """What a run that does not move waits for; empty while it moves."""
@@ -266,7 +288,7 @@ class Run(_message.Message):
     current_step_index: _builtins.int
     """Its place in the definition, counted from 0; -1 if none runs."""
     progress_current: _builtins.int
-    """Steps that have ended."""
+    """Steps of the definition that have ended; instances of a `for_each` step are not counted."""
     progress_total: _builtins.int
     progress_message: _builtins.str
     error_message: _builtins.str
@@ -276,6 +298,15 @@ class Run(_message.Message):
     failed_steps: _builtins.int
     priority: _builtins.int
     """-100 to 100: which of the attempts that wait for a free place goes first."""
+    incomplete_steps: _builtins.int
+    """Steps that ended INCOMPLETE."""
+    retry_of: _builtins.str
+    """Id of the run that this one repeats; empty if none."""
+    from_run: _builtins.str
+    """Id of the run that results of steps outside of the scope were asked to come from; empty if none was named."""
+    parent_run: _builtins.str
+    """Id of the run whose `workflow` step started this one, and that step's id; empty if none did."""
+    parent_step: _builtins.str
     @_builtins.property
     def params(self) -> _struct_pb2.Struct: ...
     @_builtins.property
@@ -292,7 +323,11 @@ class Run(_message.Message):
 
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Step]:
-        """A page of steps in the order of the definition; empty in lists."""
+        """A page of steps in the order of the definition, each followed by its instances; empty in lists."""
+
+    @_builtins.property
+    def paused_at(self) -> _timestamp_pb2.Timestamp:
+        """Since when nothing of it is started; absent unless it is paused."""
 
     def __init__(
         self,
@@ -322,10 +357,16 @@ class Run(_message.Message):
         ending: Global___RunEnding | None = ...,
         steps: _abc.Iterable[Global___Step] | None = ...,
         priority: _builtins.int = ...,
+        incomplete_steps: _builtins.int = ...,
+        paused_at: _timestamp_pb2.Timestamp | None = ...,
+        retry_of: _builtins.str = ...,
+        from_run: _builtins.str = ...,
+        parent_run: _builtins.str = ...,
+        parent_step: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "ending", b"ending", "error_message", b"error_message", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "id", b"id", "number", b"number", "params", b"params", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "ending", b"ending", "error_message", b"error_message", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "number", b"number", "params", b"params", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -359,7 +400,7 @@ Global___RunEnding: _TypeAlias = RunEnding  # noqa: Y015
 
 @_typing.final
 class Step(_message.Message):
-    """One step of a run. Everything here is output only."""
+    """One step of a run, or one instance of a `for_each` step. Everything here is output only."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -395,19 +436,72 @@ class Step(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
     DEPENDS_ON_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
+    ITEM_JSON_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    MAX_ITERATIONS_FIELD_NUMBER: _builtins.int
+    CHECKS_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    SOURCE_RUN_FIELD_NUMBER: _builtins.int
+    ARTIFACTS_FIELD_NUMBER: _builtins.int
+    RESULT_BYTES_FIELD_NUMBER: _builtins.int
+    CHILD_RUN_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
+    MAX_RETRIES_FIELD_NUMBER: _builtins.int
+    JOB_TYPE_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """As in the definition; an instance adds its number, as in `build[0]`."""
     index: _builtins.int
-    """Its place in the definition, counted from 0."""
+    """Its place in the definition, counted from 0; an instance has that of its step."""
     state: Global___StepState.ValueType
     reason: _builtins.str
-    """Why it was skipped or failed: `aborted`, `cancelled`, `timed_out`, `upstream`, or an error text."""
+    """Why it was skipped: `aborted`, `cancelled`, `timed_out`, `upstream`, `when`, `empty` (a `for_each` over nothing) or
+    `scope`. `kept` if its result is of another run. Why it failed: a text for people.
+    """
     attempts: _builtins.int
-    """How many attempts were made."""
+    """How many attempts were made, completion checks not counted."""
     result_json: _builtins.str
-    """What a python step returned, as JSON; empty if nothing."""
+    """What a python step returned, how a child run ended, or who decided an approval, as JSON; empty if nothing."""
     exit_code: _builtins.int
     """Of its last attempt; absent while there is none."""
     error_class: Global___ErrorClass.ValueType
+    parent: _builtins.str
+    """Id of the `for_each` step that it is an instance of; empty if it is none."""
+    instance: _builtins.int
+    """Which instance it is, counted from 0; absent if it is none."""
+    instances: _builtins.int
+    """How many instances a `for_each` step has; 0 until its items are known."""
+    item_json: _builtins.str
+    """The item of an instance, as JSON."""
+    iteration: _builtins.int
+    """The iteration of a step with a completion check, counted from 1; 0 before its start and for every other step."""
+    max_iterations: _builtins.int
+    """The most iterations that it may have; 0 without a completion check."""
+    checks: _builtins.int
+    """How many completion checks were started."""
+    waiting_for: _builtins.str
+    """What a step that has begun, or may, waits for, in words, such as `approval by alice, bob`; empty while it moves,
+    and while only the steps that it depends on are awaited.
+    """
+    source_run: _builtins.str
+    """Id of the run that its results and artifacts were taken over from; empty if they are its own."""
+    result_bytes: _builtins.int
+    """If above zero, `result_json` and `outputs` are empty because so many bytes are too much for them. Templates of
+    later steps have them all the same.
+    """
+    child_run: _builtins.str
+    """Id of the last child run of a `workflow` step."""
+    retries: _builtins.int
+    """Failures since its iteration began that were followed by another attempt, and how many may be."""
+    max_retries: _builtins.int
+    job_type: _builtins.str
+    """`shell`, `exec`, `cmd`, `powershell`, `python`, `workflow` or `approval`."""
+    job: _builtins.str
+    """The stored job that it runs, if any."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -418,6 +512,14 @@ class Step(_message.Message):
 
     @_builtins.property
     def depends_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def not_before(self) -> _timestamp_pb2.Timestamp:
+        """The end of the back-off before its next attempt; absent unless it is in one."""
+
+    @_builtins.property
+    def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Artifact]:
+        """What it left behind."""
+
     def __init__(
         self,
         *,
@@ -433,20 +535,79 @@ class Step(_message.Message):
         exit_code: _builtins.int | None = ...,
         error_class: Global___ErrorClass.ValueType = ...,
         depends_on: _abc.Iterable[_builtins.str] | None = ...,
+        parent: _builtins.str = ...,
+        instance: _builtins.int | None = ...,
+        instances: _builtins.int = ...,
+        item_json: _builtins.str = ...,
+        iteration: _builtins.int = ...,
+        max_iterations: _builtins.int = ...,
+        checks: _builtins.int = ...,
+        not_before: _timestamp_pb2.Timestamp | None = ...,
+        waiting_for: _builtins.str = ...,
+        source_run: _builtins.str = ...,
+        artifacts: _abc.Iterable[Global___Artifact] | None = ...,
+        result_bytes: _builtins.int = ...,
+        child_run: _builtins.str = ...,
+        retries: _builtins.int = ...,
+        max_retries: _builtins.int = ...,
+        job_type: _builtins.str = ...,
+        job: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "finished_at", b"finished_at", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "exit_code", b"exit_code", "finished_at", b"finished_at", "instance", b"instance", "not_before", b"not_before", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempts", b"attempts", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "outputs", b"outputs", "reason", b"reason", "result_json", b"result_json", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    _WhichOneofReturnType__instance: _TypeAlias = _typing.Literal["instance"]  # noqa: Y015
+    _WhichOneofArgType__instance: _TypeAlias = _typing.Literal["_instance", b"_instance"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__instance) -> _WhichOneofReturnType__instance | None: ...
 
 Global___Step: _TypeAlias = Step  # noqa: Y015
 
 @_typing.final
+class Artifact(_message.Message):
+    """Files that a step left behind under one name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    path: _builtins.str
+    """Where it is, relative to the run's context directory."""
+    type: _builtins.str
+    """As its definition says, such as `json`; may be empty."""
+    files: _builtins.int
+    """How many files it has."""
+    bytes: _builtins.int
+    """The size of all of them."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        path: _builtins.str = ...,
+        type: _builtins.str = ...,
+        files: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "files", b"files", "name", b"name", "path", b"path", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Artifact: _TypeAlias = Artifact  # noqa: Y015
+
+@_typing.final
 class ProcessExecution(_message.Message):
-    """One process that was started for a step: one attempt. Everything here is output only."""
+    """One process or child run that was started for a step: one attempt. Everything here is output only."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -470,6 +631,9 @@ class ProcessExecution(_message.Message):
     STDOUT_BYTES_FIELD_NUMBER: _builtins.int
     STDERR_BYTES_FIELD_NUMBER: _builtins.int
     DROPPED_BYTES_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
+    CHILD_RUN_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     job_id: _builtins.str
@@ -477,8 +641,9 @@ class ProcessExecution(_message.Message):
     run_id: _builtins.str
     workflow: _builtins.str
     step: _builtins.str
+    """The step or the instance, with `.check` behind it for a completion check, as in `build[0].check`."""
     attempt: _builtins.int
-    """Counts the attempts of the step from 1."""
+    """Counts the attempts of that name from 1."""
     command: _builtins.str
     """One line for people, not for parsing."""
     pid: _builtins.int
@@ -494,6 +659,12 @@ class ProcessExecution(_message.Message):
     stderr_bytes: _builtins.int
     dropped_bytes: _builtins.int
     """Bytes of output that were not kept: over a limit, or the disk would not take them."""
+    iteration: _builtins.int
+    """The iteration that it belongs to, counted from 1; 1 for a step without a completion check."""
+    check: _builtins.bool
+    """True for a completion check."""
+    child_run_id: _builtins.str
+    """Id of the run that it is, for a `workflow` step: then there is no process. Empty otherwise."""
     @_builtins.property
     def ending(self) -> Global___ProcessEnding:
         """How its process tree was ended."""
@@ -527,10 +698,13 @@ class ProcessExecution(_message.Message):
         stdout_bytes: _builtins.int = ...,
         stderr_bytes: _builtins.int = ...,
         dropped_bytes: _builtins.int = ...,
+        iteration: _builtins.int = ...,
+        check: _builtins.bool = ...,
+        child_run_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "ending", b"ending", "exit_code", b"exit_code", "finished_at", b"finished_at", "resources", b"resources", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "job_id", b"job_id", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "check", b"check", "child_run_id", b"child_run_id", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "iteration", b"iteration", "job_id", b"job_id", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -554,7 +728,9 @@ class ProcessEnding(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     CGROUP_FIELD_NUMBER: _builtins.int
     cause: _builtins.str
-    """`exited` by itself, or ended for `timeout`, `run_timeout`, `cancel` or `limit`, or `lost`."""
+    """`exited` by itself, or ended for `timeout`, `loop_timeout` (the step's timeout over all of its iterations),
+    `run_timeout`, `cancel` or `limit`, or `lost`.
+    """
     leftovers: _builtins.int
     """Processes that were still there after the main one had exited, and were ended."""
     survivors: _builtins.int
@@ -697,13 +873,34 @@ class StartRunRequest(_message.Message):
     PARAMS_FIELD_NUMBER: _builtins.int
     TRIGGERED_BY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    ONLY_FIELD_NUMBER: _builtins.int
+    FROM_STEPS_FIELD_NUMBER: _builtins.int
+    FROM_RUN_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
+    """The name of a job starts that job alone, as RunJob does."""
     triggered_by: Global___Trigger.ValueType
     """API or MANUAL; unspecified means API."""
     request_id: _builtins.str
     """As in CreateWorkflowRequest."""
+    scope: _builtins.str
+    """Only the steps of this scope of the definition, if set. Of `scope`, `only` and `from_steps` together only the
+    steps that all of them choose.
+    """
+    from_run: _builtins.str
+    """Id of the run that results and artifacts of all other steps are taken from, where a chosen step uses them; empty:
+    for each the newest run in which it succeeded.
+    """
     @_builtins.property
     def params(self) -> _struct_pb2.Struct: ...
+    @_builtins.property
+    def only(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these steps, if any is given."""
+
+    @_builtins.property
+    def from_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these steps and everything that depends on them, if any is given."""
+
     def __init__(
         self,
         *,
@@ -711,10 +908,14 @@ class StartRunRequest(_message.Message):
         params: _struct_pb2.Struct | None = ...,
         triggered_by: Global___Trigger.ValueType = ...,
         request_id: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        only: _abc.Iterable[_builtins.str] | None = ...,
+        from_steps: _abc.Iterable[_builtins.str] | None = ...,
+        from_run: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["params", b"params", "request_id", b"request_id", "triggered_by", b"triggered_by", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_run", b"from_run", "from_steps", b"from_steps", "only", b"only", "params", b"params", "request_id", b"request_id", "scope", b"scope", "triggered_by", b"triggered_by", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -739,6 +940,356 @@ class StartRunResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StartRunResponse: _TypeAlias = StartRunResponse  # noqa: Y015
+
+@_typing.final
+class PlanRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    PARAMS_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    ONLY_FIELD_NUMBER: _builtins.int
+    FROM_STEPS_FIELD_NUMBER: _builtins.int
+    FROM_RUN_FIELD_NUMBER: _builtins.int
+    workflow: _builtins.str
+    """This and the others as in StartRunRequest."""
+    scope: _builtins.str
+    from_run: _builtins.str
+    @_builtins.property
+    def params(self) -> _struct_pb2.Struct: ...
+    @_builtins.property
+    def only(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def from_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        workflow: _builtins.str = ...,
+        params: _struct_pb2.Struct | None = ...,
+        scope: _builtins.str = ...,
+        only: _abc.Iterable[_builtins.str] | None = ...,
+        from_steps: _abc.Iterable[_builtins.str] | None = ...,
+        from_run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_run", b"from_run", "from_steps", b"from_steps", "only", b"only", "params", b"params", "scope", b"scope", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRunRequest: _TypeAlias = PlanRunRequest  # noqa: Y015
+
+@_typing.final
+class PlanRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    workflow: _builtins.str
+    version: _builtins.int
+    """Of the definition that would run."""
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedStep]:
+        """All of them, in an order in which they could run one after another."""
+
+    def __init__(
+        self,
+        *,
+        workflow: _builtins.str = ...,
+        version: _builtins.int = ...,
+        steps: _abc.Iterable[Global___PlannedStep] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps", "version", b"version", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRunResponse: _TypeAlias = PlanRunResponse  # noqa: Y015
+
+@_typing.final
+class PlannedStep(_message.Message):
+    """What a run would do about one step of the definition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    JOB_TYPE_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    DEPENDS_ON_FIELD_NUMBER: _builtins.int
+    WHEN_FIELD_NUMBER: _builtins.int
+    FOR_EACH_FIELD_NUMBER: _builtins.int
+    MAX_ITERATIONS_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    SOURCE_RUN_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    job_type: _builtins.str
+    """As in Step."""
+    command: _builtins.str
+    """One line for people. Templates that only the run can fill in stay as they are written."""
+    when: _builtins.str
+    """The condition under which it runs, as it is written; empty if none."""
+    for_each: _builtins.str
+    """What it is repeated over, as it is written; empty if it is not."""
+    max_iterations: _builtins.int
+    """As in Step."""
+    skipped: _builtins.str
+    """Why it would not run: `scope`; empty if it would."""
+    source_run: _builtins.str
+    """Id of the run that its results would be taken from; empty if none."""
+    @_builtins.property
+    def depends_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        job_type: _builtins.str = ...,
+        command: _builtins.str = ...,
+        depends_on: _abc.Iterable[_builtins.str] | None = ...,
+        when: _builtins.str = ...,
+        for_each: _builtins.str = ...,
+        max_iterations: _builtins.int = ...,
+        skipped: _builtins.str = ...,
+        source_run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "depends_on", b"depends_on", "for_each", b"for_each", "id", b"id", "job_type", b"job_type", "max_iterations", b"max_iterations", "skipped", b"skipped", "source_run", b"source_run", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlannedStep: _TypeAlias = PlannedStep  # noqa: Y015
+
+@_typing.final
+class RetryRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    FROM_STEPS_FIELD_NUMBER: _builtins.int
+    EVERYTHING_FIELD_NUMBER: _builtins.int
+    NEWEST_VERSION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    everything: _builtins.bool
+    """Repeat all of it. Not together with `from_steps`."""
+    newest_version: _builtins.bool
+    """With the newest version of the definition, not with the one that the run had."""
+    request_id: _builtins.str
+    """As in CreateWorkflowRequest."""
+    @_builtins.property
+    def from_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Begin with these steps and repeat everything that depends on them; none: with those that did not succeed."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        from_steps: _abc.Iterable[_builtins.str] | None = ...,
+        everything: _builtins.bool = ...,
+        newest_version: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["everything", b"everything", "from_steps", b"from_steps", "id", b"id", "newest_version", b"newest_version", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryRunRequest: _TypeAlias = RetryRunRequest  # noqa: Y015
+
+@_typing.final
+class RetryRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___Run:
+        """The new run; its `retry_of` is the old one."""
+
+    def __init__(
+        self,
+        *,
+        run: Global___Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryRunResponse: _TypeAlias = RetryRunResponse  # noqa: Y015
+
+@_typing.final
+class PauseRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseRunRequest: _TypeAlias = PauseRunRequest  # noqa: Y015
+
+@_typing.final
+class PauseRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___Run: ...
+    def __init__(
+        self,
+        *,
+        run: Global___Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseRunResponse: _TypeAlias = PauseRunResponse  # noqa: Y015
+
+@_typing.final
+class ResumeRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRunRequest: _TypeAlias = ResumeRunRequest  # noqa: Y015
+
+@_typing.final
+class ResumeRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___Run: ...
+    def __init__(
+        self,
+        *,
+        run: Global___Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRunResponse: _TypeAlias = ResumeRunResponse  # noqa: Y015
+
+@_typing.final
+class ApproveStepRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    APPROVED_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    step: _builtins.str
+    approved: _builtins.bool
+    """True lets the run go on, false fails the step; INVALID_ARGUMENT if it is absent."""
+    note: _builtins.str
+    """Kept with the step's result; at most 1,000 characters."""
+    by: _builtins.str
+    """Who decides: the name of a user, or an identity such as `uid:1000`; empty means the caller as the daemon knows it.
+    Where the step names `approvers` it must be one of them. As long as callers have no credentials, nobody can check
+    it: it guards against mistakes, not against lies. At most 1,000 characters.
+    """
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        approved: _builtins.bool | None = ...,
+        note: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_approved", b"_approved", "approved", b"approved"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_approved", b"_approved", "approved", b"approved", "by", b"by", "note", b"note", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__approved: _TypeAlias = _typing.Literal["approved"]  # noqa: Y015
+    _WhichOneofArgType__approved: _TypeAlias = _typing.Literal["_approved", b"_approved"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__approved) -> _WhichOneofReturnType__approved | None: ...
+
+Global___ApproveStepRequest: _TypeAlias = ApproveStepRequest  # noqa: Y015
+
+@_typing.final
+class ApproveStepResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___Run: ...
+    def __init__(
+        self,
+        *,
+        run: Global___Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApproveStepResponse: _TypeAlias = ApproveStepResponse  # noqa: Y015
+
+@_typing.final
+class DeleteRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRunRequest: _TypeAlias = DeleteRunRequest  # noqa: Y015
+
+@_typing.final
+class DeleteRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRunResponse: _TypeAlias = DeleteRunResponse  # noqa: Y015
 
 @_typing.final
 class GetRunRequest(_message.Message):
@@ -837,11 +1388,17 @@ class ListRunsRequest(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_FIELD_NUMBER: _builtins.int
+    RETRY_OF_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     """Only runs of this workflow, if set."""
     page_size: _builtins.int
     """At most 1,000; 0 means 50."""
     page_token: _builtins.str
+    parent_run: _builtins.str
+    """Only children of this run, if set."""
+    retry_of: _builtins.str
+    """Only runs that repeat this one, if set."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___RunState.ValueType]:
         """Only runs in one of these states, if any is given."""
@@ -853,10 +1410,12 @@ class ListRunsRequest(_message.Message):
         states: _abc.Iterable[Global___RunState.ValueType] | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        parent_run: _builtins.str = ...,
+        retry_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "states", b"states", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent_run", b"parent_run", "retry_of", b"retry_of", "states", b"states", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -964,12 +1523,14 @@ class WatchRunResponse(_message.Message):
     sequence: _builtins.int
     """Number of the last change that this message contains; give it back to continue."""
     partial: _builtins.bool
-    """True while more pages of the first picture follow."""
+    """True while more messages with steps of the first picture, or of this change, follow."""
     event: _builtins.str
     """What happened, such as `attempt_ended`; empty for the first picture."""
     @_builtins.property
     def run(self) -> Global___Run:
-        """The run as of this change. `steps` holds those that changed, or, in the first picture, a page of all of them."""
+        """The run as of this change. `steps` holds those that changed, or, in the first picture, all of them; of many, those
+        that fit into one message.
+        """
 
     def __init__(
         self,
@@ -1001,7 +1562,9 @@ class StreamLogsRequest(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     step: _builtins.str
-    """Only this step, if set."""
+    """Only this step, if set: `build`, with all of its instances; one instance, `build[3]`; or a completion check,
+    `build.check`.
+    """
     attempt: _builtins.int
     """Only this attempt of the step, if set."""
     tail: _builtins.int
@@ -1165,6 +1728,7 @@ class ListProcessExecutionsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     step: _builtins.str
+    """Exactly the name that a process execution has, such as `build`, `build[3]` or `build.check`."""
     page_size: _builtins.int
     """At most 1,000; 0 means 100."""
     page_token: _builtins.str
@@ -1245,3 +1809,202 @@ class GetProcessExecutionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetProcessExecutionResponse: _TypeAlias = GetProcessExecutionResponse  # noqa: Y015
+
+@_typing.final
+class ListArtifactsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    step: _builtins.str
+    """Only those of this step and its instances, if set."""
+    page_size: _builtins.int
+    """At most 1,000; 0 means 100."""
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListArtifactsRequest: _TypeAlias = ListArtifactsRequest  # noqa: Y015
+
+@_typing.final
+class ListArtifactsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    @_builtins.property
+    def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepArtifact]: ...
+    def __init__(
+        self,
+        *,
+        artifacts: _abc.Iterable[Global___StepArtifact] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifacts", b"artifacts", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListArtifactsResponse: _TypeAlias = ListArtifactsResponse  # noqa: Y015
+
+@_typing.final
+class StepArtifact(_message.Message):
+    """An artifact and whose it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    ARTIFACT_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    step: _builtins.str
+    """The step or the instance."""
+    @_builtins.property
+    def artifact(self) -> Global___Artifact: ...
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArtifactFile]:
+        """At most 1,000 of its files, in the order of their paths; `artifact.files` counts all of them."""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.str = ...,
+        artifact: Global___Artifact | None = ...,
+        files: _abc.Iterable[Global___ArtifactFile] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "files", b"files", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepArtifact: _TypeAlias = StepArtifact  # noqa: Y015
+
+@_typing.final
+class ArtifactFile(_message.Message):
+    """One file of an artifact."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Relative to the artifact."""
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArtifactFile: _TypeAlias = ArtifactFile  # noqa: Y015
+
+@_typing.final
+class DownloadArtifactRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    step: _builtins.str
+    name: _builtins.str
+    """Of the artifact."""
+    path: _builtins.str
+    """One file of it, as ListArtifacts gives it; empty: its only file, else a tar archive of all."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        name: _builtins.str = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "path", b"path", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DownloadArtifactRequest: _TypeAlias = DownloadArtifactRequest  # noqa: Y015
+
+@_typing.final
+class DownloadArtifactResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    @_builtins.property
+    def header(self) -> Global___ArtifactHeader:
+        """The first message, and only that."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___ArtifactHeader | None = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "data", b"data", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "data", b"data", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["header", "data"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
+
+Global___DownloadArtifactResponse: _TypeAlias = DownloadArtifactResponse  # noqa: Y015
+
+@_typing.final
+class ArtifactHeader(_message.Message):
+    """What a download is of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_NAME_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    TAR_FIELD_NUMBER: _builtins.int
+    file_name: _builtins.str
+    """A good name for a file that holds it."""
+    bytes: _builtins.int
+    """Of the file; absent for an archive."""
+    tar: _builtins.bool
+    """Whether it is a tar archive of many files."""
+    def __init__(
+        self,
+        *,
+        file_name: _builtins.str = ...,
+        bytes: _builtins.int | None = ...,
+        tar: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "bytes", b"bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "bytes", b"bytes", "file_name", b"file_name", "tar", b"tar"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bytes: _TypeAlias = _typing.Literal["bytes"]  # noqa: Y015
+    _WhichOneofArgType__bytes: _TypeAlias = _typing.Literal["_bytes", b"_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes) -> _WhichOneofReturnType__bytes | None: ...
+
+Global___ArtifactHeader: _TypeAlias = ArtifactHeader  # noqa: Y015

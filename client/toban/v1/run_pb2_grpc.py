@@ -40,6 +40,11 @@ class RunServiceStub:
                 request_serializer=toban_dot_v1_dot_run__pb2.StartRunRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_run__pb2.StartRunResponse.FromString,
                 _registered_method=True)
+        self.PlanRun = channel.unary_unary(
+                '/toban.v1.RunService/PlanRun',
+                request_serializer=toban_dot_v1_dot_run__pb2.PlanRunRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.PlanRunResponse.FromString,
+                _registered_method=True)
         self.GetRun = channel.unary_unary(
                 '/toban.v1.RunService/GetRun',
                 request_serializer=toban_dot_v1_dot_run__pb2.GetRunRequest.SerializeToString,
@@ -59,6 +64,31 @@ class RunServiceStub:
                 '/toban.v1.RunService/CancelRun',
                 request_serializer=toban_dot_v1_dot_run__pb2.CancelRunRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_run__pb2.CancelRunResponse.FromString,
+                _registered_method=True)
+        self.RetryRun = channel.unary_unary(
+                '/toban.v1.RunService/RetryRun',
+                request_serializer=toban_dot_v1_dot_run__pb2.RetryRunRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.RetryRunResponse.FromString,
+                _registered_method=True)
+        self.PauseRun = channel.unary_unary(
+                '/toban.v1.RunService/PauseRun',
+                request_serializer=toban_dot_v1_dot_run__pb2.PauseRunRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.PauseRunResponse.FromString,
+                _registered_method=True)
+        self.ResumeRun = channel.unary_unary(
+                '/toban.v1.RunService/ResumeRun',
+                request_serializer=toban_dot_v1_dot_run__pb2.ResumeRunRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.ResumeRunResponse.FromString,
+                _registered_method=True)
+        self.ApproveStep = channel.unary_unary(
+                '/toban.v1.RunService/ApproveStep',
+                request_serializer=toban_dot_v1_dot_run__pb2.ApproveStepRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.ApproveStepResponse.FromString,
+                _registered_method=True)
+        self.DeleteRun = channel.unary_unary(
+                '/toban.v1.RunService/DeleteRun',
+                request_serializer=toban_dot_v1_dot_run__pb2.DeleteRunRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.DeleteRunResponse.FromString,
                 _registered_method=True)
         self.WatchRun = channel.unary_stream(
                 '/toban.v1.RunService/WatchRun',
@@ -80,6 +110,16 @@ class RunServiceStub:
                 request_serializer=toban_dot_v1_dot_run__pb2.GetProcessExecutionRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_run__pb2.GetProcessExecutionResponse.FromString,
                 _registered_method=True)
+        self.ListArtifacts = channel.unary_unary(
+                '/toban.v1.RunService/ListArtifacts',
+                request_serializer=toban_dot_v1_dot_run__pb2.ListArtifactsRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.ListArtifactsResponse.FromString,
+                _registered_method=True)
+        self.DownloadArtifact = channel.unary_stream(
+                '/toban.v1.RunService/DownloadArtifact',
+                request_serializer=toban_dot_v1_dot_run__pb2.DownloadArtifactRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.DownloadArtifactResponse.FromString,
+                _registered_method=True)
 
 
 class RunServiceServicer:
@@ -90,7 +130,19 @@ class RunServiceServicer:
         """Stores a run and begins it. The answer means that the run is on disk. FAILED_PRECONDITION
         `RUN_ALREADY_ACTIVE` with the active id where `overlap: skip` forbids another; INVALID_ARGUMENT
         `INVALID_PARAMS` with one violation per wrong parameter; RESOURCE_EXHAUSTED `DISK_FULL` with what is full, and
-        UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused.
+        UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused. RESOURCE_EXHAUSTED `QUEUE_FULL` where
+        `overlap: queue` has no room for another. INVALID_ARGUMENT `UNKNOWN_SCOPE` and `UNKNOWN_STEP` if the definition
+        has no such, `NOTHING_TO_RUN` if no step is left; FAILED_PRECONDITION `NO_PRIOR_RESULT` with the step if a chosen
+        step uses a result or an artifact of one that is not chosen, and there is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlanRun(self, request, context):
+        """What StartRun would do with the same request, in order; nothing is stored or started. Errors as in StartRun, but
+        for those of the moment: runs that are active, a full queue or disk. FAILED_PRECONDITION `TEMPLATE_FAILED` if a
+        template has no value with these parameters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,6 +172,49 @@ class RunServiceServicer:
     def CancelRun(self, request, context):
         """Records the wish and answers at once; the run ends when every process of it is gone. Repeating it is
         harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state if it has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryRun(self, request, context):
+        """A new run that repeats an ended one: what did not succeed and everything that depends on it, unless more is asked
+        for. What it does not repeat keeps its results and artifacts. FAILED_PRECONDITION `RUN_NOT_TERMINAL` while the
+        run goes on, `NOTHING_TO_RETRY` if all of it succeeded, `NO_PRIOR_RESULT` if the newest version needs a result
+        that the run does not have; INVALID_ARGUMENT `UNKNOWN_STEP`; else as StartRun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseRun(self, request, context):
+        """From here on nothing of the run is started; what runs goes on, and timeouts count. Repeating it is harmless.
+        FAILED_PRECONDITION `RUN_ALREADY_TERMINAL`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeRun(self, request, context):
+        """Takes up a paused run again. Repeating it is harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApproveStep(self, request, context):
+        """Answers a step that waits for a person. FAILED_PRECONDITION `STEP_NOT_WAITING` if it does not, or does not any
+        more; PERMISSION_DENIED `NOT_AN_APPROVER` if the step names others; NOT_FOUND `STEP_NOT_FOUND`. Repeating the same
+        answer is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRun(self, request, context):
+        """Removes an ended run with its logs and artifacts, for good. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or
+        `RUN_IN_USE` while an active run reads results from it, and while it is the last of its workflow, from which the
+        next one counts on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,6 +251,20 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListArtifacts(self, request, context):
+        """What the steps of a run left behind, in the order of the steps, and which files that is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DownloadArtifact(self, request, context):
+        """The bytes of one artifact: a header, then the data. NOT_FOUND `ARTIFACT_NOT_FOUND`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +272,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.StartRun,
                     request_deserializer=toban_dot_v1_dot_run__pb2.StartRunRequest.FromString,
                     response_serializer=toban_dot_v1_dot_run__pb2.StartRunResponse.SerializeToString,
+            ),
+            'PlanRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanRun,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.PlanRunRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.PlanRunResponse.SerializeToString,
             ),
             'GetRun': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRun,
@@ -184,6 +298,31 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=toban_dot_v1_dot_run__pb2.CancelRunRequest.FromString,
                     response_serializer=toban_dot_v1_dot_run__pb2.CancelRunResponse.SerializeToString,
             ),
+            'RetryRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryRun,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.RetryRunRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.RetryRunResponse.SerializeToString,
+            ),
+            'PauseRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseRun,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.PauseRunRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.PauseRunResponse.SerializeToString,
+            ),
+            'ResumeRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeRun,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.ResumeRunRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.ResumeRunResponse.SerializeToString,
+            ),
+            'ApproveStep': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApproveStep,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.ApproveStepRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.ApproveStepResponse.SerializeToString,
+            ),
+            'DeleteRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRun,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.DeleteRunRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.DeleteRunResponse.SerializeToString,
+            ),
             'WatchRun': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRun,
                     request_deserializer=toban_dot_v1_dot_run__pb2.WatchRunRequest.FromString,
@@ -203,6 +342,16 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.GetProcessExecution,
                     request_deserializer=toban_dot_v1_dot_run__pb2.GetProcessExecutionRequest.FromString,
                     response_serializer=toban_dot_v1_dot_run__pb2.GetProcessExecutionResponse.SerializeToString,
+            ),
+            'ListArtifacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListArtifacts,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.ListArtifactsRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.ListArtifactsResponse.SerializeToString,
+            ),
+            'DownloadArtifact': grpc.unary_stream_rpc_method_handler(
+                    servicer.DownloadArtifact,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.DownloadArtifactRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.DownloadArtifactResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -233,6 +382,33 @@ class RunService:
             '/toban.v1.RunService/StartRun',
             toban_dot_v1_dot_run__pb2.StartRunRequest.SerializeToString,
             toban_dot_v1_dot_run__pb2.StartRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/PlanRun',
+            toban_dot_v1_dot_run__pb2.PlanRunRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.PlanRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -352,6 +528,141 @@ class RunService:
             _registered_method=True)
 
     @staticmethod
+    def RetryRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/RetryRun',
+            toban_dot_v1_dot_run__pb2.RetryRunRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.RetryRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/PauseRun',
+            toban_dot_v1_dot_run__pb2.PauseRunRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.PauseRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/ResumeRun',
+            toban_dot_v1_dot_run__pb2.ResumeRunRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.ResumeRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApproveStep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/ApproveStep',
+            toban_dot_v1_dot_run__pb2.ApproveStepRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.ApproveStepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/DeleteRun',
+            toban_dot_v1_dot_run__pb2.DeleteRunRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.DeleteRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def WatchRun(request,
             target,
             options=(),
@@ -449,6 +760,60 @@ class RunService:
             '/toban.v1.RunService/GetProcessExecution',
             toban_dot_v1_dot_run__pb2.GetProcessExecutionRequest.SerializeToString,
             toban_dot_v1_dot_run__pb2.GetProcessExecutionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListArtifacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/ListArtifacts',
+            toban_dot_v1_dot_run__pb2.ListArtifactsRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.ListArtifactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DownloadArtifact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/toban.v1.RunService/DownloadArtifact',
+            toban_dot_v1_dot_run__pb2.DownloadArtifactRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.DownloadArtifactResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,7 +37,15 @@ class RunServiceStub:
     """Stores a run and begins it. The answer means that the run is on disk. FAILED_PRECONDITION
     `RUN_ALREADY_ACTIVE` with the active id where `overlap: skip` forbids another; INVALID_ARGUMENT
     `INVALID_PARAMS` with one violation per wrong parameter; RESOURCE_EXHAUSTED `DISK_FULL` with what is full, and
-    UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused.
+    UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused. RESOURCE_EXHAUSTED `QUEUE_FULL` where
+    `overlap: queue` has no room for another. INVALID_ARGUMENT `UNKNOWN_SCOPE` and `UNKNOWN_STEP` if the definition
+    has no such, `NOTHING_TO_RUN` if no step is left; FAILED_PRECONDITION `NO_PRIOR_RESULT` with the step if a chosen
+    step uses a result or an artifact of one that is not chosen, and there is none.
+    """
+    PlanRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.PlanRunRequest, _run_pb2.PlanRunResponse]
+    """What StartRun would do with the same request, in order; nothing is stored or started. Errors as in StartRun, but
+    for those of the moment: runs that are active, a full queue or disk. FAILED_PRECONDITION `TEMPLATE_FAILED` if a
+    template has no value with these parameters.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]
     """One run with a page of its steps. NOT_FOUND `RUN_NOT_FOUND`."""
@@ -48,6 +56,28 @@ class RunServiceStub:
     CancelRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]
     """Records the wish and answers at once; the run ends when every process of it is gone. Repeating it is
     harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state if it has ended.
+    """
+    RetryRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.RetryRunRequest, _run_pb2.RetryRunResponse]
+    """A new run that repeats an ended one: what did not succeed and everything that depends on it, unless more is asked
+    for. What it does not repeat keeps its results and artifacts. FAILED_PRECONDITION `RUN_NOT_TERMINAL` while the
+    run goes on, `NOTHING_TO_RETRY` if all of it succeeded, `NO_PRIOR_RESULT` if the newest version needs a result
+    that the run does not have; INVALID_ARGUMENT `UNKNOWN_STEP`; else as StartRun.
+    """
+    PauseRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.PauseRunRequest, _run_pb2.PauseRunResponse]
+    """From here on nothing of the run is started; what runs goes on, and timeouts count. Repeating it is harmless.
+    FAILED_PRECONDITION `RUN_ALREADY_TERMINAL`.
+    """
+    ResumeRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.ResumeRunRequest, _run_pb2.ResumeRunResponse]
+    """Takes up a paused run again. Repeating it is harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL`."""
+    ApproveStep: _grpc.UnaryUnaryMultiCallable[_run_pb2.ApproveStepRequest, _run_pb2.ApproveStepResponse]
+    """Answers a step that waits for a person. FAILED_PRECONDITION `STEP_NOT_WAITING` if it does not, or does not any
+    more; PERMISSION_DENIED `NOT_AN_APPROVER` if the step names others; NOT_FOUND `STEP_NOT_FOUND`. Repeating the same
+    answer is harmless.
+    """
+    DeleteRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.DeleteRunRequest, _run_pb2.DeleteRunResponse]
+    """Removes an ended run with its logs and artifacts, for good. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or
+    `RUN_IN_USE` while an active run reads results from it, and while it is the last of its workflow, from which the
+    next one counts on.
     """
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]
     """The whole run first, then each change in order. Ends with the run, or breaks off with UNAVAILABLE `STOPPING`
@@ -62,6 +92,10 @@ class RunServiceStub:
     """Processes that were started for runs, newest first."""
     GetProcessExecution: _grpc.UnaryUnaryMultiCallable[_run_pb2.GetProcessExecutionRequest, _run_pb2.GetProcessExecutionResponse]
     """One process. NOT_FOUND `PROCESS_EXECUTION_NOT_FOUND`."""
+    ListArtifacts: _grpc.UnaryUnaryMultiCallable[_run_pb2.ListArtifactsRequest, _run_pb2.ListArtifactsResponse]
+    """What the steps of a run left behind, in the order of the steps, and which files that is."""
+    DownloadArtifact: _grpc.UnaryStreamMultiCallable[_run_pb2.DownloadArtifactRequest, _run_pb2.DownloadArtifactResponse]
+    """The bytes of one artifact: a header, then the data. NOT_FOUND `ARTIFACT_NOT_FOUND`."""
 
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
@@ -72,7 +106,15 @@ class RunServiceAsyncStub(RunServiceStub):
     """Stores a run and begins it. The answer means that the run is on disk. FAILED_PRECONDITION
     `RUN_ALREADY_ACTIVE` with the active id where `overlap: skip` forbids another; INVALID_ARGUMENT
     `INVALID_PARAMS` with one violation per wrong parameter; RESOURCE_EXHAUSTED `DISK_FULL` with what is full, and
-    UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused.
+    UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused. RESOURCE_EXHAUSTED `QUEUE_FULL` where
+    `overlap: queue` has no room for another. INVALID_ARGUMENT `UNKNOWN_SCOPE` and `UNKNOWN_STEP` if the definition
+    has no such, `NOTHING_TO_RUN` if no step is left; FAILED_PRECONDITION `NO_PRIOR_RESULT` with the step if a chosen
+    step uses a result or an artifact of one that is not chosen, and there is none.
+    """
+    PlanRun: _aio.UnaryUnaryMultiCallable[_run_pb2.PlanRunRequest, _run_pb2.PlanRunResponse]  # type: ignore[assignment]
+    """What StartRun would do with the same request, in order; nothing is stored or started. Errors as in StartRun, but
+    for those of the moment: runs that are active, a full queue or disk. FAILED_PRECONDITION `TEMPLATE_FAILED` if a
+    template has no value with these parameters.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]  # type: ignore[assignment]
     """One run with a page of its steps. NOT_FOUND `RUN_NOT_FOUND`."""
@@ -83,6 +125,28 @@ class RunServiceAsyncStub(RunServiceStub):
     CancelRun: _aio.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]  # type: ignore[assignment]
     """Records the wish and answers at once; the run ends when every process of it is gone. Repeating it is
     harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state if it has ended.
+    """
+    RetryRun: _aio.UnaryUnaryMultiCallable[_run_pb2.RetryRunRequest, _run_pb2.RetryRunResponse]  # type: ignore[assignment]
+    """A new run that repeats an ended one: what did not succeed and everything that depends on it, unless more is asked
+    for. What it does not repeat keeps its results and artifacts. FAILED_PRECONDITION `RUN_NOT_TERMINAL` while the
+    run goes on, `NOTHING_TO_RETRY` if all of it succeeded, `NO_PRIOR_RESULT` if the newest version needs a result
+    that the run does not have; INVALID_ARGUMENT `UNKNOWN_STEP`; else as StartRun.
+    """
+    PauseRun: _aio.UnaryUnaryMultiCallable[_run_pb2.PauseRunRequest, _run_pb2.PauseRunResponse]  # type: ignore[assignment]
+    """From here on nothing of the run is started; what runs goes on, and timeouts count. Repeating it is harmless.
+    FAILED_PRECONDITION `RUN_ALREADY_TERMINAL`.
+    """
+    ResumeRun: _aio.UnaryUnaryMultiCallable[_run_pb2.ResumeRunRequest, _run_pb2.ResumeRunResponse]  # type: ignore[assignment]
+    """Takes up a paused run again. Repeating it is harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL`."""
+    ApproveStep: _aio.UnaryUnaryMultiCallable[_run_pb2.ApproveStepRequest, _run_pb2.ApproveStepResponse]  # type: ignore[assignment]
+    """Answers a step that waits for a person. FAILED_PRECONDITION `STEP_NOT_WAITING` if it does not, or does not any
+    more; PERMISSION_DENIED `NOT_AN_APPROVER` if the step names others; NOT_FOUND `STEP_NOT_FOUND`. Repeating the same
+    answer is harmless.
+    """
+    DeleteRun: _aio.UnaryUnaryMultiCallable[_run_pb2.DeleteRunRequest, _run_pb2.DeleteRunResponse]  # type: ignore[assignment]
+    """Removes an ended run with its logs and artifacts, for good. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or
+    `RUN_IN_USE` while an active run reads results from it, and while it is the last of its workflow, from which the
+    next one counts on.
     """
     WatchRun: _aio.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]  # type: ignore[assignment]
     """The whole run first, then each change in order. Ends with the run, or breaks off with UNAVAILABLE `STOPPING`
@@ -97,6 +161,10 @@ class RunServiceAsyncStub(RunServiceStub):
     """Processes that were started for runs, newest first."""
     GetProcessExecution: _aio.UnaryUnaryMultiCallable[_run_pb2.GetProcessExecutionRequest, _run_pb2.GetProcessExecutionResponse]  # type: ignore[assignment]
     """One process. NOT_FOUND `PROCESS_EXECUTION_NOT_FOUND`."""
+    ListArtifacts: _aio.UnaryUnaryMultiCallable[_run_pb2.ListArtifactsRequest, _run_pb2.ListArtifactsResponse]  # type: ignore[assignment]
+    """What the steps of a run left behind, in the order of the steps, and which files that is."""
+    DownloadArtifact: _aio.UnaryStreamMultiCallable[_run_pb2.DownloadArtifactRequest, _run_pb2.DownloadArtifactResponse]  # type: ignore[assignment]
+    """The bytes of one artifact: a header, then the data. NOT_FOUND `ARTIFACT_NOT_FOUND`."""
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     """Starts runs, controls them and tells what became of them."""
@@ -110,7 +178,21 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """Stores a run and begins it. The answer means that the run is on disk. FAILED_PRECONDITION
         `RUN_ALREADY_ACTIVE` with the active id where `overlap: skip` forbids another; INVALID_ARGUMENT
         `INVALID_PARAMS` with one violation per wrong parameter; RESOURCE_EXHAUSTED `DISK_FULL` with what is full, and
-        UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused.
+        UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused. RESOURCE_EXHAUSTED `QUEUE_FULL` where
+        `overlap: queue` has no room for another. INVALID_ARGUMENT `UNKNOWN_SCOPE` and `UNKNOWN_STEP` if the definition
+        has no such, `NOTHING_TO_RUN` if no step is left; FAILED_PRECONDITION `NO_PRIOR_RESULT` with the step if a chosen
+        step uses a result or an artifact of one that is not chosen, and there is none.
+        """
+
+    @_abc_1.abstractmethod
+    def PlanRun(
+        self,
+        request: _run_pb2.PlanRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.PlanRunResponse, _abc.Awaitable[_run_pb2.PlanRunResponse]]:
+        """What StartRun would do with the same request, in order; nothing is stored or started. Errors as in StartRun, but
+        for those of the moment: runs that are active, a full queue or disk. FAILED_PRECONDITION `TEMPLATE_FAILED` if a
+        template has no value with these parameters.
         """
 
     @_abc_1.abstractmethod
@@ -145,6 +227,58 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_run_pb2.CancelRunResponse, _abc.Awaitable[_run_pb2.CancelRunResponse]]:
         """Records the wish and answers at once; the run ends when every process of it is gone. Repeating it is
         harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state if it has ended.
+        """
+
+    @_abc_1.abstractmethod
+    def RetryRun(
+        self,
+        request: _run_pb2.RetryRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.RetryRunResponse, _abc.Awaitable[_run_pb2.RetryRunResponse]]:
+        """A new run that repeats an ended one: what did not succeed and everything that depends on it, unless more is asked
+        for. What it does not repeat keeps its results and artifacts. FAILED_PRECONDITION `RUN_NOT_TERMINAL` while the
+        run goes on, `NOTHING_TO_RETRY` if all of it succeeded, `NO_PRIOR_RESULT` if the newest version needs a result
+        that the run does not have; INVALID_ARGUMENT `UNKNOWN_STEP`; else as StartRun.
+        """
+
+    @_abc_1.abstractmethod
+    def PauseRun(
+        self,
+        request: _run_pb2.PauseRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.PauseRunResponse, _abc.Awaitable[_run_pb2.PauseRunResponse]]:
+        """From here on nothing of the run is started; what runs goes on, and timeouts count. Repeating it is harmless.
+        FAILED_PRECONDITION `RUN_ALREADY_TERMINAL`.
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeRun(
+        self,
+        request: _run_pb2.ResumeRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.ResumeRunResponse, _abc.Awaitable[_run_pb2.ResumeRunResponse]]:
+        """Takes up a paused run again. Repeating it is harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL`."""
+
+    @_abc_1.abstractmethod
+    def ApproveStep(
+        self,
+        request: _run_pb2.ApproveStepRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.ApproveStepResponse, _abc.Awaitable[_run_pb2.ApproveStepResponse]]:
+        """Answers a step that waits for a person. FAILED_PRECONDITION `STEP_NOT_WAITING` if it does not, or does not any
+        more; PERMISSION_DENIED `NOT_AN_APPROVER` if the step names others; NOT_FOUND `STEP_NOT_FOUND`. Repeating the same
+        answer is harmless.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteRun(
+        self,
+        request: _run_pb2.DeleteRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.DeleteRunResponse, _abc.Awaitable[_run_pb2.DeleteRunResponse]]:
+        """Removes an ended run with its logs and artifacts, for good. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or
+        `RUN_IN_USE` while an active run reads results from it, and while it is the last of its workflow, from which the
+        next one counts on.
         """
 
     @_abc_1.abstractmethod
@@ -183,5 +317,21 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.GetProcessExecutionResponse, _abc.Awaitable[_run_pb2.GetProcessExecutionResponse]]:
         """One process. NOT_FOUND `PROCESS_EXECUTION_NOT_FOUND`."""
+
+    @_abc_1.abstractmethod
+    def ListArtifacts(
+        self,
+        request: _run_pb2.ListArtifactsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.ListArtifactsResponse, _abc.Awaitable[_run_pb2.ListArtifactsResponse]]:
+        """What the steps of a run left behind, in the order of the steps, and which files that is."""
+
+    @_abc_1.abstractmethod
+    def DownloadArtifact(
+        self,
+        request: _run_pb2.DownloadArtifactRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_run_pb2.DownloadArtifactResponse], _abc.AsyncIterator[_run_pb2.DownloadArtifactResponse]]:
+        """The bytes of one artifact: a header, then the data. NOT_FOUND `ARTIFACT_NOT_FOUND`."""
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -103,6 +103,7 @@ class GetInfoResponse(_message.Message):
     WAITING_ATTEMPTS_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_RUNNING_FIELD_NUMBER: _builtins.int
     CGROUP_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     pid: _builtins.int
     state_dir: _builtins.str
@@ -117,6 +118,8 @@ class GetInfoResponse(_message.Message):
     """The most attempts that run at once."""
     cgroup: _builtins.str
     """Where each step gets a cgroup of its own; empty if none does."""
+    jobs: _builtins.int
+    """Stored jobs."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -144,10 +147,11 @@ class GetInfoResponse(_message.Message):
         waiting_attempts: _builtins.int = ...,
         max_attempts_running: _builtins.int = ...,
         cgroup: _builtins.str = ...,
+        jobs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "recovery", b"recovery", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "health", b"health", "listen", b"listen", "max_attempts_running", b"max_attempts_running", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "health", b"health", "jobs", b"jobs", "listen", b"listen", "max_attempts_running", b"max_attempts_running", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

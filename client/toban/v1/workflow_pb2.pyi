@@ -120,7 +120,7 @@ class Definition(_message.Message):
     base_dir: _builtins.str
     """Directory on the daemon's host that a relative workspace is resolved against; empty if there is none."""
     parsed_json: _builtins.str
-    """The definition as it was understood: defaults merged, aliases resolved, as JSON. Output only."""
+    """The definition as it was understood: defaults and jobs merged, aliases resolved, as JSON. Output only."""
     def __init__(
         self,
         *,
@@ -138,7 +138,7 @@ Global___Definition: _TypeAlias = Definition  # noqa: Y015
 
 @_typing.final
 class WorkflowVersion(_message.Message):
-    """An immutable version of a workflow."""
+    """An immutable version of a workflow or a job. A workflow gets a new one too when a job that it uses changes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -634,6 +634,66 @@ class GetWorkflowVersionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetWorkflowVersionResponse: _TypeAlias = GetWorkflowVersionResponse  # noqa: Y015
+
+@_typing.final
+class RestoreWorkflowVersionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    workflow: _builtins.str
+    version: _builtins.int
+    etag: _builtins.str
+    """If set, must be the current one of the workflow."""
+    request_id: _builtins.str
+    """As in CreateWorkflowRequest."""
+    def __init__(
+        self,
+        *,
+        workflow: _builtins.str = ...,
+        version: _builtins.int = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "request_id", b"request_id", "version", b"version", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreWorkflowVersionRequest: _TypeAlias = RestoreWorkflowVersionRequest  # noqa: Y015
+
+@_typing.final
+class RestoreWorkflowVersionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """False when the current definition is already exactly this."""
+    @_builtins.property
+    def version(self) -> Global___WorkflowVersion:
+        """The new version, or the current one if nothing changed."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___DefinitionProblem]: ...
+    def __init__(
+        self,
+        *,
+        version: Global___WorkflowVersion | None = ...,
+        changed: _builtins.bool = ...,
+        warnings: _abc.Iterable[Global___DefinitionProblem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "version", b"version", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreWorkflowVersionResponse: _TypeAlias = RestoreWorkflowVersionResponse  # noqa: Y015
 
 @_typing.final
 class SetWorkflowEnabledRequest(_message.Message):

@@ -75,6 +75,11 @@ class WorkflowServiceStub:
                 request_serializer=toban_dot_v1_dot_workflow__pb2.GetWorkflowVersionRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_workflow__pb2.GetWorkflowVersionResponse.FromString,
                 _registered_method=True)
+        self.RestoreWorkflowVersion = channel.unary_unary(
+                '/toban.v1.WorkflowService/RestoreWorkflowVersion',
+                request_serializer=toban_dot_v1_dot_workflow__pb2.RestoreWorkflowVersionRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_workflow__pb2.RestoreWorkflowVersionResponse.FromString,
+                _registered_method=True)
         self.SetWorkflowEnabled = channel.unary_unary(
                 '/toban.v1.WorkflowService/SetWorkflowEnabled',
                 request_serializer=toban_dot_v1_dot_workflow__pb2.SetWorkflowEnabledRequest.SerializeToString,
@@ -87,9 +92,11 @@ class WorkflowServiceServicer:
     """
 
     def CreateWorkflow(self, request, context):
-        """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` if the name is taken; INVALID_ARGUMENT
-        `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold;
-        RESOURCE_EXHAUSTED `DISK_FULL` as in StartRun.
+        """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` or `JOB_EXISTS` if the name is taken, which workflows and
+        jobs share; INVALID_ARGUMENT `INVALID_DEFINITION` with the problems of the text (BadRequest,
+        DefinitionProblems) if it does not hold, also for want of a job that it uses; FAILED_PRECONDITION
+        `WORKFLOW_RECURSION` with the names on the way if it would start itself as a child; RESOURCE_EXHAUSTED
+        `DISK_FULL` as in StartRun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,7 +118,7 @@ class WorkflowServiceServicer:
 
     def UpdateWorkflow(self, request, context):
         """Replaces fields named in the mask. A changed definition becomes a new version; the same text again changes
-        nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one.
+        nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; else as CreateWorkflow.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,14 +133,15 @@ class WorkflowServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ValidateWorkflow(self, request, context):
-        """Says what is wrong with a definition and stores nothing. Never an error for a bad definition.
+        """Says what is wrong with a definition, of a workflow or of jobs, and stores nothing. Never an error for a bad
+        definition. Jobs that are stored are known.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListWorkflowVersions(self, request, context):
-        """Versions of a workflow, newest first, without their definitions.
+        """Versions of a workflow or a job, newest first, without their definitions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,6 +149,14 @@ class WorkflowServiceServicer:
 
     def GetWorkflowVersion(self, request, context):
         """One version with its definition. NOT_FOUND `VERSION_NOT_FOUND`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreWorkflowVersion(self, request, context):
+        """Makes an old version of a workflow or a job the current one: a new version with the old text, read again, with
+        the jobs as they are now. Errors as in UpdateWorkflow and UpdateJob, and NOT_FOUND `VERSION_NOT_FOUND`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,6 +212,11 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
                     servicer.GetWorkflowVersion,
                     request_deserializer=toban_dot_v1_dot_workflow__pb2.GetWorkflowVersionRequest.FromString,
                     response_serializer=toban_dot_v1_dot_workflow__pb2.GetWorkflowVersionResponse.SerializeToString,
+            ),
+            'RestoreWorkflowVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreWorkflowVersion,
+                    request_deserializer=toban_dot_v1_dot_workflow__pb2.RestoreWorkflowVersionRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_workflow__pb2.RestoreWorkflowVersionResponse.SerializeToString,
             ),
             'SetWorkflowEnabled': grpc.unary_unary_rpc_method_handler(
                     servicer.SetWorkflowEnabled,
@@ -420,6 +441,33 @@ class WorkflowService:
             '/toban.v1.WorkflowService/GetWorkflowVersion',
             toban_dot_v1_dot_workflow__pb2.GetWorkflowVersionRequest.SerializeToString,
             toban_dot_v1_dot_workflow__pb2.GetWorkflowVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreWorkflowVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.WorkflowService/RestoreWorkflowVersion',
+            toban_dot_v1_dot_workflow__pb2.RestoreWorkflowVersionRequest.SerializeToString,
+            toban_dot_v1_dot_workflow__pb2.RestoreWorkflowVersionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,9 +34,11 @@ class WorkflowServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> WorkflowServiceAsyncStub: ...
     CreateWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.CreateWorkflowRequest, _workflow_pb2.CreateWorkflowResponse]
-    """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` if the name is taken; INVALID_ARGUMENT
-    `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold;
-    RESOURCE_EXHAUSTED `DISK_FULL` as in StartRun.
+    """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` or `JOB_EXISTS` if the name is taken, which workflows and
+    jobs share; INVALID_ARGUMENT `INVALID_DEFINITION` with the problems of the text (BadRequest,
+    DefinitionProblems) if it does not hold, also for want of a job that it uses; FAILED_PRECONDITION
+    `WORKFLOW_RECURSION` with the names on the way if it would start itself as a child; RESOURCE_EXHAUSTED
+    `DISK_FULL` as in StartRun.
     """
     GetWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.GetWorkflowRequest, _workflow_pb2.GetWorkflowResponse]
     """One workflow by name, with its current definition. NOT_FOUND `WORKFLOW_NOT_FOUND`."""
@@ -44,18 +46,24 @@ class WorkflowServiceStub:
     """Workflows in order of name, without their definitions."""
     UpdateWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.UpdateWorkflowRequest, _workflow_pb2.UpdateWorkflowResponse]
     """Replaces fields named in the mask. A changed definition becomes a new version; the same text again changes
-    nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one.
+    nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; else as CreateWorkflow.
     """
     DeleteWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.DeleteWorkflowRequest, _workflow_pb2.DeleteWorkflowResponse]
     """Forgets a workflow; its runs and the versions they used stay. FAILED_PRECONDITION `RUN_ALREADY_ACTIVE`
     while a run of it is active.
     """
     ValidateWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ValidateWorkflowRequest, _workflow_pb2.ValidateWorkflowResponse]
-    """Says what is wrong with a definition and stores nothing. Never an error for a bad definition."""
+    """Says what is wrong with a definition, of a workflow or of jobs, and stores nothing. Never an error for a bad
+    definition. Jobs that are stored are known.
+    """
     ListWorkflowVersions: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ListWorkflowVersionsRequest, _workflow_pb2.ListWorkflowVersionsResponse]
-    """Versions of a workflow, newest first, without their definitions."""
+    """Versions of a workflow or a job, newest first, without their definitions."""
     GetWorkflowVersion: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.GetWorkflowVersionRequest, _workflow_pb2.GetWorkflowVersionResponse]
     """One version with its definition. NOT_FOUND `VERSION_NOT_FOUND`."""
+    RestoreWorkflowVersion: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.RestoreWorkflowVersionRequest, _workflow_pb2.RestoreWorkflowVersionResponse]
+    """Makes an old version of a workflow or a job the current one: a new version with the old text, read again, with
+    the jobs as they are now. Errors as in UpdateWorkflow and UpdateJob, and NOT_FOUND `VERSION_NOT_FOUND`.
+    """
     SetWorkflowEnabled: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.SetWorkflowEnabledRequest, _workflow_pb2.SetWorkflowEnabledResponse]
     """Sets whether schedules and events start it; a run by hand always may. Repeating it is harmless. It makes
     no new version.
@@ -67,9 +75,11 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.CreateWorkflowRequest, _workflow_pb2.CreateWorkflowResponse]  # type: ignore[assignment]
-    """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` if the name is taken; INVALID_ARGUMENT
-    `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold;
-    RESOURCE_EXHAUSTED `DISK_FULL` as in StartRun.
+    """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` or `JOB_EXISTS` if the name is taken, which workflows and
+    jobs share; INVALID_ARGUMENT `INVALID_DEFINITION` with the problems of the text (BadRequest,
+    DefinitionProblems) if it does not hold, also for want of a job that it uses; FAILED_PRECONDITION
+    `WORKFLOW_RECURSION` with the names on the way if it would start itself as a child; RESOURCE_EXHAUSTED
+    `DISK_FULL` as in StartRun.
     """
     GetWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.GetWorkflowRequest, _workflow_pb2.GetWorkflowResponse]  # type: ignore[assignment]
     """One workflow by name, with its current definition. NOT_FOUND `WORKFLOW_NOT_FOUND`."""
@@ -77,18 +87,24 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     """Workflows in order of name, without their definitions."""
     UpdateWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.UpdateWorkflowRequest, _workflow_pb2.UpdateWorkflowResponse]  # type: ignore[assignment]
     """Replaces fields named in the mask. A changed definition becomes a new version; the same text again changes
-    nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one.
+    nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; else as CreateWorkflow.
     """
     DeleteWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.DeleteWorkflowRequest, _workflow_pb2.DeleteWorkflowResponse]  # type: ignore[assignment]
     """Forgets a workflow; its runs and the versions they used stay. FAILED_PRECONDITION `RUN_ALREADY_ACTIVE`
     while a run of it is active.
     """
     ValidateWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ValidateWorkflowRequest, _workflow_pb2.ValidateWorkflowResponse]  # type: ignore[assignment]
-    """Says what is wrong with a definition and stores nothing. Never an error for a bad definition."""
+    """Says what is wrong with a definition, of a workflow or of jobs, and stores nothing. Never an error for a bad
+    definition. Jobs that are stored are known.
+    """
     ListWorkflowVersions: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ListWorkflowVersionsRequest, _workflow_pb2.ListWorkflowVersionsResponse]  # type: ignore[assignment]
-    """Versions of a workflow, newest first, without their definitions."""
+    """Versions of a workflow or a job, newest first, without their definitions."""
     GetWorkflowVersion: _aio.UnaryUnaryMultiCallable[_workflow_pb2.GetWorkflowVersionRequest, _workflow_pb2.GetWorkflowVersionResponse]  # type: ignore[assignment]
     """One version with its definition. NOT_FOUND `VERSION_NOT_FOUND`."""
+    RestoreWorkflowVersion: _aio.UnaryUnaryMultiCallable[_workflow_pb2.RestoreWorkflowVersionRequest, _workflow_pb2.RestoreWorkflowVersionResponse]  # type: ignore[assignment]
+    """Makes an old version of a workflow or a job the current one: a new version with the old text, read again, with
+    the jobs as they are now. Errors as in UpdateWorkflow and UpdateJob, and NOT_FOUND `VERSION_NOT_FOUND`.
+    """
     SetWorkflowEnabled: _aio.UnaryUnaryMultiCallable[_workflow_pb2.SetWorkflowEnabledRequest, _workflow_pb2.SetWorkflowEnabledResponse]  # type: ignore[assignment]
     """Sets whether schedules and events start it; a run by hand always may. Repeating it is harmless. It makes
     no new version.
@@ -103,9 +119,11 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workflow_pb2.CreateWorkflowRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.CreateWorkflowResponse, _abc.Awaitable[_workflow_pb2.CreateWorkflowResponse]]:
-        """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` if the name is taken; INVALID_ARGUMENT
-        `INVALID_DEFINITION` with the problems of the text (BadRequest, DefinitionProblems) if it does not hold;
-        RESOURCE_EXHAUSTED `DISK_FULL` as in StartRun.
+        """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` or `JOB_EXISTS` if the name is taken, which workflows and
+        jobs share; INVALID_ARGUMENT `INVALID_DEFINITION` with the problems of the text (BadRequest,
+        DefinitionProblems) if it does not hold, also for want of a job that it uses; FAILED_PRECONDITION
+        `WORKFLOW_RECURSION` with the names on the way if it would start itself as a child; RESOURCE_EXHAUSTED
+        `DISK_FULL` as in StartRun.
         """
 
     @_abc_1.abstractmethod
@@ -131,7 +149,7 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.UpdateWorkflowResponse, _abc.Awaitable[_workflow_pb2.UpdateWorkflowResponse]]:
         """Replaces fields named in the mask. A changed definition becomes a new version; the same text again changes
-        nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one.
+        nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; else as CreateWorkflow.
         """
 
     @_abc_1.abstractmethod
@@ -150,7 +168,9 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workflow_pb2.ValidateWorkflowRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.ValidateWorkflowResponse, _abc.Awaitable[_workflow_pb2.ValidateWorkflowResponse]]:
-        """Says what is wrong with a definition and stores nothing. Never an error for a bad definition."""
+        """Says what is wrong with a definition, of a workflow or of jobs, and stores nothing. Never an error for a bad
+        definition. Jobs that are stored are known.
+        """
 
     @_abc_1.abstractmethod
     def ListWorkflowVersions(
@@ -158,7 +178,7 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workflow_pb2.ListWorkflowVersionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.ListWorkflowVersionsResponse, _abc.Awaitable[_workflow_pb2.ListWorkflowVersionsResponse]]:
-        """Versions of a workflow, newest first, without their definitions."""
+        """Versions of a workflow or a job, newest first, without their definitions."""
 
     @_abc_1.abstractmethod
     def GetWorkflowVersion(
@@ -167,6 +187,16 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.GetWorkflowVersionResponse, _abc.Awaitable[_workflow_pb2.GetWorkflowVersionResponse]]:
         """One version with its definition. NOT_FOUND `VERSION_NOT_FOUND`."""
+
+    @_abc_1.abstractmethod
+    def RestoreWorkflowVersion(
+        self,
+        request: _workflow_pb2.RestoreWorkflowVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_pb2.RestoreWorkflowVersionResponse, _abc.Awaitable[_workflow_pb2.RestoreWorkflowVersionResponse]]:
+        """Makes an old version of a workflow or a job the current one: a new version with the old text, read again, with
+        the jobs as they are now. Errors as in UpdateWorkflow and UpdateJob, and NOT_FOUND `VERSION_NOT_FOUND`.
+        """
 
     @_abc_1.abstractmethod
     def SetWorkflowEnabled(

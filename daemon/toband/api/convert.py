@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
-from toban.v1 import run_pb2, workflow_pb2
-from toband.domain.model import Attempt, Run, RunState, Sample, StepRun, TreeEnding, Usage
+from toban.definition import Overlap, Step
+from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, workflow_pb2
+from toband.domain.model import (
+    Artifact,
+    Attempt,
+    DeadLetter,
+    Phase,
+    Run,
+    RunState,
+    Sample,
+    StepRun,
+    StepState,
+    TreeEnding,
+    Usage,
+)
 from toband.domain.plan import Plan
+from toband.engine.starting import PlannedStep
 from toband.ports import StoredWorkflow, WorkflowVersion
+
+FREE_PLACE = "a free place"
 
 
 def timestamp(value: datetime | None) -> timestamp_pb2.Timestamp | None:
@@ -45,6 +61,23 @@ def workflow(value: StoredWorkflow) -> workflow_pb2.Workflow:
     )
 
 
+def job(value: StoredWorkflow, used_by: Sequence[str] = ()) -> job_pb2.Job:
+    return job_pb2.Job(
+        id=value.name,
+        title=value.title,
+        description=value.description,
+        labels=dict(value.labels),
+        enabled=value.enabled,
+        version=value.version,
+        owner=value.owner,
+        definition=definition(value.definition) if value.definition else None,
+        used_by=used_by,
+        created_at=timestamp(value.created_at),
+        updated_at=timestamp(value.updated_at),
+        etag=value.etag,
+    )
+
+
 def definition(value: WorkflowVersion) -> workflow_pb2.Definition:
     return workflow_pb2.Definition(
         source=value.source,
@@ -64,7 +97,7 @@ def version(value: WorkflowVersion) -> workflow_pb2.WorkflowVersion:
 
 
 def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
-    """`plan` adds what only the definition knows: which steps a step waits for."""
+    """`plan` adds what only the definition knows, such as which steps a step waits for."""
     params = struct_pb2.Struct()
     params.update(dict(value.params))
     index = plan.index.get(value.current_step, -1) if plan is not None else -1
@@ -75,7 +108,7 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         number=value.number,
         scope=value.scope,
         state=run_pb2.RunState.Value(f"RUN_STATE_{value.state.value}"),
-        waiting_for=_waiting_for(value),
+        waiting_for=_waiting_for(value, plan),
         triggered_by=run_pb2.Trigger.Value(f"TRIGGER_{value.trigger.value}"),
         caller=value.caller,
         priority=value.priority,
@@ -89,15 +122,24 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         progress_total=value.total_steps,
         error_message=value.error,
         failed_steps=value.failed_steps,
+        incomplete_steps=value.incomplete_steps,
         cancel_requested_at=timestamp(value.cancel_requested_at),
-        steps=[step(s, plan) for s in value.steps.values()],
+        paused_at=timestamp(value.paused_at),
+        retry_of=value.retry_of,
+        from_run=value.from_run,
+        parent_run=value.parent_run,
+        parent_step=value.parent_step,
+        steps=[step(s, plan, paused=value.paused_at is not None) for s in value.steps.values()],
     )
+    if not made.waiting_for and value.state is RunState.RUNNING:
+        made.waiting_for = _held_up(value, made.steps)
     if value.ending is not None:
         made.ending.CopyFrom(
             run_pb2.RunEnding(cause=value.ending.cause.value, at=timestamp(value.ending.at))
         )
-    if value.total_steps == len(value.steps):
-        made.summary_json = summary(value.steps.values())
+    own = [each for each in value.steps.values() if not each.parent]
+    if value.total_steps == len(own):
+        made.summary_json = summary(own)
     return made
 
 
@@ -105,15 +147,29 @@ def summary(steps: Iterable[StepRun]) -> str:
     return json.dumps(dict(sorted(Counter(step.state.value for step in steps).items())))
 
 
-def _waiting_for(value: Run) -> str:
+def _waiting_for(value: Run, plan: Plan | None) -> str:
     if value.state is RunState.PENDING:
-        return "its start"
+        queued = plan is not None and plan.workflow.overlap in (Overlap.QUEUE, Overlap.REPLACE)
+        return "its turn" if queued or value.parent_run else "its start"
     if value.state is RunState.RUNNING and value.ending is not None:
         return "the end of its processes"
+    if value.state is RunState.RUNNING and value.paused_at is not None:
+        return "somebody to resume it"
     return ""
 
 
-def step(value: StepRun, plan: Plan | None = None) -> run_pb2.Step:
+def _held_up(value: Run, steps: Iterable[run_pb2.Step]) -> str:
+    """What all steps that have begun wait for; empty if one of them moves."""
+    begun = [each for each in steps if value.steps[each.id].state.moving and not each.instances]
+    if not begun or not all(each.waiting_for for each in begun):
+        return ""
+    first = begun[0]
+    more = f", and {len(begun) - 1} more" if len(begun) > 1 else ""
+    return f"{first.waiting_for} for {first.id}{more}"
+
+
+def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> run_pb2.Step:
+    defined = plan.step(value.id) if plan is not None else None
     made = run_pb2.Step(
         id=value.id,
         index=value.index,
@@ -122,16 +178,100 @@ def step(value: StepRun, plan: Plan | None = None) -> run_pb2.Step:
         attempts=value.attempts,
         started_at=timestamp(value.started_at),
         finished_at=timestamp(value.finished_at),
-        result_json=json.dumps(value.result, ensure_ascii=False)
-        if value.result is not None
-        else "",
+        result_json=_json(value.result),
         outputs=dict(value.outputs),
         exit_code=value.exit_code,
-        depends_on=plan.steps[value.id].depends_on if plan is not None else (),
+        parent=value.parent,
+        instance=value.instance,
+        instances=value.instances,
+        # An item may be null, which is not the same as none.
+        item_json="" if value.instance is None else json.dumps(value.item, ensure_ascii=False),
+        iteration=value.iteration,
+        checks=value.checks,
+        not_before=timestamp(value.not_before),
+        waiting_for=_step_waits_for(value, defined, paused),
+        source_run=value.source,
+        artifacts=[artifact(each) for each in value.artifacts],
+        result_bytes=value.spilled,
+        retries=value.retries,
     )
+    if value.attempt is not None and value.attempt.child:
+        made.child_run = value.attempt.id
     if value.error_class is not None:
         made.error_class = run_pb2.ErrorClass.Value(f"ERROR_CLASS_{value.error_class.value}")
+    if defined is not None:
+        _add_definition(made, defined)
     return made
+
+
+def _add_definition(made: run_pb2.Step, defined: Step) -> None:
+    made.depends_on.extend(defined.depends_on)
+    made.max_retries = defined.max_retries
+    made.job_type = defined.job_type.value
+    made.job = defined.job
+    if defined.completion_check is not None:
+        made.max_iterations = defined.max_iterations
+    else:
+        made.iteration = 0
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False) if value is not None else ""
+
+
+def _step_waits_for(value: StepRun, defined: Step | None, paused: bool) -> str:
+    """A step that waits for others to end is not held up: `depends_on` says it all."""
+    if value.state is StepState.RUNNING and value.phase is Phase.APPROVAL:
+        approvers = defined.approvers if defined is not None else ()
+        return f"approval by {', '.join(approvers)}" if approvers else "approval"
+    if value.state is not StepState.READY:
+        return ""
+    if value.not_before is not None:
+        return "the end of its back-off"
+    return "somebody to resume the run" if paused else FREE_PLACE
+
+
+def artifact(value: Artifact) -> run_pb2.Artifact:
+    return run_pb2.Artifact(
+        name=value.name,
+        path=value.path,
+        type=value.type,
+        files=value.files,
+        bytes=value.bytes,
+    )
+
+
+def planned_step(value: PlannedStep) -> run_pb2.PlannedStep:
+    return run_pb2.PlannedStep(
+        id=value.id,
+        job_type=value.job_type,
+        command=value.command,
+        depends_on=value.depends_on,
+        when=value.when,
+        for_each=value.for_each,
+        max_iterations=value.max_iterations,
+        skipped=value.skipped,
+        source_run=value.source,
+    )
+
+
+def dead_letter(value: DeadLetter) -> dead_letter_pb2.DeadLetter:
+    state = f"DEAD_LETTER_STATE_{value.state.value}"
+    return dead_letter_pb2.DeadLetter(
+        id=value.id,
+        run_id=value.run_id,
+        workflow=value.workflow,
+        step=value.step,
+        process_execution_id=value.attempt_id,
+        attempts=value.attempts,
+        error_message=value.error,
+        error_class=run_pb2.ErrorClass.Value(f"ERROR_CLASS_{value.error_class.value}"),
+        created_at=timestamp(value.created_at),
+        state=dead_letter_pb2.DeadLetterState.Value(state),
+        resolved_at=timestamp(value.resolved_at),
+        resolved_by=value.resolved_by,
+        requeued_as=value.requeued_as,
+    )
 
 
 def process_execution(
@@ -140,9 +280,13 @@ def process_execution(
     """`usage` is what was sampled of it; with `only_latest` the series is left out but for its end."""
     made = run_pb2.ProcessExecution(
         id=value.id,
+        job_id=value.job,
         run_id=value.run_id,
         workflow=workflow_name,
         step=value.step,
+        iteration=value.iteration,
+        check=value.check,
+        child_run_id=value.id if value.child else "",
         attempt=value.number,
         command=value.command,
         pid=value.pid or 0,

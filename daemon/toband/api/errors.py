@@ -14,12 +14,15 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from toban.definition import ParamError, Problem
+from toban.definition import DefinitionKind, ParamError, Problem, RenderError
 from toban.v1 import workflow_pb2
 from toband.engine import errors
 from toband.ports import (
     ActiveRunError,
+    ConflictError,
+    DeadLetterClosedError,
     EtagMismatchError,
+    JobInUseError,
     RequestReusedError,
     RunGoneError,
     StoreError,
@@ -85,15 +88,29 @@ def problem(found: Problem) -> workflow_pb2.DefinitionProblem:
 async def _abort(context: Context, error: Exception) -> NoReturn:
     if isinstance(error, grpc.aio.AbortError):
         raise error
-    status = rpc_status.to_status(_status(error))
+    status = rpc_status.to_status(status_of(error))
     await cast(Any, context).abort_with_status(status)
     raise AssertionError("abort_with_status raises")
 
 
-def _status(error: Exception) -> status_pb2.Status:
+def status_of(error: Exception) -> status_pb2.Status:
+    """What the client is told; an error that nobody expected is logged."""
+    return (
+        _missing(error)
+        or _wrong_request(error)
+        or _wrong_state(error)
+        or _unable(error)
+        or _unexpected(error)
+    )
+
+
+def _missing(error: Exception) -> status_pb2.Status | None:
+    """Something that is not there, or not any more."""
     match error:
         case errors.WorkflowNotFoundError():
             return _make(code_pb2.NOT_FOUND, error, "WORKFLOW_NOT_FOUND", workflow=error.name)
+        case errors.JobNotFoundError():
+            return _make(code_pb2.NOT_FOUND, error, "JOB_NOT_FOUND", job=error.name)
         case errors.VersionNotFoundError():
             return _make(
                 code_pb2.NOT_FOUND, error, "VERSION_NOT_FOUND",
@@ -112,14 +129,9 @@ def _status(error: Exception) -> status_pb2.Status:
                 code_pb2.NOT_FOUND, error, "PROCESS_EXECUTION_NOT_FOUND",
                 process_execution_id=error.attempt_id,
             )  # fmt: skip
-        case errors.RunTerminalError():
-            return _make(
-                code_pb2.FAILED_PRECONDITION, error, "RUN_ALREADY_TERMINAL",
-                run_id=error.run.id, state=error.run.state.value,
-            )  # fmt: skip
         case RunGoneError():
             return _make(
-                code_pb2.NOT_FOUND, f"run {error.args[0]}, which this request made, is not kept any more",
+                code_pb2.NOT_FOUND, f"run {error.args[0]} is not kept any more",
                 "RUN_NOT_FOUND", run_id=error.args[0],
             )  # fmt: skip
         case errors.LogExpiredError():
@@ -127,6 +139,22 @@ def _status(error: Exception) -> status_pb2.Status:
                 code_pb2.OUT_OF_RANGE, error, "LOG_EXPIRED",
                 process_execution_id=error.attempt_id, step=error.step,
             )  # fmt: skip
+        case errors.ArtifactNotFoundError():
+            return _make(
+                code_pb2.NOT_FOUND, error, "ARTIFACT_NOT_FOUND",
+                run_id=error.run_id, step=error.step, artifact=error.name, path=error.path,
+            )  # fmt: skip
+        case errors.DeadLetterNotFoundError():
+            return _make(
+                code_pb2.NOT_FOUND, error, "DEAD_LETTER_NOT_FOUND", dead_letter_id=error.letter_id
+            )
+        case _:
+            return None
+
+
+def _wrong_request(error: Exception) -> status_pb2.Status | None:
+    """Something that will be refused however often it is asked for."""
+    match error:
         case errors.BadPositionError():
             return _invalid("INVALID_POSITION", str(error), [("position", str(error))])
         case errors.InvalidDefinitionError():
@@ -137,23 +165,106 @@ def _status(error: Exception) -> status_pb2.Status:
             return _invalid("INVALID_PARAMS", f"the parameters do not fit: {text}", violations)
         case InvalidFieldError():
             return _invalid("INVALID_ARGUMENT", f"{error.args[0]}: {error.args[1]}", [error.args])
+        case errors.UnknownScopeError():
+            return _make(
+                code_pb2.INVALID_ARGUMENT, error, "UNKNOWN_SCOPE",
+                workflow=error.workflow, scope=error.scope,
+            )  # fmt: skip
+        case errors.UnknownStepError():
+            return _make(
+                code_pb2.INVALID_ARGUMENT, error, "UNKNOWN_STEP",
+                workflow=error.workflow, step=error.step,
+            )  # fmt: skip
+        case errors.NothingToRunError():
+            return _make(
+                code_pb2.INVALID_ARGUMENT, error, "NOTHING_TO_RUN", workflow=error.workflow
+            )
+        case RequestReusedError():
+            return _make(
+                code_pb2.INVALID_ARGUMENT, "this request_id was used before, for another request",
+                "REQUEST_ID_REUSED", request_id=str(error.args[0]),
+            )  # fmt: skip
+        case errors.NotApproverError():
+            return _make(
+                code_pb2.PERMISSION_DENIED, error, "NOT_AN_APPROVER",
+                step=error.step, caller=error.caller, approvers=", ".join(error.approvers),
+            )  # fmt: skip
+        case _:
+            return None
+
+
+def _wrong_state(error: Exception) -> status_pb2.Status | None:
+    """Something that is there, but is not as it would have to be."""
+    match error:
+        case errors.RunTerminalError():
+            return _make(
+                code_pb2.FAILED_PRECONDITION, error, "RUN_ALREADY_TERMINAL",
+                run_id=error.run.id, state=error.run.state.value,
+            )  # fmt: skip
+        case errors.RunActiveError():
+            return _make(
+                code_pb2.FAILED_PRECONDITION, error, "RUN_NOT_TERMINAL",
+                run_id=error.run.id, state=error.run.state.value,
+            )  # fmt: skip
+        case errors.RunInUseError():
+            return _make(code_pb2.FAILED_PRECONDITION, error, "RUN_IN_USE", run_id=error.run_id)
+        case errors.NothingToRetryError():
+            return _make(
+                code_pb2.FAILED_PRECONDITION, error, "NOTHING_TO_RETRY", run_id=error.run_id
+            )
+        case errors.NoPriorResultError():
+            return _make(
+                code_pb2.FAILED_PRECONDITION, error, "NO_PRIOR_RESULT",
+                step=error.step, run_id=error.run_id,
+            )  # fmt: skip
+        case errors.NotWaitingError():
+            return _make(
+                code_pb2.FAILED_PRECONDITION, error, "STEP_NOT_WAITING",
+                run_id=error.run_id, step=error.step, state=error.state,
+            )  # fmt: skip
+        case RenderError():
+            return _make(code_pb2.FAILED_PRECONDITION, error, "TEMPLATE_FAILED")
+        case errors.WorkflowRecursionError():
+            return _make(
+                code_pb2.FAILED_PRECONDITION, error, "WORKFLOW_RECURSION",
+                path=" → ".join(error.path),
+            )  # fmt: skip
+        case DeadLetterClosedError():
+            return _dead_letter_closed(error)
+        case JobInUseError():
+            names = ", ".join(error.args[0])
+            return _make(
+                code_pb2.FAILED_PRECONDITION, f"the job is used by {names}", "JOB_IN_USE",
+                workflows=names,
+            )  # fmt: skip
         case ActiveRunError():
             return _make(
                 code_pb2.FAILED_PRECONDITION, f"a run is active already: {error.args[0]}",
                 "RUN_ALREADY_ACTIVE", run_id=error.args[0],
             )  # fmt: skip
         case WorkflowExistsError():
-            return _make(
-                code_pb2.ALREADY_EXISTS, f"there is a workflow {error.args[0]!r} already",
-                "WORKFLOW_EXISTS", workflow=str(error.args[0]),
-            )  # fmt: skip
+            name, kind = str(error.args[0]), error.kind
+            text = f"there is a {kind.value} {name!r} already"
+            if kind is DefinitionKind.JOB:
+                return _make(code_pb2.ALREADY_EXISTS, text, "JOB_EXISTS", job=name)
+            return _make(code_pb2.ALREADY_EXISTS, text, "WORKFLOW_EXISTS", workflow=name)
         case EtagMismatchError():
             text = "it was changed meanwhile; read it again"
             return _make(code_pb2.ABORTED, text, "ETAG_MISMATCH", etag=str(error.args[0]))
-        case RequestReusedError():
+        case ConflictError():
+            text = f"{error.args[0]} was changed meanwhile, more than once; try again"
+            return _make(code_pb2.ABORTED, text, "CHANGED_MEANWHILE", name=str(error.args[0]))
+        case _:
+            return None
+
+
+def _unable(error: Exception) -> status_pb2.Status | None:
+    """Something that cannot be done now, whatever it is."""
+    match error:
+        case errors.QueueFullError():
             return _make(
-                code_pb2.INVALID_ARGUMENT, "this request_id was used before, for another request",
-                "REQUEST_ID_REUSED", request_id=str(error.args[0]),
+                code_pb2.RESOURCE_EXHAUSTED, error, "QUEUE_FULL",
+                workflow=error.workflow, limit=str(error.limit),
             )  # fmt: skip
         case errors.DiskFullError():
             return _make(
@@ -169,9 +280,22 @@ def _status(error: Exception) -> status_pb2.Status:
         case StoreError():
             return _make(code_pb2.UNAVAILABLE, f"cannot use the database: {error}", "STORE_FAILED")
         case _:
-            log.error("a request failed", action="request_failed", exc_info=error)
-            text = "something went wrong inside the daemon; its log says more"
-            return _make(code_pb2.INTERNAL, text, "INTERNAL")
+            return None
+
+
+def _unexpected(error: Exception) -> status_pb2.Status:
+    log.error("a request failed", action="request_failed", exc_info=error)
+    text = "something went wrong inside the daemon; its log says more"
+    return _make(code_pb2.INTERNAL, text, "INTERNAL")
+
+
+def _dead_letter_closed(error: DeadLetterClosedError) -> status_pb2.Status:
+    letter = error.letter
+    become = f"requeued as run {letter.requeued_as}" if letter.requeued_as else "discarded"
+    return _make(
+        code_pb2.FAILED_PRECONDITION, f"the dead letter was {become} before", "DEAD_LETTER_CLOSED",
+        dead_letter_id=letter.id, state=letter.state.value, requeued_as=letter.requeued_as,
+    )  # fmt: skip
 
 
 def _make(

@@ -1,11 +1,14 @@
-"""What makes a repeated call harmless: who called, what for, under which id, and with which body."""
+"""What requests of several services share: who calls, what makes a repeat harmless, and definitions."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 
+from google.protobuf import field_mask_pb2
 from google.protobuf.message import Message
 
+from toban.v1 import workflow_pb2
 from toband.api.errors import Context, InvalidFieldError
 from toband.ports import Request
 
@@ -29,3 +32,19 @@ def request_of(rpc: str, message: Message, request_id: str, context: Context) ->
     body = message.SerializeToString(deterministic=True)
     digest = hashlib.sha256(body).hexdigest()
     return Request(caller=caller(context), rpc=rpc, id=request_id, digest=digest)
+
+
+def base_dir(definition: workflow_pb2.Definition) -> str:
+    """Raises InvalidFieldError."""
+    if definition.base_dir and not os.path.isabs(definition.base_dir):
+        raise InvalidFieldError(
+            "definition.base_dir", f"found {definition.base_dir!r}, expected an absolute path"
+        )
+    return definition.base_dir
+
+
+def check_mask(mask: field_mask_pb2.FieldMask) -> None:
+    """Raises InvalidFieldError for anything but the definition, which is what an empty mask means."""
+    paths = list(mask.paths)
+    if paths not in ([], ["definition"]):
+        raise InvalidFieldError("update_mask", f"found {paths}, only `definition` can be updated")

@@ -4,40 +4,46 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from typing import Any
+from itertools import islice
 
-from google.protobuf import json_format, struct_pb2, timestamp_pb2
-
-from toban.definition import ParamError
 from toban.v1 import run_pb2 as pb
 from toban.v1 import run_pb2_grpc
-from toband.api import convert, paging
+from toband.api import convert, paging, run_requests
+from toband.api.artifact_answers import ArtifactAnswers
 from toband.api.errors import Context, InvalidFieldError, streaming, unary
 from toband.api.requests import caller, request_of
-from toband.domain.model import Run, RunState, Trigger
+from toband.domain.model import Run
 from toband.engine.changes import Changes
 from toband.engine.errors import (
     AttemptNotFoundError,
     NeverRunError,
+    NotWaitingError,
     RunNotFoundError,
+    RunTerminalError,
     StoppingError,
     WorkflowNotFoundError,
 )
-from toband.engine.log_stream import LogChunk, LogEnd, LogQuery, LogStreams
+from toband.engine.log_stream import LogChunk, LogEnd, LogStreams
 from toband.engine.runs import Runs
 from toband.engine.usage import Usages
-from toband.ports import LogKind, Store
+from toband.ports import Store
 
 STEPS = 500
 CHANGES = 500
-REASON_MOST = 1000
 
 
 class RunService(run_pb2_grpc.RunServiceServicer):
     def __init__(
-        self, runs: Runs, logs: LogStreams, store: Store, changes: Changes, usages: Usages
+        self,
+        runs: Runs,
+        logs: LogStreams,
+        store: Store,
+        changes: Changes,
+        usages: Usages,
+        artifacts: ArtifactAnswers,
     ) -> None:
         self._runs = runs
+        self._artifacts = artifacts
         self._usages = usages
         self._logs = logs
         self._store = store
@@ -47,23 +53,105 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
         run = await self._runs.start(
             request.workflow,
-            _params(request.params),
-            trigger=_trigger(request.triggered_by),
+            run_requests.params(request.params),
+            trigger=run_requests.trigger(request.triggered_by),
             caller=caller(context),
             request=request_of("StartRun", request, request.request_id, context),
+            selection=run_requests.selection(request),
         )
-        return pb.StartRunResponse(run=await self._whole(await self._page(run.id)))
+        return pb.StartRunResponse(run=await self.shown(run.id))
+
+    @unary
+    async def PlanRun(self, request: pb.PlanRunRequest, context: Context) -> pb.PlanRunResponse:
+        preview = await self._runs.preview(
+            request.workflow,
+            run_requests.params(request.params),
+            run_requests.selection(request),
+            caller=caller(context),
+        )
+        return pb.PlanRunResponse(
+            workflow=preview.workflow,
+            version=preview.version,
+            steps=[convert.planned_step(step) for step in preview.steps],
+        )
+
+    @unary
+    async def RetryRun(self, request: pb.RetryRunRequest, context: Context) -> pb.RetryRunResponse:
+        if request.everything and request.from_steps:
+            raise InvalidFieldError("everything", "it cannot be given together with `from_steps`")
+        run = await self._runs.retry(
+            request.id,
+            from_steps=tuple(request.from_steps),
+            everything=request.everything,
+            newest=request.newest_version,
+            caller=caller(context),
+            request=request_of("RetryRun", request, request.request_id, context),
+        )
+        return pb.RetryRunResponse(run=await self.shown(run.id))
+
+    @unary
+    async def PauseRun(self, request: pb.PauseRunRequest, context: Context) -> pb.PauseRunResponse:
+        await self._runs.pause(request.id)
+        return pb.PauseRunResponse(run=await self.shown(request.id))
+
+    @unary
+    async def ResumeRun(
+        self, request: pb.ResumeRunRequest, context: Context
+    ) -> pb.ResumeRunResponse:
+        await self._runs.resume(request.id)
+        return pb.ResumeRunResponse(run=await self.shown(request.id))
+
+    @unary
+    async def ApproveStep(
+        self, request: pb.ApproveStepRequest, context: Context
+    ) -> pb.ApproveStepResponse:
+        if not request.HasField("approved"):
+            raise InvalidFieldError("approved", "it is missing")
+        note = run_requests.short(request.note, "note")
+        by = run_requests.short(request.by, "by") or caller(context)
+        try:
+            await self._runs.decide(
+                request.run_id,
+                request.step,
+                approved=request.approved,
+                note=note,
+                by=by,
+            )
+        except (NotWaitingError, RunTerminalError):
+            if not await self._was_decided(request, by):
+                raise
+        return pb.ApproveStepResponse(run=await self.shown(request.run_id))
+
+    async def _was_decided(self, request: pb.ApproveStepRequest, by: str) -> bool:
+        """Whether this very answer was given before: its answer may have been lost."""
+        run = await self._store.get_run(request.run_id)
+        step = run.steps.get(request.step) if run is not None else None
+        decision = step.result if step is not None else None
+        return (
+            isinstance(decision, dict)
+            and decision.get("approved") is request.approved
+            and (decision.get("by"), decision.get("note")) == (by, request.note)
+        )
+
+    @unary
+    async def DeleteRun(
+        self, request: pb.DeleteRunRequest, context: Context
+    ) -> pb.DeleteRunResponse:
+        await self._runs.delete(request.id)
+        return pb.DeleteRunResponse()
 
     @unary
     async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:
         limit = paging.size(request.step_page_size, STEPS, "step_page_size")
         given = request.step_page_token
         after = paging.number(given, "step_page_token") if given else -1
-        run = await self._whole(await self._page(request.id, after=after, limit=limit))
-        last = run.steps[-1].index if run.steps else after
+        page, more = await self._next_page(request.id, after, limit)
+        run = await self._whole(page)
+        given_steps = list(page.steps.values())[: len(run.steps)]
+        more = more or len(given_steps) < len(page.steps)
         return pb.GetRunResponse(
             run=run,
-            next_step_page_token=paging.token(str(last)) if last + 1 < run.progress_total else "",
+            next_step_page_token=paging.token(str(given_steps[-1].position)) if more else "",
         )
 
     @unary
@@ -82,9 +170,11 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         limit = paging.size(request.page_size, 50)
         found = await self._store.list_runs(
             workflow=request.workflow,
-            states=[_run_state(state) for state in request.states],
+            states=[run_requests.run_state(state) for state in request.states],
             before=paging.last(request.page_token),
             limit=limit + 1,
+            parent_run=request.parent_run,
+            retry_of=request.retry_of,
         )
         runs = [
             await self._whole(run) if run.current_step else convert.run(run)
@@ -100,11 +190,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def CancelRun(
         self, request: pb.CancelRunRequest, context: Context
     ) -> pb.CancelRunResponse:
-        if len(request.reason) > REASON_MOST:
-            text = f"found {len(request.reason)} characters, at most {REASON_MOST}"
-            raise InvalidFieldError("reason", text)
-        run = await self._runs.cancel(request.id, request.reason)
-        return pb.CancelRunResponse(run=await self._whole(await self._page(run.id)))
+        run = await self._runs.cancel(request.id, run_requests.short(request.reason, "reason"))
+        return pb.CancelRunResponse(run=await self.shown(run.id))
 
     @streaming
     async def WatchRun(
@@ -129,9 +216,10 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                 entries = await self._store.history(request.id, after=sequence, limit=CHANGES)
                 for entry in entries:
                     sequence, state = entry.sequence, entry.run.state
-                    yield pb.WatchRunResponse(
-                        sequence=sequence, run=convert.run(entry.run, plan), event=entry.event
-                    )
+                    for part, rest in _parts(convert.run(entry.run, plan)):
+                        yield pb.WatchRunResponse(
+                            sequence=sequence, run=part, partial=rest, event=entry.event
+                        )
                 if state.terminal:
                     return
                 if self._changes.closed:
@@ -145,12 +233,11 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         for _ in range(100):
             pages.clear()
             after = -1
-            while True:
-                page = await self._page(run_id, after=after)
+            more = True
+            while more:
+                page, more = await self._next_page(run_id, after, STEPS)
                 pages.append(page)
-                after = max((step.index for step in page.steps.values()), default=after)
-                if after + 1 >= page.total_steps:
-                    break
+                after = max((step.position for step in page.steps.values()), default=after)
             if all(page.sequence == pages[0].sequence for page in pages):
                 break
         for page in pages:
@@ -161,7 +248,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def StreamLogs(
         self, request: pb.StreamLogsRequest, context: Context
     ) -> AsyncIterator[pb.StreamLogsResponse]:
-        async for item in self._logs.stream(_query(request)):
+        async for item in self._logs.stream(run_requests.query(request)):
             match item:
                 case LogChunk():
                     yield _chunk(item)
@@ -208,18 +295,44 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             process_execution=convert.process_execution(attempt, name, usage)
         )
 
+    @unary
+    async def ListArtifacts(
+        self, request: pb.ListArtifactsRequest, context: Context
+    ) -> pb.ListArtifactsResponse:
+        return await self._artifacts.page(request)
+
+    @streaming
+    async def DownloadArtifact(
+        self, request: pb.DownloadArtifactRequest, context: Context
+    ) -> AsyncIterator[pb.DownloadArtifactResponse]:
+        async for message in self._artifacts.download(request):
+            yield message
+
+    async def shown(self, run_id: str) -> pb.Run:
+        """As it is now, with the first of its steps. Raises RunNotFoundError."""
+        return await self._whole(await self._page(run_id))
+
     async def _page(self, run_id: str, *, after: int = -1, limit: int = STEPS) -> Run:
-        run = await self._store.get_run_page(run_id, after_index=after, limit=limit)
+        run = await self._store.get_run_page(run_id, after=after, limit=limit)
         if run is None:
             raise RunNotFoundError(run_id)
         return run
 
+    async def _next_page(self, run_id: str, after: int, limit: int) -> tuple[Run, bool]:
+        """The run with its steps behind that position, and whether there are more of them."""
+        run = await self._page(run_id, after=after, limit=limit + 1)
+        steps = dict(islice(run.steps.items(), limit))
+        return replace(run, steps=steps), len(run.steps) > limit
+
     async def _whole(self, run: Run) -> pb.Run:
         """With what only its definition knows, and as many of its steps as fit."""
         made = convert.run(run, await self._runs.plan_of(run))
-        waiting = [step.id for step in run.steps.values() if self._runs.waits_for_place(step)]
+        waiting = [step for step in made.steps if self._runs.waits_for_place(run.steps[step.id])]
+        for step in waiting:
+            step.waiting_for = step.waiting_for or convert.FREE_PLACE
         if waiting and not made.waiting_for:
-            made.waiting_for = f"a free place for {', '.join(waiting[:5])}"
+            names = ", ".join(step.id for step in waiting[:5])
+            made.waiting_for = f"{convert.FREE_PLACE} for {names}"
         del made.steps[paging.fitting(made.steps) :]
         return made
 
@@ -239,69 +352,6 @@ def _parts(run: pb.Run) -> Iterator[tuple[pb.Run, bool]]:
         yield run, bool(steps)
         if not steps:
             return
-
-
-def _params(given: struct_pb2.Struct) -> dict[str, Any]:
-    """Raises ParamError for what has no form in JSON."""
-    params: dict[str, Any] = {}
-    problems: list[tuple[str, str]] = []
-    for name, value in given.fields.items():
-        try:
-            params[name] = json_format.MessageToDict(value)
-        except (json_format.Error, ValueError):
-            problems.append((name, "expected a value that JSON can hold"))
-    if problems:
-        raise ParamError(problems)
-    return params
-
-
-def _trigger(value: pb.Trigger.ValueType) -> Trigger:
-    match value:
-        case pb.TRIGGER_UNSPECIFIED | pb.TRIGGER_API:
-            return Trigger.API
-        case pb.TRIGGER_MANUAL:
-            return Trigger.MANUAL
-        case _:
-            raise InvalidFieldError("triggered_by", f"{value} is not a trigger")
-
-
-def _run_state(value: pb.RunState.ValueType) -> RunState:
-    try:
-        return RunState(pb.RunState.Name(value).removeprefix("RUN_STATE_"))
-    except ValueError:
-        raise InvalidFieldError("states", f"{value} is not a state") from None
-
-
-def _query(request: pb.StreamLogsRequest) -> LogQuery:
-    if request.tail < 0 or request.attempt < 0:
-        raise InvalidFieldError("tail" if request.tail < 0 else "attempt", "expected 0 or more")
-    if request.tail and request.position:
-        raise InvalidFieldError("tail", "it cannot be given together with `position`")
-    if request.attempt and not request.step:
-        raise InvalidFieldError("attempt", "it needs `step`")
-    unknown = [kind for kind in request.streams if kind not in pb.LogStream.values()]
-    if unknown:
-        raise InvalidFieldError("streams", f"{unknown[0]} is not a stream")
-    return LogQuery(
-        run_id=request.run_id,
-        step=request.step,
-        attempt=request.attempt,
-        kinds=[LogKind(kind) for kind in request.streams if kind],
-        tail=request.tail,
-        since=_since(request.since),
-        follow=request.follow,
-        position=request.position,
-    )
-
-
-def _since(given: timestamp_pb2.Timestamp) -> int:
-    """In microseconds; 0, the epoch, if it was not given."""
-    try:
-        # Asked for its date, it says whether it is one.
-        given.ToDatetime()
-    except (ValueError, OverflowError):
-        raise InvalidFieldError("since", "it is not a time") from None
-    return given.ToMicroseconds()
 
 
 def _chunk(item: LogChunk) -> pb.StreamLogsResponse:

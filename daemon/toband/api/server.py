@@ -16,6 +16,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from toban.v1 import (
+    dead_letter_pb2,
+    dead_letter_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
     system_pb2,
@@ -23,6 +27,8 @@ from toban.v1 import (
     workflow_pb2,
     workflow_pb2_grpc,
 )
+from toband.api.dead_letter_service import DeadLetterService
+from toband.api.job_service import JobService
 from toband.api.run_service import RunService
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
@@ -55,15 +61,25 @@ class Server:
         return [self._bind(address) for address in addresses]
 
     async def start(
-        self, workflows: WorkflowService, runs: RunService, system: SystemService
+        self,
+        *,
+        workflows: WorkflowService,
+        jobs: JobService,
+        runs: RunService,
+        dead_letters: DeadLetterService,
+        system: SystemService,
     ) -> None:
         workflow_pb2_grpc.add_WorkflowServiceServicer_to_server(workflows, self._server)
+        job_pb2_grpc.add_JobServiceServicer_to_server(jobs, self._server)
         run_pb2_grpc.add_RunServiceServicer_to_server(runs, self._server)
+        dead_letter_pb2_grpc.add_DeadLetterServiceServicer_to_server(dead_letters, self._server)
         system_pb2_grpc.add_SystemServiceServicer_to_server(system, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [
             workflow_pb2.DESCRIPTOR.services_by_name["WorkflowService"].full_name,
+            job_pb2.DESCRIPTOR.services_by_name["JobService"].full_name,
             RUNS,
+            dead_letter_pb2.DESCRIPTOR.services_by_name["DeadLetterService"].full_name,
             system_pb2.DESCRIPTOR.services_by_name["SystemService"].full_name,
         ]
         reflection.enable_server_reflection(

@@ -74,6 +74,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             active_runs=counts.active_runs,
             running_processes=self._launcher.running(),
             workflows=counts.workflows,
+            jobs=counts.jobs,
             waiting_attempts=self._runs.launches.waiting,
             max_attempts_running=self._runs.launches.limit,
             cgroup=self._cgroup,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from toban.v1 import workflow_pb2 as pb
 from toban.v1 import workflow_pb2_grpc
 from toband.api import convert, paging
-from toband.api.errors import Context, InvalidFieldError, problem, unary
-from toband.api.requests import request_of
+from toband.api.errors import Context, problem, unary
+from toband.api.requests import base_dir, check_mask, request_of
 from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError
 from toband.engine.workflows import Workflows
 from toband.ports import Store
@@ -25,7 +23,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     ) -> pb.CreateWorkflowResponse:
         stored, warnings = await self._workflows.create(
             request.definition.source,
-            _base_dir(request.definition),
+            base_dir(request.definition),
             request_of("CreateWorkflow", request, request.request_id, context),
         )
         return pb.CreateWorkflowResponse(
@@ -36,9 +34,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     async def GetWorkflow(
         self, request: pb.GetWorkflowRequest, context: Context
     ) -> pb.GetWorkflowResponse:
-        stored = await self._store.get_workflow(request.name)
-        if stored is None:
-            raise WorkflowNotFoundError(request.name)
+        stored = await self._workflows.get(request.name)
         return pb.GetWorkflowResponse(workflow=convert.workflow(stored))
 
     @unary
@@ -60,31 +56,26 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     async def UpdateWorkflow(
         self, request: pb.UpdateWorkflowRequest, context: Context
     ) -> pb.UpdateWorkflowResponse:
-        paths = list(request.update_mask.paths)
-        if paths not in ([], ["definition"]):
-            raise InvalidFieldError(
-                "update_mask", f"found {paths}, only `definition` can be updated"
-            )
+        check_mask(request.update_mask)
         given = request.workflow
-        stored, changed, warnings = await self._workflows.update(
+        updated = await self._workflows.update(
             given.name,
             given.definition.source,
-            _base_dir(given.definition),
+            base_dir(given.definition),
             given.etag,
             request_of("UpdateWorkflow", request, request.request_id, context),
         )
         return pb.UpdateWorkflowResponse(
-            workflow=convert.workflow(stored),
-            changed=changed,
-            warnings=[problem(w) for w in warnings],
+            workflow=convert.workflow(updated.stored),
+            changed=updated.changed,
+            warnings=[problem(w) for w in updated.warnings],
         )
 
     @unary
     async def DeleteWorkflow(
         self, request: pb.DeleteWorkflowRequest, context: Context
     ) -> pb.DeleteWorkflowResponse:
-        if not await self._store.delete_workflow(request.name, etag=request.etag):
-            raise WorkflowNotFoundError(request.name)
+        await self._workflows.delete(request.name, request.etag)
         return pb.DeleteWorkflowResponse()
 
     @unary
@@ -121,16 +112,25 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         return pb.GetWorkflowVersionResponse(version=convert.version(found))
 
     @unary
+    async def RestoreWorkflowVersion(
+        self, request: pb.RestoreWorkflowVersionRequest, context: Context
+    ) -> pb.RestoreWorkflowVersionResponse:
+        restored = await self._workflows.restore(
+            request.workflow,
+            request.version,
+            request.etag,
+            request_of("RestoreWorkflowVersion", request, request.request_id, context),
+        )
+        assert restored.stored.definition is not None
+        return pb.RestoreWorkflowVersionResponse(
+            version=convert.version(restored.stored.definition),
+            changed=restored.changed,
+            warnings=[problem(w) for w in restored.warnings],
+        )
+
+    @unary
     async def SetWorkflowEnabled(
         self, request: pb.SetWorkflowEnabledRequest, context: Context
     ) -> pb.SetWorkflowEnabledResponse:
         stored = await self._workflows.set_enabled(request.name, request.enabled)
         return pb.SetWorkflowEnabledResponse(workflow=convert.workflow(stored))
-
-
-def _base_dir(definition: pb.Definition) -> str:
-    if definition.base_dir and not os.path.isabs(definition.base_dir):
-        raise InvalidFieldError(
-            "definition.base_dir", f"found {definition.base_dir!r}, expected an absolute path"
-        )
-    return definition.base_dir

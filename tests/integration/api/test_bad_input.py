@@ -14,7 +14,7 @@ from google.protobuf import struct_pb2, timestamp_pb2
 
 from helpers.daemon import Daemon, run_state
 from helpers.refusal import refused
-from toban.v1 import run_pb2, system_pb2
+from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, system_pb2
 from toban.v1 import workflow_pb2 as pb
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -67,7 +67,23 @@ def lists(daemon: Daemon, run: run_pb2.Run) -> dict[str, Callable[..., Any]]:
             run_pb2.GetRunRequest(id=run.id, step_page_size=size, step_page_token=given)
         )
 
+    def list_jobs(size: int, given: str) -> object:
+        return daemon.jobs.ListJobs(job_pb2.ListJobsRequest(page_size=size, page_token=given))
+
+    def list_dead_letters(size: int, given: str) -> object:
+        return daemon.dead_letters.ListDeadLetters(
+            dead_letter_pb2.ListDeadLettersRequest(page_size=size, page_token=given)
+        )
+
+    def list_artifacts(size: int, given: str) -> object:
+        return daemon.runs.ListArtifacts(
+            run_pb2.ListArtifactsRequest(run_id=run.id, page_size=size, page_token=given)
+        )
+
     return {
+        "ListJobs": list_jobs,
+        "ListDeadLetters": list_dead_letters,
+        "ListArtifacts": list_artifacts,
         "ListWorkflows": list_workflows,
         "ListWorkflowVersions": list_versions,
         "ListRuns": list_runs,
@@ -77,7 +93,10 @@ def lists(daemon: Daemon, run: run_pb2.Run) -> dict[str, Callable[..., Any]]:
 
 
 STEP = {"GetRun": "step_"}
-LISTS = ["ListWorkflows", "ListWorkflowVersions", "ListRuns", "ListProcessExecutions", "GetRun"]
+LISTS = [
+    "ListWorkflows", "ListWorkflowVersions", "ListRuns", "ListProcessExecutions", "GetRun",
+    "ListJobs", "ListDeadLetters", "ListArtifacts",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -131,6 +150,17 @@ def test_an_unknown_run_is_not_found_by_any_call(daemon: Daemon, run_id: str) ->
         lambda: daemon.runs.StreamLogs(
             run_pb2.StreamLogsRequest(run_id=run_id, step="only"), timeout=20
         ),
+        lambda: daemon.runs.RetryRun(run_pb2.RetryRunRequest(id=run_id), timeout=20),
+        lambda: daemon.runs.PauseRun(run_pb2.PauseRunRequest(id=run_id), timeout=20),
+        lambda: daemon.runs.ResumeRun(run_pb2.ResumeRunRequest(id=run_id), timeout=20),
+        lambda: daemon.runs.DeleteRun(run_pb2.DeleteRunRequest(id=run_id), timeout=20),
+        lambda: daemon.runs.ApproveStep(
+            run_pb2.ApproveStepRequest(run_id=run_id, step="only", approved=True), timeout=20
+        ),
+        lambda: daemon.runs.ListArtifacts(run_pb2.ListArtifactsRequest(run_id=run_id), timeout=20),
+        lambda: daemon.runs.DownloadArtifact(
+            run_pb2.DownloadArtifactRequest(run_id=run_id, step="only", name="x"), timeout=20
+        ),
     ]
     if run_id:
         calls.append(lambda: daemon.processes(run_id))
@@ -138,6 +168,37 @@ def test_an_unknown_run_is_not_found_by_any_call(daemon: Daemon, run_id: str) ->
         refusal = refused(call)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "RUN_NOT_FOUND")
         assert run_id.startswith(refusal.metadata["run_id"].removesuffix("…"))
+
+
+@pytest.mark.parametrize("name", ["", "x", "日本", "a\0b", "x" * 100_000, "../.."])
+def test_an_unknown_job_or_dead_letter_is_not_found_by_any_call(daemon: Daemon, name: str) -> None:
+    of_job: list[Callable[[], object]] = [
+        lambda: daemon.jobs.GetJob(job_pb2.GetJobRequest(id=name), timeout=20),
+        lambda: daemon.jobs.DeleteJob(job_pb2.DeleteJobRequest(id=name), timeout=20),
+        lambda: daemon.jobs.RunJob(job_pb2.RunJobRequest(id=name), timeout=20),
+    ]
+    of_letter: list[Callable[[], object]] = [
+        lambda: daemon.dead_letters.GetDeadLetter(
+            dead_letter_pb2.GetDeadLetterRequest(id=name), timeout=20
+        ),
+        lambda: daemon.dead_letters.RequeueDeadLetter(
+            dead_letter_pb2.RequeueDeadLetterRequest(id=name), timeout=20
+        ),
+        lambda: daemon.dead_letters.DiscardDeadLetter(
+            dead_letter_pb2.DiscardDeadLetterRequest(id=name), timeout=20
+        ),
+    ]
+    for calls, reason in ((of_job, "JOB_NOT_FOUND"), (of_letter, "DEAD_LETTER_NOT_FOUND")):
+        for call in calls:
+            refusal = refused(call)
+            assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, reason)
+
+
+def test_a_version_that_cannot_be_is_not_restored(daemon: Daemon, run: run_pb2.Run) -> None:
+    for version in (0, -1, 2, 2**63 - 1):
+        asked = pb.RestoreWorkflowVersionRequest(workflow="fine", version=version)
+        refusal = refused(lambda a=asked: daemon.workflows.RestoreWorkflowVersion(a, timeout=20))  # type: ignore[misc]
+        assert refusal.reason == "VERSION_NOT_FOUND"
 
 
 def test_an_unknown_process_is_not_found(daemon: Daemon) -> None:
@@ -221,13 +282,17 @@ def test_states_that_do_not_exist_are_refused(daemon: Daemon) -> None:
         refusal = refused(lambda r=request: daemon.runs.ListRuns(r, timeout=20))  # type: ignore[misc]
         assert refusal.code is INVALID
         assert [field for field, _ in refusal.violations] == ["states"]
+        asked = dead_letter_pb2.ListDeadLettersRequest(states=[cast(Any, state)])
+        refusal = refused(lambda a=asked: daemon.dead_letters.ListDeadLetters(a, timeout=20))  # type: ignore[misc]
+        assert [field for field, _ in refusal.violations] == ["states"]
 
 
-def test_a_trigger_that_does_not_exist_is_refused(daemon: Daemon, run: run_pb2.Run) -> None:
-    request = run_pb2.StartRunRequest(workflow="fine", triggered_by=cast(Any, 77))
-    refusal = refused(lambda: daemon.runs.StartRun(request, timeout=20))
-    assert refusal.code is INVALID
-    assert [field for field, _ in refusal.violations] == ["triggered_by"]
+def test_a_trigger_that_nobody_can_be_is_refused(daemon: Daemon, run: run_pb2.Run) -> None:
+    for trigger in (77, run_pb2.TRIGGER_RETRY, run_pb2.TRIGGER_PARENT):
+        request = run_pb2.StartRunRequest(workflow="fine", triggered_by=cast(Any, trigger))
+        refusal = refused(lambda r=request: daemon.runs.StartRun(r, timeout=20))  # type: ignore[misc]
+        assert refusal.code is INVALID
+        assert [field for field, _ in refusal.violations] == ["triggered_by"]
 
 
 def deep(levels: int) -> struct_pb2.Value:

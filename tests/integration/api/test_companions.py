@@ -10,7 +10,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from helpers.daemon import Daemon
 from toban.v1 import system_pb2
 
-SERVICES = [f"toban.v1.{name}Service" for name in ("Run", "System", "Workflow")]
+SERVICES = [
+    f"toban.v1.{name}Service" for name in ("DeadLetter", "Job", "Run", "System", "Workflow")
+]
 
 
 def test_every_service_says_that_it_serves(daemon: Daemon) -> None:

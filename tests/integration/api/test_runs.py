@@ -270,10 +270,12 @@ def test_a_run_whose_caller_gave_up_ends_like_any_other(daemon: Daemon) -> None:
 
 
 def test_answers_stay_small_enough_for_every_client(daemon: Daemon) -> None:
-    """Steps with large results, and runs with large parameters: more pages, never too large a message."""
-    large = {"job_type": "python", "target": "builtins:str.ljust", "args": ["x", 900_000]}
-    apply(daemon, "weighty", steps={f"s{n}": large for n in range(6)}, concurrency=2)
-    run_id = daemon.run("weighty").id
+    """Steps with large items, and runs with large parameters: more pages, never too large a message."""
+    large = {"run": "true", "for_each": "[1, 2, 3, 4, 5, 6].map(n, params.v)"}
+    text = {"v": {"type": "string", "required": True}}
+    apply(daemon, "weighty", steps={"large": large}, params=text)
+    run_id = daemon.run("weighty", v="x" * 700_000).id
+    expected = [("large", 0), *((f"large[{n}]", 700_002) for n in range(6))]
     params = {"v": {"type": "string", "required": True}}
     apply(daemon, "laden", params=params)
     laden = [daemon.run("laden", v="x" * 900_000).id for _ in range(5)]
@@ -283,19 +285,19 @@ def test_answers_stay_small_enough_for_every_client(daemon: Daemon) -> None:
         while True:
             asked = pb.GetRunRequest(id=run_id, step_page_token=token)
             page = runs.GetRun(asked, timeout=60)
-            steps += [(step.id, len(step.result_json)) for step in page.run.steps]
+            steps += [(step.id, len(step.item_json)) for step in page.run.steps]
             token = page.next_step_page_token
             if not token:
                 break
-        assert steps == [(f"s{n}", 900_002) for n in range(6)]
+        assert steps == expected
         picture = list(runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
         assert [message.partial for message in picture] == [True] * (len(picture) - 1) + [False]
-        assert [step.id for message in picture for step in message.run.steps] == [
-            f"s{n}" for n in range(6)
-        ]
+        assert [
+            (step.id, len(step.item_json)) for message in picture for step in message.run.steps
+        ] == expected
         history = runs.WatchRun(pb.WatchRunRequest(id=run_id, after_sequence=1), timeout=60)
         assert {step.id for message in history for step in message.run.steps} == {
-            f"s{n}" for n in range(6)
+            name for name, _ in expected
         }
         found: list[str] = []
         while True:

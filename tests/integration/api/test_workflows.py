@@ -313,6 +313,31 @@ def test_lists_are_in_order_of_name_and_stable_under_inserts(daemon: Daemon) -> 
     assert names(daemon) == sorted(names(daemon, 3))
 
 
+# -- restore
+
+
+def test_an_old_version_is_restored_as_a_new_one(daemon: Daemon, tmp_path: Path) -> None:
+    first = source("restored", run="echo one")
+    daemon.apply(first, str(tmp_path))
+    update(daemon, "restored", source("restored", run="echo two"))
+    etag = get(daemon, "restored").etag
+    asked = pb.RestoreWorkflowVersionRequest(
+        workflow="restored", version=1, etag=etag, request_id="restored"
+    )
+    answer = daemon.workflows.RestoreWorkflowVersion(asked, timeout=20)
+    assert (answer.changed, answer.version.version) == (True, 3)
+    assert (answer.version.definition.source, answer.version.definition.base_dir) == (
+        first,
+        str(tmp_path),
+    )
+    assert daemon.workflows.RestoreWorkflowVersion(asked, timeout=20) == answer
+    asked.request_id = ""
+    late = refused(lambda: daemon.workflows.RestoreWorkflowVersion(asked, timeout=20))
+    assert late.reason == "ETAG_MISMATCH"
+    run = daemon.run("restored")
+    assert (run.version, daemon.log_of(run.id)[run_pb2.LOG_STREAM_STDOUT]) == (3, b"one\n")
+
+
 # -- delete
 
 

@@ -22,6 +22,10 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from toban.v1 import (
+    dead_letter_pb2,
+    dead_letter_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
     system_pb2,
@@ -30,7 +34,9 @@ from toban.v1 import (
     workflow_pb2_grpc,
 )
 
+from .fake_dead_letters import DeadLetters
 from .fake_errors import Context, abort
+from .fake_jobs import Jobs
 from .fake_runs import Runs
 from .fake_workflows import Workflows
 
@@ -46,6 +52,8 @@ class RunRecord:
     changes: list[run_pb2.WatchRunResponse] = field(default_factory=list)
     chunks: list[run_pb2.LogChunk] = field(default_factory=list)
     processes: list[run_pb2.ProcessExecution] = field(default_factory=list)
+    # By step, artifact and path: a header, then pieces; one that is None breaks the download off.
+    contents: dict[tuple[str, str, str], tuple[Any, ...]] = field(default_factory=dict)
 
 
 class FakeDaemon:
@@ -56,7 +64,11 @@ class FakeDaemon:
         self.address = f"unix://{path}"
         self.workflows: dict[str, workflow_pb2.Workflow] = {}
         self.versions: dict[str, list[workflow_pb2.WorkflowVersion]] = {}
+        self.jobs: dict[str, job_pb2.Job] = {}
+        self.letters: dict[str, dead_letter_pb2.DeadLetter] = {}
         self.runs: dict[str, RunRecord] = {}
+        # What every dry run answers.
+        self.plan = run_pb2.PlanRunResponse()
         self.requests: dict[str, Message] = {}
         self.calls: Counter[str] = Counter()
         self._called = threading.Condition()
@@ -103,6 +115,25 @@ class FakeDaemon:
     def add_workflow(self, name: str, source: str = "", **more: Any) -> workflow_pb2.Workflow:
         source = source or f"name: {name}\nsteps:\n  one:\n    run: echo hello\n"
         return self.store_workflow(name, workflow_pb2.Definition(source=source, **more))
+
+    def add_job(self, job_id: str, source: str = "", **more: Any) -> job_pb2.Job:
+        source = source or f"jobs:\n  {job_id}:\n    run: echo hello\n"
+        return self.store_job(job_id, workflow_pb2.Definition(source=source, **more))
+
+    def add_letter(self, record: RunRecord, step: str, error: str) -> dead_letter_pb2.DeadLetter:
+        letter = dead_letter_pb2.DeadLetter(
+            id=str(uuid.uuid4()),
+            run_id=record.run.id,
+            workflow=record.run.workflow,
+            step=step,
+            attempts=4,
+            error_message=error,
+            error_class=run_pb2.ERROR_CLASS_RETRYABLE_TRANSIENT,
+            state=dead_letter_pb2.DEAD_LETTER_STATE_OPEN,
+        )
+        letter.created_at.GetCurrentTime()
+        self.letters[letter.id] = letter
+        return letter
 
     def add_run(
         self,
@@ -186,15 +217,7 @@ class FakeDaemon:
     def store_workflow(
         self, name: str, definition: workflow_pb2.Definition
     ) -> workflow_pb2.Workflow:
-        versions = self.versions.setdefault(name, [])
-        version = workflow_pb2.WorkflowVersion(
-            workflow=name,
-            version=len(versions) + 1,
-            definition=definition,
-            digest=hashlib.sha256(definition.source.encode()).hexdigest(),
-        )
-        version.created_at.GetCurrentTime()
-        versions.append(version)
+        version = self._new_version(name, definition)
         workflow = workflow_pb2.Workflow(
             name=name,
             title=f"Title of {name}",
@@ -208,6 +231,36 @@ class FakeDaemon:
         workflow.updated_at.GetCurrentTime()
         self.workflows[name] = workflow
         return workflow
+
+    def store_job(self, job_id: str, definition: workflow_pb2.Definition) -> job_pb2.Job:
+        version = self._new_version(job_id, definition)
+        job = job_pb2.Job(
+            id=job_id,
+            title=f"Title of {job_id}",
+            enabled=True,
+            version=version.version,
+            owner="api",
+            definition=definition,
+            etag=version.digest[:8],
+        )
+        job.created_at.GetCurrentTime()
+        job.updated_at.GetCurrentTime()
+        self.jobs[job_id] = job
+        return job
+
+    def _new_version(
+        self, name: str, definition: workflow_pb2.Definition
+    ) -> workflow_pb2.WorkflowVersion:
+        versions = self.versions.setdefault(name, [])
+        version = workflow_pb2.WorkflowVersion(
+            workflow=name,
+            version=len(versions) + 1,
+            definition=definition,
+            digest=hashlib.sha256(definition.source.encode()).hexdigest(),
+        )
+        version.created_at.GetCurrentTime()
+        versions.append(version)
+        return version
 
     async def answer(
         self,
@@ -261,7 +314,11 @@ class FakeDaemon:
         self.changed = asyncio.Condition()
         self._server = grpc.aio.server()
         workflow_pb2_grpc.add_WorkflowServiceServicer_to_server(Workflows(self), self._server)
+        job_pb2_grpc.add_JobServiceServicer_to_server(Jobs(self), self._server)
         run_pb2_grpc.add_RunServiceServicer_to_server(Runs(self), self._server)
+        dead_letter_pb2_grpc.add_DeadLetterServiceServicer_to_server(
+            DeadLetters(self), self._server
+        )
         system_pb2_grpc.add_SystemServiceServicer_to_server(System(self), self._server)
         self._server.add_insecure_port(self.address)
         await self._server.start()

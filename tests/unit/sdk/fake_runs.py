@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import grpc
 
-from toban.v1 import run_pb2, run_pb2_grpc
+from toban.v1 import run_pb2
 
+from .fake_control import Control
 from .fake_errors import Context, abort, info
 from .fake_workflows import TERMINAL
 
-if TYPE_CHECKING:
-    from .fake_daemon import FakeDaemon, RunRecord
 
-
-class Runs(run_pb2_grpc.RunServiceServicer):
+class Runs(Control):
     """Runs stand still until the test moves them."""
-
-    def __init__(self, daemon: FakeDaemon) -> None:
-        self._daemon = daemon
 
     async def StartRun(
         self, request: run_pb2.StartRunRequest, context: Context
@@ -45,6 +39,7 @@ class Runs(run_pb2_grpc.RunServiceServicer):
             record = self._daemon.add_run(request.workflow)
             record.run.params.CopyFrom(request.params)
             record.run.triggered_by = request.triggered_by
+            record.run.scope = request.scope or "full"
             return run_pb2.StartRunResponse(run=record.run)
 
         return await self._daemon.answer("StartRun", context, request, work)
@@ -142,15 +137,17 @@ class Runs(run_pb2_grpc.RunServiceServicer):
         sequence = request.after_sequence
         if not sequence:
             sequence = len(record.changes)
-            for picture in self._picture(record, sequence):
+            whole = run_pb2.WatchRunResponse(sequence=sequence, run=record.run)
+            for picture in self._parts(whole):
                 await self._hold(sent)
                 yield picture
                 sent += 1
         while True:
             for change in record.changes[sequence:]:
-                await self._hold(sent)
-                yield change
-                sent += 1
+                for part in self._parts(change):
+                    await self._hold(sent)
+                    yield part
+                    sent += 1
                 sequence = change.sequence
             if record.run.state in TERMINAL and sequence == len(record.changes):
                 return
@@ -158,17 +155,17 @@ class Runs(run_pb2_grpc.RunServiceServicer):
                 if sequence == len(record.changes):
                     await self._daemon.changed.wait()
 
-    def _picture(self, record: RunRecord, sequence: int) -> list[run_pb2.WatchRunResponse]:
-        steps, size = list(record.run.steps), self._daemon.steps_per_page
-        pages = []
+    def _parts(self, whole: run_pb2.WatchRunResponse) -> list[run_pb2.WatchRunResponse]:
+        steps, size = list(whole.run.steps), self._daemon.steps_per_page
+        parts = []
         for begin in range(0, max(len(steps), 1), size):
-            page = run_pb2.WatchRunResponse(
-                sequence=sequence, run=record.run, partial=begin + size < len(steps)
-            )
-            del page.run.steps[:]
-            page.run.steps.extend(steps[begin : begin + size])
-            pages.append(page)
-        return pages
+            part = run_pb2.WatchRunResponse()
+            part.CopyFrom(whole)
+            part.partial = begin + size < len(steps)
+            del part.run.steps[:]
+            part.run.steps.extend(steps[begin : begin + size])
+            parts.append(part)
+        return parts
 
     async def StreamLogs(
         self, request: run_pb2.StreamLogsRequest, context: Context
@@ -229,16 +226,6 @@ class Runs(run_pb2_grpc.RunServiceServicer):
             )
 
         return await self._daemon.answer("GetProcessExecution", context, request, work)
-
-    async def _existing(self, run_id: str, context: Context) -> RunRecord:
-        if run_id not in self._daemon.runs:
-            await abort(
-                context,
-                grpc.StatusCode.NOT_FOUND,
-                f"no run {run_id!r}",
-                info("RUN_NOT_FOUND", {"run_id": run_id}),
-            )
-        return self._daemon.runs[run_id]
 
     async def _hold(self, sent: int) -> None:
         if self._daemon.hold_after is not None and sent >= self._daemon.hold_after:

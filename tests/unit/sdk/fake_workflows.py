@@ -124,8 +124,7 @@ class Workflows(workflow_pb2_grpc.WorkflowServiceServicer):
         self, request: workflow_pb2.ListWorkflowVersionsRequest, context: Context
     ) -> workflow_pb2.ListWorkflowVersionsResponse:
         async def work() -> workflow_pb2.ListWorkflowVersionsResponse:
-            await self._existing(request.workflow, context)
-            versions = list(reversed(self._daemon.versions[request.workflow]))
+            versions = list(reversed(await self._versions(request.workflow, context)))
             begin, size = int(request.page_token or 0), request.page_size or 100
             response = workflow_pb2.ListWorkflowVersionsResponse(
                 versions=versions[begin : begin + size]
@@ -140,8 +139,7 @@ class Workflows(workflow_pb2_grpc.WorkflowServiceServicer):
         self, request: workflow_pb2.GetWorkflowVersionRequest, context: Context
     ) -> workflow_pb2.GetWorkflowVersionResponse:
         async def work() -> workflow_pb2.GetWorkflowVersionResponse:
-            await self._existing(request.workflow, context)
-            versions = self._daemon.versions[request.workflow]
+            versions = await self._versions(request.workflow, context)
             if request.version > len(versions):
                 await abort(
                     context,
@@ -153,6 +151,29 @@ class Workflows(workflow_pb2_grpc.WorkflowServiceServicer):
 
         return await self._daemon.answer("GetWorkflowVersion", context, request, work)
 
+    async def RestoreWorkflowVersion(
+        self, request: workflow_pb2.RestoreWorkflowVersionRequest, context: Context
+    ) -> workflow_pb2.RestoreWorkflowVersionResponse:
+        async def work() -> workflow_pb2.RestoreWorkflowVersionResponse:
+            versions = await self._versions(request.workflow, context)
+            if request.version > len(versions):
+                await abort(
+                    context,
+                    grpc.StatusCode.NOT_FOUND,
+                    f"{request.workflow} has no version {request.version}",
+                    info("VERSION_NOT_FOUND"),
+                )
+            old = versions[request.version - 1].definition
+            if versions[-1].definition == old:
+                return workflow_pb2.RestoreWorkflowVersionResponse(version=versions[-1])
+            if request.workflow in self._daemon.jobs:
+                self._daemon.store_job(request.workflow, old)
+            else:
+                self._daemon.store_workflow(request.workflow, old)
+            return workflow_pb2.RestoreWorkflowVersionResponse(version=versions[-1], changed=True)
+
+        return await self._daemon.answer("RestoreWorkflowVersion", context, request, work)
+
     async def SetWorkflowEnabled(
         self, request: workflow_pb2.SetWorkflowEnabledRequest, context: Context
     ) -> workflow_pb2.SetWorkflowEnabledResponse:
@@ -162,6 +183,11 @@ class Workflows(workflow_pb2_grpc.WorkflowServiceServicer):
             return workflow_pb2.SetWorkflowEnabledResponse(workflow=workflow)
 
         return await self._daemon.answer("SetWorkflowEnabled", context, request, work)
+
+    async def _versions(self, name: str, context: Context) -> list[workflow_pb2.WorkflowVersion]:
+        if name not in self._daemon.jobs:
+            await self._existing(name, context)
+        return self._daemon.versions[name]
 
     async def _existing(self, name: str, context: Context) -> workflow_pb2.Workflow:
         if name not in self._daemon.workflows:
@@ -174,26 +200,30 @@ class Workflows(workflow_pb2_grpc.WorkflowServiceServicer):
         return self._daemon.workflows[name]
 
     async def _name(self, definition: workflow_pb2.Definition, context: Context) -> str:
-        problems = _problems(definition)
-        if problems:
-            await abort(
-                context,
-                grpc.StatusCode.INVALID_ARGUMENT,
-                "the definition is not valid",
-                info("INVALID_DEFINITION"),
-                error_details_pb2.BadRequest(
-                    field_violations=[
-                        error_details_pb2.BadRequest.FieldViolation(
-                            field=problem.path, description=problem.message
-                        )
-                        for problem in problems
-                    ]
-                ),
-                workflow_pb2.DefinitionProblems(problems=problems),
-            )
+        await abort_if_broken(definition, context)
         found = re.search(r'^\W*name"?: *"?([\w-]+)', definition.source, re.MULTILINE)
         assert found is not None
         return found[1]
+
+
+async def abort_if_broken(definition: workflow_pb2.Definition, context: Context) -> None:
+    problems = _problems(definition)
+    if problems:
+        await abort(
+            context,
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "the definition is not valid",
+            info("INVALID_DEFINITION"),
+            error_details_pb2.BadRequest(
+                field_violations=[
+                    error_details_pb2.BadRequest.FieldViolation(
+                        field=problem.path, description=problem.message
+                    )
+                    for problem in problems
+                ]
+            ),
+            workflow_pb2.DefinitionProblems(problems=problems),
+        )
 
 
 def _problems(definition: workflow_pb2.Definition) -> list[workflow_pb2.DefinitionProblem]:

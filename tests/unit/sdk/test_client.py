@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from toban.sdk import Client, Conflict, InvalidArgument, NotFound, Outcome, Unreachable
-from toban.v1 import run_pb2, workflow_pb2
+from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, system_pb2, workflow_pb2
 
 from .fake_daemon import FakeDaemon
 
@@ -37,6 +38,19 @@ async def test_a_workflow_from_its_creation_to_its_end(daemon: FakeDaemon) -> No
         await client.delete_workflow("nightly")
         with pytest.raises(NotFound):
             await client.get_workflow("nightly")
+
+
+async def test_an_old_version_is_restored_as_a_new_one(daemon: FakeDaemon) -> None:
+    async with Client(daemon.address) as client:
+        await client.create_workflow(SOURCE)
+        await client.update_workflow("nightly", SOURCE + "# new\n")
+        daemon.lose["RestoreWorkflowVersion"] = 1
+        restored = await client.restore_workflow_version("nightly", 1)
+        assert (restored.changed, restored.version.version) == (True, 3)
+        assert (await client.get_workflow("nightly")).definition.source == SOURCE
+        assert not (await client.restore_workflow_version("nightly", 3)).changed
+        with pytest.raises(NotFound):
+            await client.restore_workflow_version("nightly", 9)
 
 
 async def test_apply_says_what_it_did(daemon: FakeDaemon) -> None:
@@ -242,6 +256,13 @@ async def test_messages_of_many_megabytes_arrive(daemon: FakeDaemon) -> None:
             async for message in client.stream_logs(record.run.id)
         ]
     assert sizes == [12 * 1024 * 1024, 0]
+
+
+@pytest.mark.parametrize("module", [dead_letter_pb2, job_pb2, run_pb2, system_pb2, workflow_pb2])
+def test_every_call_of_the_daemon_has_a_method(module: Any) -> None:
+    for service in module.DESCRIPTOR.services_by_name.values():
+        for method in service.methods:
+            assert hasattr(Client, re.sub("(?<!^)(?=[A-Z])", "_", method.name).lower())
 
 
 def test_the_sdk_loads_nothing_of_the_command_line() -> None:

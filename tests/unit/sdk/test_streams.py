@@ -52,6 +52,27 @@ async def test_a_picture_in_pages_arrives_as_one(daemon: FakeDaemon) -> None:
     assert not picture.partial
 
 
+async def test_a_change_of_many_steps_arrives_as_one(daemon: FakeDaemon) -> None:
+    daemon.steps_per_page = 2
+    names = [f"s{number}" for number in range(5)]
+    record = daemon.add_run("x", steps=names)
+    skipped = [run_pb2.Step(id=name, state=run_pb2.STEP_STATE_SKIPPED) for name in names]
+    async with Client(daemon.address) as client:
+        changes = client.watch_run(record.run.id)
+        await anext(changes)
+        daemon.hold_after = 5
+        daemon.change(record, "run_cancelled", *skipped)
+        # It breaks off in the middle of the change, which comes again whole.
+        await asyncio.to_thread(daemon.wait_for, "hold")
+        daemon.stop()
+        daemon.hold_after = None
+        daemon.start()
+        change = await anext(changes)
+        await changes.aclose()
+    assert [step.id for step in change.run.steps] == names
+    assert (change.event, change.sequence, change.partial) == ("run_cancelled", 2, False)
+
+
 async def test_watching_goes_on_after_a_restart(daemon: FakeDaemon) -> None:
     record = daemon.add_run("x", steps=["a", "b"])
     async with Client(daemon.address) as client:

@@ -1,0 +1,55 @@
+"""Calls of the RunService about what the steps of a run left behind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import cached_property
+from typing import Any
+
+import grpc.aio
+
+from toban.sdk.base import Calls, paged
+from toban.v1 import run_pb2, run_pb2_grpc
+
+
+class ArtifactCalls(Calls):
+    """Lists artifacts and gives their bytes."""
+
+    @cached_property
+    def _artifacts(self) -> run_pb2_grpc.RunServiceAsyncStub:
+        return run_pb2_grpc.RunServiceStub(self._connection.channel)
+
+    def list_artifacts(
+        self, run_id: str, *, step: str = "", page_size: int = 0
+    ) -> AsyncGenerator[run_pb2.StepArtifact, None]:
+        """What the steps of a run, or one step and its instances, left behind. Raises NotFound."""
+
+        async def fetch(token: str) -> tuple[list[run_pb2.StepArtifact], str]:
+            answer = await self._connection.call(
+                self._artifacts.ListArtifacts,
+                run_pb2.ListArtifactsRequest(
+                    run_id=run_id, step=step, page_size=page_size, page_token=token
+                ),
+            )
+            return list(answer.artifacts), answer.next_page_token
+
+        return paged(fetch)
+
+    async def download_artifact(
+        self, run_id: str, step: str, name: str, *, path: str = ""
+    ) -> AsyncGenerator[run_pb2.DownloadArtifactResponse, None]:
+        """First a message with the `header`, then messages with `data`: of one file, or of a tar archive of many.
+
+        Raises NotFound, and Unreachable when the daemon goes away: what has come by then is not whole, and a download
+        is not taken up again but begun anew.
+        """
+        request = run_pb2.DownloadArtifactRequest(run_id=run_id, step=step, name=name, path=path)
+
+        def open_stream() -> grpc.aio.UnaryStreamCall[Any, run_pb2.DownloadArtifactResponse]:
+            return self._artifacts.DownloadArtifact(request)
+
+        messages = self._connection.stream(open_stream, ended=lambda whole: whole, reconnect=0.0)
+        async with aclosing(messages):
+            async for message in messages:
+                yield message

@@ -1,0 +1,132 @@
+"""Calls of the JobService."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from toban.sdk.base import Calls, new_request_id, paged
+from toban.sdk.errors import Conflict, NotFound
+from toban.sdk.workflows import Outcome
+from toban.v1 import job_pb2, job_pb2_grpc, run_pb2, workflow_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedJob:
+    """What became of a job that was applied. `updated_workflows` use it, and got a new version with it."""
+
+    outcome: Outcome
+    job: job_pb2.Job
+    warnings: tuple[workflow_pb2.DefinitionProblem, ...] = ()
+    updated_workflows: tuple[str, ...] = ()
+
+
+class JobCalls(Calls):
+    """Stores jobs and runs them alone. The source of a job is a `jobs:` document with that job."""
+
+    @cached_property
+    def _jobs(self) -> job_pb2_grpc.JobServiceAsyncStub:
+        return job_pb2_grpc.JobServiceStub(self._connection.channel)
+
+    async def create_job(
+        self, source: str, *, base_dir: str = "", request_id: str | None = None
+    ) -> job_pb2.CreateJobResponse:
+        """Stores a new job. Raises Conflict `JOB_EXISTS` or `WORKFLOW_EXISTS`, and InvalidDefinition."""
+        return await self._connection.call(
+            self._jobs.CreateJob,
+            job_pb2.CreateJobRequest(
+                definition=workflow_pb2.Definition(source=source, base_dir=base_dir),
+                request_id=new_request_id(request_id),
+            ),
+        )
+
+    async def update_job(
+        self,
+        job_id: str,
+        source: str,
+        *,
+        base_dir: str = "",
+        etag: str = "",
+        request_id: str | None = None,
+    ) -> job_pb2.UpdateJobResponse:
+        """Replaces the definition, and makes a new version of every workflow that uses it.
+
+        Raises NotFound, Conflict `ETAG_MISMATCH`, and InvalidDefinition, also if one of those workflows would no
+        longer hold.
+        """
+        job = job_pb2.Job(
+            id=job_id,
+            etag=etag,
+            definition=workflow_pb2.Definition(source=source, base_dir=base_dir),
+        )
+        request = job_pb2.UpdateJobRequest(job=job, request_id=new_request_id(request_id))
+        request.update_mask.paths.append("definition")
+        return await self._connection.call(self._jobs.UpdateJob, request)
+
+    async def apply_job(self, job_id: str, source: str, *, base_dir: str = "") -> AppliedJob:
+        """Creates the job, or updates it if it is there. Raises InvalidDefinition and Conflict."""
+        try:
+            return await self._update_job(job_id, source, base_dir)
+        except NotFound:
+            pass
+        try:
+            created = await self.create_job(source, base_dir=base_dir)
+        except Conflict as error:
+            if error.reason != "JOB_EXISTS":
+                raise
+            # Somebody was faster.
+            return await self._update_job(job_id, source, base_dir)
+        return AppliedJob(
+            outcome=Outcome.CREATED, job=created.job, warnings=tuple(created.warnings)
+        )
+
+    async def _update_job(self, job_id: str, source: str, base_dir: str) -> AppliedJob:
+        updated = await self.update_job(job_id, source, base_dir=base_dir)
+        return AppliedJob(
+            outcome=Outcome.UPDATED if updated.changed else Outcome.UNCHANGED,
+            job=updated.job,
+            warnings=tuple(updated.warnings),
+            updated_workflows=tuple(updated.updated_workflows),
+        )
+
+    async def get_job(self, job_id: str) -> job_pb2.Job:
+        """One job with its definition and the workflows that use it. Raises NotFound."""
+        answer = await self._connection.call(self._jobs.GetJob, job_pb2.GetJobRequest(id=job_id))
+        return answer.job
+
+    def list_jobs(
+        self, *, labels: Mapping[str, str] | None = None, page_size: int = 0
+    ) -> AsyncGenerator[job_pb2.Job, None]:
+        """Jobs in order of id, without their definitions."""
+
+        async def fetch(token: str) -> tuple[list[job_pb2.Job], str]:
+            answer = await self._connection.call(
+                self._jobs.ListJobs,
+                job_pb2.ListJobsRequest(labels=labels or {}, page_size=page_size, page_token=token),
+            )
+            return list(answer.jobs), answer.next_page_token
+
+        return paged(fetch)
+
+    async def delete_job(self, job_id: str, *, etag: str = "") -> None:
+        """Forgets a job; its runs stay. Raises NotFound, Conflict `JOB_IN_USE` and `RUN_ALREADY_ACTIVE`."""
+        await self._connection.delete(
+            self._jobs.DeleteJob, job_pb2.DeleteJobRequest(id=job_id, etag=etag)
+        )
+
+    async def run_job(
+        self,
+        job_id: str,
+        *,
+        triggered_by: run_pb2.Trigger.ValueType = run_pb2.TRIGGER_API,
+        request_id: str | None = None,
+    ) -> run_pb2.Run:
+        """Starts a job alone, as a run of its own. Raises NotFound and Conflict `RUN_ALREADY_ACTIVE`."""
+        answer = await self._connection.call(
+            self._jobs.RunJob,
+            job_pb2.RunJobRequest(
+                id=job_id, triggered_by=triggered_by, request_id=new_request_id(request_id)
+            ),
+        )
+        return answer.run

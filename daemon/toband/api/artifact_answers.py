@@ -1,0 +1,80 @@
+"""Answers of the RunService about what the steps of a run left behind."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import AsyncIterator, Sequence
+
+from toban.v1 import run_pb2 as pb
+from toband.api import convert, paging
+from toband.api.errors import InvalidFieldError
+from toband.domain.model import Artifact
+from toband.engine.errors import ArtifactNotFoundError
+from toband.engine.run_artifacts import RunArtifacts
+from toband.ports import Stored
+
+FILES = 1000
+CHUNK = 256 * 1024
+"""Bytes of one message: many times smaller than what any client takes."""
+_BETWEEN = "\n"
+
+
+class ArtifactAnswers:
+    def __init__(self, artifacts: RunArtifacts) -> None:
+        self._artifacts = artifacts
+
+    async def page(self, request: pb.ListArtifactsRequest) -> pb.ListArtifactsResponse:
+        limit = paging.size(request.page_size, 100)
+        found = await self._artifacts.list(request.run_id, request.step)
+        names = [f"{step}{_BETWEEN}{artifact.name}" for step, artifact, _ in found]
+        start = 0
+        if request.page_token:
+            last = paging.last(request.page_token)
+            if last not in names:
+                raise InvalidFieldError("page_token", "it is not one that this list gave")
+            start = names.index(last) + 1
+        shown = [_shown(*each) for each in found[start : start + limit]]
+        count = paging.fitting(shown)
+        end = start + count
+        return pb.ListArtifactsResponse(
+            artifacts=shown[:count],
+            next_page_token=paging.token(names[end - 1]) if end < len(names) else "",
+        )
+
+    async def download(
+        self, request: pb.DownloadArtifactRequest
+    ) -> AsyncIterator[pb.DownloadArtifactResponse]:
+        found = {
+            (step, artifact.name): files
+            for step, artifact, files in await self._artifacts.list(request.run_id, request.step)
+        }
+        files = found.get((request.step, request.name))
+        if files is None:
+            raise ArtifactNotFoundError(request.run_id, request.step, request.name)
+        header = _header(request, files)
+        data = await self._artifacts.download(
+            request.run_id, request.step, request.name, request.path
+        )
+        yield pb.DownloadArtifactResponse(header=header)
+        async for piece in data:
+            for begin in range(0, len(piece), CHUNK):
+                yield pb.DownloadArtifactResponse(data=piece[begin : begin + CHUNK])
+
+
+def _shown(step: str, artifact: Artifact, files: Sequence[Stored]) -> pb.StepArtifact:
+    return pb.StepArtifact(
+        step=step,
+        artifact=convert.artifact(artifact),
+        files=[pb.ArtifactFile(path=each.path, bytes=each.bytes) for each in files[:FILES]],
+    )
+
+
+def _header(request: pb.DownloadArtifactRequest, files: Sequence[Stored]) -> pb.ArtifactHeader:
+    """Raises ArtifactNotFoundError."""
+    chosen = [each for each in files if each.path == request.path] if request.path else files
+    if request.path and not chosen:
+        raise ArtifactNotFoundError(request.run_id, request.step, request.name, request.path)
+    if len(chosen) != 1:
+        return pb.ArtifactHeader(file_name=f"{request.name}.tar", tar=True)
+    name = posixpath.basename(chosen[0].path) or request.name
+    return pb.ArtifactHeader(file_name=name, bytes=chosen[0].bytes)

@@ -1,0 +1,91 @@
+"""DeadLetterService: see proto/toban/v1/dead_letter.proto."""
+
+from __future__ import annotations
+
+from toban.v1 import dead_letter_pb2 as pb
+from toban.v1 import dead_letter_pb2_grpc
+from toband.api import convert, paging
+from toband.api.errors import Context, InvalidFieldError, unary
+from toband.api.requests import caller, request_of
+from toband.api.run_service import RunService
+from toband.domain.model import DeadLetter, DeadLetterState
+from toband.engine.errors import DeadLetterNotFoundError
+from toband.engine.runs import Runs
+from toband.ports import Clock, DeadLetterClosedError, Store
+
+
+class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
+    """`shows` gives the new runs the form that all runs have."""
+
+    def __init__(self, runs: Runs, store: Store, clock: Clock, shows: RunService) -> None:
+        self._runs = runs
+        self._store = store
+        self._clock = clock
+        self._shows = shows
+
+    @unary
+    async def ListDeadLetters(
+        self, request: pb.ListDeadLettersRequest, context: Context
+    ) -> pb.ListDeadLettersResponse:
+        limit = paging.size(request.page_size, 100)
+        found = await self._store.list_dead_letters(
+            workflow=request.workflow,
+            states=[_state(state) for state in request.states],
+            before=paging.last(request.page_token),
+            limit=limit + 1,
+        )
+        letters = [convert.dead_letter(each) for each in found[:limit]]
+        count = paging.fitting(letters)
+        return pb.ListDeadLettersResponse(
+            dead_letters=letters[:count],
+            next_page_token=paging.token(found[count - 1].id) if len(found) > count else "",
+        )
+
+    @unary
+    async def GetDeadLetter(
+        self, request: pb.GetDeadLetterRequest, context: Context
+    ) -> pb.GetDeadLetterResponse:
+        letter = await self._letter(request.id)
+        return pb.GetDeadLetterResponse(dead_letter=convert.dead_letter(letter))
+
+    @unary
+    async def RequeueDeadLetter(
+        self, request: pb.RequeueDeadLetterRequest, context: Context
+    ) -> pb.RequeueDeadLetterResponse:
+        run = await self._runs.requeue(
+            request.id,
+            caller=caller(context),
+            request=request_of("RequeueDeadLetter", request, request.request_id, context),
+        )
+        return pb.RequeueDeadLetterResponse(
+            run=await self._shows.shown(run.id),
+            dead_letter=convert.dead_letter(await self._letter(request.id)),
+        )
+
+    @unary
+    async def DiscardDeadLetter(
+        self, request: pb.DiscardDeadLetterRequest, context: Context
+    ) -> pb.DiscardDeadLetterResponse:
+        found = await self._store.discard_dead_letter(
+            request.id, at=self._clock.now(), by=caller(context)
+        )
+        if found is None:
+            raise DeadLetterNotFoundError(request.id)
+        letter, _ = found
+        if letter.state is not DeadLetterState.DISCARDED:
+            raise DeadLetterClosedError(letter)
+        return pb.DiscardDeadLetterResponse(dead_letter=convert.dead_letter(letter))
+
+    async def _letter(self, letter_id: str) -> DeadLetter:
+        letter = await self._store.get_dead_letter(letter_id)
+        if letter is None:
+            raise DeadLetterNotFoundError(letter_id)
+        return letter
+
+
+def _state(value: pb.DeadLetterState.ValueType) -> DeadLetterState:
+    try:
+        name = pb.DeadLetterState.Name(value)
+        return DeadLetterState(name.removeprefix("DEAD_LETTER_STATE_"))
+    except ValueError:
+        raise InvalidFieldError("states", f"{value} is not a state") from None

@@ -1,0 +1,104 @@
+"""JobService: see proto/toban/v1/job.proto."""
+
+from __future__ import annotations
+
+from toban.definition import DefinitionKind
+from toban.v1 import job_pb2 as pb
+from toban.v1 import job_pb2_grpc
+from toband.api import convert, paging, run_requests
+from toband.api.errors import Context, problem, unary
+from toband.api.requests import base_dir, caller, check_mask, request_of
+from toband.api.run_service import RunService
+from toband.engine.runs import Runs
+from toband.engine.workflows import Workflows
+from toband.ports import Store
+
+_JOB = DefinitionKind.JOB
+
+
+class JobService(job_pb2_grpc.JobServiceServicer):
+    """`shows` gives the runs of jobs the form that all runs have."""
+
+    def __init__(self, workflows: Workflows, runs: Runs, store: Store, shows: RunService) -> None:
+        self._workflows = workflows
+        self._runs = runs
+        self._store = store
+        self._shows = shows
+
+    @unary
+    async def CreateJob(
+        self, request: pb.CreateJobRequest, context: Context
+    ) -> pb.CreateJobResponse:
+        stored, warnings = await self._workflows.create(
+            request.definition.source,
+            base_dir(request.definition),
+            request_of("CreateJob", request, request.request_id, context),
+            kind=_JOB,
+        )
+        return pb.CreateJobResponse(
+            job=convert.job(stored), warnings=[problem(w) for w in warnings]
+        )
+
+    @unary
+    async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
+        stored = await self._workflows.get(request.id, kind=_JOB)
+        users = await self._store.workflows_using(request.id)
+        return pb.GetJobResponse(job=convert.job(stored, users))
+
+    @unary
+    async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
+        limit = paging.size(request.page_size, 100)
+        found = await self._store.list_workflows(
+            after=paging.last(request.page_token),
+            limit=limit + 1,
+            labels=dict(request.labels),
+            kind=_JOB,
+        )
+        jobs = [convert.job(each) for each in found[:limit]]
+        count = paging.fitting(jobs)
+        return pb.ListJobsResponse(
+            jobs=jobs[:count],
+            next_page_token=paging.token(found[count - 1].name) if len(found) > count else "",
+        )
+
+    @unary
+    async def UpdateJob(
+        self, request: pb.UpdateJobRequest, context: Context
+    ) -> pb.UpdateJobResponse:
+        check_mask(request.update_mask)
+        given = request.job
+        updated = await self._workflows.update(
+            given.id,
+            given.definition.source,
+            base_dir(given.definition),
+            given.etag,
+            request_of("UpdateJob", request, request.request_id, context),
+            kind=_JOB,
+        )
+        return pb.UpdateJobResponse(
+            job=convert.job(updated.stored, await self._store.workflows_using(given.id)),
+            changed=updated.changed,
+            warnings=[problem(w) for w in updated.warnings],
+            updated_workflows=updated.users,
+        )
+
+    @unary
+    async def DeleteJob(
+        self, request: pb.DeleteJobRequest, context: Context
+    ) -> pb.DeleteJobResponse:
+        await self._workflows.delete(request.id, request.etag, kind=_JOB)
+        return pb.DeleteJobResponse()
+
+    @unary
+    async def RunJob(self, request: pb.RunJobRequest, context: Context) -> pb.RunJobResponse:
+        made_before = request_of("RunJob", request, request.request_id, context)
+        if made_before is None or await self._store.run_of_request(made_before) is None:
+            await self._workflows.get(request.id, kind=_JOB)
+        run = await self._runs.start(
+            request.id,
+            {},
+            trigger=run_requests.trigger(request.triggered_by),
+            caller=caller(context),
+            request=made_before,
+        )
+        return pb.RunJobResponse(run=await self._shows.shown(run.id))

@@ -1,0 +1,98 @@
+"""What requests of the RunService ask for, in the engine's terms; or InvalidFieldError if they cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import json_format, struct_pb2, timestamp_pb2
+
+from toban.definition import ParamError
+from toban.v1 import run_pb2 as pb
+from toband.api.errors import InvalidFieldError
+from toband.domain.model import RunState, Trigger
+from toband.engine.log_stream import LogQuery
+from toband.engine.selection import Selection
+from toband.ports import LogKind
+
+TEXT_MOST = 1000
+
+
+def selection(request: pb.StartRunRequest | pb.PlanRunRequest) -> Selection:
+    if request.from_run and not (request.scope or request.only or request.from_steps):
+        raise InvalidFieldError("from_run", "it needs `scope`, `only` or `from_steps`")
+    return Selection(
+        scope=request.scope,
+        only=tuple(request.only),
+        from_steps=tuple(request.from_steps),
+        from_run=request.from_run,
+    )
+
+
+def short(text: str, field: str) -> str:
+    """A text that people wrote, if it is not too long."""
+    if len(text) > TEXT_MOST:
+        raise InvalidFieldError(field, f"found {len(text)} characters, at most {TEXT_MOST}")
+    return text
+
+
+def params(given: struct_pb2.Struct) -> dict[str, Any]:
+    """Raises ParamError for what has no form in JSON."""
+    params: dict[str, Any] = {}
+    problems: list[tuple[str, str]] = []
+    for name, value in given.fields.items():
+        try:
+            params[name] = json_format.MessageToDict(value)
+        except (json_format.Error, ValueError):
+            problems.append((name, "expected a value that JSON can hold"))
+    if problems:
+        raise ParamError(problems)
+    return params
+
+
+def trigger(value: pb.Trigger.ValueType) -> Trigger:
+    match value:
+        case pb.TRIGGER_UNSPECIFIED | pb.TRIGGER_API:
+            return Trigger.API
+        case pb.TRIGGER_MANUAL:
+            return Trigger.MANUAL
+        case _:
+            raise InvalidFieldError("triggered_by", "only API and MANUAL can be asked for")
+
+
+def run_state(value: pb.RunState.ValueType) -> RunState:
+    try:
+        return RunState(pb.RunState.Name(value).removeprefix("RUN_STATE_"))
+    except ValueError:
+        raise InvalidFieldError("states", f"{value} is not a state") from None
+
+
+def query(request: pb.StreamLogsRequest) -> LogQuery:
+    if request.tail < 0 or request.attempt < 0:
+        raise InvalidFieldError("tail" if request.tail < 0 else "attempt", "expected 0 or more")
+    if request.tail and request.position:
+        raise InvalidFieldError("tail", "it cannot be given together with `position`")
+    if request.attempt and not request.step:
+        raise InvalidFieldError("attempt", "it needs `step`")
+    unknown = [kind for kind in request.streams if kind not in pb.LogStream.values()]
+    if unknown:
+        raise InvalidFieldError("streams", f"{unknown[0]} is not a stream")
+    return LogQuery(
+        run_id=request.run_id,
+        step=request.step,
+        attempt=request.attempt,
+        kinds=[LogKind(kind) for kind in request.streams if kind],
+        tail=request.tail,
+        since=_since(request.since),
+        follow=request.follow,
+        position=request.position,
+    )
+
+
+def _since(given: timestamp_pb2.Timestamp) -> int:
+    """In microseconds; 0, the epoch, if it was not given."""
+    try:
+        # Asked for its date, it says whether it is one.
+        given.ToDatetime()
+    except (ValueError, OverflowError):
+        raise InvalidFieldError("since", "it is not a time") from None
+    return given.ToMicroseconds()

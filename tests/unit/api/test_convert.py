@@ -1,0 +1,247 @@
+"""What clients are told of runs and steps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from toban.definition import ErrorClass, parse
+from toban.v1 import dead_letter_pb2, run_pb2
+from toband.api import convert
+from toband.domain.model import (
+    Artifact,
+    Attempt,
+    AttemptState,
+    DeadLetter,
+    DeadLetterState,
+    Ending,
+    EndingCause,
+    Phase,
+    Run,
+    RunState,
+    StepRun,
+    StepState,
+    Trigger,
+)
+from toband.domain.plan import Plan
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+TEXT = """
+name: w
+description: for a test
+steps:
+  fetch: {run: "true", max_retries: 2}
+  build:
+    run: echo {{ item }}
+    for_each: "['a', 'b']"
+    depends_on: [fetch]
+  loop:
+    run: "true"
+    completion_check: {run: "false"}
+    max_iterations: 5
+  gate: {job_type: approval, approvers: [alice, bob]}
+  open: {job_type: approval}
+  call: {job_type: workflow, target: other}
+"""
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return plan_of(TEXT)
+
+
+def plan_of(text: str) -> Plan:
+    parsed = parse(text)
+    assert parsed.ok, parsed.problems
+    workflow = parsed.documents[0].workflow
+    assert workflow is not None
+    return Plan(workflow)
+
+
+def run_of(plan: Plan, *steps: StepRun, **more: Any) -> Run:
+    run = plan.new_run(run_id="r", version=1, params={}, trigger=Trigger.API, caller="me", at=NOW)
+    return replace(run, state=RunState.RUNNING, steps={step.id: step for step in steps}, **more)
+
+
+def attempt(step: str, **more: Any) -> Attempt:
+    return Attempt(
+        id="a1", run_id="r", step=step, number=1, ordinal=0, token="t",
+        state=AttemptState.RUNNING, created_at=NOW, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (StepRun(id="fetch", index=0), ""),
+        (StepRun(id="fetch", index=0, state=StepState.READY), "a free place"),
+        (
+            StepRun(id="fetch", index=0, state=StepState.READY, not_before=NOW),
+            "the end of its back-off",
+        ),
+        (StepRun(id="fetch", index=0, state=StepState.RUNNING), ""),
+        (
+            StepRun(id="gate", index=3, state=StepState.RUNNING, phase=Phase.APPROVAL),
+            "approval by alice, bob",
+        ),
+        (
+            StepRun(id="open", index=4, state=StepState.RUNNING, phase=Phase.APPROVAL),
+            "approval",
+        ),
+        (StepRun(id="gate", index=3, state=StepState.SUCCEEDED, phase=Phase.APPROVAL), ""),
+    ],
+)
+def test_a_step_says_what_it_waits_for(plan: Plan, step: StepRun, expected: str) -> None:
+    assert convert.step(step, plan).waiting_for == expected
+
+
+def test_what_is_ready_in_a_paused_run_waits_for_it(plan: Plan) -> None:
+    ready = StepRun(id="fetch", index=0, state=StepState.READY)
+    made = convert.run(run_of(plan, ready, paused_at=NOW), plan)
+    assert made.steps[0].waiting_for == "somebody to resume the run"
+    assert made.waiting_for == "somebody to resume it"
+    assert made.paused_at.ToDatetime(UTC) == NOW
+
+
+def test_a_run_waits_only_if_nothing_of_it_moves(plan: Plan) -> None:
+    gate = StepRun(id="gate", index=3, state=StepState.RUNNING, phase=Phase.APPROVAL)
+    held = StepRun(id="fetch", index=0, state=StepState.READY, not_before=NOW)
+    moving = StepRun(id="loop", index=2, state=StepState.CHECKING, phase=Phase.CHECK)
+    done = StepRun(id="call", index=5, state=StepState.SUCCEEDED)
+    later = StepRun(id="build", index=1)
+
+    def waits(*steps: StepRun, **more: Any) -> str:
+        return convert.run(run_of(plan, *steps, **more), plan).waiting_for
+
+    assert waits(gate, done, later) == "approval by alice, bob for gate"
+    assert waits(held, gate) == "the end of its back-off for fetch, and 1 more"
+    assert waits(gate, moving) == ""
+    assert waits(done, later) == ""
+    ending = Ending(cause=EndingCause.CANCELLED, at=NOW)
+    assert waits(gate, ending=ending) == "the end of its processes"
+
+
+@pytest.mark.parametrize(
+    ("overlap", "parent", "expected"),
+    [("skip", "", "its start"), ("queue", "", "its turn"), ("skip", "p", "its turn")],
+)
+def test_a_run_that_has_not_begun(overlap: str, parent: str, expected: str) -> None:
+    plan = plan_of(f"name: w\ndescription: d\noverlap: {overlap}\nsteps: {{a: {{run: 'true'}}}}\n")
+    run = replace(run_of(plan, parent_run=parent), state=RunState.PENDING)
+    assert convert.run(run, plan).waiting_for == expected
+
+
+def test_instances_are_told_with_their_item_and_their_step(plan: Plan) -> None:
+    group = StepRun(id="build", index=1, instances=2, state=StepState.RUNNING, phase=Phase.GROUP)
+    one = StepRun(
+        id="build[1]", index=1, parent="build", instance=1, item={"os": "ü"}, state=StepState.FAILED
+    )
+    steps = convert.run(run_of(plan, group, one), plan).steps
+    assert (steps[0].instances, steps[0].item_json) == (2, "")
+    assert not steps[0].HasField("instance")
+    assert (steps[1].parent, steps[1].instance, steps[1].index) == ("build", 1, 1)
+    assert json.loads(steps[1].item_json) == {"os": "ü"}
+    assert list(steps[1].depends_on) == ["fetch"]
+    assert steps[1].job_type == "shell"
+
+
+def test_an_item_may_be_null_or_false(plan: Plan) -> None:
+    for item in (None, False, 0, ""):
+        step = StepRun(id="build[0]", index=1, parent="build", instance=0, item=item)
+        assert json.loads(convert.step(step, plan).item_json) == item
+
+
+def test_the_summary_counts_steps_of_the_definition_and_only_if_all_are_there(plan: Plan) -> None:
+    states = [StepState.SUCCEEDED, StepState.FAILED, *[StepState.SKIPPED] * 4]
+    names = plan.ordered
+    steps = [
+        StepRun(id=name, index=index, state=state)
+        for index, (name, state) in enumerate(zip(names, states, strict=True))
+    ]
+    instance = StepRun(
+        id="build[0]", index=1, parent="build", instance=0, state=StepState.SUCCEEDED
+    )
+    whole = convert.run(run_of(plan, *steps, instance), plan)
+    assert json.loads(whole.summary_json) == {"FAILED": 1, "SKIPPED": 4, "SUCCEEDED": 1}
+    assert convert.run(run_of(plan, *steps[:-1], instance), plan).summary_json == ""
+
+
+def test_iterations_are_of_steps_with_a_check(plan: Plan) -> None:
+    loop = StepRun(id="loop", index=2, iteration=3, checks=2, state=StepState.CHECKING)
+    made = convert.step(loop, plan)
+    assert (made.iteration, made.max_iterations, made.checks) == (3, 5, 2)
+    assert made.state == run_pb2.STEP_STATE_CHECKING
+    plain = convert.step(StepRun(id="fetch", index=0, iteration=1, retries=1), plan)
+    assert (plain.iteration, plain.max_iterations) == (0, 0)
+    assert (plain.retries, plain.max_retries) == (1, 2)
+
+
+def test_a_child_is_told_with_the_step_and_with_its_attempt(plan: Plan) -> None:
+    child = attempt("call", child=True)
+    made = convert.step(StepRun(id="call", index=5, attempt=child), plan)
+    assert (made.child_run, made.job_type) == ("a1", "workflow")
+    assert convert.process_execution(child, "w").child_run_id == "a1"
+    process = attempt("fetch")
+    assert convert.step(StepRun(id="fetch", index=0, attempt=process), plan).child_run == ""
+    assert convert.process_execution(process, "w").child_run_id == ""
+
+
+def test_a_check_is_told_as_one(plan: Plan) -> None:
+    made = convert.process_execution(attempt("loop.check", iteration=2, job="tests"), "w")
+    assert (made.step, made.check, made.iteration, made.job_id) == ("loop.check", True, 2, "tests")
+    assert not convert.process_execution(attempt("loop"), "w").check
+
+
+def test_what_a_step_left_and_where_it_is_from(plan: Plan) -> None:
+    left = Artifact(name="report", path="fetch/report/r.html", type="html", files=1, bytes=7)
+    step = StepRun(id="fetch", index=0, artifacts=(left,), source="r0", spilled=70_000)
+    made = convert.step(step, plan)
+    assert made.artifacts[0] == run_pb2.Artifact(
+        name="report", path="fetch/report/r.html", type="html", files=1, bytes=7
+    )
+    assert (made.source_run, made.result_bytes, made.result_json) == ("r0", 70_000, "")
+
+
+def test_links_and_counts_of_a_run(plan: Plan) -> None:
+    run = run_of(
+        plan, incomplete_steps=2, retry_of="r1", from_run="r2", parent_run="r3", parent_step="s",
+        trigger=Trigger.PARENT,
+    )  # fmt: skip
+    made = convert.run(run)
+    assert (made.incomplete_steps, made.retry_of, made.from_run) == (2, "r1", "r2")
+    assert (made.parent_run, made.parent_step) == ("r3", "s")
+    assert made.triggered_by == run_pb2.TRIGGER_PARENT
+    assert not made.HasField("paused_at")
+
+
+def test_every_state_has_its_name_in_the_api() -> None:
+    for run_state in RunState:
+        run_pb2.RunState.Value(f"RUN_STATE_{run_state.value}")
+    for step_state in StepState:
+        run_pb2.StepState.Value(f"STEP_STATE_{step_state.value}")
+    for trigger in Trigger:
+        run_pb2.Trigger.Value(f"TRIGGER_{trigger.value}")
+    for state in DeadLetterState:
+        dead_letter_pb2.DeadLetterState.Value(f"DEAD_LETTER_STATE_{state.value}")
+
+
+def test_a_dead_letter() -> None:
+    letter = DeadLetter(
+        id="d", run_id="r", workflow="w", step="build[1]", attempt_id="a", attempts=4,
+        error="exited with 1", error_class=ErrorClass.RETRYABLE_TRANSIENT, created_at=NOW,
+    )  # fmt: skip
+    made = convert.dead_letter(letter)
+    assert (made.id, made.run_id, made.step, made.attempts) == ("d", "r", "build[1]", 4)
+    assert made.state == dead_letter_pb2.DEAD_LETTER_STATE_OPEN
+    assert not made.HasField("resolved_at")
+    closed = replace(
+        letter, state=DeadLetterState.REQUEUED, requeued_as="r2", resolved_by="me",
+        resolved_at=NOW + timedelta(hours=1),
+    )  # fmt: skip
+    made = convert.dead_letter(closed)
+    assert (made.requeued_as, made.resolved_by) == ("r2", "me")
+    assert made.resolved_at.ToDatetime(UTC) == NOW + timedelta(hours=1)
