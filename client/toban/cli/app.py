@@ -14,7 +14,19 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from toban import __version__
-from toban.cli import apply, completion, dev, logs, run, runs, system, validate, workflows
+from toban.cli import (
+    apply,
+    completion,
+    dead_letters,
+    dev,
+    jobs,
+    logs,
+    run,
+    runs,
+    system,
+    validate,
+    workflows,
+)
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.failures import Failure
 from toban.cli.session import Output, Session, complain
@@ -87,9 +99,11 @@ def options(
 app.command()(apply.apply)
 app.command()(validate.validate)
 app.add_typer(workflows.app)
+app.add_typer(jobs.app)
 app.command()(run.run)
 app.add_typer(runs.app)
 app.command()(logs.logs)
+app.add_typer(dead_letters.app)
 app.add_typer(system.app)
 app.command()(dev.dev)
 app.command()(completion.completion)

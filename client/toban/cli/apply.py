@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toban.cli.failures import doing
-from toban.cli.files import Entry, FilesArgument, invalid, load
+from toban.cli.diffs import unified, write_diff
+from toban.cli.exits import Exit
+from toban.cli.failures import Failure, doing
+from toban.cli.files import Entry, FilesArgument, Loaded, check, invalid, read
 from toban.cli.names import connect
 from toban.cli.output import emit_data, paint
 from toban.cli.session import Output, OutputOption, Session, complain, session, shown
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
-    from toban.v1 import workflow_pb2
+    from toban.v1 import job_pb2, workflow_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What happened, or would happen, to one workflow."""
+    """What happened, or would happen, to one workflow or job. `also` are workflows that changed with their job."""
 
     name: str
+    kind: str
     outcome: str
     version: int
     warnings: Sequence[str] = ()
+    also: Sequence[str] = ()
     diff: str = ""
 
 
@@ -37,41 +41,86 @@ def apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would change.")
     ] = False,
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Delete what came from these directories and is gone there."),
+    ] = False,
     output: OutputOption = None,
 ) -> None:
-    """Create or update the workflows that files define.
+    """Create or update the workflows and jobs that files define.
 
-    Nothing is sent before every file was checked, and nothing is stored if any of them is wrong.
+    Nothing is sent before every file was checked, and nothing is stored if any of them is wrong. Jobs come first;
+    when one changes, the workflows that use it get a new version with it.
+    --prune needs directories: it deletes the workflows and jobs that were applied from just these directories and
+    that no file of theirs defines any more. --dry-run shows which.
 
     \b
     Examples:
       toban apply nightly.yaml
       toban apply workflows/ --dry-run
+      toban apply workflows/ --prune
       generate-workflow | toban apply -
     """
     here = session(ctx, output)
-    loaded = load(files or [])
-    for problem in loaded.problems:
-        complain(str(problem))
-    if loaded.errors:
-        raise invalid("apply the definitions", [str(problem) for problem in loaded.errors])
+    directories = _directories(files or []) if prune else []
+    read_files = read(files or [])
+    loaded = check(read_files)
+    if not loaded.missing or loaded.errors:
+        _report(loaded)
     results: list[Result] = []
     with connect(here, "apply the definitions") as client:
+        if prune and not client.address.local:
+            raise Failure(
+                "cannot prune: the daemon may be on another machine, and knows no directories of this one",
+                Exit.USAGE,
+            )
+        if loaded.missing:
+            loaded = check(read_files, _stored_jobs(client, loaded.missing))
+            _report(loaded)
         _ask_daemon(client, loaded.entries)
-        for entry in loaded.entries:
-            name = entry.workflow.name
-            with doing(f"apply {shown(name)} of {entry.file}"):
+        for entry in sorted(loaded.entries, key=lambda entry: not entry.is_job):
+            with doing(f"apply {shown(entry.name)} of {entry.file}"):
                 result = _preview(client, entry) if dry_run else _apply(client, entry)
             results.append(result)
             _tell(here, result, dry_run=dry_run)
+        if prune:
+            names = {entry.name for entry in loaded.entries}
+            for result in _prune(client, directories, names, dry_run=dry_run):
+                results.append(result)
+                _tell(here, result, dry_run=dry_run)
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, [_as_data(result, dry_run=dry_run) for result in results])
 
 
-def _ask_daemon(client: SyncClient, entries: Iterable[Entry]) -> None:
+def _report(loaded: Loaded) -> None:
+    """Shows what is wrong. Raises Failure if anything is worse than a warning."""
+    for problem in loaded.problems:
+        complain(str(problem))
+    if loaded.errors:
+        raise invalid("apply the definitions", [str(problem) for problem in loaded.errors])
+
+
+def _stored_jobs(client: SyncClient, names: Iterable[str]) -> dict[str, str]:
+    """The sources of the jobs that the daemon has."""
+    from toban.sdk import NotFound
+
+    found = {}
+    for name in sorted(names):
+        try:
+            found[name] = client.get_job(name).definition.source
+        except NotFound:
+            continue
+    return found
+
+
+def _ask_daemon(client: SyncClient, entries: Sequence[Entry]) -> None:
     """The daemon may be newer than this client and know better; it is asked before anything is stored."""
+    coming = {entry.name for entry in entries if entry.is_job}
     problems: list[str] = []
     for entry in entries:
+        # It cannot judge what uses jobs that it does not have yet, or not yet like this.
+        if entry.uses & coming:
+            continue
         answer = client.validate_workflow(entry.source, base_dir=_base_dir(client, entry))
         if not answer.valid:
             problems += [_placed(entry, one) for one in answer.problems if not one.warning]
@@ -87,11 +136,21 @@ def _base_dir(client: SyncClient, entry: Entry) -> str:
 
 
 def _apply(client: SyncClient, entry: Entry) -> Result:
-    applied = client.apply_workflow(
-        entry.workflow.name, entry.source, base_dir=_base_dir(client, entry)
-    )
+    base_dir = _base_dir(client, entry)
+    if entry.is_job:
+        job = client.apply_job(entry.name, entry.source, base_dir=base_dir)
+        return Result(
+            name=entry.name,
+            kind="job",
+            outcome=job.outcome.value,
+            version=job.job.version,
+            warnings=[_placed(entry, one) for one in job.warnings],
+            also=job.updated_workflows,
+        )
+    applied = client.apply_workflow(entry.name, entry.source, base_dir=base_dir)
     return Result(
-        name=entry.workflow.name,
+        name=entry.name,
+        kind="workflow",
         outcome=applied.outcome.value,
         version=applied.workflow.version,
         warnings=[_placed(entry, one) for one in applied.warnings],
@@ -101,31 +160,70 @@ def _apply(client: SyncClient, entry: Entry) -> Result:
 def _preview(client: SyncClient, entry: Entry) -> Result:
     from toban.sdk import NotFound
 
-    name = entry.workflow.name
+    name, kind = entry.name, "job" if entry.is_job else "workflow"
     base_dir = _base_dir(client, entry)
+    also: Sequence[str] = ()
+    stored: workflow_pb2.Workflow | job_pb2.Job
     try:
-        stored = client.get_workflow(name)
+        if entry.is_job:
+            stored = client.get_job(name)
+            also = stored.used_by
+        else:
+            stored = client.get_workflow(name)
     except NotFound:
         diff = _diff(name, 0, "", entry.source)
-        return Result(name=name, outcome="created", version=1, diff=diff)
+        return Result(name=name, kind=kind, outcome="created", version=1, diff=diff)
     old = stored.definition
     if old.source == entry.source and old.base_dir == base_dir:
-        return Result(name=name, outcome="unchanged", version=stored.version)
+        return Result(name=name, kind=kind, outcome="unchanged", version=stored.version)
     diff = _diff(name, stored.version, old.source, entry.source)
     if old.base_dir != base_dir:
         diff = f"base directory: {old.base_dir or '(none)'} -> {base_dir or '(none)'}\n{diff}"
-    return Result(name=name, outcome="updated", version=stored.version + 1, diff=diff)
+    version = stored.version + 1
+    return Result(name=name, kind=kind, outcome="updated", version=version, also=also, diff=diff)
 
 
 def _diff(name: str, version: int, old: str, new: str) -> str:
-    lines = difflib.unified_diff(
-        old.splitlines(),
-        new.splitlines(),
-        fromfile=f"{name} (version {version})" if version else "/dev/null",
-        tofile=f"{name} (version {version + 1})",
-        lineterm="",
-    )
-    return "\n".join(lines)
+    before = f"{name} (version {version})" if version else "/dev/null"
+    return unified(old, new, before=before, after=f"{name} (version {version + 1})")
+
+
+def _directories(paths: Sequence[str]) -> list[str]:
+    """The directories among the arguments, as the daemon has them. Raises Failure if there is anything else."""
+    others = [path for path in paths if path == "-" or not os.path.isdir(path)]
+    if others or not paths:
+        raise Failure(
+            "cannot prune by files: only a directory tells what is gone from it",
+            Exit.USAGE,
+            hint="give --prune directories only",
+        )
+    return [os.path.abspath(path) for path in paths]
+
+
+def _prune(
+    client: SyncClient, directories: Sequence[str], kept: set[str], *, dry_run: bool
+) -> Iterable[Result]:
+    """Deletes, or would, what came from the directories and is not there any more. Workflows first: they use jobs."""
+    for listed in list(client.list_workflows(page_size=1000)):
+        if listed.name in kept or listed.owner != "api":
+            continue
+        workflow = client.get_workflow(listed.name)
+        if workflow.definition.base_dir in directories:
+            if not dry_run:
+                with doing(f"delete workflow {listed.name}"):
+                    client.delete_workflow(listed.name, etag=workflow.etag)
+            yield Result(
+                name=listed.name, kind="workflow", outcome="deleted", version=workflow.version
+            )
+    for entry in list(client.list_jobs(page_size=1000)):
+        if entry.id in kept or entry.owner != "api":
+            continue
+        job = client.get_job(entry.id)
+        if job.definition.base_dir in directories:
+            if not dry_run:
+                with doing(f"delete job {entry.id}"):
+                    client.delete_job(entry.id, etag=job.etag)
+            yield Result(name=entry.id, kind="job", outcome="deleted", version=job.version)
 
 
 def _placed(entry: Entry, problem: workflow_pb2.DefinitionProblem) -> str:
@@ -138,7 +236,12 @@ def _placed(entry: Entry, problem: workflow_pb2.DefinitionProblem) -> str:
     )
 
 
-_STYLES = {"created": "green", "updated": "yellow", "unchanged": "dim"}
+_STYLES: Mapping[str, str] = {
+    "created": "green",
+    "updated": "yellow",
+    "unchanged": "dim",
+    "deleted": "red",
+}
 
 
 def _tell(here: Session, result: Result, *, dry_run: bool) -> None:
@@ -150,17 +253,21 @@ def _tell(here: Session, result: Result, *, dry_run: bool) -> None:
     word = paint(here, result.outcome, _STYLES.get(result.outcome, ""))
     if dry_run and result.outcome != "unchanged":
         word = f"would be {word}"
-    print(f"{result.name} {word} (version {result.version})")
-    for line in result.diff.splitlines():
-        style = "green" if line.startswith("+") else "red" if line.startswith("-") else ""
-        print(paint(here, line, style))
+    name = f"job {result.name}" if result.kind == "job" else result.name
+    print(f"{name} {word} (version {result.version})")
+    if result.also:
+        verb = "would get" if dry_run else "got"
+        print(f"  {', '.join(result.also)} {verb} a new version with it")
+    write_diff(here, result.diff)
 
 
 def _as_data(result: Result, *, dry_run: bool) -> dict[str, Any]:
     data: dict[str, Any] = {
         "name": result.name,
+        "kind": result.kind,
         "outcome": result.outcome,
         "version": result.version,
         "warnings": list(result.warnings),
+        "updated_workflows": list(result.also),
     }
     return data | {"dry_run": True, "diff": result.diff} if dry_run else data

@@ -5,11 +5,12 @@ Completion never complains and never takes long: without a daemon there is simpl
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.completion import (  # type: ignore[attr-defined]
@@ -22,6 +23,7 @@ from toban.cli.session import quiet_grpc
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
+    from toban.v1 import run_pb2
 
 _VARIABLE: Final = "_TOBAN_COMPLETE"
 _TIMEOUT: Final = 1.0
@@ -67,6 +69,31 @@ def workflow_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return _matching(incomplete, _ask(ctx, _workflows))
 
 
+def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of jobs that begin so."""
+    return _matching(incomplete, _ask(ctx, _jobs))
+
+
+def dead_letter_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of dead letters that nobody has taken care of."""
+    return _matching(incomplete, _ask(ctx, _open_letters))
+
+
+def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Steps of the workflow, or of the run, that the command line has named before."""
+    return _matching(incomplete, _ask(ctx, lambda client: _steps(client, _given(ctx))))
+
+
+def waiting_steps(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Steps that wait for approval in the run that the command line has named before."""
+    return _matching(incomplete, _ask(ctx, lambda client: _waiting(client, _given(ctx))))
+
+
+def scope_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Scopes of the workflow that the command line has named before."""
+    return _matching(incomplete, _ask(ctx, lambda client: _scopes(client, _given(ctx))))
+
+
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of workflows; once they were begun, `NAME#number` and ids of the newest runs as well."""
     workflow, number, _ = incomplete.partition("#")
@@ -80,6 +107,60 @@ def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _workflows(client: SyncClient) -> list[str]:
     return [one.name for one in islice(client.list_workflows(page_size=_MOST), _MOST)]
+
+
+def _jobs(client: SyncClient) -> list[str]:
+    return [one.id for one in islice(client.list_jobs(page_size=_MOST), _MOST)]
+
+
+def _open_letters(client: SyncClient) -> list[str]:
+    from toban.v1 import dead_letter_pb2
+
+    found = client.list_dead_letters(
+        states=[dead_letter_pb2.DEAD_LETTER_STATE_OPEN], page_size=_MOST
+    )
+    return [one.id for one in islice(found, _MOST)]
+
+
+def _given(ctx: typer.Context) -> dict[str, str]:
+    """The `run` or the `name` that is already there on the command line."""
+    # An option that has no value yet stops the reading of the line; what stood before it is left over then.
+    rest = next((word for word in ctx.args if not word.startswith("-")), "")
+    return {key: str(ctx.params[key] or rest) for key in ("run", "name") if key in ctx.params}
+
+
+def _steps(client: SyncClient, given: Mapping[str, str]) -> list[str]:
+    if "run" in given:
+        return [step.id for step in _run(client, given).steps if not step.parent]
+    return [step["id"] for step in _definition(client, given).get("steps", [])]
+
+
+def _waiting(client: SyncClient, given: Mapping[str, str]) -> list[str]:
+    from toban.cli.states import needs_approval
+
+    return [step.id for step in _run(client, given).steps if needs_approval(step)]
+
+
+def _scopes(client: SyncClient, given: Mapping[str, str]) -> list[str]:
+    return list(_definition(client, given).get("scopes", {}))
+
+
+def _run(client: SyncClient, given: Mapping[str, str]) -> run_pb2.Run:
+    from toban.cli.failures import Failure
+    from toban.cli.names import run_id
+    from toban.v1 import run_pb2
+
+    try:
+        return client.get_run(run_id(client, given["run"]))
+    except Failure:
+        return run_pb2.Run()
+
+
+def _definition(client: SyncClient, given: Mapping[str, str]) -> Mapping[str, Any]:
+    """What the workflow was understood as."""
+    stored = client.get_workflow(given["name"])
+    parsed: dict[str, Any] = json.loads(stored.definition.parsed_json or "{}")
+    return parsed
 
 
 def _numbers(client: SyncClient, workflow: str) -> list[str]:

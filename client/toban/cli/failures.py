@@ -17,6 +17,12 @@ START_HINT: Final = (
 )
 
 
+_EXHAUSTED: Final = {
+    "DISK_FULL": "`toban system info` shows how the daemon does",
+    "QUEUE_FULL": "`toban runs list --state pending` shows what waits",
+}
+
+
 class Failure(Exception):  # noqa: N818 - not an error of the program
     """Ends the command: one line, what belongs to it, and a hint."""
 
@@ -80,9 +86,8 @@ def explain(error: TobanError, what: str) -> Failure:
             wrong = [str(violation).removeprefix("params.") for violation in error.violations]
             return Failure(_without(message, wrong), Exit.USAGE, lines=wrong)
         case sdk.ResourceExhausted():
-            full = error.reason == "DISK_FULL"
-            shows = "how the daemon does" if full else "what is running"
-            return Failure(message, Exit.CONFLICT, hint=f"`toban system info` shows {shows}")
+            hint = _EXHAUSTED.get(error.reason, "`toban system info` shows what is running")
+            return Failure(message, Exit.CONFLICT, hint=hint, reason=error.reason)
         case _:
             return Failure(message, Exit.INTERNAL, hint="the daemon's own log says more")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,7 +16,7 @@ from toban.cli.session import shown
 from toban.cli.text import count
 
 if TYPE_CHECKING:
-    from toban.definition import Problem, Workflow
+    from toban.definition import DefinitionKind, Document, Problem
 
 STDIN: Final = "<stdin>"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -32,8 +32,16 @@ FilesArgument = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One file and what is in it."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One workflow of one file."""
+    """One workflow or one job of one file."""
 
     file: str
     # Where its text begins in the file, counted from 1.
@@ -41,15 +49,23 @@ class Entry:
     # Directory of the file; empty for standard input.
     directory: str
     source: str
-    workflow: Workflow
+    name: str
+    kind: DefinitionKind
+    # Jobs that it uses.
+    uses: frozenset[str]
+
+    @property
+    def is_job(self) -> bool:
+        return self.kind.value == "job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """Everything that was read."""
+    """Everything that was read. `missing` are jobs that are used and that no file defines."""
 
     entries: Sequence[Entry]
     problems: Sequence[Problem]
+    missing: frozenset[str]
 
     @property
     def errors(self) -> list[Problem]:
@@ -57,42 +73,68 @@ class Loaded:
         return [problem for problem in self.problems if not problem.warning]
 
 
-def load(paths: Sequence[str]) -> Loaded:
-    """Reads and checks all files. Raises Failure only for what cannot be read at all."""
-    from toban.definition import Problem, parse
+def read(paths: Sequence[str]) -> list[File]:
+    """All files that are meant. Raises Failure for what cannot be read."""
+    return [File(name=name, data=_read(name)) for name in _expand(paths)]
 
+
+def check(files: Sequence[File], stored: Mapping[str, str] | None = None) -> Loaded:
+    """What the files hold; the jobs of all of them are known to each.
+
+    With `stored`, the sources of jobs that are elsewhere, every other job that is used is an error; without it nobody
+    can tell, and it is a warning.
+    """
+    from toban.definition import DefinitionKind, Parsed, parse
+
+    found: list[tuple[File, Parsed]] = [(file, parse(file.data, file=file.name)) for file in files]
+    own = {
+        document.name: document.source
+        for _, parsed in found
+        for document in parsed.documents
+        if document.kind is DefinitionKind.JOB
+    }
+    known = {**(stored or {}), **own}
     entries: list[Entry] = []
     problems: list[Problem] = []
     taken: dict[str, str] = {}
-    for file, data in [(file, _read(file)) for file in _expand(paths)]:
-        parsed = parse(data, file=file)
-        problems.extend(parsed.problems)
+    used: set[str] = set()
+    for file, parsed in found:
+        uses = {job for document in parsed.documents for job in document.uses}
+        used |= uses
+        if uses and (stored is not None or uses <= known.keys()):
+            parsed = parse(file.data, file=file.name, jobs=known)
+        problems += parsed.problems
         for document in parsed.documents:
-            if document.workflow is None:
+            if not document.name:
                 continue
-            name = document.workflow.name
-            here = f"{file}:{document.line}"
-            if name in taken:
-                problems.append(
-                    Problem(
-                        file=file,
-                        line=document.line,
-                        column=1,
-                        path="name",
-                        message=f"{name!r} is defined twice: also in {taken[name]}",
-                    )
-                )
-            taken.setdefault(name, here)
-            entries.append(
-                Entry(
-                    file=file,
-                    line=document.line,
-                    directory="" if file == STDIN else os.path.dirname(os.path.abspath(file)),
-                    source=document.source,
-                    workflow=document.workflow,
-                )
-            )
-    return Loaded(entries=entries, problems=problems)
+            problems += _taken(file, document, taken)
+            entries.append(_entry(file, document))
+    return Loaded(entries=entries, problems=problems, missing=frozenset(used - own.keys()))
+
+
+def _entry(file: File, document: Document) -> Entry:
+    directory = "" if file.name == STDIN else os.path.dirname(os.path.abspath(file.name))
+    return Entry(
+        file=file.name,
+        line=document.line,
+        directory=directory,
+        source=document.source,
+        name=document.name,
+        kind=document.kind,
+        uses=document.uses,
+    )
+
+
+def _taken(file: File, document: Document, taken: dict[str, str]) -> list[Problem]:
+    """Workflows and jobs share their names: one that another file has already is a problem."""
+    from toban.definition import Problem
+
+    before = taken.setdefault(document.name, f"{file.name}:{document.line}")
+    # What one file has twice, the reading of the file has told.
+    if before.rpartition(":")[0] == file.name:
+        return []
+    message = f"{document.name!r} is defined twice: also in {before}"
+    return [Problem(file=file.name, line=document.line, column=1, path="name", message=message)]
 
 
 def invalid(what: str, problems: Sequence[str]) -> Failure:

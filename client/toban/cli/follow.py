@@ -15,8 +15,8 @@ from toban.cli.failures import doing
 from toban.cli.lines import Prefixer
 from toban.cli.output import emit_data, paint, to_dict
 from toban.cli.session import Output, Session, complain, is_terminal
-from toban.cli.states import run_exit, run_name, run_state, run_style
-from toban.cli.text import clock, count, one_line, span
+from toban.cli.states import run_exit, run_name, run_state, run_style, shortfall
+from toban.cli.text import clock, one_line, span
 from toban.cli.views import Objects, Plain, Tracker, View
 from toban.v1 import run_pb2
 
@@ -58,8 +58,8 @@ def until_end(here: Session, run_id: str, view: View, *, name: str = "") -> Exit
         emit_data(here, to_dict(run))
     elif here.output is Output.TABLE:
         print(_ending(here, run))
-    if run.state == run_pb2.RUN_STATE_SUCCEEDED and run.failed_steps:
-        here.warn(f"{run_name(run)} succeeded, but {count(run.failed_steps, 'step')} failed")
+    if missing := shortfall(run):
+        here.warn(f"{run_name(run)} succeeded, but {missing}")
     elif run.state != run_pb2.RUN_STATE_SUCCEEDED:
         here.note(f"hint: `toban runs show {run_name(run)}` shows what happened")
     return run_exit(run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, Self
@@ -16,8 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from toban.cli.session import Session
-from toban.cli.states import run_name, run_state, run_style, step_note, step_state, step_style
-from toban.cli.text import last_state, one_line, span
+from toban.cli.states import (
+    ACTIVE_STEPS,
+    needs_approval,
+    place,
+    run_name,
+    run_state,
+    run_style,
+    step_state,
+    step_style,
+    tally,
+    typed,
+)
+from toban.cli.step_rows import instances, row_note
+from toban.cli.text import indented, last_state, one_line, span
 from toban.cli.views import Tracker, View
 from toban.v1 import run_pb2
 
@@ -30,7 +41,9 @@ _OTHER_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
 # Which steps are shown when not all of them have room: those that matter now come first.
 _ORDER: Final = {
     run_pb2.STEP_STATE_RUNNING: 0,
+    run_pb2.STEP_STATE_CHECKING: 0,
     run_pb2.STEP_STATE_FAILED: 1,
+    run_pb2.STEP_STATE_INCOMPLETE: 1,
     run_pb2.STEP_STATE_READY: 2,
     run_pb2.STEP_STATE_CANCELLED: 3,
     run_pb2.STEP_STATE_PENDING: 4,
@@ -93,17 +106,21 @@ class LiveView(View):
             return Text("")
         now = datetime.now(UTC)
         steps = list(tracker.steps.values())
-        room = max(self._console.height - 4, 3)
+        room = max(self._console.height - 5, 3)
         chosen = _choose(steps, room)
+        below = instances(steps)
         rows = Table.grid(padding=(0, 2, 0, 0))
         for step in chosen:
-            running = step.state == run_pb2.STEP_STATE_RUNNING
+            # One that waits for a person has nothing at work.
+            running = step.state in ACTIVE_STEPS and not needs_approval(step)
+            label = f"  {step.id}" if step.parent else step.id
+            note = row_note(step, below.get(step.id, ()), now)
             rows.add_row(
                 self._spinner if running else Text(" "),
-                Text(one_line(step.id), style="bold" if running else "", overflow="ellipsis"),
+                Text(indented(label), style="bold" if running else "", overflow="ellipsis"),
                 Text(step_state(step), style=step_style(step), no_wrap=True),
                 Text(span(step.started_at, step.finished_at, now), no_wrap=True),
-                Text(one_line(step_note(step)), style="dim", overflow="ellipsis", no_wrap=True),
+                Text(one_line(note), style="dim", overflow="ellipsis", no_wrap=True),
             )
         parts: list[Text | Table] = [rows]
         if not tracker.run.HasField("finished_at"):
@@ -111,6 +128,10 @@ class LiveView(View):
             parts.insert(0, _headline(tracker.run, now))
         if len(chosen) < len(steps):
             parts.append(_rest(steps, {step.id for step in chosen}))
+        waiting = next(filter(needs_approval, steps), None)
+        if waiting is not None:
+            command = f"toban runs approve {run_name(tracker.run)} {typed(waiting.id)}"
+            parts.append(Text(f"`{command}` lets {waiting.id} go on", style="yellow"))
         return Group(*parts)
 
 
@@ -126,9 +147,9 @@ def _calm(line: str) -> str:
 
 def _choose(steps: Sequence[run_pb2.Step], room: int) -> list[run_pb2.Step]:
     if len(steps) <= room:
-        return sorted(steps, key=lambda step: step.index)
-    first = sorted(steps, key=lambda step: (_ORDER.get(step.state, 5), step.index))[:room]
-    return sorted(first, key=lambda step: step.index)
+        return sorted(steps, key=place)
+    first = sorted(steps, key=lambda step: (_ORDER.get(step.state, 5), place(step)))[:room]
+    return sorted(first, key=place)
 
 
 def _headline(run: run_pb2.Run, now: datetime) -> Text:
@@ -145,6 +166,4 @@ def _headline(run: run_pb2.Run, now: datetime) -> Text:
 
 
 def _rest(steps: Iterable[run_pb2.Step], chosen: set[str]) -> Text:
-    counts = Counter(step_state(step) for step in steps if step.id not in chosen)
-    words = ", ".join(f"{number} {state}" for state, number in counts.most_common())
-    return Text(f"and {words}", style="dim")
+    return Text(f"and {tally(step for step in steps if step.id not in chosen)}", style="dim")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toban.cli.completion import step_names
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.failures import Failure
 from toban.cli.lines import Prefixer
@@ -27,7 +29,14 @@ def logs(
     run: RunArgument,
     step: Annotated[
         str,
-        typer.Option("--step", "-s", metavar="STEP", help="Only this step.", show_default=False),
+        typer.Option(
+            "--step",
+            "-s",
+            metavar="STEP",
+            help="Only this step, instance (build[3]) or completion check (build.check).",
+            show_default=False,
+            autocompletion=step_names,
+        ),
     ] = "",
     attempt: Annotated[
         int | None,
@@ -62,12 +71,14 @@ def logs(
     """Show what a run printed.
 
     With one step the bytes come exactly as they were printed; with several each line begins with its step.
-    With -o json each piece of output is one object on a line of its own.
+    A for_each step means all of its instances. With -o json each piece of output is one object on a line of
+    its own.
 
     \b
     Examples:
       toban logs nightly-report
       toban logs nightly-report#12 --step fetch --tail 50
+      toban logs nightly-report --step 'build[3]'
       toban logs nightly-report -f --timestamps
       toban logs 0192f3a4-5b6c-7d8e-9f01-23456789abcd --stderr-only
     """
@@ -83,33 +94,71 @@ def logs(
     what = f"show the log of {shown(run)}"
     with connect(here, what) as client:
         found = client.get_run(run_id(client, run))
-        _check_step(found, step, what)
+        chosen = _choose(found, step, what)
+        if chosen.members and attempt is not None:
+            raise Failure(
+                f"cannot choose an attempt: {shown(step)} has instances",
+                Exit.USAGE,
+                hint=f"choose one of them: --step '{chosen.members[0]}'",
+            )
         from toban.v1 import run_pb2
 
-        messages = client.stream_logs(
+        messages: Iterable[run_pb2.StreamLogsResponse] = client.stream_logs(
             found.id,
-            step=step,
+            step=chosen.step,
             attempt=attempt or 0,
             streams=[run_pb2.LOG_STREAM_STDERR] if stderr_only else [],
             tail=tail or 0,
             since=start,
             follow=follow,
         )
-        several = not step and len(found.steps) > 1
+        if chosen.members:
+            messages = _only(messages, chosen.members)
         try:
-            _copy(here, messages, several=several, timestamps=timestamps)
+            _copy(here, messages, several=chosen.several, timestamps=timestamps)
         except KeyboardInterrupt:
             raise typer.Exit(Exit.DETACHED if follow else INTERRUPTED) from None
 
 
-def _check_step(run: run_pb2.Run, step: str, what: str) -> None:
-    if step and step not in {one.id for one in run.steps}:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """Whose output is wanted: of one name, of all, or of all but only these `members`."""
+
+    step: str = ""
+    members: Sequence[str] = ()
+    several: bool = False
+
+
+def _choose(run: run_pb2.Run, step: str, what: str) -> _Choice:
+    from toban.cli.states import CHECK
+
+    if not step:
+        loops = any(one.max_iterations for one in run.steps)
+        return _Choice(several=len(run.steps) > 1 or loops)
+    known = {one.id: one for one in run.steps}
+    base = known.get(step.removesuffix(CHECK))
+    if base is None or (step != base.id and not base.max_iterations):
         steps = ", ".join(one.id for one in run.steps[:20])
         raise Failure(
             f"cannot {what}: it has no step {shown(step)}",
             Exit.NOT_FOUND,
             hint=f"its steps: {steps}",
         )
+    # The daemon knows one name at a time.
+    ending = step.removeprefix(base.id)
+    members = [f"{one.id}{ending}" for one in run.steps if one.parent == base.id]
+    if members:
+        return _Choice(members=members, several=True)
+    return _Choice(step=step)
+
+
+def _only(
+    messages: Iterable[run_pb2.StreamLogsResponse], members: Sequence[str]
+) -> Iterator[run_pb2.StreamLogsResponse]:
+    wanted = frozenset(members)
+    for message in messages:
+        if message.HasField("end") or message.chunk.step in wanted:
+            yield message
 
 
 def _copy(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from toban.cli.completion import run_names, workflow_names
+from toban.cli.completion import job_names, run_names, workflow_names
 from toban.cli.exits import Exit
 from toban.cli.failures import Failure, doing
 from toban.cli.session import Session, shown
@@ -24,6 +24,16 @@ RunArgument = Annotated[
     typer.Argument(
         metavar="RUN",
         help="Id of a run, NAME (the active or else the latest run of that workflow) or NAME#number.",
+        show_default=False,
+        autocompletion=run_names,
+    ),
+]
+
+RunsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN",
+        help="Ids of runs, or NAME#number.",
         show_default=False,
         autocompletion=run_names,
     ),
@@ -46,6 +56,20 @@ NamesArgument = Annotated[
         help="Names of workflows.",
         show_default=False,
         autocompletion=workflow_names,
+    ),
+]
+
+JobArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="Id of a job.", show_default=False, autocompletion=job_names
+    ),
+]
+
+JobsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB", help="Ids of jobs.", show_default=False, autocompletion=job_names
     ),
 ]
 
@@ -76,6 +100,17 @@ def run_id(client: SyncClient, text: str) -> str:
         return client.get_current_run(text).id
 
 
+def one_run_id(client: SyncClient, text: str) -> str:
+    """Like `run_id`, for what cannot be undone: a NAME alone, whose run changes, is not enough."""
+    if not _ID.fullmatch(text) and not _NUMBERED.fullmatch(text):
+        raise Failure(
+            f"cannot tell which run of {shown(text)} is meant",
+            Exit.USAGE,
+            hint=f"name it by its id, or as {shown(text)}#number",
+        )
+    return run_id(client, text)
+
+
 def _by_number(client: SyncClient, name: str, number: int) -> str:
     # Newest first, and numbers only grow: past the wanted one it cannot come any more.
     for run in client.list_runs(workflow=name, page_size=_PAGE):
@@ -93,23 +128,33 @@ def _by_number(client: SyncClient, name: str, number: int) -> str:
 @contextmanager
 def about_workflow(client: SyncClient, name: str, what: str) -> Iterator[None]:
     """Like `doing`; for an unknown workflow it looks for the name that was meant."""
+    with _about(name, what, "workflow", lambda: _workflows(client)):
+        yield
+
+
+@contextmanager
+def about_job(client: SyncClient, name: str, what: str) -> Iterator[None]:
+    """Like `doing`; for an unknown job it looks for the id that was meant."""
+    with _about(name, what, "job", lambda: _jobs(client)):
+        yield
+
+
+@contextmanager
+def _about(name: str, what: str, noun: str, known: Callable[[], list[str]]) -> Iterator[None]:
     try:
         with doing(what):
             yield
     except Failure as failure:
         if failure.code is Exit.NOT_FOUND and not failure.hint:
-            failure.hint = _suggestion(client, name)
+            failure.hint = _suggestion(name, noun, known)
         raise
 
 
-def _suggestion(client: SyncClient, name: str) -> str:
+def _suggestion(name: str, noun: str, list_known: Callable[[], list[str]]) -> str:
     from toban.sdk import TobanError
 
     try:
-        known = [
-            workflow.name
-            for workflow in islice(client.list_workflows(page_size=_PAGE), _CANDIDATES)
-        ]
+        known = list_known()
     except TobanError:
         return ""
     if name in known:
@@ -118,5 +163,14 @@ def _suggestion(client: SyncClient, name: str) -> str:
     if close:
         return f"did you mean {' or '.join(close)}?"
     if not known:
-        return "there are no workflows yet: `toban apply FILE` stores one"
-    return "`toban workflows list` shows those that exist"
+        return f"there are no {noun}s yet: `toban apply FILE` stores one"
+    return f"`toban {noun}s list` shows those that exist"
+
+
+def _workflows(client: SyncClient) -> list[str]:
+    found = islice(client.list_workflows(page_size=_PAGE), _CANDIDATES)
+    return [workflow.name for workflow in found]
+
+
+def _jobs(client: SyncClient) -> list[str]:
+    return [job.id for job in islice(client.list_jobs(page_size=_PAGE), _CANDIDATES)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from toban.cli.session import Output, Session, is_terminal
-from toban.cli.text import one_line, width
+from toban.cli.text import indented, one_line, width
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -151,7 +151,7 @@ def table(session: Session, items: Iterable[_Item], columns: Sequence[Column[_It
     if is_terminal():
         _terminal_table(session, items, columns)
         return
-    rows = [[one_line(column.value(item)) for column in columns] for item in items]
+    rows = [[indented(column.value(item)) for column in columns] for item in items]
     print(wide_table([column.header for column in columns], rows))
 
 
@@ -180,7 +180,7 @@ def _terminal_table(
         drawn.add_column(column.header, overflow="fold", no_wrap=not column.folds)
     for item in items:
         cells = [
-            Text(one_line(column.value(item)), style=column.style(item) if column.style else "")
+            Text(indented(column.value(item)), style=column.style(item) if column.style else "")
             for column in shown
         ]
         drawn.add_row(*cells)
@@ -193,7 +193,7 @@ def _fitting(
     """The columns without as many of the optional ones, from the last on, as there is no room for."""
 
     def wanted(column: Column[_Item]) -> int:
-        cells = (width(one_line(column.value(item))) for item in items)
+        cells = (width(indented(column.value(item))) for item in items)
         return max(width(column.header), *cells, 0) + 2
 
     shown = list(columns)

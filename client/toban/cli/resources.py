@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from toban.cli.output import Column, paint, table
 from toban.cli.session import Session
+from toban.cli.states import place
 from toban.cli.text import duration, size
 from toban.v1 import run_pb2
 
@@ -24,14 +25,14 @@ def sampled(client: SyncClient, run: run_pb2.Run) -> list[run_pb2.ProcessExecuti
     """The last process of each step that was looked at while it ran, with its whole series."""
     if not run.steps:
         return []
-    attempts = {step.id: step.attempts for step in run.steps}
+    attempts = {step.id: step.attempts for step in run.steps if not step.source_run}
     found = []
     for process in client.list_process_executions(run_id=run.id, page_size=1000):
         if process.attempt == attempts.get(process.step) and process.resources.peak_rss_bytes:
             found.append(client.get_process_execution(process.id))
             if len(found) == _MOST:
                 break
-    order = {step.id: step.index for step in run.steps}
+    order = {step.id: place(step) for step in run.steps}
     return sorted(found, key=lambda process: order[process.step])
 
 

@@ -1,17 +1,20 @@
-"""`toban run`: starts a run, and waits for it if asked to."""
+"""`toban run`: starts a run, or shows what it would do."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toban.cli.completion import run_names, scope_names, step_names
 from toban.cli.exits import Exit
 from toban.cli.failures import Failure
-from toban.cli.names import NameArgument, about_workflow, connect
-from toban.cli.output import emit_one
+from toban.cli.names import NameArgument, about_workflow, connect, run_id
+from toban.cli.output import Column, emit_one, table
 from toban.cli.params import parse_pairs, read_file
-from toban.cli.session import Output, OutputOption, session, shown
+from toban.cli.session import Output, OutputOption, Session, session, shown
+from toban.cli.start import FollowOption, RequestIdOption, WaitOption, check_waiting, started
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -34,26 +37,57 @@ def run(
             show_default=False,
         ),
     ] = "",
-    wait: Annotated[
-        bool, typer.Option("--wait", "-w", help="Wait for the end and exit by the result.")
-    ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show steps and output until the end.")
-    ] = False,
-    request_id: Annotated[
+    scope: Annotated[
         str,
         typer.Option(
-            "--request-id",
-            metavar="ID",
-            help="Makes a repeat harmless: the same id starts one run.",
+            "--scope",
+            metavar="SCOPE",
+            help="Only the steps of this scope of the workflow.",
             show_default=False,
+            autocompletion=scope_names,
         ),
     ] = "",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="STEP",
+            help="Only this step; may be repeated.",
+            autocompletion=step_names,
+        ),
+    ] = None,
+    from_steps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="STEP",
+            help="Only this step and all that come after it; may be repeated.",
+            autocompletion=step_names,
+        ),
+    ] = None,
+    from_run: Annotated[
+        str,
+        typer.Option(
+            "--from-run",
+            metavar="RUN",
+            help="The run that results of the other steps come from, not the newest that has them.",
+            show_default=False,
+            autocompletion=run_names,
+        ),
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would run, in order.")
+    ] = False,
+    wait: WaitOption = False,
+    follow: FollowOption = False,
+    request_id: RequestIdOption = "",
     output: OutputOption = None,
 ) -> None:
     """Start a run of a workflow.
 
     Parameters get the types that the workflow declares: lists and mappings are written as JSON.
+    With --scope, --only or --from the other steps are skipped; where a chosen step needs their results, these
+    come from an earlier run. Together they choose the steps that are in all of them.
     With --wait or --follow the exit code is 0 if the run succeeded, 1 if it failed, 124 if it timed out and
     130 if it was cancelled. Ctrl-C then only detaches (131): the run goes on.
 
@@ -62,41 +96,90 @@ def run(
       toban run nightly-report
       toban run nightly-report -p day=monday -p 'regions=["eu", "us"]' --follow
       toban run nightly-report --params-file params.yaml --wait -o json
+      toban run nightly-report --from build --dry-run
+      toban run nightly-report --only publish --from-run nightly-report#12
       id=$(toban run nightly-report -o name)
     """
     here = session(ctx, output)
-    if wait and follow:
-        raise Failure("cannot both --wait and --follow: choose one", Exit.USAGE)
+    check_waiting(wait, follow)
+    if dry_run and (wait or follow):
+        raise Failure("cannot wait for a --dry-run: it starts nothing", Exit.USAGE)
+    selection: dict[str, Any] = {
+        "scope": scope,
+        "only": only or [],
+        "from_steps": from_steps or [],
+    }
     pairs = parse_pairs(param or [])
-    values = read_file(params_file) if params_file else {}
-    what = f"start a run of {shown(name)}"
+    values: dict[str, Any] = read_file(params_file) if params_file else {}
+    what = f"plan a run of {shown(name)}" if dry_run else f"start a run of {shown(name)}"
     with connect(here, what) as client, about_workflow(client, name, what):
-        started = _start(client, name, values | pairs, request_id)
+        if from_run:
+            selection["from_run"] = run_id(client, from_run)
+        if dry_run:
+            _show_plan(here, client, client.plan_run(name, values | pairs, **selection))
+            return
+        begun = _start(client, name, values | pairs, request_id, selection)
         here = here.at(client.address)
-    if wait or follow:
-        from toban.cli.follow import until_end, view_for_follow
-        from toban.cli.views import View
-
-        short = f"{name}#{started.number}"
-        if here.output is Output.NAME:
-            print(started.id, flush=True)
-        else:
-            here.note(f"started {short} ({started.id})")
-        view = view_for_follow(here) if follow else View()
-        raise typer.Exit(until_end(here, started.id, view, name=short))
-    emit_one(
-        here,
-        started,
-        name=started.id,
-        show=lambda: print(f"started {name}#{started.number} ({started.id})"),
-    )
+    started(here, begun, wait=wait, follow=follow)
 
 
 def _start(
-    client: SyncClient, name: str, values: dict[str, object], request_id: str
+    client: SyncClient,
+    name: str,
+    values: dict[str, object],
+    request_id: str,
+    selection: dict[str, Any],
 ) -> run_pb2.Run:
     from toban.v1 import run_pb2
 
     return client.start_run(
-        name, values, triggered_by=run_pb2.TRIGGER_MANUAL, request_id=request_id or None
+        name,
+        values,
+        triggered_by=run_pb2.TRIGGER_MANUAL,
+        request_id=request_id or None,
+        **selection,
     )
+
+
+def _show_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse) -> None:
+    if here.output is Output.NAME:
+        for step in plan.steps:
+            if not step.skipped:
+                print(step.id)
+        return
+    emit_one(here, plan, name=plan.workflow, show=lambda: _write_plan(here, client, plan))
+
+
+def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse) -> None:
+    from toban.cli.links import names_of
+
+    steps: Sequence[run_pb2.PlannedStep] = plan.steps
+    names = names_of(client, (step.source_run for step in steps))
+    columns: list[Column[run_pb2.PlannedStep]] = [
+        Column("STEP", lambda step: step.id, lambda step: "dim" if step.skipped else "bold"),
+        Column("RUNS", lambda step: "-" if step.skipped else step.command, folds=True),
+        Column("AFTER", lambda step: ", ".join(step.depends_on) or "-", folds=True),
+        Column("NOTE", lambda step: plan_note(step, names), folds=True),
+    ]
+    table(here, steps, columns)
+    running = sum(1 for step in steps if not step.skipped)
+    here.note(
+        f"{plan.workflow} (version {plan.version}) would run {running} of {len(steps)} steps; "
+        "nothing was started"
+    )
+
+
+def plan_note(step: run_pb2.PlannedStep, names: dict[str, str]) -> str:
+    """What is worth knowing of a step that would run, or would not."""
+    notes = []
+    if step.skipped:
+        notes.append("not chosen" if step.skipped == "scope" else step.skipped)
+    if step.source_run:
+        notes.append(f"results of {names.get(step.source_run, step.source_run)}")
+    if step.when and not step.skipped:
+        notes.append(f"when {step.when}")
+    if step.for_each and not step.skipped:
+        notes.append(f"for each of {step.for_each}")
+    if step.max_iterations > 1 and not step.skipped:
+        notes.append(f"up to {step.max_iterations} iterations")
+    return ", ".join(notes)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from toban.cli.links import mentioned, names_of
 from toban.cli.output import Column, fields, paint, table, to_dict
-from toban.cli.resources import show_resources
+from toban.cli.resources import sampled, show_resources
 from toban.cli.session import Session
-from toban.cli.states import run_name, run_state, run_style, step_note, step_state, step_style
-from toban.cli.text import clock, count, last_state, plain, span, state_word
+from toban.cli.states import CHECK, needs_approval, run_name, run_state, run_style, shortfall, typed
+from toban.cli.step_rows import Row, step_rows
+from toban.cli.text import clock, count, last_state, plain, size, span, state_word
 from toban.v1 import run_pb2
 
 if TYPE_CHECKING:
@@ -22,13 +24,40 @@ if TYPE_CHECKING:
 _MOST_TAILS: Final = 3
 _TAIL_LINES: Final = 10
 
+_RETRYABLE: Final = (
+    run_pb2.RUN_STATE_FAILED,
+    run_pb2.RUN_STATE_TIMED_OUT,
+    run_pb2.RUN_STATE_CANCELLED,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """The last lines of a step."""
+    """The last lines of a step, or of its completion check."""
 
-    step: run_pb2.Step
+    name: str
+    attempt: int
     lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A run and all that is told with it. `names` are those of other runs, by id."""
+
+    run: run_pb2.Run
+    tails: Sequence[Tail]
+    processes: Sequence[run_pb2.ProcessExecution]
+    names: Mapping[str, str]
+
+
+def gather(client: SyncClient, run: run_pb2.Run) -> Picture:
+    """Asks for what belongs to a run. Raises TobanError."""
+    return Picture(
+        run=run,
+        tails=failed_tails(client, run),
+        processes=sampled(client, run),
+        names=names_of(client, mentioned(run)),
+    )
 
 
 def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
@@ -37,32 +66,42 @@ def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
 
     tails = []
     failed = [
-        step for step in run.steps if step.state == run_pb2.STEP_STATE_FAILED and step.attempts > 0
+        step
+        for step in run.steps
+        if step.state in (run_pb2.STEP_STATE_FAILED, run_pb2.STEP_STATE_INCOMPLETE)
+        if step.attempts > 0 and _prints(step)
     ]
     for step in failed[:_MOST_TAILS]:
+        name, attempt = _last_process(step)
         data = bytearray()
         try:
-            for message in client.stream_logs(
-                run.id, step=step.id, attempt=step.attempts, tail=_TAIL_LINES
-            ):
+            for message in client.stream_logs(run.id, step=name, attempt=attempt, tail=_TAIL_LINES):
                 for record in message.chunk.records:
                     data += record.data
         except NotFound:
             continue
         text = data.decode("utf-8", "replace").removesuffix("\n")
         lines = [plain(last_state(line)) for line in text.split("\n")] if text else []
-        tails.append(Tail(step=step, lines=lines[-_TAIL_LINES:]))
+        tails.append(Tail(name=name, attempt=attempt, lines=lines[-_TAIL_LINES:]))
     return tails
 
 
-def report(
-    here: Session,
-    run: run_pb2.Run,
-    tails: Sequence[Tail],
-    processes: Sequence[run_pb2.ProcessExecution] = (),
-) -> None:
+def _prints(step: run_pb2.Step) -> bool:
+    """Whether it has output of its own in this run: instances have theirs, a child run its own, a person none."""
+    return not (step.instances or step.child_run or step.source_run or step.job_type == "approval")
+
+
+def _last_process(step: run_pb2.Step) -> tuple[str, int]:
+    """Whose words tell why it went wrong: if the step did its work, those of its check."""
+    if step.checks and step.HasField("exit_code") and step.exit_code == 0:
+        return step.id + CHECK, step.checks
+    return step.id, step.attempts
+
+
+def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
     """Writes the whole picture of a run."""
     now = datetime.now(UTC)
+    run, names = picture.run, picture.names
     trigger = state_word(run_pb2.Trigger.Name(run.triggered_by)).removeprefix("trigger ")
     fields(
         here,
@@ -72,42 +111,79 @@ def report(
             ("state", run_state(run)),
             ("error", run.error_message),
             ("started by", f"{trigger}, {run.caller}" if run.caller else trigger),
+            ("scope", run.scope if run.scope != "full" else ""),
+            ("retry of", names.get(run.retry_of, run.retry_of)),
+            ("child of", _parent(run, names)),
+            ("results of", names.get(run.from_run, run.from_run)),
             ("priority", str(run.priority) if run.priority else ""),
             ("parameters", _params(run)),
             ("created", clock(run.created_at)),
             ("started", clock(run.started_at, absent="")),
             ("finished", clock(run.finished_at, absent="")),
             ("took", span(run.started_at, run.finished_at, now).strip("-")),
+            ("paused", clock(run.paused_at, absent="")),
             ("cancel asked", clock(run.cancel_requested_at, absent="")),
             ("progress", _progress(run)),
+            ("artifacts", _artifacts(run)),
         ],
     )
     print()
-    columns: list[Column[run_pb2.Step]] = [
-        Column("STEP", lambda step: step.id, lambda _: "bold"),
-        Column("STATE", step_state, step_style),
-        Column("EXIT", lambda step: str(step.exit_code) if step.HasField("exit_code") else "-"),
-        Column("STARTED", lambda step: clock(step.started_at)),
-        Column("TOOK", lambda step: span(step.started_at, step.finished_at, now)),
-        Column("NOTE", step_note, folds=True),
+    rows = step_rows(run.steps, now=now, every=all_steps, names=names)
+    columns: list[Column[Row]] = [
+        Column(
+            "STEP", lambda row: row.label, lambda row: "bold" if row.step is not None else "dim"
+        ),
+        Column("STATE", lambda row: row.state, lambda row: row.style),
+        Column("EXIT", lambda row: row.exit_code),
+        Column("STARTED", lambda row: row.started, optional=True),
+        Column("TOOK", lambda row: row.took(now)),
+        Column("NOTE", lambda row: row.note, folds=True),
     ]
-    table(here, run.steps, columns)
-    show_resources(here, processes)
-    for tail in tails:
+    table(here, rows, columns)
+    show_resources(here, picture.processes)
+    for tail in picture.tails:
         _write_tail(here, run, tail)
-    if run.state == run_pb2.RUN_STATE_SUCCEEDED and run.failed_steps:
-        here.warn(f"{run_name(run)} succeeded, but {count(run.failed_steps, 'step')} failed")
+    _say_what_next(here, run, hidden=any(row.step is None for row in rows))
+
+
+def _say_what_next(here: Session, run: run_pb2.Run, *, hidden: bool) -> None:
+    missing = shortfall(run)
+    if missing:
+        here.warn(f"{run_name(run)} succeeded, but {missing}")
+    if hidden:
+        here.note("hint: --all-steps shows every instance")
+    for step in run.steps:
+        if needs_approval(step):
+            command = f"toban runs approve {run_name(run)} {typed(step.id)}"
+            here.note(f"hint: `{command}` lets {step.id} go on")
+    if run.HasField("paused_at") and not run.HasField("finished_at"):
+        here.note(f"hint: `toban runs resume {run_name(run)}` lets it go on")
+    elif run.state in _RETRYABLE or missing:
+        here.note(f"hint: `toban runs retry {run_name(run)}` repeats what did not succeed")
 
 
 def _write_tail(here: Session, run: run_pb2.Run, tail: Tail) -> None:
-    step = tail.step
     print()
-    print(paint(here, f"Last lines of {step.id} (attempt {step.attempts}):", run_style(run)))
+    print(paint(here, f"Last lines of {tail.name} (attempt {tail.attempt}):", run_style(run)))
     for line in tail.lines:
         print(f"  {line}")
     if not tail.lines:
         print("  (it printed nothing)")
-    here.note(f"hint: `toban logs {run_name(run)} --step {step.id}` shows all of it")
+    here.note(f"hint: `toban logs {run_name(run)} --step {typed(tail.name)}` shows all of it")
+
+
+def _parent(run: run_pb2.Run, names: Mapping[str, str]) -> str:
+    if not run.parent_run:
+        return ""
+    return f"{names.get(run.parent_run, run.parent_run)}, step {run.parent_step}"
+
+
+def _artifacts(run: run_pb2.Run) -> str:
+    found = [artifact for step in run.steps for artifact in step.artifacts]
+    if not found:
+        return ""
+    total = sum(artifact.bytes for artifact in found)
+    return f"{len(found)}, {size(total)}; see `toban runs artifacts {run_name(run)}`"
 
 
 def _params(run: run_pb2.Run) -> str:

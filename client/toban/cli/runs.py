@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.completion import workflow_names
+from toban.cli import artifacts, run_control
+from toban.cli.completion import step_names, workflow_names
 from toban.cli.names import RunArgument, about_workflow, connect, run_id
 from toban.cli.output import Column, emit_list, emit_one, take
 from toban.cli.session import LimitOption, Output, OutputOption, session, shown
@@ -101,19 +102,27 @@ def list_runs(
 
 
 @app.command()
-def show(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> None:
+def show(
+    ctx: typer.Context,
+    run: RunArgument,
+    all_steps: Annotated[
+        bool,
+        typer.Option("--all-steps", help="Every instance of a step, however many there are."),
+    ] = False,
+    output: OutputOption = None,
+) -> None:
     """Show one run: its steps, what they used, what failed.
 
-    Of steps that failed the last lines of their logs are shown.
+    Of steps that failed the last lines of their logs are shown. Instances of a for_each step stand below it;
+    where there are many, those that failed or still run, and a count of the others.
 
     \b
     Examples:
       toban runs show nightly-report
-      toban runs show nightly-report#12
+      toban runs show nightly-report#12 --all-steps
       toban runs show 0192f3a4-5b6c-7d8e-9f01-23456789abcd -o json
     """
-    from toban.cli.resources import sampled
-    from toban.cli.run_report import failed_tails, report
+    from toban.cli.run_report import gather, report
 
     here = session(ctx, output)
     with connect(here, f"show run {shown(run)}") as client:
@@ -122,49 +131,8 @@ def show(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> N
             here,
             found,
             name=found.id,
-            show=lambda: report(here, found, failed_tails(client, found), sampled(client, found)),
+            show=lambda: report(here, gather(client, found), all_steps=all_steps),
         )
-
-
-@app.command()
-def cancel(
-    ctx: typer.Context,
-    run: RunArgument,
-    reason: Annotated[
-        str,
-        typer.Option(
-            "--reason", metavar="TEXT", help="Shown as the run's error.", show_default=False
-        ),
-    ] = "",
-    wait: Annotated[
-        bool, typer.Option("--wait", "-w", help="Wait until every process of it is gone.")
-    ] = False,
-    output: OutputOption = None,
-) -> None:
-    """Cancel a run: its processes are ended, nothing new starts.
-
-    \b
-    Examples:
-      toban runs cancel nightly-report
-      toban runs cancel nightly-report#12 --reason "wrong day" --wait
-    """
-    here = session(ctx, output)
-    with connect(here, f"cancel run {shown(run)}") as client:
-        cancelled = client.cancel_run(run_id(client, run), reason=reason)
-        if wait:
-            cancelled = client.wait_run(cancelled.id)
-    from toban.cli.states import run_name, run_state
-
-    emit_one(
-        here,
-        cancelled,
-        name=cancelled.id,
-        show=lambda: print(
-            f"{run_name(cancelled)} {run_state(cancelled)}"
-            if wait
-            else f"cancelling {run_name(cancelled)} ({cancelled.id})"
-        ),
-    )
 
 
 @app.command()
@@ -203,7 +171,14 @@ def processes(
     run: RunArgument,
     step: Annotated[
         str,
-        typer.Option("--step", "-s", metavar="STEP", help="Only of this step.", show_default=False),
+        typer.Option(
+            "--step",
+            "-s",
+            metavar="STEP",
+            help="Only of this step, instance or check.",
+            show_default=False,
+            autocompletion=step_names,
+        ),
     ] = "",
     limit: LimitOption = 50,
     output: OutputOption = None,
@@ -214,6 +189,7 @@ def processes(
     Examples:
       toban runs processes nightly-report
       toban runs processes nightly-report#12 --step fetch -o json
+      toban runs processes nightly-report --step build.check
     """
     from toban.cli.resources import cpu, memory
     from toban.cli.states import process_note, process_state, process_style
@@ -229,7 +205,7 @@ def processes(
     now = datetime.now(UTC)
     columns: list[Column[run_pb2.ProcessExecution]] = [
         Column("STEP", lambda process: process.step, lambda _: "bold"),
-        Column("ATTEMPT", lambda process: str(process.attempt)),
+        Column("ATTEMPT", _attempt),
         Column("STATE", process_state, process_style),
         Column("EXIT", _exit),
         Column("PID", lambda process: str(process.pid or "-"), optional=True),
@@ -251,9 +227,24 @@ def processes(
     )
 
 
+app.command()(run_control.cancel)
+app.command()(run_control.retry)
+app.command()(run_control.pause)
+app.command()(run_control.resume)
+app.command()(run_control.approve)
+app.command()(artifacts.artifacts)
+app.command()(run_control.delete)
+
+
 def _output(process: run_pb2.ProcessExecution) -> str:
     kept = size(process.stdout_bytes + process.stderr_bytes)
     return f"{kept}, {size(process.dropped_bytes)} dropped" if process.dropped_bytes else kept
+
+
+def _attempt(process: run_pb2.ProcessExecution) -> str:
+    if process.iteration > 1:
+        return f"{process.attempt} (iteration {process.iteration})"
+    return str(process.attempt)
 
 
 def _exit(process: run_pb2.ProcessExecution) -> str:

@@ -202,6 +202,7 @@ def _show(here: Session, found: system_pb2.GetInfoResponse, address: str) -> Non
             ("database", found.database),
             ("listens on", ", ".join(found.listen)),
             ("workflows", str(found.workflows)),
+            ("jobs", str(found.jobs) if found.jobs else ""),
             ("active runs", str(found.active_runs)),
             ("running processes", _running(found)),
             ("cgroups below", found.cgroup),

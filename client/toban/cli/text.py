@@ -96,12 +96,17 @@ def parse_since(text: str, now: datetime) -> datetime:
 
 def state_word(name: str) -> str:
     """`RUN_STATE_TIMED_OUT` as `timed out`."""
-    return re.sub(r"^(RUN|STEP|PROCESS)_STATE_", "", name).lower().replace("_", " ")
+    return re.sub(r"^(RUN|STEP|PROCESS|DEAD_LETTER)_STATE_", "", name).lower().replace("_", " ")
 
 
 def one_line(text: str) -> str:
     """Text of somebody else that is safe to show in one line."""
     return _CONTROL.sub(" ", _ESCAPE.sub("", text)).strip()
+
+
+def indented(text: str) -> str:
+    """Like `one_line`, with the spaces at its beginning."""
+    return " " * (len(text) - len(text.lstrip(" "))) + one_line(text)
 
 
 def plain(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from toban.cli.files import FilesArgument, invalid, load
+from toban.cli.files import FilesArgument, check, invalid, read
 from toban.cli.output import emit_data
 from toban.cli.session import Output, OutputOption, session
 
@@ -22,10 +22,13 @@ def validate(
 ) -> None:
     """Check definitions offline and show every problem.
 
+    The jobs of all files are known to each of them; a job that none of them defines is a warning only, since the
+    daemon may have it.
+
     \b
     Examples:
       toban validate nightly.yaml
-      toban validate workflows/ -o json
+      toban validate workflows/ jobs.yaml -o json
       toban validate --schema > toban.schema.json
     """
     here = session(ctx, output)
@@ -34,17 +37,20 @@ def validate(
 
         emit_data(here, json_schema())
         return
-    loaded = load(files or [])
+    loaded = check(read(files or []))
     match here.output:
         case Output.TABLE:
             for problem in loaded.problems:
                 print(problem)
             if not loaded.errors:
                 for entry in loaded.entries:
-                    print(f"{entry.file}: {entry.workflow.name} is valid")
+                    what = f"job {entry.name}" if entry.is_job else entry.name
+                    unknown = ", ".join(sorted(entry.uses & loaded.missing))
+                    but = f", as far as it can be told without {unknown}" if unknown else ""
+                    print(f"{entry.file}: {what} is valid{but}")
         case Output.NAME:
             for entry in loaded.entries:
-                print(entry.workflow.name)
+                print(entry.name)
         case _:
             emit_data(
                 here,

@@ -8,7 +8,16 @@ from typing import Self
 
 from toban.cli.output import emit_line, flush_bytes, paint, to_dict, write_bytes
 from toban.cli.session import Session
-from toban.cli.states import run_state, run_style, step_note, step_state, step_style
+from toban.cli.states import (
+    needs_approval,
+    run_name,
+    run_state,
+    run_style,
+    step_note,
+    step_state,
+    step_style,
+    typed,
+)
 from toban.cli.text import one_line, span
 from toban.v1 import run_pb2
 
@@ -63,7 +72,7 @@ class Objects(View):
 
 
 class Plain(View):
-    """Writes what the steps print, and beside it which of them failed."""
+    """Writes what the steps print, and beside it which of them failed, are retried, or wait for a person."""
 
     logs = True
 
@@ -74,12 +83,24 @@ class Plain(View):
         self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]
     ) -> None:
         for step in moved:
-            if step.state == run_pb2.STEP_STATE_FAILED or self._here.verbose:
+            if self._here.verbose or _matters(step):
                 self._here.note(f"toban: step {told(step)}")
+            if needs_approval(step):
+                command = f"toban runs approve {run_name(change.run)} {typed(step.id)}"
+                self._here.note(f"hint: `{command}` lets it go on")
 
     def wrote(self, text: bytes) -> None:
         write_bytes(text)
         flush_bytes()
+
+
+def _matters(step: run_pb2.Step) -> bool:
+    """Whether a person who follows the output should know of it."""
+    if step.state in (run_pb2.STEP_STATE_FAILED, run_pb2.STEP_STATE_INCOMPLETE):
+        return not step.source_run
+    return needs_approval(step) or (
+        step.state == run_pb2.STEP_STATE_READY and step.HasField("not_before")
+    )
 
 
 class Changes(View):

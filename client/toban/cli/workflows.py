@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.exits import Exit
 from toban.cli.failures import Failure
+from toban.cli.labels import LabelOption, parse_labels, tell_labels
 from toban.cli.names import NameArgument, NamesArgument, about_workflow, connect
-from toban.cli.output import (
-    Column,
-    emit_data,
-    emit_list,
-    emit_one,
-    fields,
-    flush_bytes,
-    take,
-    to_dict,
-    write_bytes,
-)
+from toban.cli.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
 from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
 from toban.cli.text import clock
+from toban.cli.versions import (
+    FirstArgument,
+    ParsedOption,
+    SecondArgument,
+    VersionArgument,
+    list_versions,
+    restore_version,
+    show_difference,
+    show_version,
+    write_source,
+)
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -45,10 +45,7 @@ app = typer.Typer(
 @app.command("list")
 def list_workflows(
     ctx: typer.Context,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", "-l", metavar="KEY=VALUE", help="Only those with this label."),
-    ] = None,
+    label: LabelOption = None,
     limit: LimitOption = 100,
     output: OutputOption = None,
 ) -> None:
@@ -60,7 +57,7 @@ def list_workflows(
       toban workflows list --label team=data -o name
     """
     here = session(ctx, output)
-    labels = _labels(label or [])
+    labels = parse_labels(label or [], "list workflows")
     with connect(here, "list workflows") as client:
         found, more = take(
             client.list_workflows(labels=labels, page_size=min(limit + 1, 1000)), limit
@@ -111,13 +108,13 @@ def show(
     """
     here = session(ctx, output)
     if version is not None:
-        _show_version(here, name, version, source=source)
+        show_version(here, name, version, source=source)
         return
     what = f"show workflow {shown(name)}"
     with connect(here, what) as client, about_workflow(client, name, what):
         workflow = client.get_workflow(name)
     if source:
-        _write_source(workflow.definition)
+        write_source(workflow.definition)
     else:
         emit_one(here, workflow, name=workflow.name, show=lambda: _show(here, workflow))
 
@@ -195,30 +192,48 @@ def versions(
       toban workflows versions nightly-report
       toban workflows show nightly-report --version 2
     """
-    here = session(ctx, output)
-    what = f"list the versions of {shown(name)}"
-    with connect(here, what) as client, about_workflow(client, name, what):
-        found, more = take(
-            client.list_workflow_versions(name, page_size=min(limit + 1, 1000)), limit
-        )
-    columns: list[Column[workflow_pb2.WorkflowVersion]] = [
-        Column("VERSION", lambda version: str(version.version)),
-        Column("CREATED", lambda version: clock(version.created_at)),
-        Column("DIGEST", lambda version: version.digest[:12]),
-    ]
-    emit_list(here, found, columns, name=lambda version: str(version.version), more=more)
+    list_versions(session(ctx, output), name, limit)
 
 
-def _labels(given: list[str]) -> dict[str, str]:
-    labels = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise Failure(
-                f"cannot list workflows: the label {shown(text)!r} is not KEY=VALUE", Exit.USAGE
-            )
-        labels[key] = value
-    return labels
+@app.command()
+def diff(
+    ctx: typer.Context,
+    name: NameArgument,
+    first: FirstArgument = None,
+    second: SecondArgument = None,
+    parsed: ParsedOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Show how two versions of a workflow differ.
+
+    With one version it is compared with the newest. A new version may have the same text: when a job that the
+    workflow uses has changed. --parsed shows that.
+
+    \b
+    Examples:
+      toban workflows diff nightly-report
+      toban workflows diff nightly-report 2
+      toban workflows diff nightly-report 2 5 --parsed
+    """
+    show_difference(session(ctx, output), name, first, second, parsed=parsed)
+
+
+@app.command()
+def restore(
+    ctx: typer.Context,
+    name: NameArgument,
+    version: VersionArgument,
+    output: OutputOption = None,
+) -> None:
+    """Make an old version of a workflow the current one.
+
+    It becomes a new version with the old text; nothing is lost. Jobs are used as they are now.
+
+    \b
+    Example:
+      toban workflows restore nightly-report 2
+    """
+    restore_version(session(ctx, output), name, version)
 
 
 def _set_enabled(here: Session, names: list[str], enabled: bool) -> None:
@@ -256,21 +271,14 @@ def _cancel_runs(here: Session, client: SyncClient, name: str) -> None:
         client.wait_run(run.id)
 
 
-def _write_source(definition: workflow_pb2.Definition) -> None:
-    sys.stdout.flush()
-    write_bytes(definition.source.encode())
-    flush_bytes()
-
-
 def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
-    labels = ", ".join(f"{key}={value}" for key, value in sorted(workflow.labels.items()))
     fields(
         here,
         [
             ("name", workflow.name),
             ("title", workflow.title),
             ("description", workflow.description),
-            ("labels", labels),
+            ("labels", tell_labels(workflow.labels)),
             ("enabled", "yes" if workflow.enabled else "no"),
             ("version", str(workflow.version)),
             ("owner", workflow.owner),
@@ -280,29 +288,4 @@ def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
         ],
     )
     print()
-    _write_source(workflow.definition)
-
-
-def _show_version(here: Session, name: str, number: int, *, source: bool) -> None:
-    what = f"show version {number} of {shown(name)}"
-    with connect(here, what) as client, about_workflow(client, name, what):
-        version = client.get_workflow_version(name, number)
-    if source:
-        _write_source(version.definition)
-        return
-
-    def show() -> None:
-        fields(
-            here,
-            [
-                ("workflow", version.workflow),
-                ("version", str(version.version)),
-                ("digest", version.digest),
-                ("base directory", version.definition.base_dir),
-                ("created", clock(version.created_at)),
-            ],
-        )
-        print()
-        _write_source(version.definition)
-
-    emit_one(here, version, name=f"{name}:{number}", show=show)
+    write_source(workflow.definition)

@@ -80,7 +80,14 @@ def test_a_daemon_that_may_be_elsewhere_gets_no_directory(
 
 def test_for_programs(cli: Cli, directory: Path) -> None:
     assert cli("apply", str(directory / "b.yaml"), "-o", "json").data == [
-        {"name": "bb", "outcome": "created", "version": 1, "warnings": []}
+        {
+            "name": "bb",
+            "kind": "workflow",
+            "outcome": "created",
+            "version": 1,
+            "warnings": [],
+            "updated_workflows": [],
+        }
     ]
 
 
@@ -244,3 +251,117 @@ def test_the_schema(bare: Cli) -> None:
     result = bare("validate", "--schema")
     assert result.code == 0
     assert "properties" in result.data or "$defs" in result.data or "anyOf" in result.data
+
+
+JOB = "jobs:\n  upload:\n    description: to the archive\n    run: {command}\n"
+USER = "name: user\ndescription: a test\nsteps:\n  put: {job: upload}\n"
+
+
+@pytest.fixture
+def with_job(tmp_path: Path) -> Path:
+    """A workflow that comes before the job that it uses."""
+    (tmp_path / "a-user.yaml").write_text(USER)
+    (tmp_path / "jobs.yaml").write_text(JOB.format(command="echo put"))
+    return tmp_path
+
+
+def test_jobs_come_first(cli: Cli, daemon: FakeDaemon, with_job: Path) -> None:
+    result = cli("apply", str(with_job))
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "job upload created (version 1)\nuser created (version 1)\n"
+    assert daemon.jobs["upload"].definition.source == JOB.format(command="echo put")
+    assert daemon.jobs["upload"].definition.base_dir == str(with_job)
+    again = cli("apply", str(with_job))
+    assert again.out == "job upload unchanged (version 1)\nuser unchanged (version 1)\n"
+
+
+def test_a_job_that_others_use(cli: Cli, daemon: FakeDaemon, with_job: Path) -> None:
+    cli("apply", str(with_job))
+    daemon.jobs["upload"].used_by.append("user")
+    (with_job / "jobs.yaml").write_text(JOB.format(command="echo other"))
+    dry = cli("apply", str(with_job), "--dry-run").out.splitlines()
+    assert dry[:2] == [
+        "job upload would be updated (version 2)",
+        "  user would get a new version with it",
+    ]
+    assert "+    run: echo other" in dry
+    result = cli("apply", str(with_job / "jobs.yaml"), "-o", "json")
+    assert result.data[0]["updated_workflows"] == ["user"]
+    assert result.data[0]["kind"] == "job"
+
+
+def test_a_job_that_only_the_daemon_has(cli: Cli, daemon: FakeDaemon, with_job: Path) -> None:
+    file = str(with_job / "a-user.yaml")
+    missing = cli("apply", file)
+    assert missing.code == 7
+    assert missing.err.startswith(f"{file}:4:")
+    assert "upload" in missing.err.splitlines()[0]
+    assert "warning" not in missing.err.splitlines()[0]
+    daemon.add_job("upload")
+    result = cli("apply", file)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "user created (version 1)\n"
+
+
+def test_validate_knows_the_jobs_of_all_files(bare: Cli, with_job: Path) -> None:
+    both = bare("validate", str(with_job))
+    assert (both.code, both.out.splitlines()) == (
+        0,
+        [
+            f"{with_job / 'a-user.yaml'}: user is valid",
+            f"{with_job / 'jobs.yaml'}: job upload is valid",
+        ],
+    )
+    assert bare("validate", str(with_job), "-o", "name").out == "user\nupload\n"
+    alone = bare("validate", str(with_job / "a-user.yaml"))
+    assert alone.code == 0
+    first, second = alone.out.splitlines()
+    assert "warning: " in first
+    assert second.endswith("user is valid, as far as it can be told without upload")
+    (with_job / "jobs.yaml").write_text(JOB.format(command="echo {{ params.x }}"))
+    assert bare("validate", str(with_job)).code == 7
+
+
+def test_a_workflow_and_a_job_of_one_name(cli: Cli, with_job: Path) -> None:
+    (with_job / "z.yaml").write_text(definition("upload"))
+    result = cli("apply", str(with_job))
+    assert result.code == 7
+    assert "'upload' is defined twice: also in " in result.err
+
+
+def test_prune(cli: Cli, daemon: FakeDaemon, with_job: Path) -> None:
+    here = str(with_job)
+    daemon.add_workflow("gone", base_dir=here)
+    daemon.add_workflow("elsewhere", base_dir="/srv")
+    daemon.add_workflow("piped")
+    daemon.add_workflow("of-a-file", base_dir=here).owner = "/etc/toban/x.yaml"
+    daemon.add_job("old", base_dir=here)
+    dry = cli("apply", here, "--prune", "--dry-run")
+    assert dry.out.splitlines()[-2:] == [
+        "gone would be deleted (version 1)",
+        "job old would be deleted (version 1)",
+    ]
+    assert "gone" in daemon.workflows
+    result = cli("apply", here, "--prune", "-o", "name")
+    assert result.out.split() == ["upload", "user", "gone", "old"]
+    assert set(daemon.workflows) == {"user", "elsewhere", "piped", "of-a-file"}
+    assert set(daemon.jobs) == {"upload"}
+
+
+@pytest.mark.parametrize("what", ["jobs.yaml", "-"])
+def test_prune_needs_directories(cli: Cli, daemon: FakeDaemon, with_job: Path, what: str) -> None:
+    path = what if what == "-" else str(with_job / what)
+    result = cli("apply", str(with_job), path, "--prune")
+    assert result.code == 2
+    assert "hint: give --prune directories only" in result.err
+    assert daemon.calls.total() == 0
+
+
+def test_prune_needs_a_daemon_on_this_machine(
+    cli: Cli, daemon: FakeDaemon, with_job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Address, "local", property(lambda self: False))
+    result = cli("apply", str(with_job), "--prune")
+    assert result.code == 2
+    assert "another machine" in result.err
+    assert daemon.workflows == {}

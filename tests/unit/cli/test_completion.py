@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from toban.v1 import run_pb2
+
 from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 from .conftest import Cli
 
@@ -43,6 +45,22 @@ def test_verbs_and_names(complete: Complete, daemon: FakeDaemon) -> None:
     assert complete("toban logs nightly#") == ["nightly#1"]
     (run_id,) = daemon.runs
     assert complete(f"toban runs show {run_id[:6]}") == [run_id]
+
+
+def test_names_of_the_other_things(complete: Complete, daemon: FakeDaemon) -> None:
+    daemon.add_job("upload")
+    (record,) = daemon.runs.values()
+    letter = daemon.add_letter(record, "one", "exit code 1")
+    daemon.step(record, "one", run_pb2.STEP_STATE_RUNNING, waiting_for="approval")
+    parsed = '{"steps": [{"id": "fetch"}, {"id": "build"}], "scopes": {"publish": ["build"]}}'
+    daemon.workflows["weekly"].definition.parsed_json = parsed
+    assert complete("toban jobs run ") == ["upload"]
+    assert complete("toban dead-letters requeue ") == [letter.id]
+    assert complete("toban run weekly --from ") == ["fetch", "build"]
+    assert complete("toban run weekly --scope p") == ["publish"]
+    assert complete("toban runs retry nightly --from ") == ["one"]
+    assert complete("toban runs approve nightly ") == ["one"]
+    assert complete("toban runs approve nothing ") == []
 
 
 def test_without_a_daemon_there_is_nothing_to_offer(complete: Complete, daemon: FakeDaemon) -> None:

@@ -163,3 +163,60 @@ def test_a_large_log_keeps_every_byte(cli: Cli, daemon: FakeDaemon, single: RunR
     for begin in range(0, 160, 16):
         daemon.write(single, "one", *pieces[begin : begin + 16])
     assert cli("logs", "single").raw == b"".join(pieces)
+
+
+@pytest.fixture
+def loops(daemon: FakeDaemon) -> RunRecord:
+    """A for_each step with two instances that have completion checks."""
+    daemon.add_workflow("loops")
+    record = daemon.add_run(
+        "loops", steps=["build", "build[0]", "build[1]", "z"], state=run_pb2.RUN_STATE_SUCCEEDED
+    )
+    for step in record.run.steps[:3]:
+        step.max_iterations = 3
+    for step in record.run.steps[1:3]:
+        step.parent = "build"
+    for name in ("build[0]", "build[0].check", "build[1]", "build[1].check", "z"):
+        daemon.write(record, name, f"of {name}\n".encode())
+    return record
+
+
+@pytest.mark.parametrize(
+    ("step", "written"),
+    [
+        ("build[1]", "of build[1]\n"),
+        ("build[1].check", "of build[1].check\n"),
+        ("build", "build[0] | of build[0]\nbuild[1] | of build[1]\n"),
+        (
+            "build.check",
+            "build[0].check | of build[0].check\nbuild[1].check | of build[1].check\n",
+        ),
+        ("z", "of z\n"),
+    ],
+)
+def test_instances_and_checks_have_names(
+    cli: Cli, loops: RunRecord, step: str, written: str
+) -> None:
+    assert cli("logs", "loops", "--step", step).out == written
+
+
+@pytest.mark.parametrize("step", ["z.check", "build[2]", "build.check.check"])
+def test_names_that_there_are_not(cli: Cli, loops: RunRecord, step: str) -> None:
+    result = cli("logs", "loops", "--step", step)
+    assert result.code == 5
+    assert f"it has no step {step}" in result.err
+
+
+def test_an_attempt_of_many_instances(cli: Cli, loops: RunRecord) -> None:
+    result = cli("logs", "loops", "--step", "build", "--attempt", "1")
+    assert result.code == 2
+    assert result.err.splitlines()[1] == "hint: choose one of them: --step 'build[0]'"
+
+
+def test_the_only_step_and_its_check_are_told_apart(
+    cli: Cli, daemon: FakeDaemon, single: RunRecord
+) -> None:
+    single.run.steps[0].max_iterations = 2
+    daemon.write(single, "one", b"work\n")
+    daemon.write(single, "one.check", b"not yet\n")
+    assert cli("logs", "single").out == "one | work\none.check | not yet\n"

@@ -247,3 +247,93 @@ def test_params_are_shown_as_they_were_given(cli: Cli, nightly: FakeDaemon) -> N
     cli("run", "nightly", "--params-file", "-", stdin=b'{"n": 3, "x": 0.5, "l": [1]}')
     shown = cli("runs", "show", "nightly", "-o", "json").data["params"]
     assert json.dumps(shown, sort_keys=True) == '{"l": [1], "n": 3, "x": 0.5}'
+
+
+def test_a_part_of_a_workflow(cli: Cli, nightly: FakeDaemon) -> None:
+    old = nightly.add_run("nightly", state=SUCCEEDED)
+    result = cli("run", "nightly", "--only", "a", "--only", "b", "--from-run", "nightly#1")
+    assert result.code == 0
+    asked = nightly.seen[-1]
+    assert isinstance(asked, run_pb2.StartRunRequest)
+    assert (list(asked.only), asked.from_run) == (["a", "b"], old.run.id)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [(["--scope", "publish"], "scope", "publish"), (["--from", "build"], "from_steps", ["build"])],
+)
+def test_other_parts(
+    cli: Cli, nightly: FakeDaemon, arguments: list[str], field: str, value: object
+) -> None:
+    assert cli("run", "nightly", *arguments).code == 0
+    asked = getattr(nightly.seen[-1], field)
+    assert (asked if isinstance(asked, str) else list(asked)) == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dry-run", "--wait"], "it starts nothing"),
+        (["--dry-run", "--follow"], "it starts nothing"),
+    ],
+)
+def test_what_does_not_go_together(
+    cli: Cli, nightly: FakeDaemon, arguments: list[str], message: str
+) -> None:
+    result = cli("run", "nightly", *arguments)
+    assert result.code == 2
+    assert message in result.err
+    assert nightly.calls.total() == 0
+
+
+def test_a_dry_run(cli: Cli, nightly: FakeDaemon) -> None:
+    old = nightly.add_run("nightly", state=SUCCEEDED).run.id
+    nightly.plan.CopyFrom(
+        run_pb2.PlanRunResponse(
+            workflow="nightly",
+            version=3,
+            steps=[
+                run_pb2.PlannedStep(id="fetch", command="curl x", skipped="scope", source_run=old),
+                run_pb2.PlannedStep(
+                    id="build",
+                    command="make monday",
+                    depends_on=["fetch"],
+                    when="params.day != ''",
+                    for_each="params.regions",
+                    max_iterations=5,
+                ),
+            ],
+        )
+    )
+    result = cli("run", "nightly", "--from", "build", "-p", "day=monday", "--dry-run")
+    assert result.code == 0
+    header, first, second = result.out.splitlines()
+    assert header.split() == ["STEP", "RUNS", "AFTER", "NOTE"]
+    assert first.split(maxsplit=3) == ["fetch", "-", "-", "not chosen, results of nightly#1"]
+    assert second.split("  ")[:2] == ["build", "make monday"]
+    note = "when params.day != '', for each of params.regions, up to 5 iterations"
+    assert second.endswith(f"fetch  {note}")
+    told = "nightly (version 3) would run 1 of 2 steps; nothing was started\n"
+    assert result.err == told
+    assert nightly.calls["StartRun"] == 0
+    assert cli("run", "nightly", "--dry-run", "-o", "name").out == "build\n"
+    assert cli("run", "nightly", "--dry-run", "-o", "json").data["version"] == "3"
+
+
+def test_a_dry_run_of_nothing(cli: Cli, nightly: FakeDaemon) -> None:
+    result = cli("run", "nightyl", "--dry-run")
+    assert result.code == 5
+    assert result.err.startswith("toban: cannot plan a run of nightyl: ")
+
+
+def test_a_success_with_something_missing(cli: Cli, nightly: FakeDaemon) -> None:
+    def work() -> None:
+        record = the_run(nightly)
+        record.run.incomplete_steps = 1
+        nightly.finish(record, SUCCEEDED)
+
+    nightly.on_call["WatchRun"] = work
+    result = cli("run", "nightly", "--wait")
+    assert result.code == 0
+    assert result.out.startswith("nightly#1 succeeded, incomplete in ")
+    assert "toban: warning: nightly#1 succeeded, but 1 step is incomplete\n" in result.err

@@ -135,3 +135,26 @@ def test_logs_on_a_terminal_pass_as_they_are(
     terminal = on_terminal("--server", daemon.address, "logs", "nightly")
     assert terminal.end() == 0
     assert terminal.raw == b"\x1b[35mmagenta\x1b[0m\r\n"
+
+
+def test_the_live_view_of_instances_and_loops(on_terminal: OnTerminal, daemon: FakeDaemon) -> None:
+    daemon.add_workflow("nightly")
+    terminal = on_terminal("--server", daemon.address, "run", "nightly", "-f", columns=100)
+    daemon.wait_for("WatchRun")
+    (record,) = daemon.runs.values()
+    first = record.run.steps[0]
+    first.instances = 2
+    for number in range(2):
+        record.run.steps.add(
+            id=f"one[{number}]", parent="one", instance=number, max_iterations=9, iteration=2
+        )
+    daemon.step(record, "one", run_pb2.STEP_STATE_RUNNING)
+    daemon.step(record, "one[0]", run_pb2.STEP_STATE_CHECKING)
+    daemon.step(record, "one[1]", run_pb2.STEP_STATE_RUNNING, waiting_for="approval by alice")
+    terminal.wait_for("waits for approval by alice")
+    terminal.wait_for("2 instances: 1 running, 1 checking")
+    assert "  one[0]  checking" in terminal.text
+    assert "iteration 2/9" in terminal.text
+    terminal.wait_for("`toban runs approve nightly#1 'one[1]'` lets one[1] go on")
+    daemon.finish(record, run_pb2.RUN_STATE_SUCCEEDED)
+    assert terminal.end() == 0

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toban.v1 import run_pb2
+
+from ..sdk.fake_daemon import FakeDaemon, RunRecord  # noqa: TID252
+from .conftest import Cli
+
+
+@pytest.fixture
+def record(daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunRecord:
+    monkeypatch.chdir(tmp_path)
+    daemon.add_workflow("nightly")
+    found = daemon.add_run("nightly", steps=["fetch", "build[0]", "build[1]"])
+    for step in found.run.steps:
+        name = "raw" if step.id == "fetch" else "log"
+        step.parent = "" if step.id == "fetch" else "build"
+        step.artifacts.add(name=name, path=f"{step.id}/{name}", type="data", files=2, bytes=1536)
+    header = run_pb2.ArtifactHeader(file_name="raw.json", bytes=6)
+    found.contents["fetch", "raw", ""] = (header, b"abc", b"def")
+    return found
+
+
+def test_list(cli: Cli, record: RunRecord) -> None:
+    result = cli("runs", "artifacts", "nightly")
+    assert result.code == 0
+    header, first, *_ = result.out.splitlines()
+    assert header.split() == ["STEP", "NAME", "TYPE", "FILES", "SIZE", "PATH"]
+    assert first.split() == ["fetch", "raw", "data", "2", "1.5", "KiB", "fetch/raw"]
+    names = cli("runs", "artifacts", "nightly", "--step", "build", "-o", "name")
+    assert names.out == "build[0]/log\nbuild[1]/log\n"
+    limited = cli("runs", "artifacts", "nightly", "--limit", "2", "-o", "json")
+    assert [one["step"] for one in limited.data] == ["fetch", "build[0]"]
+    assert limited.err.startswith("there are more")
+
+
+def test_show_counts_them(cli: Cli, record: RunRecord) -> None:
+    line = "artifacts:  3, 4.5 KiB; see `toban runs artifacts nightly#1`"
+    assert line in cli("runs", "show", "nightly").out.splitlines()
+
+
+def test_no_artifacts(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.add_workflow("nightly")
+    daemon.add_run("nightly")
+    assert cli("runs", "artifacts", "nightly").err == "no artifacts\n"
+
+
+def test_download_under_its_own_name(cli: Cli, record: RunRecord) -> None:
+    result = cli("runs", "artifacts", "nightly", "--download", "raw")
+    assert (result.code, result.out) == (0, "wrote raw.json: a file of 6 B\n")
+    assert Path("raw.json").read_bytes() == b"abcdef"
+    again = cli("runs", "artifacts", "nightly", "--download", "raw")
+    assert again.code == 6
+    assert "the file is there already" in again.err
+    assert sorted(path.name for path in Path().iterdir()) == ["raw.json"]
+
+
+def test_download_to_a_place(cli: Cli, record: RunRecord) -> None:
+    Path("there").mkdir()
+    Path("mine").write_text("old")
+    assert cli("runs", "artifacts", "nightly", "-d", "raw", "-O", "mine").code == 0
+    assert Path("mine").read_bytes() == b"abcdef"
+    named = cli("runs", "artifacts", "nightly", "-d", "raw", "-O", "there", "-o", "json")
+    assert named.data == {"path": str(Path("there/raw.json")), "bytes": 6, "tar": False}
+    missing = cli("runs", "artifacts", "nightly", "-d", "raw", "-O", "nowhere/x")
+    assert missing.code == 2
+    assert missing.err.startswith("toban: cannot write nowhere/x: ")
+
+
+def test_download_to_standard_output(cli: Cli, record: RunRecord) -> None:
+    result = cli("runs", "artifacts", "nightly", "-d", "raw", "-O", "-")
+    assert (result.raw, result.err) == (b"abcdef", "")
+
+
+def test_one_file_of_many(cli: Cli, record: RunRecord) -> None:
+    header = run_pb2.ArtifactHeader(file_name="../../evil", bytes=1)
+    record.contents["build[1]", "log", "a/b"] = (header, b"x")
+    result = cli(
+        "runs", "artifacts", "nightly", "-s", "build[1]", "-d", "log", "--file", "a/b", "-o", "name"
+    )
+    # The name that was suggested leads nowhere else.
+    assert (result.code, result.out) == (0, "evil\n")
+
+
+def test_a_broken_download_leaves_nothing(cli: Cli, record: RunRecord) -> None:
+    header = run_pb2.ArtifactHeader(file_name="raw.json", bytes=6)
+    record.contents["fetch", "raw", ""] = (header, b"abc", None)
+    result = cli("runs", "artifacts", "nightly", "-d", "raw")
+    assert result.code == 3
+    assert list(Path().iterdir()) == []
+
+
+def test_a_name_that_several_steps_have(cli: Cli, record: RunRecord) -> None:
+    result = cli("runs", "artifacts", "nightly", "-d", "log")
+    assert result.code == 2
+    assert result.err.splitlines()[1] == "hint: say which with --step: build[0], build[1]"
+
+
+def test_a_name_that_none_has(cli: Cli, record: RunRecord) -> None:
+    result = cli("runs", "artifacts", "nightly", "-d", "rwa")
+    assert result.code == 5
+    assert result.err.splitlines() == [
+        "toban: cannot fetch rwa of nightly: there is no such artifact",
+        "hint: there are: raw, log",
+    ]
+
+
+def test_a_place_without_a_name(cli: Cli, record: RunRecord) -> None:
+    result = cli("runs", "artifacts", "nightly", "-O", "x")
+    assert result.code == 2
+    assert "--download NAME" in result.err

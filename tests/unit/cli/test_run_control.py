@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+
+from toban.v1 import run_pb2
+
+from ..sdk.fake_daemon import FakeDaemon, RunRecord  # noqa: TID252
+from .conftest import Cli
+
+RUNNING = run_pb2.STEP_STATE_RUNNING
+
+
+@pytest.fixture
+def failed(daemon: FakeDaemon) -> RunRecord:
+    daemon.add_workflow("nightly")
+    record = daemon.add_run("nightly", steps=["fetch", "build"])
+    daemon.finish(record, run_pb2.RUN_STATE_FAILED, "step build: exit code 2")
+    return record
+
+
+@pytest.fixture
+def active(daemon: FakeDaemon) -> RunRecord:
+    daemon.add_workflow("nightly")
+    return daemon.add_run("nightly", steps=["fetch", "sign-off", "other"])
+
+
+def test_retry(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    result = cli("runs", "retry", "nightly")
+    new = list(daemon.runs.values())[-1].run
+    assert result.code == 0
+    assert result.out == f"started nightly#2 ({new.id}) to repeat nightly#1\n"
+    assert new.retry_of == failed.run.id
+
+
+def test_what_a_retry_asks_for(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    arguments = ["--from", "fetch", "--from", "build", "--newest", "--request-id", "abc"]
+    assert cli("runs", "retry", "nightly#1", *arguments, "-o", "name").code == 0
+    asked = daemon.seen[-1]
+    assert isinstance(asked, run_pb2.RetryRunRequest)
+    assert list(asked.from_steps) == ["fetch", "build"]
+    assert (asked.newest_version, asked.everything, asked.request_id) == (True, False, "abc")
+
+
+def test_retry_and_wait(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    def work() -> None:
+        daemon.finish(list(daemon.runs.values())[-1], run_pb2.RUN_STATE_SUCCEEDED)
+
+    daemon.on_call["WatchRun"] = work
+    result = cli("runs", "retry", "nightly#1", "--all", "--wait")
+    assert result.code == 0
+    assert result.out.startswith("nightly#2 succeeded in ")
+    assert result.err.startswith("started nightly#2 (")
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "hint"),
+    [
+        (run_pb2.RUN_STATE_RUNNING, "the run goes on", "toban runs cancel"),
+        (run_pb2.RUN_STATE_SUCCEEDED, "all of it succeeded", "--all repeats all of it"),
+    ],
+)
+def test_a_run_that_cannot_be_retried(
+    cli: Cli, daemon: FakeDaemon, state: run_pb2.RunState.ValueType, message: str, hint: str
+) -> None:
+    daemon.add_workflow("nightly")
+    daemon.add_run("nightly", state=state)
+    result = cli("runs", "retry", "nightly")
+    assert result.code == 6
+    first, second = result.err.splitlines()
+    assert first == f"toban: cannot retry run nightly: {message}"
+    assert hint in second
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--all", "--from", "build"], ["--wait", "--follow"]], ids=["what", "how"]
+)
+def test_a_retry_that_contradicts_itself(
+    cli: Cli, failed: RunRecord, daemon: FakeDaemon, arguments: list[str]
+) -> None:
+    result = cli("runs", "retry", "nightly", *arguments)
+    assert result.code == 2
+    assert "choose one" in result.err
+    assert daemon.calls["RetryRun"] == 0
+
+
+def test_pause_and_resume(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> None:
+    run = active.run
+    assert cli("runs", "pause", "nightly").out == f"paused nightly#1 ({run.id})\n"
+    assert run.HasField("paused_at")
+    shown = cli("runs", "show", "nightly")
+    assert "state:      running (paused)" in shown.out
+    assert "`toban runs resume nightly#1` lets it go on" in shown.err
+    assert cli("runs", "resume", "nightly").out == f"resumed nightly#1 ({run.id})\n"
+    assert not run.HasField("paused_at")
+    daemon.finish(active, run_pb2.RUN_STATE_CANCELLED)
+    again = cli("runs", "pause", "nightly")
+    assert (again.code, again.err) == (6, "toban: cannot pause run nightly: the run has ended\n")
+
+
+def test_approve_the_only_step_that_waits(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> None:
+    daemon.step(active, "sign-off", RUNNING, waiting_for="approval by alice")
+    shown = cli("runs", "show", "nightly")
+    assert "waits for approval by alice" in shown.out
+    assert "`toban runs approve nightly#1 sign-off` lets sign-off go on" in shown.err
+    result = cli("runs", "approve", "nightly", "--note", "fine")
+    assert (result.code, result.out) == (0, "approved sign-off of nightly#1\n")
+    asked = daemon.seen[-1]
+    assert isinstance(asked, run_pb2.ApproveStepRequest)
+    assert (asked.approved, asked.note) == (True, "fine")
+
+
+def test_reject(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> None:
+    daemon.step(active, "sign-off", RUNNING, waiting_for="approval")
+    daemon.step(active, "other", RUNNING, waiting_for="approval")
+    unclear = cli("runs", "approve", "nightly")
+    assert unclear.code == 2
+    assert unclear.err.splitlines() == [
+        "toban: cannot approve a step of nightly#1: 2 steps wait for approval",
+        "hint: say which: sign-off, other",
+    ]
+    result = cli("runs", "approve", "nightly", "other", "--reject")
+    assert result.out == "rejected other of nightly#1\n"
+    assert active.run.steps[2].state == run_pb2.STEP_STATE_FAILED
+    assert cli("runs", "approve", "nightly", "-o", "name").out == f"{active.run.id}\n"
+
+
+def test_nothing_to_approve(cli: Cli, active: RunRecord) -> None:
+    result = cli("runs", "approve", "nightly")
+    assert result.code == 6
+    assert "no step of it waits for approval" in result.err
+    named = cli("runs", "approve", "nightly", "fetch")
+    assert named.code == 6
+    assert named.err == "toban: cannot approve fetch of nightly: fetch waits for nobody\n"
+
+
+def test_delete(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    other = daemon.add_run("nightly", state=run_pb2.RUN_STATE_CANCELLED)
+    result = cli("runs", "delete", "nightly#1", other.run.id)
+    assert result.code == 0
+    assert result.out == (
+        f"deleted nightly#1 ({failed.run.id})\ndeleted nightly#2 ({other.run.id})\n"
+    )
+    assert daemon.runs == {}
+
+
+def test_a_name_alone_is_not_enough_to_delete(
+    cli: Cli, failed: RunRecord, daemon: FakeDaemon
+) -> None:
+    result = cli("runs", "delete", "nightly")
+    assert result.code == 2
+    assert "nightly#number" in result.err
+    assert len(daemon.runs) == 1
+
+
+def test_an_active_run_is_not_deleted(cli: Cli, active: RunRecord) -> None:
+    result = cli("runs", "delete", "nightly#1", "-o", "json")
+    assert result.code == 6
+    assert result.err.splitlines()[-1] == (
+        "hint: `toban runs cancel nightly#1 --wait` ends it first"
+    )

@@ -1,0 +1,184 @@
+"""Steps and runs in words, and the lines that a run is drawn with."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from toban.cli.session import Session
+from toban.cli.states import run_state, run_style, shortfall, step_note
+from toban.cli.step_rows import step_rows
+from toban.cli.views import Plain, Tracker
+from toban.v1 import run_pb2
+
+NOW = datetime(2026, 2, 1, 12, 0, tzinfo=UTC)
+
+PENDING = run_pb2.STEP_STATE_PENDING
+READY = run_pb2.STEP_STATE_READY
+RUNNING = run_pb2.STEP_STATE_RUNNING
+CHECKING = run_pb2.STEP_STATE_CHECKING
+SUCCEEDED = run_pb2.STEP_STATE_SUCCEEDED
+FAILED = run_pb2.STEP_STATE_FAILED
+SKIPPED = run_pb2.STEP_STATE_SKIPPED
+
+
+def step(**fields: Any) -> run_pb2.Step:
+    return run_pb2.Step(id="build", **fields)
+
+
+def decision(approved: bool, note: str = "") -> str:
+    return json.dumps({"approved": approved, "by": "alice", "at": NOW.isoformat(), "note": note})
+
+
+def backing_off(seconds: float) -> run_pb2.Step:
+    found = step(state=READY, attempts=2, reason="exit code 7")
+    found.not_before.FromDatetime(NOW + timedelta(seconds=seconds))
+    return found
+
+
+def group(count: int, **states: int) -> list[run_pb2.Step]:
+    """A step with so many instances, the given ones in other states than the rest."""
+    found = [run_pb2.Step(id="build", index=1, state=RUNNING, instances=count)]
+    for number in range(count):
+        state = states.get(f"i{number}", SUCCEEDED)
+        found.append(
+            run_pb2.Step(
+                id=f"build[{number}]",
+                index=1,
+                parent="build",
+                instance=number,
+                item_json=f'"{number}"',
+                state=state,  # type: ignore[arg-type]
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "note"),
+    [
+        (step(state=SUCCEEDED), ""),
+        (step(state=FAILED, exit_code=3, attempts=1), "exit code 3"),
+        (step(state=FAILED, reason="timed_out", attempts=3), "timed out, 3 attempts"),
+        (step(state=SKIPPED, reason="upstream"), "upstream"),
+        (step(state=SKIPPED, reason="when"), "its condition is false"),
+        (step(state=SKIPPED, reason="empty"), "there are no items"),
+        (step(state=SKIPPED, reason="scope"), "not chosen"),
+        (
+            step(state=SKIPPED, reason="scope", source_run="r1"),
+            "not chosen, results of deploy#12",
+        ),
+        (backing_off(12.5), "exit code 7, retries in 12s, 2 attempts"),
+        (backing_off(-1), "exit code 7, retries now, 2 attempts"),
+        (step(state=CHECKING, iteration=3, max_iterations=20, attempts=3), "iteration 3/20"),
+        (step(state=RUNNING, waiting_for="approval by alice"), "waits for approval by alice"),
+        (step(state=SUCCEEDED, reason="kept", source_run="r1", attempts=2), "kept from deploy#12"),
+        (step(state=SUCCEEDED, reason="kept", source_run="gone"), "kept from gone"),
+        (step(state=RUNNING, child_run="r2"), "child cleanup#4"),
+        (
+            step(state=FAILED, iteration=3, max_iterations=3, reason="not after 3 iterations"),
+            "not after 3 iterations",
+        ),
+        (
+            step(state=SUCCEEDED, job_type="approval", result_json=decision(True, "go on")),
+            "approved by alice: go on",
+        ),
+        (
+            step(state=FAILED, job_type="approval", result_json=decision(False), reason="no"),
+            "rejected by alice",
+        ),
+        (step(state=FAILED, job_type="approval", result_json="[]", reason="no"), "no"),
+    ],
+)
+def test_what_is_worth_knowing_of_a_step(found: run_pb2.Step, note: str) -> None:
+    names = {"r1": "deploy#12", "r2": "cleanup#4"}
+    assert step_note(found, now=NOW, names=names) == note
+
+
+def test_a_run_that_nobody_has_the_name_of() -> None:
+    found = step(state=SUCCEEDED, reason="kept", source_run="0192f3a4", child_run="0192ffff")
+    assert step_note(found) == "kept from an earlier run, child 0192ffff"
+
+
+def test_a_run_in_words() -> None:
+    run = run_pb2.Run(state=run_pb2.RUN_STATE_SUCCEEDED)
+    assert (run_state(run), shortfall(run), run_style(run)) == ("succeeded", "", "green")
+    run.incomplete_steps = 2
+    assert (run_state(run), run_style(run)) == ("succeeded, incomplete", "yellow")
+    assert shortfall(run) == "2 steps are incomplete"
+    run.failed_steps = 1
+    assert run_state(run) == "succeeded with failures"
+    assert shortfall(run) == "1 step failed, 2 steps are incomplete"
+    run.state = run_pb2.RUN_STATE_FAILED
+    assert shortfall(run) == ""
+
+
+def test_a_run_that_stands_still() -> None:
+    queued = run_pb2.Run(state=run_pb2.RUN_STATE_PENDING, waiting_for="nightly#3")
+    assert run_state(queued) == "pending (waits for nightly#3)"
+    paused = run_pb2.Run(state=run_pb2.RUN_STATE_RUNNING)
+    paused.paused_at.FromDatetime(NOW)
+    assert (run_state(paused), run_style(paused)) == ("running (paused)", "yellow")
+    paused.state = run_pb2.RUN_STATE_CANCELLED
+    assert run_state(paused) == "cancelled"
+
+
+def test_instances_stand_below_their_step() -> None:
+    steps = [run_pb2.Step(id="after", index=2, state=PENDING), *reversed(group(3, i1=FAILED))]
+    rows = step_rows(steps, now=NOW)
+    assert [row.label for row in rows] == [
+        "build",
+        "  build[0]",
+        "  build[1]",
+        "  build[2]",
+        "after",
+    ]
+    assert rows[0].note == "3 instances: 1 failed, 2 succeeded"
+    assert rows[1].note == 'item "0"'
+
+
+def test_many_instances_become_a_count() -> None:
+    rows = step_rows(group(100, i7=FAILED, i50=RUNNING, i60=PENDING), now=NOW)
+    assert [row.label for row in rows] == ["build", "  build[7]", "  build[50]", "  … 98 more"]
+    assert rows[0].note == "100 instances: 1 failed, 1 running, 97 succeeded, 1 pending"
+    assert rows[-1].note == "97 succeeded, 1 pending"
+    assert (rows[-1].state, rows[-1].exit_code, rows[-1].started) == ("", "", "")
+    assert len(step_rows(group(100), now=NOW, every=True)) == 101
+
+
+def test_when_everything_fails_the_first_ones_are_enough() -> None:
+    rows = step_rows(group(100, **{f"i{number}": FAILED for number in range(100)}), now=NOW)
+    assert len(rows) == 12
+    assert rows[-1].label == "  … 90 more"
+
+
+def test_a_long_item_is_cut() -> None:
+    found = group(1)
+    found[1].item_json = '"' + "x" * 100 + '"'
+    (_, row) = step_rows(found, now=NOW)
+    assert len(row.note) == 45
+    assert row.note.endswith("…")
+
+
+def test_who_follows_plain_output_is_told_what_matters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tracker, view = Tracker(), Plain(Session())
+    waiting = run_pb2.Step(id="sign-off", state=RUNNING, waiting_for="approval by alice")
+    kept = run_pb2.Step(id="old", state=FAILED, source_run="r1")
+    change = run_pb2.WatchRunResponse(
+        run=run_pb2.Run(
+            workflow="nightly",
+            number=3,
+            steps=[backing_off(-1), waiting, kept, run_pb2.Step(id="x", state=RUNNING)],
+        )
+    )
+    view.changed(tracker, change, tracker.take(change))
+    assert capsys.readouterr().err.splitlines() == [
+        "toban: step build ready: exit code 7, retries now, 2 attempts",
+        "toban: step sign-off running: waits for approval by alice",
+        "hint: `toban runs approve nightly#3 sign-off` lets it go on",
+    ]
