@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
 import uuid
@@ -13,6 +14,9 @@ import structlog
 import uuid_utils
 
 from toband import __version__
+from toband.api.artifact_answers import ArtifactAnswers
+from toband.api.dead_letter_service import DeadLetterService
+from toband.api.job_service import JobService
 from toband.api.run_service import RunService
 from toband.api.server import Server
 from toband.api.system_service import SystemService
@@ -26,6 +30,7 @@ from toband.engine.guard import Guard
 from toband.engine.health import Health
 from toband.engine.log_stream import LogStreams
 from toband.engine.retention import Retention, Rules
+from toband.engine.run_artifacts import RunArtifacts
 from toband.engine.runs import Runs
 from toband.engine.usage import Usages
 from toband.engine.workflows import Workflows
@@ -34,12 +39,14 @@ from toband.ports import StoreError
 from toband.state_dir import StateDir
 from toband.store import SqlStore
 from toband.supervise.archive import RunArchive
+from toband.supervise.artifacts import ArtifactFiles
 from toband.supervise.descriptors import OwnDescriptors, raise_limit
 from toband.supervise.disk import StateDisk
 from toband.supervise.files import RunFiles
 from toband.supervise.log_files import LogFiles
 from toband.supervise.meter import ProcessMeter
 from toband.supervise.premises import HostPremises
+from toband.supervise.value_files import ValueFiles
 
 if sys.platform == "win32":
     from toband.supervise.windows.launcher import WindowsLauncher
@@ -80,6 +87,7 @@ class Application:
         launcher = self._new_launcher(files, health)
         usages = Usages(meter=ProcessMeter(launcher.live_shims), store=store, clock=self._clock)
         archive = RunArchive(files)
+        artifacts = ArtifactFiles(files)
         changes = Changes()
         retention = Retention(
             store=store,
@@ -108,11 +116,14 @@ class Application:
                 launcher=launcher,
                 files=files,
                 logs=logs,
+                values=ValueFiles(files),
+                artifacts=artifacts,
                 clock=self._clock,
                 ids=Ids(
                     new_id=lambda: str(uuid_utils.uuid7()),
                     new_token=lambda: uuid.uuid4().hex,
                     boot_id=launcher.boot_id,
+                    random=random.random,
                 ),
                 changes=changes,
                 health=health,
@@ -121,6 +132,7 @@ class Application:
                 max_running=self._config.max_attempts_running,
                 log_limit=self._config.attempt_log_limit,
                 admission=admission,
+                remove=retention.remove,
             )
             await launcher.open(runs.report)
             await runs.find()
@@ -143,18 +155,21 @@ class Application:
                 clock=self._clock,
                 reserve=self._config.disk_reserve,
             )
+            workflows = Workflows(store=store, clock=self._clock, admission=admission)
+            run_service = RunService(
+                runs,
+                LogStreams(store=store, logs=logs, runs=runs, changes=changes),
+                store,
+                changes,
+                usages,
+                ArtifactAnswers(RunArtifacts(store, artifacts, runs.context_of)),
+            )
             await server.start(
-                WorkflowService(
-                    Workflows(store=store, clock=self._clock, admission=admission), store
-                ),
-                RunService(
-                    runs,
-                    LogStreams(store=store, logs=logs, runs=runs, changes=changes),
-                    store,
-                    changes,
-                    usages,
-                ),
-                SystemService(
+                workflows=WorkflowService(workflows, store),
+                jobs=JobService(workflows, runs, store, run_service),
+                runs=run_service,
+                dead_letters=DeadLetterService(runs, store, self._clock, run_service),
+                system=SystemService(
                     config=self._config,
                     listen=listen,
                     started_at=started_at,
@@ -191,6 +206,7 @@ class Application:
         finally:
             server.close()
             await archive.close()
+            await artifacts.close()
             logs.close()
             await store.close()
         log.info("stopped", action="stopped")

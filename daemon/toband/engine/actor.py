@@ -12,7 +12,15 @@ from typing import Any, Protocol
 
 import structlog
 
-from toband.domain.events import Effect, Event, RunTimeoutPassed, name_of
+from toband.domain.events import (
+    Effect,
+    Event,
+    KeepDeadLetter,
+    RunTimeoutPassed,
+    StepTimeoutPassed,
+    name_of,
+    name_of_type,
+)
 from toband.domain.model import Run
 from toband.domain.plan import Plan
 from toband.domain.transition import Ids, transition
@@ -58,6 +66,7 @@ class RunActor:
         self.base_dir = base_dir
         self.prepared = False
         self._timer: asyncio.TimerHandle | None = None
+        self._step_timers: dict[str, asyncio.TimerHandle] = {}
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -78,18 +87,35 @@ class RunActor:
 
     def arm(self, due: datetime) -> None:
         """Posts RunTimeoutPassed then. Whoever sets the wall clock meanwhile does not move it."""
+        self._timer = self._post_at(due, RunTimeoutPassed())
+
+    def arm_step(self, step: str, due: datetime, event: Event) -> None:
+        """Posts an event of a step's then, in place of one of the same kind."""
+        key = f"{name_of(event)} {step}"
+        if (earlier := self._step_timers.get(key)) is not None:
+            earlier.cancel()
+        self._step_timers[key] = self._post_at(due, event)
+
+    def step_time_left(self, step: str) -> float | None:
+        """Until the timeout of a step that is kept here; None if it has none."""
+        timer = self._step_timers.get(f"{name_of_type(StepTimeoutPassed)} {step}")
+        return None if timer is None else self._left(timer)
+
+    def _post_at(self, due: datetime, event: Event) -> asyncio.TimerHandle:
         left = max(0.0, (due - self._clock.now()).total_seconds())
-        self._timer = asyncio.get_running_loop().call_later(left, self.post, RunTimeoutPassed())
+        return asyncio.get_running_loop().call_later(left, self.post, event)
 
     def disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, *self._step_timers.values()):
+            if timer is not None:
+                timer.cancel()
 
     def time_left(self) -> float | None:
         """Until the run's timeout; None if it has none."""
-        if self._timer is None:
-            return None
-        return max(0.0, self._timer.when() - asyncio.get_running_loop().time())
+        return None if self._timer is None else self._left(self._timer)
+
+    def _left(self, timer: asyncio.TimerHandle) -> float:
+        return max(0.0, timer.when() - asyncio.get_running_loop().time())
 
     def _put(self, letter: _Letter) -> None:
         self._letters.append(letter)
@@ -117,7 +143,10 @@ class RunActor:
             if after is before:
                 return
             event = name_of(letter.event)
-            change = RunChange(before=before, after=after, at=letter.at, event=event)
+            letters = tuple(e.letter for e in effects if isinstance(e, KeepDeadLetter))
+            change = RunChange(
+                before=before, after=after, at=letter.at, event=event, dead_letters=letters, touched=after.touched
+            )  # fmt: skip
             if await self._save(change):
                 self.run = after
                 await self._act(self, tuple(effects))

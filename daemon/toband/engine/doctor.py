@@ -176,7 +176,9 @@ class Doctor:
         for run_id in await self._store.active_run_ids():
             run = await self._store.get_run(run_id)
             steps = run.steps.values() if run is not None else ()
-            found += [step.attempt for step in steps if step.attempt is not None]
+            # A child run is no process.
+            attempts = [step.attempt for step in steps if step.attempt is not None]
+            found += [attempt for attempt in attempts if not attempt.child]
         return found
 
     async def _wrong_attempts(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, str]]:

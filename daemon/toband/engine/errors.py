@@ -2,13 +2,27 @@
 
 EngineError
 ├── WorkflowNotFoundError
+├── JobNotFoundError
 ├── VersionNotFoundError
 ├── InvalidDefinitionError    carries every problem
+├── WorkflowRecursionError    carries the names on the way
+├── UnknownScopeError
+├── UnknownStepError          of a definition
+├── NothingToRunError
+├── NoPriorResultError
+├── QueueFullError
 ├── RunNotFoundError
 ├── NeverRunError
 ├── RunTerminalError          carries the run
-├── StepNotFoundError
+├── RunActiveError            carries the run
+├── RunInUseError
+├── NothingToRetryError
+├── StepNotFoundError         of a run
+├── NotWaitingError
+├── NotApproverError
 ├── AttemptNotFoundError
+├── ArtifactNotFoundError
+├── DeadLetterNotFoundError
 ├── BadPositionError
 ├── LogExpiredError
 ├── StoppingError
@@ -18,7 +32,7 @@ EngineError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from toban.definition import Problem
 from toband.domain.model import Run
@@ -34,9 +48,15 @@ class WorkflowNotFoundError(EngineError):
         self.name = name
 
 
+class JobNotFoundError(EngineError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no job {name!r}")
+        self.name = name
+
+
 class VersionNotFoundError(EngineError):
     def __init__(self, name: str, version: int) -> None:
-        super().__init__(f"workflow {name!r} has no version {version}")
+        super().__init__(f"{name!r} has no version {version}")
         self.name, self.version = name, version
 
 
@@ -45,6 +65,55 @@ class InvalidDefinitionError(EngineError):
         count = len(problems)
         super().__init__(f"the definition has {count} problem{'s' if count != 1 else ''}")
         self.problems = problems
+
+
+class WorkflowRecursionError(EngineError):
+    """A workflow would start itself as a child. `path` begins and ends with its name."""
+
+    def __init__(self, path: Sequence[str]) -> None:
+        super().__init__(f"a workflow cannot be a child of itself: {' → '.join(path)}")
+        self.path = tuple(path)
+
+
+class UnknownScopeError(EngineError):
+    def __init__(self, workflow: str, scope: str, known: Collection[str] = ()) -> None:
+        hint = f"; it has {', '.join(sorted(known))}" if known else ""
+        super().__init__(f"workflow {workflow!r} has no scope {scope!r}{hint}")
+        self.workflow, self.scope = workflow, scope
+
+
+class UnknownStepError(EngineError):
+    """The definition has no such step."""
+
+    def __init__(self, workflow: str, step: str) -> None:
+        super().__init__(f"workflow {workflow!r} has no step {step!r}")
+        self.workflow, self.step = workflow, step
+
+
+class NothingToRunError(EngineError):
+    """No step is in all that was asked for at once."""
+
+    def __init__(self, workflow: str, selection: str) -> None:
+        super().__init__(f"no step of {workflow!r} is chosen by: {selection}")
+        self.workflow = workflow
+
+
+class NoPriorResultError(EngineError):
+    """A step that is not to run has never succeeded where its result is looked for, and one that is to run needs it.
+
+    `run_id` is the only run that was to be looked into; empty: any of the workflow.
+    """
+
+    def __init__(self, step: str, run_id: str = "") -> None:
+        where = f"in run {run_id}" if run_id else "in any run that is kept"
+        super().__init__(f"step {step!r} has no result {where}; let it run too")
+        self.step, self.run_id = step, run_id
+
+
+class QueueFullError(EngineError):
+    def __init__(self, workflow: str, limit: int) -> None:
+        super().__init__(f"{limit} runs of {workflow!r} wait already, no more may")
+        self.workflow, self.limit = workflow, limit
 
 
 class RunNotFoundError(EngineError):
@@ -65,16 +134,70 @@ class RunTerminalError(EngineError):
         self.run = run
 
 
+class RunActiveError(EngineError):
+    """Only a run that has ended can be treated so."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"the run has not ended: {run.state.value}")
+        self.run = run
+
+
+class RunInUseError(EngineError):
+    """The numbers of runs are counted from the last one of the workflow, so that it has to stay."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"cannot delete run {run_id}: it is the last of its workflow, or an active run reads results of it"
+        )
+        self.run_id = run_id
+
+
+class NothingToRetryError(EngineError):
+    def __init__(self, run_id: str) -> None:
+        super().__init__("every step of the run has succeeded; say which to repeat, or all")
+        self.run_id = run_id
+
+
 class StepNotFoundError(EngineError):
     def __init__(self, run_id: str, step: str) -> None:
         super().__init__(f"run {run_id} has no step {step!r}")
         self.run_id, self.step = run_id, step
 
 
+class NotWaitingError(EngineError):
+    """`state` is that of the step."""
+
+    def __init__(self, run_id: str, step: str, state: str = "") -> None:
+        shown = f": it is {state}" if state else ""
+        super().__init__(f"step {step!r} does not wait for approval{shown}")
+        self.run_id, self.step, self.state = run_id, step, state
+
+
+class NotApproverError(EngineError):
+    def __init__(self, step: str, caller: str, approvers: Sequence[str]) -> None:
+        super().__init__(f"{caller} may not decide step {step!r}: {', '.join(approvers)} may")
+        self.step, self.caller, self.approvers = step, caller, tuple(approvers)
+
+
 class AttemptNotFoundError(EngineError):
     def __init__(self, attempt_id: str) -> None:
         super().__init__(f"there is no process execution {attempt_id!r}")
         self.attempt_id = attempt_id
+
+
+class ArtifactNotFoundError(EngineError):
+    """`path` is empty unless the artifact is there and that file of it is not."""
+
+    def __init__(self, run_id: str, step: str, name: str, path: str = "") -> None:
+        what = f"file {path!r} in artifact {name!r}" if path else f"artifact {name!r}"
+        super().__init__(f"step {step!r} has no {what}")
+        self.run_id, self.step, self.name, self.path = run_id, step, name, path
+
+
+class DeadLetterNotFoundError(EngineError):
+    def __init__(self, letter_id: str) -> None:
+        super().__init__(f"there is no dead letter {letter_id!r}")
+        self.letter_id = letter_id
 
 
 class BadPositionError(EngineError):

@@ -9,20 +9,27 @@ from __future__ import annotations
 import asyncio
 import errno
 import heapq
+import json
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
 
 from toban.definition import RenderError
-from toband.domain.events import AttemptVoided, not_started
-from toband.domain.model import Attempt
-from toband.engine import launching
+from toband import failpoints
+from toband.domain.events import AttemptEnded, AttemptVoided, Event, not_started
+from toband.domain.failures import OWN_OUTPUTS
+from toband.domain.model import CHECK, Attempt
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
-from toband.ports import Clock, Conditions, HealthStatus, Launcher, Logs
+from toband.engine.handing import Handing
+from toband.engine.launching import Rooms, TimeLeft
+from toband.engine.notes import Notes
+from toband.ports import ArtifactError, Clock, Conditions, HealthStatus, Launcher, Values
 
 CONDITION = "launch"
+VALUES_IN_DATABASE = 64 * 1024
+"""Bytes of a step's result and outputs, as JSON, beyond which they are kept in a file."""
 # The system is short of something, or its disk fails: that passes, and is not the step's fault.
 _PASSING = frozenset(
     (
@@ -54,22 +61,22 @@ class Launches:
         self,
         *,
         launcher: Launcher,
-        files: launching.Files,
-        logs: Logs,
+        rooms: Rooms,
+        handing: Handing,
+        notes: Notes,
+        values: Values,
         clock: Clock,
         conditions: Conditions,
-        server: str,
         limit: int,
-        log_limit: int | None,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._launcher = launcher
-        self._files = files
-        self._logs = logs
+        self._rooms = rooms
+        self._handing = handing
+        self._notes = notes
+        self._values = values
         self._clock = clock
         self._conditions = conditions
-        self._server = server
-        self._log_limit = log_limit
         self._start = start
         self.limit = limit
         self._placed: set[str] = set()
@@ -151,7 +158,7 @@ class Launches:
         actor, attempt = waiting.actor, waiting.attempt
         try:
             await self._try(actor, attempt)
-        except RenderError as error:
+        except (RenderError, ArtifactError) as error:
             self._failed(actor, attempt, str(error))
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _PASSING:
@@ -162,23 +169,36 @@ class Launches:
             self._failed(actor, attempt, f"cannot prepare the step: {error}")
         return None
 
+    async def prepare(self, actor: RunActor) -> None:
+        """Makes what the run needs on disk, with what it takes over from others. Repeating it is harmless.
+
+        Raises ArtifactError, OSError.
+        """
+        if actor.prepared:
+            return
+        plan, run, base_dir = actor.plan, actor.run, actor.base_dir
+        await self._launcher.prepare(run.id, run.params)
+        await self._handing.take_over(plan, run, base_dir=base_dir)
+        context = self._rooms.context(plan, run.id, base_dir)
+        self._notes.of_run(context, run)
+        self._notes.of_ended(context, plan, run)
+        actor.prepared = True
+        failpoints.hit("run.prepared")
+
     async def _try(self, actor: RunActor, attempt: Attempt) -> None:
-        if not actor.prepared:
-            await self._launcher.prepare(actor.run.id, actor.run.params)
-            actor.prepared = True
+        plan, run, base_dir = actor.plan, actor.run, actor.base_dir
+        await self.prepare(actor)
+        step = plan.step(attempt.owner)
+        if step.inputs and not attempt.check:
+            rendered = self._rooms.rendered(plan, run, attempt)
+            workspace = self._rooms.workspace(run, rendered, base_dir)
+            await self._handing.lay_out(plan, run, attempt, base_dir=base_dir, workspace=workspace)
+            failpoints.hit("inputs.laid_out")
         if attempt.token not in self._in_hand:
             return  # withdrawn meanwhile
-        launch = launching.build(
-            actor.plan,
-            actor.run,
-            attempt,
-            base_dir=actor.base_dir,
-            files=self._files,
-            logs=self._logs,
-            server=self._server,
-            left=actor.time_left(),
-            log_limit=self._log_limit,
-        )
+        loop = actor.step_time_left(attempt.owner) if step.completion_check is not None else None
+        left = TimeLeft(run=actor.time_left(), loop=loop)
+        launch = self._rooms.build(plan, run, attempt, base_dir=base_dir, left=left)
         self._launcher.launch(launch)
         self._in_hand.discard(attempt.token)
 
@@ -187,3 +207,38 @@ class Launches:
             self._in_hand.discard(attempt.token)
             self.over(attempt.token)
             actor.post(not_started(attempt, reason, self._clock.now()))
+
+    # -- what comes back
+
+    def report(self, actor: RunActor, event: Event) -> None:
+        """Hands on what became of an attempt; what it left is put into a file first if it is large."""
+        if isinstance(event, AttemptEnded) and _size(event) > VALUES_IN_DATABASE:
+            self._start(self._report_large(actor, event))
+        else:
+            actor.post(event)
+
+    async def _report_large(self, actor: RunActor, event: AttemptEnded) -> None:
+        owner = actor.run.steps[event.step.removesuffix(CHECK)]
+        attempt = owner.attempt
+        if attempt is None or attempt.token != event.token:
+            return
+        size, pause = 0, RETRY_FIRST
+        while not size:
+            try:
+                spill = self._values.spill
+                size = await asyncio.to_thread(spill, attempt, event.result, event.outputs)
+            except OSError as error:
+                log.error("cannot keep what a step left, trying again", action="spill_failed", run=attempt.run_id,
+                          step=attempt.step, error=str(error))  # fmt: skip
+                await asyncio.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+        failpoints.hit("values.spilled")
+        # What the engine itself reads of the outputs stays.
+        own = {name: text for name, text in event.outputs.items() if name in OWN_OUTPUTS}
+        actor.post(replace(event, result=None, outputs=own, spilled=size))
+
+
+def _size(event: AttemptEnded) -> int:
+    """How large what it left is as JSON, nearly."""
+    size = sum(len(name) + len(text) for name, text in event.outputs.items())
+    return size if event.result is None else size + len(json.dumps(event.result))

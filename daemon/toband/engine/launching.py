@@ -7,16 +7,17 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import toban.step
-from toban.definition import JobType, RenderError, Scope, Step, references, render
-from toband.domain.model import Attempt, Run, StepState, TreeCause
+from toban.definition import JobType, Rendered, RenderError, Step, references, render
+from toband.domain.model import Attempt, Run, TreeCause
 from toband.domain.plan import Plan
-from toband.ports import Launch, LogKind, Logs, OutputTooLargeError
+from toband.engine.seen import Seen
+from toband.ports import Launch
 
-STDOUT_LIMIT = 64 * 1024
 _RUNNER = str(Path(toban.step.__file__).with_name("runner.py"))
 _WINDOWS = (
     "PATH", "PATHEXT", "COMSPEC", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "TEMP", "TMP", "USERPROFILE", "USERNAME",
@@ -30,6 +31,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class Files(Protocol):
     """Where a run's things are."""
 
+    def run(self, run_id: str) -> str: ...
     def work(self, run_id: str) -> str: ...
     def context(self, run_id: str) -> str: ...
     def params(self, run_id: str) -> str: ...
@@ -37,68 +39,84 @@ class Files(Protocol):
     def result(self, attempt: Attempt) -> str: ...
 
 
-def build(
-    plan: Plan,
-    run: Run,
-    attempt: Attempt,
-    *,
-    base_dir: str,
-    files: Files,
-    logs: Logs,
-    server: str,
-    left: float | None,
-    log_limit: int | None = None,
-) -> Launch:
-    """Everything the shim needs; `left` is the time to the run's timeout. Raises RenderError with a reason for people.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLeft:
+    """Seconds until the run's timeout, and until that of the whole loop, if there are such."""
 
-    May read files.
-    """
-    step = plan.steps[attempt.step]
-    scope = Scope(
-        params=dict(run.params),
-        run={
-            "id": run.id,
-            "workflow": run.workflow,
-            "number": run.number,
-            "trigger": run.trigger.value.lower(),
-        },
-        env=plan.workflow.env,
-        steps=_earlier(run, step, logs),
-    )
-    rendered = render(plan.workflow, step, scope)
-    env = _environment(step) | dict(rendered.env)
-    env |= {
-        "TOBAN_RUN_ID": run.id,
-        "TOBAN_WORKFLOW": run.workflow,
-        "TOBAN_STEP": step.id,
-        "TOBAN_ATTEMPT": str(attempt.number),
-        "TOBAN_ATTEMPT_TOKEN": attempt.token,
-        "TOBAN_OUTPUT": files.output(attempt),
-        "TOBAN_CONTEXT_DIR": files.context(run.id),
-        "TOBAN_PARAMS": files.params(run.id),
-        "TOBAN_SERVER": server,
-    }
-    argv = _command(step, rendered.argv, env)
-    if rendered.call is not None:
-        argv = (sys.executable, "-u", _RUNNER)
-        env["TOBAN_CALL"] = json.dumps(rendered.call)
-        env["TOBAN_RESULT"] = files.result(attempt)
-    workspace = rendered.workspace or ""
-    if not os.path.isabs(workspace):
-        workspace = os.path.normpath(os.path.join(base_dir or files.work(run.id), workspace))
-    timeout, cause = _timeout(step, left)
-    return Launch(
-        attempt=attempt,
-        argv=argv,
-        env=env,
-        workspace=workspace,
-        timeout=timeout,
-        timeout_cause=cause,
-        kill_grace=step.kill_grace,
-        user=step.user,
-        resources=step.resources,
-        log_limit=log_limit,
-    )
+    run: float | None = None
+    loop: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    """Where steps live: turns attempts into launches. May read files, in the caller's thread."""
+
+    files: Files
+    seen: Seen
+    server: str
+    log_limit: int | None = None
+
+    def build(
+        self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, left: TimeLeft
+    ) -> Launch:
+        """Everything the shim needs. Raises RenderError with a reason for people."""
+        step = plan.definition(attempt.step)
+        rendered = self.rendered(plan, run, attempt)
+        env = _environment(step) | dict(rendered.env)
+        env |= {
+            "TOBAN_RUN_ID": run.id,
+            "TOBAN_WORKFLOW": run.workflow,
+            "TOBAN_STEP": attempt.owner,
+            "TOBAN_ATTEMPT": str(attempt.number),
+            "TOBAN_ATTEMPT_TOKEN": attempt.token,
+            "TOBAN_OUTPUT": self.files.output(attempt),
+            "TOBAN_CONTEXT_DIR": self.context(plan, run.id, base_dir),
+            "TOBAN_PARAMS": self.files.params(run.id),
+            "TOBAN_SERVER": self.server,
+        }
+        owner = plan.step(attempt.owner)
+        if owner.completion_check is not None:
+            env["TOBAN_ITERATION"] = str(attempt.iteration)
+        if owner.inputs:
+            env["TOBAN_INPUTS"] = json.dumps({i.artifact: i.path for i in owner.inputs})
+        argv = _command(step, rendered.argv, env)
+        if rendered.call is not None:
+            argv = (_interpreter(step, env), "-u", _RUNNER)
+            env["TOBAN_CALL"] = json.dumps(rendered.call)
+            env["TOBAN_RESULT"] = self.files.result(attempt)
+        timeout, cause = _timeout(step, left)
+        return Launch(
+            attempt=attempt,
+            argv=argv,
+            env=env,
+            stdin=rendered.stdin,
+            workspace=self.workspace(run, rendered, base_dir),
+            timeout=timeout,
+            timeout_cause=cause,
+            kill_grace=step.kill_grace,
+            user=step.user,
+            resources=step.resources,
+            log_limit=self.log_limit,
+        )
+
+    def rendered(self, plan: Plan, run: Run, attempt: Attempt) -> Rendered:
+        """The step with its templates filled in. Raises RenderError."""
+        step = plan.definition(attempt.step)
+        scope = self.seen.scope(plan, run, run.steps[attempt.owner], references(step))
+        return render(plan.workflow, step, scope)
+
+    def workspace(self, run: Run, rendered: Rendered, base_dir: str) -> str:
+        workspace = rendered.workspace or ""
+        if os.path.isabs(workspace):
+            return workspace
+        return os.path.normpath(os.path.join(base_dir or self.files.work(run.id), workspace))
+
+    def context(self, plan: Plan, run_id: str, base_dir: str) -> str:
+        """Where the artifacts of a run are kept."""
+        chosen = plan.workflow.context_dir
+        if not chosen:
+            return self.files.context(run_id)
+        return os.path.normpath(os.path.join(base_dir or self.files.run(run_id), chosen))
 
 
 def _command(step: Step, argv: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
@@ -120,46 +138,30 @@ def _command(step: Step, argv: tuple[str, ...], env: Mapping[str, str]) -> tuple
     return argv
 
 
-def _timeout(step: Step, left: float | None) -> tuple[float | None, TreeCause]:
-    """The nearer of the step's own timeout and the run's deadline; the shim keeps it while the daemon is down."""
-    if left is not None and (step.timeout is None or left < step.timeout):
-        return left, TreeCause.RUN_TIMEOUT
-    return step.timeout, TreeCause.TIMEOUT
+def _interpreter(step: Step, env: Mapping[str, str]) -> str:
+    """The daemon's own, or the one that the step names. Raises RenderError."""
+    if not step.python:
+        return sys.executable
+    found = shutil.which(step.python, path=env.get("PATH", ""))
+    if found is None:
+        raise RenderError(
+            f"cannot start step {step.id}: there is no interpreter {step.python}; "
+            "give the path of one, or a name that is in the step's PATH"
+        )
+    return found
 
 
-def _earlier(run: Run, step: Step, logs: Logs) -> dict[str, dict[str, Any]]:
-    """What the step's templates use of the steps before it, and nothing else."""
-    return {
-        name: {field: _field(run, name, field, logs) for field in fields}
-        for name, fields in references(step).items()
-    }
-
-
-def _field(run: Run, name: str, field: str, logs: Logs) -> Any:
-    step = run.steps[name]
-    match field:
-        case "stdout" | "stderr":
-            if step.attempt is None:
-                return ""
-            try:
-                kind = LogKind.STDOUT if field == "stdout" else LogKind.STDERR
-                printed = logs.printed(step.attempt, kind, STDOUT_LIMIT)
-            except OutputTooLargeError as error:
-                raise RenderError(
-                    f"cannot use steps.{name}.{field}: it is larger than {STDOUT_LIMIT // 1024} KiB; "
-                    "write it to a file and pass the path instead"
-                ) from error
-            return printed.decode(errors="replace").removesuffix("\n")
-        case "exit_code":
-            return step.exit_code if step.exit_code is not None else -1
-        case "status":
-            return step.state.value if step.state is not StepState.PENDING else ""
-        case "result":
-            return step.result
-        case "outputs":
-            return dict(step.outputs)
-        case _:
-            raise RenderError(f"cannot use steps.{name}.{field}: there is no such field")
+def _timeout(step: Step, left: TimeLeft) -> tuple[float | None, TreeCause]:
+    """The nearest of the attempt's own timeout, the loop's and the run's; the shim keeps it without the daemon."""
+    own = step.timeout if left.loop is None or step.completion_check is None else None
+    near: list[tuple[float, TreeCause]] = []
+    if own is not None:
+        near.append((own, TreeCause.TIMEOUT))
+    if left.loop is not None:
+        near.append((left.loop, TreeCause.LOOP_TIMEOUT))
+    if left.run is not None:
+        near.append((left.run, TreeCause.RUN_TIMEOUT))
+    return min(near, key=lambda limit: limit[0]) if near else (None, TreeCause.TIMEOUT)
 
 
 def _environment(step: Step) -> dict[str, str]:
@@ -190,3 +192,9 @@ def _environment(step: Step) -> dict[str, str]:
         "SHELL": "/bin/sh",
         "LANG": "C.UTF-8",
     }
+
+
+def call_params(rendered: Rendered) -> dict[str, Any]:
+    """The parameters of a child run."""
+    assert rendered.call is not None
+    return dict(rendered.call["kwargs"])

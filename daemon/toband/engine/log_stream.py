@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 
-from toband.domain.model import Attempt, AttemptState, Run, RunState
+from toband.domain.model import CHECK, Attempt, AttemptState, Run, RunState
 from toband.engine.changes import Changes, Watch
 from toband.engine.errors import (
     BadPositionError,
@@ -150,13 +150,14 @@ class LogStreams:
     def _over(self, query: LogQuery, run: Run) -> bool:
         if run.state.terminal or not query.step:
             return run.state.terminal
-        step = run.steps.get(query.step)
+        step = run.steps.get(query.step.removesuffix(CHECK))
         if step is None:
             return False  # stored a moment ago, and not begun
-        if query.attempt and step.attempts >= query.attempt:
-            latest = step.attempt
-            assert latest is not None
-            return step.attempts > query.attempt or latest.state.terminal
+        count = step.checks if query.step.endswith(CHECK) else step.attempts
+        latest = step.attempt
+        if query.attempt and count >= query.attempt and latest is not None:
+            passed = count > query.attempt or latest.step != query.step
+            return passed or latest.state.terminal
         return step.state.terminal
 
     async def _check(self, query: LogQuery) -> Run:
@@ -165,7 +166,7 @@ class LogStreams:
         )
         if run is None:
             raise RunNotFoundError(query.run_id)
-        if query.step and query.step not in run.steps:
+        if query.step and query.step.removesuffix(CHECK) not in run.steps:
             raise StepNotFoundError(query.run_id, query.step)
         return run
 
@@ -204,7 +205,9 @@ class _Reader:
         self._fresh = False
 
     def _asked_for(self, attempt: Attempt) -> bool:
-        if self._query.step and attempt.step != self._query.step:
+        wanted = self._query.step
+        of_group = not attempt.check and attempt.step.startswith(f"{wanted}[")
+        if attempt.child or (wanted and attempt.step != wanted and not of_group):
             return False
         return not self._query.attempt or attempt.number == self._query.attempt
 

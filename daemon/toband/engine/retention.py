@@ -315,6 +315,10 @@ class Retention:
 
     # -- removing
 
+    async def remove(self, run_id: str) -> bool:
+        """One ended run, because somebody asks for it; whether it went: not what is in use, nor a workflow's last."""
+        return run_id in await self._remove_runs([run_id])
+
     async def _remove(self, done: Collected, *, by_size: bool) -> None:
         left_out: set[str] = set()
         while True:

@@ -1,80 +1,85 @@
-"""Active runs: starting them, cancelling them, carrying out what their transitions ask for, and recovery."""
+"""Active runs: starting and controlling them. What is not here has ended, or is of another daemon."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, assert_never
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any
 
 import structlog
 
-from toban.definition import Workflow, bind_params
-from toband import failpoints
+from toban.definition import Overlap
 from toband.domain.events import (
     AttemptEnded,
     AttemptLost,
     AttemptVoided,
     CancelRequested,
+    DecisionMade,
     Effect,
     Event,
-    ForgetRun,
-    LaunchAttempt,
-    LaunchDue,
-    LaunchReady,
+    PauseRequested,
+    ResumeRequested,
     RunStarted,
-    StartRunTimer,
-    StopAttempt,
 )
-from toband.domain.model import Attempt, Run, RunState, StepRun, Trigger
+from toband.domain.model import Phase, Run, RunState, StepRun, StepState, Trigger
 from toband.domain.plan import Plan
-from toband.domain.transition import Ids, effects_of
-from toband.engine import launching
+from toband.domain.transition import Ids
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.admission import Admits, Always
 from toband.engine.changes import Changes
+from toband.engine.children import Children
+from toband.engine.effects import Effects
 from toband.engine.errors import (
+    DeadLetterNotFoundError,
+    NotApproverError,
+    NotWaitingError,
+    QueueFullError,
+    RunActiveError,
+    RunInUseError,
     RunNotFoundError,
     RunTerminalError,
+    StepNotFoundError,
     StoppingError,
-    WorkflowNotFoundError,
 )
+from toband.engine.handing import Handing
 from toband.engine.health import Health
 from toband.engine.launches import Launches
-from toband.ports import Clock, Launcher, Logs, Request, Store, StoreError, WorkflowVersion
-
-PLANS_KEPT = 256
-RECOVER_AT_ONCE = 16
-"""Attempts that are looked up on disk at the same time after a restart."""
+from toband.engine.launching import Files, Rooms
+from toband.engine.lines import WAITING_MOST, Lines
+from toband.engine.notes import Notes
+from toband.engine.plans import Plans
+from toband.engine.recovery import Recovered, Recovery
+from toband.engine.seen import Seen
+from toband.engine.selection import Selection
+from toband.engine.starting import NewRun, Preview, Starting
+from toband.ports import (
+    ArtifactError,
+    Artifacts,
+    Clock,
+    Launcher,
+    Logs,
+    Request,
+    Store,
+    StoreError,
+    Values,
+)
 
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
-class Recovered:
-    """What was found on disk when the daemon started."""
-
-    runs: int = 0
-    reattached: int = 0
-    finished_meanwhile: int = 0
-    relaunched: int = 0
-    lost: int = 0
-    cleaned_up: int = 0
-    finished_at: datetime | None = None
-
-
 class Runs:
-    """Every active run has an actor here; what is not here has ended, or is of another daemon."""
+    """Every active run has an actor here."""
 
     def __init__(
         self,
         *,
         store: Store,
         launcher: Launcher,
-        files: launching.Files,
+        files: Files,
         logs: Logs,
+        values: Values,
+        artifacts: Artifacts,
         clock: Clock,
         ids: Ids,
         changes: Changes,
@@ -84,29 +89,46 @@ class Runs:
         max_running: int = 256,
         log_limit: int | None = None,
         admission: Admits | None = None,
+        remove: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self._admission = admission or Always()
         self._store = store
-        self._launcher = launcher
         self._clock = clock
         self._ids = ids
         self._changes = changes
-        self._default_timeout = default_timeout
+        self._remove = remove
+        self._plans = Plans(store)
+        self._starting = Starting(
+            store=store, plans=self._plans, clock=clock, ids=ids, default_timeout=default_timeout
+        )
+        seen = Seen(logs, values, files.work)
+        self._rooms = Rooms(files=files, seen=seen, server=server, log_limit=log_limit)
+        handing = Handing(self._rooms, artifacts)
+        self._notes = Notes(artifacts)
         self.launches = Launches(
-            launcher=launcher, files=files, logs=logs, clock=clock, conditions=health, server=server,
-            limit=max_running, log_limit=log_limit, start=self._spawn,
+            launcher=launcher, rooms=self._rooms, handing=handing, notes=self._notes, values=values, clock=clock,
+            conditions=health, limit=max_running, start=self._spawn,
         )  # fmt: skip
+        self._children = Children(
+            household=self, rooms=self._rooms, store=store, clock=clock, start=self._spawn
+        )
+        self._effects = Effects(
+            launches=self.launches, children=self._children, handing=handing, seen=seen,
+            forget=self._forget, start=self._spawn,
+        )  # fmt: skip
+        self._recovery = Recovery(
+            registry=self, store=store, launcher=launcher, launches=self.launches, children=self._children,
+            effects=self._effects, plans=self._plans, clock=clock, start=self._spawn,
+        )  # fmt: skip
+        self._lines = Lines(self._begin)
         self._actors: dict[str, RunActor] = {}
-        self._plans: dict[tuple[str, int], tuple[Plan, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._creating: set[asyncio.Task[Run]] = set()
-        self._unfinished: list[str] = []
-        self._loaded = asyncio.Event()
+        self._early: list[RunActor] = []
         self._closing = False
         self._draining: asyncio.Event | None = None
-        self.recovered = Recovered()
 
-    # -- what clients ask for
+    # -- new runs
 
     async def start(
         self,
@@ -116,96 +138,259 @@ class Runs:
         trigger: Trigger,
         caller: str,
         request: Request | None,
+        selection: Selection | None = None,
     ) -> Run:
-        """Raises WorkflowNotFoundError, ParamError, ActiveRunError, RequestReusedError, StoppingError, RefusedError."""
-        if request is not None:
-            # Whatever became of the workflow since, a repeated request is answered with the run it made.
-            made = await self._store.run_of_request(request)
-            if made is not None:
-                return made
+        """Raises WorkflowNotFoundError, ParamError, ActiveRunError, RequestReusedError, StoppingError, RefusedError,
+        QueueFullError, NoPriorResultError, UnknownScopeError, UnknownStepError, NothingToRunError.
+        """
+        made = await self._made_before(request)
+        if made is not None:
+            return made
+        self._check_open("start a run")
+        new = await self._starting.new(
+            workflow, params, trigger=trigger, caller=caller, selection=selection or Selection()
+        )
+        return await self._enter(new, request)
+
+    async def retry(
+        self,
+        run_id: str,
+        *,
+        from_steps: Collection[str] = (),
+        everything: bool = False,
+        newest: bool = False,
+        caller: str,
+        request: Request | None,
+    ) -> Run:
+        """A new run that repeats what failed in an ended one. Raises as `Starting.again`, and as `start`."""
+        made = await self._made_before(request)
+        if made is not None:
+            return made
+        self._check_open("retry a run")
+        new = await self._starting.again(
+            run_id, from_steps=from_steps, everything=everything, newest=newest, caller=caller
+        )
+        return await self._enter(new, request)
+
+    async def requeue(self, letter_id: str, *, caller: str, request: Request | None) -> Run:
+        """A new run from the step that a dead letter is about. Raises DeadLetterClosedError, and as `retry`."""
+        made = await self._made_before(request)
+        if made is not None:
+            return made
+        self._check_open("requeue a dead letter")
+        letter = await self._store.get_dead_letter(letter_id)
+        if letter is None:
+            raise DeadLetterNotFoundError(letter_id)
+        step = letter.step.partition("[")[0]
+        new = await self._starting.again(
+            letter.run_id, from_steps=(step,), everything=False, newest=False, caller=caller
+        )
+        return await self._enter(new, request, requeue=letter_id, by=caller)
+
+    async def preview(
+        self, workflow: str, params: Mapping[str, Any], selection: Selection, *, caller: str = ""
+    ) -> Preview:
+        """What `start` would do; nothing is stored. Raises as `start` does, and RenderError."""
+        return await self._starting.preview(workflow, params, selection, caller)
+
+    async def start_child(
+        self, workflow: str, params: dict[str, Any], *, run_id: str, parent: Run, step: str
+    ) -> Run:
+        there = await self._store.get_run_page(run_id, limit=0)
+        if there is not None:
+            return there
+        new = await self._starting.new(
+            workflow, params, trigger=Trigger.PARENT, caller=parent.caller, selection=Selection(),
+            run_id=run_id, parent_run=parent.id, parent_step=step,
+        )  # fmt: skip
+        return await self._enter(new, None)
+
+    async def _made_before(self, request: Request | None) -> Run | None:
+        """Whatever became of the workflow since, a repeated request is answered with the run it made."""
+        return await self._store.run_of_request(request) if request is not None else None
+
+    def _check_open(self, doing: str) -> None:
         if self._closing:
-            raise StoppingError("cannot start a run: the daemon is stopping")
-        self._admission.check("start a run")
-        stored = await self._store.get_workflow(workflow)
-        if stored is None or stored.definition is None:
-            raise WorkflowNotFoundError(workflow)
-        plan, base_dir = self._plan(stored.definition)
-        run = plan.new_run(
-            run_id=self._ids.new_id(),
-            version=stored.version,
-            params=bind_params(plan.workflow, params),
-            trigger=trigger,
-            caller=caller,
-            at=self._clock.now(),
-        )
-        if run.timeout is None:
-            run = replace(run, timeout=self._default_timeout)
-        limit = None if plan.workflow.overlap == "allow" else plan.workflow.max_active_runs
+            raise StoppingError(f"cannot {doing}: the daemon is stopping")
+        self._admission.check(doing)
+
+    async def _enter(
+        self, new: NewRun, request: Request | None, *, requeue: str = "", by: str = ""
+    ) -> Run:
+        name = new.run.workflow
+        queues = new.overlap is Overlap.QUEUE and not new.run.parent_run
+        if queues and len(self._lines.waiting(name)) >= WAITING_MOST:
+            raise QueueFullError(name, WAITING_MOST)
         # A caller who gives up must not leave a run behind that is stored and never begun.
-        task = asyncio.get_running_loop().create_task(
-            self._create(plan, base_dir, run, limit, request)
-        )
+        task = asyncio.get_running_loop().create_task(self._create(new, request, requeue, by))
         self._creating.add(task)
         task.add_done_callback(self._creating.discard)
         return await asyncio.shield(task)
 
-    async def _create(
-        self, plan: Plan, base_dir: str, run: Run, limit: int | None, request: Request | None
-    ) -> Run:
+    async def _create(self, new: NewRun, request: Request | None, requeue: str, by: str) -> Run:
+        limit = new.limit if new.overlap is Overlap.SKIP else None
         try:
-            run, new = await self._store.create_run(run, max_active=limit, request=request)
+            run, is_new = await self._store.create_run(
+                new.run, max_active=limit, request=request, requeue=requeue, by=by
+            )
         except StoreError:
-            self._spawn(self._adopt(plan, base_dir, run.id))
+            self._spawn(self._adopt(new))
             raise
-        if new:
-            self._actor(plan, base_dir, run).post(RunStarted())
+        if is_new:
+            self._line_up(self.take_up(new.plan, new.base_dir, run))
         return run
 
-    async def _adopt(self, plan: Plan, base_dir: str, run_id: str) -> None:
+    async def _adopt(self, new: NewRun) -> None:
         """A commit that broke off may have been made all the same: then the run is there, and must begin."""
         pause = RETRY_FIRST
         while True:
             await asyncio.sleep(pause)
             pause = min(RETRY_MOST, pause * 2)
             with contextlib.suppress(StoreError):
-                run = await self._store.get_run(run_id)
+                run = await self._store.get_run(new.run.id)
                 break
-        if run is not None and run_id not in self._actors:
-            self._actor(plan, base_dir, run).post(RunStarted())
+        if run is not None and run.id not in self._actors:
+            self._line_up(self.take_up(new.plan, new.base_dir, run))
+
+    # -- whose turn it is
+
+    def _line_up(self, actor: RunActor) -> None:
+        if not self._recovery.loaded.is_set():
+            # Who waits already is not known yet.
+            self._early.append(actor)
+            return
+        new = NewRun(plan=actor.plan, base_dir=actor.base_dir, run=actor.run)
+        if new.overlap is Overlap.REPLACE:
+            self._replace(actor.run, actor.plan.workflow.max_active_runs)
+        self._lines.enter(actor.run, new.limit)
+
+    def _replace(self, run: Run, limit: int) -> None:
+        """Of one workflow's runs that replace each other the newest stays."""
+        waiting, begun = self._lines.waiting(run.workflow), self._lines.under_way(run.workflow)
+        newer = [other for other in (*waiting, *begun) if other > run.id]
+        if newer:
+            self._actors[run.id].post(CancelRequested(reason=f"replaced by run {newer[0]}"))
+        oldest = begun[: max(0, len(begun) - limit + 1)]
+        for other in (*waiting, *oldest):
+            if other < run.id:
+                self._actors[other].post(CancelRequested(reason=f"replaced by run {run.id}"))
+
+    def _begin(self, run_id: str) -> None:
+        self._actors[run_id].post(RunStarted())
+
+    def line_up(self, actors: Sequence[RunActor]) -> None:
+        for actor in actors:
+            if actor.run.state is RunState.RUNNING:
+                self._lines.begun(actor.run)
+        self._recovery.loaded.set()
+        pending = [actor for actor in actors if actor.run.state is RunState.PENDING]
+        for actor in (*pending, *self._early):
+            self._line_up(actor)
+        self._early.clear()
+
+    # -- what clients ask of active runs
 
     async def cancel(self, run_id: str, reason: str) -> Run:
         """Answers when the wish is on disk. Raises RunNotFoundError, RunTerminalError."""
+        run = await (await self._active(run_id)).ask(CancelRequested(reason=reason))
+        if run.state.terminal and run.cancel_requested_at is None:
+            raise RunTerminalError(run)
+        return run
+
+    async def pause(self, run_id: str) -> Run:
+        """No step of it is started from now on; what runs goes on. Raises RunNotFoundError, RunTerminalError."""
+        run = await (await self._active(run_id)).ask(PauseRequested())
+        if run.state.terminal:
+            raise RunTerminalError(run)
+        return run
+
+    async def resume(self, run_id: str) -> Run:
+        """Raises RunNotFoundError, RunTerminalError."""
+        run = await (await self._active(run_id)).ask(ResumeRequested())
+        if run.state.terminal:
+            raise RunTerminalError(run)
+        return run
+
+    async def decide(self, run_id: str, step: str, *, approved: bool, note: str, by: str) -> Run:
+        """Raises RunNotFoundError, RunTerminalError, StepNotFoundError, NotWaitingError, NotApproverError."""
+        actor = await self._active(run_id)
+        waiting = actor.run.steps.get(step)
+        if waiting is None:
+            raise StepNotFoundError(run_id, step)
+        approvers = actor.plan.step(step).approvers
+        if approvers and by not in approvers:
+            raise NotApproverError(step, by, approvers)
+        if waiting.phase is not Phase.APPROVAL or waiting.state is not StepState.RUNNING:
+            raise NotWaitingError(run_id, step, waiting.state.value)
+        run = await actor.ask(DecisionMade(step=step, approved=approved, by=by, note=note))
+        told = run.steps[step].result
+        if not isinstance(told, dict) or told.get("by") != by:
+            raise NotWaitingError(run_id, step, run.steps[step].state.value)
+        return run
+
+    async def delete(self, run_id: str) -> None:
+        """Removes an ended run with its files. Raises RunNotFoundError, RunActiveError, RunInUseError."""
+        run = self.active(run_id) or await self._store.get_run_page(run_id, limit=0)
+        if run is None:
+            raise RunNotFoundError(run_id)
+        if not run.state.terminal:
+            raise RunActiveError(run)
+        if self._remove is None or not await self._remove(run_id):
+            raise RunInUseError(run_id)
+
+    async def _active(self, run_id: str) -> RunActor:
         if run_id not in self._actors:
-            await self._loaded.wait()
+            await self._recovery.loaded.wait()
         actor = self._actors.get(run_id)
         if actor is None:
             run = await self._store.get_run_page(run_id, limit=0)
             if run is None:
                 raise RunNotFoundError(run_id)
             raise RunTerminalError(run)
-        run = await actor.ask(CancelRequested(reason=reason))
-        if run.state.terminal and run.cancel_requested_at is None:
-            raise RunTerminalError(run)
-        return run
+        return actor
+
+    # -- what is known of active runs
 
     async def plan_of(self, run: Run) -> Plan | None:
         """The plan of the version that the run is pinned to."""
-        kept = self._plans.get((run.workflow, run.version))
-        if kept is None:
-            version = await self._store.get_version(run.workflow, run.version)
-            if version is None:
-                return None
-            kept = self._plan(version)
-        return kept[0]
+        found = await self._plans.of_run(run)
+        return found[0] if found is not None else None
+
+    async def context_of(self, run: Run) -> str:
+        """The directory of its artifacts."""
+        found = await self._plans.of_run(run)
+        if found is None:
+            return self._rooms.files.context(run.id)
+        plan, base_dir = found
+        return self._rooms.context(plan, run.id, base_dir)
+
+    def actor(self, run_id: str) -> RunActor | None:
+        return self._actors.get(run_id)
 
     def active(self, run_id: str) -> Run | None:
         """The run as it was last saved, if it has not ended."""
         actor = self._actors.get(run_id)
         return actor.run if actor is not None else None
 
+    def waits_for_turn(self, run: Run) -> bool:
+        """Whether as many runs of its workflow are under way as may be."""
+        return self._lines.waits(run)
+
     def waits_for_place(self, step: StepRun) -> bool:
         """Whether the step is to start and as many attempts run already as may."""
         return step.attempt is not None and self.launches.waits(step.attempt.token)
+
+    # -- life
+
+    @property
+    def recovered(self) -> Recovered:
+        return self._recovery.found
+
+    async def find(self) -> None:
+        await self._recovery.find()
+
+    async def recover(self) -> None:
+        await self._recovery.recover()
 
     def report(self, run_id: str, event: Event) -> None:
         """Takes what the launcher has to say."""
@@ -213,64 +398,7 @@ class Runs:
             self.launches.over(event.token)
         actor = self._actors.get(run_id)
         if actor is not None:
-            actor.post(event)
-
-    # -- life
-
-    async def find(self) -> None:
-        """Notes which runs have not ended: one quick question, before anybody can start another."""
-        self._unfinished = list(await self._store.active_run_ids())
-        self.recovered.runs = len(self._unfinished)
-
-    async def recover(self) -> None:
-        """Takes up every run that has not ended, and goes on from what became of its attempts; nobody waits for it."""
-        places = asyncio.Semaphore(RECOVER_AT_ONCE)
-        found = [actor for run_id in self._unfinished if (actor := await self._load(run_id))]
-        self._loaded.set()
-        await asyncio.gather(*(self._take_up(actor, places) for actor in found))
-        self.recovered.finished_at = self._clock.now()
-        log.info(
-            "recovery is done",
-            action="recovered",
-            runs=self.recovered.runs,
-            reattached=self.recovered.reattached,
-            finished_meanwhile=self.recovered.finished_meanwhile,
-            relaunched=self.recovered.relaunched,
-            lost=self.recovered.lost,
-            cleaned_up=self.recovered.cleaned_up,
-        )
-
-    async def _load(self, run_id: str) -> RunActor | None:
-        pause = RETRY_FIRST
-        while True:
-            try:
-                run = await self._store.get_run(run_id)
-                version = await self._store.get_version(run.workflow, run.version) if run else None
-            except StoreError as error:
-                log.error(
-                    "cannot load a run, trying again", action="load_failed", run=run_id, error=str(error)
-                )  # fmt: skip
-                await asyncio.sleep(pause)
-                pause = min(RETRY_MOST, pause * 2)
-                continue
-            if run is None or version is None or run.state.terminal:
-                log.error("cannot load a run", action="load_failed", run=run_id)
-                return None
-            plan, base_dir = self._plan(version)
-            return self._actor(plan, base_dir, run)
-
-    async def _take_up(self, actor: RunActor, places: asyncio.Semaphore) -> None:
-        if actor.run.state is RunState.PENDING:
-            actor.post(RunStarted())
-            return
-        await self._carry_out(actor, tuple(effects_of(actor.run)))
-        for step in list(actor.run.steps.values()):
-            if step.attempt is not None and not step.attempt.state.terminal:
-                try:
-                    async with places:
-                        await self._recover_attempt(actor, step.attempt)
-                except OSError as error:
-                    self._spawn(self._recover_later(actor, step.attempt, error))
+            self.launches.report(actor, event)
 
     def take_no_more(self) -> None:
         """From now on no run is begun; those that are go on."""
@@ -278,14 +406,14 @@ class Runs:
 
     async def drain(self) -> None:
         """Returns when no run is active any more."""
-        await self._loaded.wait()
+        await self._recovery.loaded.wait()
         self._draining = asyncio.Event()
         if self._actors:
             await self._draining.wait()
 
     async def cancel_all(self, reason: str) -> None:
         """Returns when every wish is on disk."""
-        await self._loaded.wait()
+        await self._recovery.loaded.wait()
         wishes = (
             actor.ask(CancelRequested(reason=reason)) for actor in list(self._actors.values())
         )
@@ -299,40 +427,7 @@ class Runs:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _recover_later(self, actor: RunActor, attempt: Attempt, error: OSError) -> None:
-        """A disk that is full, or the like: nothing is decided about the attempt until it can be looked at."""
-        pause = RETRY_FIRST
-        while True:
-            log.error(
-                "cannot find out what became of a process, trying again",
-                action="recover_failed", run=attempt.run_id, step=attempt.step, error=str(error),
-            )  # fmt: skip
-            await asyncio.sleep(pause)
-            pause = min(RETRY_MOST, pause * 2)
-            try:
-                return await self._recover_attempt(actor, attempt)
-            except OSError as again:
-                error = again
-
-    async def _recover_attempt(self, actor: RunActor, attempt: Attempt) -> None:
-        event = await self._launcher.recover(attempt)
-        match event:
-            case None:
-                self.recovered.reattached += 1
-                self.launches.attached(attempt)
-                if actor.run.ending is not None:
-                    self._launcher.stop(attempt)
-                return
-            case AttemptVoided():
-                self.recovered.relaunched += 1
-            case AttemptLost():
-                self.recovered.lost += 1
-                self.recovered.cleaned_up += event.orphans == "ended"
-            case _:
-                self.recovered.finished_meanwhile += 1
-        actor.post(event)
-
-    def _actor(self, plan: Plan, base_dir: str, run: Run) -> RunActor:
+    def take_up(self, plan: Plan, base_dir: str, run: Run) -> RunActor:
         actor = RunActor(
             plan, run, base_dir=base_dir, store=self._store, clock=self._clock, ids=self._ids,
             act=self._saved, start=self._spawn,
@@ -340,14 +435,47 @@ class Runs:
         self._actors[run.id] = actor
         return actor
 
-    def _plan(self, version: WorkflowVersion) -> tuple[Plan, str]:
-        key = (version.workflow, version.version)
-        if key not in self._plans:
-            if len(self._plans) >= PLANS_KEPT:
-                self._plans.pop(next(iter(self._plans)))
-            plan = Plan(Workflow.from_dict(dict(version.parsed)))
-            self._plans[key] = (plan, version.base_dir)
-        return self._plans[key]
+    def stop_child(self, run_id: str) -> None:
+        actor = self._actors.get(run_id)
+        if actor is not None:
+            actor.post(CancelRequested(reason="its parent run stopped it"))
+
+    def note_ended(self, actor: RunActor) -> None:
+        if actor.run.launches:
+            context = self._rooms.context(actor.plan, actor.run.id, actor.base_dir)
+            self._notes.of_ended(context, actor.plan, actor.run)
+
+    async def _saved(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
+        run = actor.run
+        self._changes.notify(run.id, ended=run.state.terminal)
+        if not actor.prepared and any(step.source for step in run.steps.values()):
+            # What it keeps of another run is its own before anything else happens.
+            with contextlib.suppress(
+                OSError, ArtifactError
+            ):  # whoever starts the first process sees it too
+                await self.launches.prepare(actor)
+        if run.launches:
+            context = self._rooms.context(actor.plan, run.id, actor.base_dir)
+            self._notes.of_steps(context, actor.plan, run)
+            if run.state.terminal:
+                self._notes.of_run(context, run)
+        await self._effects.carry_out(actor, effects)
+
+    def _forget(self, actor: RunActor) -> None:
+        actor.disarm()
+        self._actors.pop(actor.run.id, None)
+        self._lines.leave(actor.run)
+        if actor.run.parent_run:
+            self._children.ended(actor.run)
+        if self._draining is not None and not self._actors:
+            self._draining.set()
+        log.info(
+            "run ended",
+            action="run_ended",
+            run=actor.run.id,
+            workflow=actor.run.workflow,
+            state=actor.run.state.value,
+        )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -358,39 +486,3 @@ class Runs:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a run's task failed", action="task_failed", exc_info=task.exception())
-
-    # -- effects
-
-    async def _saved(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
-        self._changes.notify(actor.run.id, ended=actor.run.state.terminal)
-        await self._carry_out(actor, effects)
-
-    async def _carry_out(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
-        for effect in effects:
-            match effect:
-                case LaunchAttempt():
-                    await self.launches.launch(actor, effect.attempt)
-                case StopAttempt():
-                    self.launches.stop(actor, effect.attempt)
-                case StartRunTimer():
-                    actor.arm(effect.due)
-                case LaunchReady():
-                    failpoints.hit("launch.ready")
-                    actor.post(LaunchDue())
-                case ForgetRun():
-                    self._forget(actor)
-                case _:
-                    assert_never(effect)
-
-    def _forget(self, actor: RunActor) -> None:
-        actor.disarm()
-        self._actors.pop(actor.run.id, None)
-        if self._draining is not None and not self._actors:
-            self._draining.set()
-        log.info(
-            "run ended",
-            action="run_ended",
-            run=actor.run.id,
-            workflow=actor.run.workflow,
-            state=actor.run.state.value,
-        )

@@ -1,14 +1,44 @@
-"""Stored definitions: nothing is stored that does not hold."""
+"""Stored definitions, of workflows and of jobs: nothing is stored that does not hold."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from toban.definition import Parsed, Problem, parse
+from toban.definition import DefinitionKind, Problem
 from toband.engine.admission import Admits, Always
-from toband.engine.errors import InvalidDefinitionError, WorkflowNotFoundError
-from toband.ports import Clock, Request, Store, StoredWorkflow, WorkflowText
+from toband.engine.errors import (
+    InvalidDefinitionError,
+    JobNotFoundError,
+    VersionNotFoundError,
+    WorkflowNotFoundError,
+)
+from toband.engine.resolving import Resolver, User
+from toband.ports import (
+    Clock,
+    ConflictError,
+    Request,
+    Store,
+    StoredWorkflow,
+    WorkflowExistsError,
+    WorkflowText,
+)
+
+_TRIES = 5
+"""To store what was made of jobs and workflows that somebody else keeps changing."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updated:
+    """`users` are the workflows that got a new version because a job that they use did."""
+
+    stored: StoredWorkflow
+    changed: bool
+    warnings: Sequence[Problem]
+    users: Sequence[str] = ()
 
 
 class Workflows:
@@ -16,73 +46,145 @@ class Workflows:
         self._store = store
         self._clock = clock
         self._admission = admission or Always()
+        self._resolver = Resolver(store)
 
     async def validate(self, source: str) -> Sequence[Problem]:
         """Everything that is wrong with it, warnings included."""
-        return _one(await asyncio.to_thread(parse, source)).problems
+        return await self._resolver.problems(source)
 
     async def create(
-        self, source: str, base_dir: str, request: Request | None
+        self,
+        source: str,
+        base_dir: str,
+        request: Request | None,
+        *,
+        kind: DefinitionKind = DefinitionKind.WORKFLOW,
     ) -> tuple[StoredWorkflow, Sequence[Problem]]:
-        """The workflow and its warnings. Raises InvalidDefinitionError, WorkflowExistsError, RefusedError."""
-        text, warnings = await asyncio.to_thread(_text, source, base_dir)
-        self._admission.check("create a workflow")
-        stored = await self._store.create_workflow(text, at=self._clock.now(), request=request)
-        return stored, warnings
+        """The workflow, or job, and its warnings.
+
+        Raises InvalidDefinitionError, WorkflowRecursionError, WorkflowExistsError, RefusedError, ConflictError.
+        """
+
+        async def create() -> tuple[StoredWorkflow, Sequence[Problem]]:
+            made = await self._resolver.resolve(source, base_dir, kind)
+            warnings = await self._resolver.check_children([made.text])
+            self._admission.check(f"create a {kind.value}")
+            stored = await self._store.create_workflow(
+                made.text, at=self._clock.now(), request=request
+            )
+            return stored, (*made.warnings, *warnings)
+
+        return await _until_undisturbed(create)
 
     async def update(
-        self, name: str, source: str, base_dir: str, etag: str, request: Request | None
-    ) -> tuple[StoredWorkflow, bool, Sequence[Problem]]:
-        """The workflow, whether it changed, its warnings.
+        self,
+        name: str,
+        source: str,
+        base_dir: str,
+        etag: str,
+        request: Request | None,
+        *,
+        kind: DefinitionKind = DefinitionKind.WORKFLOW,
+    ) -> Updated:
+        """Stores another definition of it; of a job together with what becomes of every workflow that uses it.
 
-        Raises InvalidDefinitionError, WorkflowNotFoundError, RefusedError.
+        Raises InvalidDefinitionError, also if one of those would no longer hold, WorkflowRecursionError,
+        WorkflowNotFoundError or JobNotFoundError, RefusedError, ConflictError.
         """
-        text, warnings = await asyncio.to_thread(_text, source, base_dir)
-        if text.name != name:
-            message = (
-                f"the definition is of {text.name!r}, not of {name!r}; a workflow keeps its name"
+
+        async def update() -> Updated:
+            made = await self._resolver.resolve(source, base_dir, kind)
+            _check_name(made.text, name)
+            users: Sequence[User] = ()
+            if kind is DefinitionKind.JOB and not await self._stored(made.text):
+                users = await self._resolver.users(name, source)
+            also = [user.text for user in users]
+            warnings = await self._resolver.check_children([made.text, *also])
+            self._admission.check(f"update a {kind.value}")
+            try:
+                updated = await self._store.update_workflow(
+                    made.text, at=self._clock.now(), etag=etag, request=request, also=also
+                )
+            except WorkflowExistsError:
+                # It is of the other kind.
+                updated = None
+            if updated is None:
+                raise _not_found(name, kind)
+            stored, changed = updated
+            return Updated(
+                stored=stored,
+                changed=changed,
+                warnings=(*made.warnings, *warnings),
+                users=[user.text.name for user in users if changed and user.changed],
             )
-            problem = Problem(message=message, path="name", line=1, column=1, file="<definition>")
-            raise InvalidDefinitionError([problem])
-        self._admission.check("update a workflow")
-        updated = await self._store.update_workflow(
-            text, at=self._clock.now(), etag=etag, request=request
+
+        return await _until_undisturbed(update)
+
+    async def _stored(self, text: WorkflowText) -> bool:
+        """Whether what is stored is exactly this."""
+        stored = await self._store.get_workflow(text.name)
+        return (
+            stored is not None
+            and (definition := stored.definition) is not None
+            and (definition.source, definition.base_dir) == (text.source, text.base_dir)
+            and definition.parsed == text.parsed
         )
-        if updated is None:
+
+    async def restore(self, name: str, version: int, etag: str, request: Request | None) -> Updated:
+        """A new version with the text of an old one. Raises VersionNotFoundError, and as `update`."""
+        stored = await self._store.get_workflow(name)
+        if stored is None:
             raise WorkflowNotFoundError(name)
-        return updated[0], updated[1], warnings
+        old = await self._store.get_version(name, version)
+        if old is None:
+            raise VersionNotFoundError(name, version)
+        return await self.update(name, old.source, old.base_dir, etag, request, kind=stored.kind)
+
+    async def get(
+        self, name: str, *, kind: DefinitionKind = DefinitionKind.WORKFLOW
+    ) -> StoredWorkflow:
+        """Raises WorkflowNotFoundError or JobNotFoundError."""
+        stored = await self._store.get_workflow(name)
+        if stored is None or stored.kind is not kind:
+            raise _not_found(name, kind)
+        return stored
+
+    async def delete(
+        self, name: str, etag: str, *, kind: DefinitionKind = DefinitionKind.WORKFLOW
+    ) -> None:
+        """Raises WorkflowNotFoundError or JobNotFoundError, ActiveRunError, EtagMismatchError, JobInUseError."""
+        if not await self._store.delete_workflow(name, etag=etag, kind=kind):
+            raise _not_found(name, kind)
 
     async def set_enabled(self, name: str, enabled: bool) -> StoredWorkflow:
         """Raises WorkflowNotFoundError."""
+        await self.get(name)
         stored = await self._store.set_enabled(name, enabled, at=self._clock.now())
         if stored is None:
             raise WorkflowNotFoundError(name)
         return stored
 
 
-def _one(parsed: Parsed) -> Parsed:
-    """A stored definition is one document."""
-    if parsed.ok and len(parsed.documents) != 1:
-        message = f"found {len(parsed.documents)} documents, expected one; send each by itself"
-        problem = Problem(message=message, path="", line=1, column=1, file="<definition>")
-        return Parsed(documents=parsed.documents, problems=(*parsed.problems, problem))
-    return parsed
+async def _until_undisturbed(work: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Once more, from the start, if what it was decided on changed before it was stored. Raises ConflictError."""
+    for _ in range(_TRIES - 1):
+        try:
+            return await work()
+        except ConflictError:
+            continue
+    return await work()
 
 
-def _text(source: str, base_dir: str) -> tuple[WorkflowText, Sequence[Problem]]:
-    parsed = _one(parse(source))
-    if not parsed.ok:
-        raise InvalidDefinitionError(parsed.problems)
-    workflow = parsed.documents[0].workflow
-    assert workflow is not None
-    text = WorkflowText(
-        name=workflow.name,
-        title=workflow.title,
-        description=workflow.description,
-        labels=workflow.labels,
-        enabled=workflow.enabled,
-        source=source,
-        parsed=workflow.to_dict(),
-        base_dir=base_dir,
+def _check_name(text: WorkflowText, name: str) -> None:
+    if text.name == name:
+        return
+    kind = text.kind.value
+    message = f"the definition is of {text.name!r}, not of {name!r}; a {kind} keeps its name"
+    problem = Problem(message=message, path="name", line=1, column=1, file="<definition>")
+    raise InvalidDefinitionError([problem])
+
+
+def _not_found(name: str, kind: DefinitionKind) -> Exception:
+    return (
+        WorkflowNotFoundError(name) if kind is DefinitionKind.WORKFLOW else JobNotFoundError(name)
     )
-    return text, parsed.warnings

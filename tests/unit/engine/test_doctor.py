@@ -191,6 +191,16 @@ async def test_nothing_is_wrong(scene: Scene) -> None:
     assert scene.premises.done == []
 
 
+async def test_a_child_run_has_no_supervisor_to_look_for(scene: Scene) -> None:
+    child = replace(attempt(AttemptState.RUNNING), child=True, pid=None)
+    scene.premises.state = AttemptSeen.ABSENT
+    for state in (RunState.RUNNING, RunState.SUCCEEDED):
+        scene.store.runs = [run_of(child, state)]
+        found = await scene.examine()
+        assert found["attempts"].status is FindingStatus.OK
+        assert found["logs"].status is FindingStatus.OK
+
+
 async def test_a_damaged_database(scene: Scene) -> None:
     scene.store.inspection = replace(WHOLE, problems=["page 7 is lost", "so is page 8"], schema="")
     found = await scene.examine(repair=True)

@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 
 from helpers.waiting import wait_for
-from toban.definition import RenderError
+from toban.definition import JobType, RenderError, Step, Workflow
 from toband.domain.events import AttemptEnded, AttemptVoided, Event
 from toband.domain.model import Attempt, AttemptState, Run
-from toband.engine import launching
+from toband.domain.plan import Plan
 from toband.engine.health import Health
 from toband.engine.launches import CONDITION, Launches
 
@@ -52,11 +52,42 @@ class Launcher:
         self.stopped.append(attempt.token)
 
 
+class Built:
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+
+class Rooms:
+    def build(self, _plan: object, _run: object, given: Attempt, **_: object) -> Built:
+        if given.token == "bad":
+            raise RenderError("cannot use it")
+        return Built(given.token)
+
+    def context(self, *_: object) -> str:
+        return ""
+
+
+class Handing:
+    async def take_over(self, *_: object, **__: object) -> None:
+        return None
+
+
+class Notes:
+    def of_run(self, *_: object) -> None:
+        return None
+
+    def of_ended(self, *_: object) -> None:
+        return None
+
+
 class Actor:
     def __init__(self, run_id: str, priority: int) -> None:
         run = Run(id=run_id, workflow="w", version=1, created_at=NOW)
         self.run = replace(run, priority=priority)
-        self.plan = None
+        step = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env={})
+        self.plan = Plan(
+            Workflow(name="w", title="", labels={}, params={}, env={}, steps={"s": step})
+        )
         self.base_dir = ""
         self.prepared = False
         self.posted: list[Event] = []
@@ -81,9 +112,9 @@ class House:
         self.health = Health(Clock())
         self.tasks: set[asyncio.Task[None]] = set()
         self.launches = Launches(
-            launcher=cast(Any, self.launcher), files=cast(Any, None), logs=cast(Any, None),
-            clock=Clock(), conditions=self.health, server="", limit=limit, log_limit=None,
-            start=self._start,
+            launcher=cast(Any, self.launcher), rooms=cast(Any, Rooms()), handing=cast(Any, Handing()),
+            notes=cast(Any, Notes()), values=cast(Any, None), clock=Clock(), conditions=self.health,
+            limit=limit, start=self._start,
         )  # fmt: skip
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -95,21 +126,6 @@ class House:
         made = attempt(token, ordinal)
         await self.launches.launch(cast(Any, actor), made)
         return made
-
-
-class Built:
-    def __init__(self, token: str) -> None:
-        self.token = token
-
-
-@pytest.fixture(autouse=True)
-def build(monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(_plan: object, _run: object, given: Attempt, **_: object) -> Built:
-        if given.token == "bad":
-            raise RenderError("cannot use it")
-        return Built(given.token)
-
-    monkeypatch.setattr(launching, "build", made)
 
 
 async def test_places_go_by_priority_then_by_age_then_by_order() -> None:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,8 @@ import pytest
 from toban.definition import RenderError, Resources, parse
 from toband.domain.model import Attempt, AttemptState, Run, RunState, StepState, TreeCause, Trigger
 from toband.domain.plan import Plan
-from toband.engine import launching
+from toband.engine.launching import Rooms, TimeLeft
+from toband.engine.seen import STDOUT_LIMIT, Seen
 from toband.ports import Launch, LogKind, LogPage, OutputTooLargeError
 from toband.supervise.files import RunFiles
 
@@ -51,6 +52,16 @@ class MemoryLogs:
         self, run_id: str, event: asyncio.Event
     ) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
+
+
+class NoValues:
+    """`ports.Values` of steps that left nothing large."""
+
+    def spill(self, attempt: Attempt, result: Any, outputs: Mapping[str, str]) -> int:
+        raise AssertionError
+
+    def load(self, attempt: Attempt) -> tuple[Any, Mapping[str, str]]:
+        raise AssertionError
 
 
 def plan_of(text: str) -> Plan:
@@ -90,16 +101,14 @@ def build(
     base_dir: str = "",
     logs: MemoryLogs | None = None,
 ) -> Launch:
-    return launching.build(
-        plan,
-        run,
-        attempt_of(step),
-        base_dir=base_dir,
-        files=RunFiles("/state/runs"),
-        logs=logs or MemoryLogs({}),
+    files = RunFiles("/state/runs")
+    rooms = Rooms(
+        files=files,
+        seen=Seen(logs or MemoryLogs({}), NoValues(), files.work),
         server="unix:///s",
-        left=None if run.timeout is None else max(0.0, run.timeout - after),
     )
+    left = None if run.timeout is None else max(0.0, run.timeout - after)
+    return rooms.build(plan, run, attempt_of(step), base_dir=base_dir, left=TimeLeft(run=left))
 
 
 @pytest.mark.parametrize(
@@ -182,10 +191,10 @@ steps:
 """)
     run = run_of(plan)
     run = replace(run, steps={**run.steps, "a": replace(run.steps["a"], attempt=attempt_of("a"))})
-    logs = MemoryLogs({("a", LogKind.STDERR): b"x" * (launching.STDOUT_LIMIT + 1)})
+    logs = MemoryLogs({("a", LogKind.STDERR): b"x" * (STDOUT_LIMIT + 1)})
     with pytest.raises(RenderError, match=r"steps\.a\.stderr: it is larger than 64 KiB"):
         build(plan, run, "b", logs=logs)
-    fits = MemoryLogs({("a", LogKind.STDERR): b"\xff" * launching.STDOUT_LIMIT})
+    fits = MemoryLogs({("a", LogKind.STDERR): b"\xff" * STDOUT_LIMIT})
     with pytest.raises(RenderError, match="at most"):
         # Bytes that are no UTF-8 become longer as text; what cannot be passed on is refused.
         build(plan, run, "b", logs=fits)

@@ -1,0 +1,135 @@
+"""Carries out what a saved transition asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, assert_never
+
+import structlog
+
+from toban.definition import RenderError
+from toband import failpoints
+from toband.domain.events import (
+    CollectionFailed,
+    CollectOutputs,
+    Effect,
+    EvaluateStep,
+    EvaluationFailed,
+    ForgetRun,
+    KeepDeadLetter,
+    LaunchAttempt,
+    LaunchDue,
+    LaunchReady,
+    OutputsCollected,
+    RetryDue,
+    StartRetryTimer,
+    StartRunTimer,
+    StartStepTimer,
+    StepTimeoutPassed,
+    StopAttempt,
+)
+from toband.domain.model import Attempt
+from toband.engine import conditions
+from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.children import Children
+from toband.engine.handing import Handing
+from toband.engine.launches import Launches
+from toband.engine.seen import Seen
+from toband.ports import ArtifactError
+
+log = structlog.get_logger()
+
+
+class Effects:
+    """Belongs to the event loop. Everything here may be asked for again after a restart."""
+
+    def __init__(
+        self,
+        *,
+        launches: Launches,
+        children: Children,
+        handing: Handing,
+        seen: Seen,
+        forget: Callable[[RunActor], None],
+        start: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._launches = launches
+        self._children = children
+        self._handing = handing
+        self._seen = seen
+        self._forget = forget
+        self._start = start
+
+    async def carry_out(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case LaunchAttempt():
+                    if effect.attempt.child:
+                        self._children.launch(actor, effect.attempt)
+                    else:
+                        await self._launches.launch(actor, effect.attempt)
+                case StopAttempt():
+                    if effect.attempt.child:
+                        self._children.stop(effect.attempt)
+                    else:
+                        self._launches.stop(actor, effect.attempt)
+                case StartRunTimer():
+                    actor.arm(effect.due)
+                case StartRetryTimer():
+                    due = RetryDue(step=effect.step, retries=effect.retries)
+                    actor.arm_step(effect.step, effect.due, due)
+                case StartStepTimer():
+                    passed = StepTimeoutPassed(step=effect.step, attempts=effect.attempts)
+                    actor.arm_step(effect.step, effect.due, passed)
+                case EvaluateStep():
+                    self._evaluate(actor, effect.step)
+                case CollectOutputs():
+                    self._start(self._collect(actor, effect.attempt, effect.final))
+                case KeepDeadLetter():
+                    pass  # it was saved with the transition
+                case LaunchReady():
+                    failpoints.hit("launch.ready")
+                    actor.post(LaunchDue())
+                case ForgetRun():
+                    self._forget(actor)
+                case _:
+                    assert_never(effect)
+
+    def _evaluate(self, actor: RunActor, step: str) -> None:
+        try:
+            failpoints.hit("step.evaluate")
+            actor.post(conditions.settle(actor.plan, actor.run, step, self._seen))
+        except OSError as error:
+            reason = f"cannot read what steps left: {error}"
+            actor.post(EvaluationFailed(step=step, error=reason))
+
+    async def _collect(self, actor: RunActor, attempt: Attempt, final: bool) -> None:
+        """What the disk will not take now is tried again: the work is done, and must not be lost."""
+        pause = RETRY_FIRST
+        while True:
+            try:
+                failpoints.hit("outputs.collect")
+                kept, fingerprint = await self._handing.keep(
+                    actor.plan, actor.run, attempt, base_dir=actor.base_dir, final=final
+                )
+            except (ArtifactError, RenderError) as error:
+                actor.post(
+                    CollectionFailed(step=attempt.owner, token=attempt.token, error=str(error))
+                )
+                return
+            except OSError as error:
+                log.error(
+                    "cannot keep what a step made, trying again",
+                    action="collect_failed", run=attempt.run_id, step=attempt.step, error=str(error),
+                )  # fmt: skip
+                await asyncio.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+                continue
+            failpoints.hit("outputs.kept")
+            actor.post(
+                OutputsCollected(
+                    step=attempt.owner, token=attempt.token, artifacts=kept, fingerprint=fingerprint
+                )
+            )
+            return

@@ -1,0 +1,35 @@
+"""Definitions that were used lately, in the form that transitions ask for."""
+
+from __future__ import annotations
+
+from toban.definition import Workflow
+from toband.domain.model import Run
+from toband.domain.plan import Plan
+from toband.ports import Store, WorkflowVersion
+
+KEPT = 256
+
+
+class Plans:
+    """The plan of a version, with the directory that its relative paths start at."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._plans: dict[tuple[str, int], tuple[Plan, str]] = {}
+
+    def of(self, version: WorkflowVersion) -> tuple[Plan, str]:
+        key = (version.workflow, version.version)
+        if key not in self._plans:
+            if len(self._plans) >= KEPT:
+                self._plans.pop(next(iter(self._plans)))
+            plan = Plan(Workflow.from_dict(dict(version.parsed)))
+            self._plans[key] = (plan, version.base_dir)
+        return self._plans[key]
+
+    async def of_run(self, run: Run) -> tuple[Plan, str] | None:
+        """Of the version that the run is pinned to."""
+        kept = self._plans.get((run.workflow, run.version))
+        if kept is None:
+            version = await self._store.get_version(run.workflow, run.version)
+            kept = None if version is None else self.of(version)
+        return kept

@@ -1,0 +1,78 @@
+"""What the steps of a run left behind, for whoever asks: which artifacts there are, and their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from toband.domain.model import Artifact, Run
+from toband.engine.errors import ArtifactNotFoundError, RunNotFoundError, StepNotFoundError
+from toband.ports import ArtifactError, Artifacts, Store, Stored
+
+
+class RunArtifacts:
+    """`context_of` says where a run keeps them. Those of steps whose results were taken over are the run's own too."""
+
+    def __init__(
+        self, store: Store, artifacts: Artifacts, context_of: Callable[[Run], Awaitable[str]]
+    ) -> None:
+        self._store = store
+        self._artifacts = artifacts
+        self._context_of = context_of
+
+    async def list(
+        self, run_id: str, step: str = ""
+    ) -> Sequence[tuple[str, Artifact, Sequence[Stored]]]:
+        """Step, artifact and files, in the order of the definition, or of one step and all its instances only.
+
+        What is gone from the disk has no files. Raises RunNotFoundError, StepNotFoundError.
+        """
+        run = await self._run(run_id)
+        if step and step not in run.steps:
+            raise StepNotFoundError(run_id, step)
+        chosen = [each for each in run.steps.values() if not step or step in (each.id, each.parent)]
+        chosen.sort(key=lambda each: (each.index, -1 if each.instance is None else each.instance))
+        if not any(each.artifacts for each in chosen):
+            return []
+        context = await self._context_of(run)
+        found = []
+        for each in chosen:
+            for artifact in each.artifacts:
+                try:
+                    files = await self._artifacts.files(context, artifact)
+                except ArtifactError:
+                    files = []
+                found.append((each.id, artifact, files))
+        return found
+
+    async def download(
+        self, run_id: str, step: str, name: str, path: str = ""
+    ) -> AsyncIterator[bytes]:
+        """The bytes of one file; without a path of its only file, else of a tar archive of all.
+
+        Raises RunNotFoundError, StepNotFoundError, ArtifactNotFoundError; when it returns, the first bytes were read.
+        """
+        run = await self._run(run_id)
+        if step not in run.steps:
+            raise StepNotFoundError(run_id, step)
+        found = [each for each in run.steps[step].artifacts if each.name == name]
+        if not found:
+            raise ArtifactNotFoundError(run_id, step, name)
+        pieces = self._artifacts.read(await self._context_of(run), found[0], path)
+        try:
+            first = await anext(pieces, b"")
+        except ArtifactError as error:
+            raise ArtifactNotFoundError(run_id, step, name, path) from error
+        return _all(first, pieces)
+
+    async def _run(self, run_id: str) -> Run:
+        run = await self._store.get_run(run_id)
+        if run is None:
+            raise RunNotFoundError(run_id)
+        return run
+
+
+async def _all(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first:
+        yield first
+    async for piece in rest:
+        yield piece

@@ -1,0 +1,119 @@
+"""What the templates of a step see: parameters, the run, and what the steps before it left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toban.definition import NO_ITEM, RenderError, Scope
+from toband.domain.model import CHECK, Attempt, AttemptState, Run, StepRun, StepState
+from toband.domain.plan import Plan
+from toband.ports import LogKind, Logs, OutputTooLargeError, Values
+
+STDOUT_LIMIT = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Reads what steps printed and left. May read files, in the caller's thread."""
+
+    logs: Logs
+    values: Values
+    work: Callable[[str], str]
+    """The directory of a run's own."""
+
+    def scope(
+        self, plan: Plan, run: Run, step: StepRun, wanted: Mapping[str, frozenset[str]]
+    ) -> Scope:
+        """`wanted` is what the templates use of other steps; nothing else is read. Raises RenderError, OSError."""
+        looping = plan.step(step.id).completion_check is not None
+        return Scope(
+            params=dict(run.params),
+            run={
+                "id": run.id,
+                "workflow": run.workflow,
+                "number": run.number,
+                "trigger": run.trigger.value.lower(),
+                "scope": run.scope,
+                "retry_of": run.retry_of,
+                "dir": self.work(run.id),
+            },
+            env=plan.workflow.env,
+            steps={
+                name: {field: self._field(plan, run, name, field) for field in fields}
+                for name, fields in wanted.items()
+            },
+            item=step.item if step.parent else NO_ITEM,
+            iteration=step.iteration or 1,
+            check=_Said(self, run, step) if looping else {},
+        )
+
+    def _field(self, plan: Plan, run: Run, name: str, field: str) -> Any:
+        step = run.steps[name]
+        if plan.steps[name].for_each is not None and field != "status":
+            members = (run.steps[f"{name}[{number}]"] for number in range(step.instances))
+            return [self._value(member, field) for member in members]
+        return self._value(step, field)
+
+    def _value(self, step: StepRun, field: str) -> Any:
+        match field:
+            case "stdout" | "stderr":
+                if step.attempt is None or step.attempt.child:
+                    return ""
+                return self.printed(step.attempt, field, f"steps.{step.id}.{field}")
+            case "exit_code":
+                return step.exit_code if step.exit_code is not None else -1
+            case "status":
+                if step.state is StepState.SKIPPED and step.source:
+                    return StepState.SUCCEEDED.value  # as it was where its values are from
+                return step.state.value if step.state is not StepState.PENDING else ""
+            case "result":
+                return self._left(step)[0]
+            case "outputs":
+                return self._left(step)[1]
+            case _:
+                raise RenderError(f"cannot use steps.{step.id}.{field}: there is no such field")
+
+    def _left(self, step: StepRun) -> tuple[Any, dict[str, str]]:
+        if not step.spilled:
+            return step.result, dict(step.outputs)
+        assert step.attempt is not None
+        result, outputs = self.values.load(step.attempt)
+        return result, dict(outputs)
+
+    def printed(self, attempt: Attempt, field: str, what: str) -> str:
+        kind = LogKind.STDOUT if field == "stdout" else LogKind.STDERR
+        try:
+            printed = self.logs.printed(attempt, kind, STDOUT_LIMIT)
+        except OutputTooLargeError as error:
+            raise RenderError(
+                f"cannot use {what}: it is larger than {STDOUT_LIMIT // 1024} KiB; "
+                "write it to a file and pass the path instead"
+            ) from error
+        return printed.decode(errors="replace").removesuffix("\n")
+
+
+class _Said(dict[str, Any]):
+    """What the last completion check said, read when it is asked for; nothing before the first."""
+
+    def __init__(self, seen: Seen, run: Run, step: StepRun) -> None:
+        code = step.check_exit_code if step.check_exit_code is not None else -1
+        super().__init__(stdout="", stderr="", exit_code=code)
+        self._seen, self._run, self._step = seen, run, step
+
+    def __getitem__(self, field: str) -> Any:
+        step = self._step
+        if field == "exit_code" or not step.check_token:
+            return super().__getitem__(field)
+        said = Attempt(
+            id="",
+            run_id=self._run.id,
+            step=f"{step.id}{CHECK}",
+            number=step.checks,
+            ordinal=-1,
+            token=step.check_token,
+            state=AttemptState.FAILED,
+            created_at=self._run.created_at,
+        )
+        return self._seen.printed(said, field, f"check.{field}")

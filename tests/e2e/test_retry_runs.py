@@ -1,0 +1,165 @@
+"""A run is repeated from what failed: what succeeded is not executed again, its results and files are still there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from helpers.daemon import Daemon, run_state, running_daemon, step_states, steps_of
+from helpers.refusal import refused
+from toban.v1 import dead_letter_pb2, run_pb2, workflow_pb2
+
+OUT = run_pb2.LOG_STREAM_STDOUT
+
+# Ten steps in two branches; `f` fails until a file says otherwise. Each notes that it was executed.
+TEN = """
+name: ten
+description: Ten steps, one of which fails
+defaults: {workspace: "{{ run.dir }}"}
+steps:
+  a: {run: "NOTE a; echo 1; seq 3 > numbers; echo size=3 >> $TOBAN_OUTPUT", outputs: [{name: numbers, path: numbers}]}
+  b: {run: "NOTE b; mkdir tree; echo deep > tree/leaf", depends_on: [a], outputs: [{name: tree, path: tree/}]}
+  c: {run: "NOTE c; cat in; echo {{ steps.a.stdout }}", depends_on: [a], inputs: [{from: a, artifact: numbers, as: in}]}
+  d: {run: "NOTE d; echo {{ item }}", for_each: "[1, 2]", depends_on: [b]}
+  e: {run: NOTE e, when: "false", depends_on: [b]}
+  f: {run: "NOTE f; test -e READY", depends_on: [c, d], on_failure: retry, max_retries: 0}
+  g:
+    run: "NOTE g; cat in; cat branch/leaf; echo {{ steps.a.outputs.size }} {{ steps.d.stdout }} {{ steps.c.stdout }}"
+    depends_on: [f, a, b, c, d]
+    inputs: [{from: a, artifact: numbers, as: in}, {from: b, artifact: tree, as: branch}]
+  h: {run: NOTE h, depends_on: [g]}
+  i: {run: NOTE i, depends_on: [b]}
+  j: {run: NOTE j, depends_on: [h, i, e]}
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running_daemon(tmp_path_factory.mktemp("retry") / "state") as running:
+        yield running
+
+
+def ten(place: Path, name: str) -> str:
+    note = f"echo >> {place}/executed."
+    source = TEN.replace("name: ten", f"name: {name}").replace("READY", str(place / "ready"))
+    for letter in "abcdefghij":
+        source = source.replace(f"NOTE {letter}", f"{note}{letter}")
+    return source
+
+
+def executed(place: Path) -> str:
+    """The steps in the order of the alphabet, each as often as it ran."""
+    found = sorted(place.glob("executed.*"))
+    return "".join(path.suffix[1] * len(path.read_text().splitlines()) for path in found)
+
+
+def retry(daemon: Daemon, run_id: str, **how: object) -> run_pb2.Run:
+    request = run_pb2.RetryRunRequest(id=run_id, **how)  # type: ignore[arg-type]
+    return daemon.wait_run(daemon.runs.RetryRun(request, timeout=20).run.id)
+
+
+def test_only_what_failed_and_what_follows_is_executed(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.apply(ten(tmp_path, "ten"))
+    first = daemon.run("ten")
+    assert run_state(first) == "FAILED"
+    assert step_states(first)["j"] == "SKIPPED(aborted)"
+    assert executed(tmp_path) in ("abcddf", "abcddfi")
+    for path in tmp_path.glob("executed.*"):
+        path.unlink()
+    (tmp_path / "ready").touch()
+    ended_i = step_states(first)["i"] == "SUCCEEDED"
+
+    again = retry(daemon, first.id)
+    assert run_state(again) == "SUCCEEDED", again.error_message
+    assert executed(tmp_path) == ("fghj" if ended_i else "fghij")
+    assert again.retry_of == first.id
+    assert again.triggered_by == run_pb2.TRIGGER_RETRY
+    steps = steps_of(again)
+    assert {name for name, step in steps.items() if step.source_run == first.id} >= {
+        "a", "b", "c", "d", "d[0]", "d[1]",
+    }  # fmt: skip
+    assert step_states(again)["e"] == "SKIPPED(when)"
+    assert steps["a"].attempts == 1
+    assert {execution.step for execution in daemon.processes(again.id)} <= set("fghij")
+    # Values, files and logs of what was kept reach the steps that were executed.
+    printed = daemon.log_of(again.id, "g")[OUT].decode()
+    assert printed == '1\n2\n3\ndeep\n3 ["1","2"] 1\n2\n3\n1\n'
+    context = daemon.state_dir / "runs" / again.id / "context"
+    assert (context / "a" / "numbers" / "numbers").read_text() == "1\n2\n3\n"
+    assert (context / "b" / "tree" / "tree" / "leaf").read_text() == "deep\n"
+
+
+def test_a_dead_letter_is_requeued_once(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.apply(ten(tmp_path, "letters"))
+    first = daemon.run("letters")
+    request = dead_letter_pb2.ListDeadLettersRequest(workflow="letters")
+    (letter,) = daemon.dead_letters.ListDeadLetters(request, timeout=20).dead_letters
+    assert (letter.run_id, letter.step, letter.attempts) == (first.id, "f", 1)
+    (tmp_path / "ready").touch()
+    wish = dead_letter_pb2.RequeueDeadLetterRequest(id=letter.id)
+    made = daemon.dead_letters.RequeueDeadLetter(wish, timeout=20)
+    again = daemon.wait_run(made.run.id)
+    assert (run_state(again), again.retry_of) == ("SUCCEEDED", first.id)
+    assert "".join(sorted(set(executed(tmp_path)))) == "abcdfghij"
+    assert executed(tmp_path).count("a") == 1
+    refusal = refused(lambda: daemon.dead_letters.RequeueDeadLetter(wish, timeout=20))
+    assert refusal.reason == "DEAD_LETTER_CLOSED"
+    looked_at = dead_letter_pb2.GetDeadLetterRequest(id=letter.id)
+    found = daemon.dead_letters.GetDeadLetter(looked_at, timeout=20).dead_letter
+    assert found.state == dead_letter_pb2.DEAD_LETTER_STATE_REQUEUED
+    assert found.requeued_as == again.id
+
+
+def test_the_newest_version_repeats_what_changed(daemon: Daemon, tmp_path: Path) -> None:
+    source = ten(tmp_path, "newest")
+    daemon.apply(source)
+    first = daemon.run("newest")
+    for path in tmp_path.glob("executed.*"):
+        path.unlink()
+    changed = source.replace("; test -e", "; true ||").replace("cat in; echo", "echo")
+    definition = workflow_pb2.Definition(source=changed)
+    update = workflow_pb2.UpdateWorkflowRequest(
+        workflow=workflow_pb2.Workflow(name="newest", definition=definition)
+    )
+    daemon.workflows.UpdateWorkflow(update, timeout=20)
+    again = retry(daemon, first.id, newest_version=True)
+    assert run_state(again) == "SUCCEEDED", again.error_message
+    assert (first.version, again.version) == (1, 2)
+    assert executed(tmp_path).replace("i", "") == "cfghj", "c changed, f failed"
+
+
+def test_a_partial_run_takes_what_it_needs_from_the_latest(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "ready").touch()
+    daemon.apply(ten(tmp_path, "partial"))
+    request = run_pb2.StartRunRequest(workflow="partial", only=["g"])
+    refusal = refused(lambda: daemon.runs.StartRun(request, timeout=20))
+    assert refusal.reason == "NO_PRIOR_RESULT"
+    whole = daemon.run("partial")
+    assert run_state(whole) == "SUCCEEDED"
+    part = daemon.wait_run(daemon.runs.StartRun(request, timeout=20).run.id)
+    assert run_state(part) == "SUCCEEDED", part.error_message
+    assert [execution.step for execution in daemon.processes(part.id)] == ["g"]
+    assert daemon.log_of(part.id, "g") == daemon.log_of(whole.id, "g")
+    assert steps_of(part)["a"].source_run == whole.id
+    assert step_states(part)["h"] == "SKIPPED(scope)"
+    # What was taken over can be taken over again, also by name.
+    named = run_pb2.StartRunRequest(workflow="partial", from_steps=["g"], from_run=part.id)
+    last = daemon.wait_run(daemon.runs.StartRun(named, timeout=20).run.id)
+    assert run_state(last) == "SUCCEEDED", last.error_message
+    assert [execution.step for execution in daemon.processes(last.id)] == ["g", "h", "j"]
+    assert steps_of(last)["a"].source_run == whole.id
+
+
+def test_what_cannot_be_retried(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "ready").touch()
+    daemon.apply(ten(tmp_path, "fine"))
+    done = daemon.run("fine")
+    assert refused(lambda: retry(daemon, done.id)).reason == "NOTHING_TO_RETRY"
+    assert refused(lambda: retry(daemon, done.id, from_steps=["z"])).reason == "UNKNOWN_STEP"
+    assert refused(lambda: retry(daemon, "nothing")).reason == "RUN_NOT_FOUND"
+    repeated = retry(daemon, done.id, from_steps=["h"])
+    assert [execution.step for execution in daemon.processes(repeated.id)] == ["h", "j"]
+    whole = retry(daemon, done.id, everything=True)
+    assert len(daemon.processes(whole.id)) == 10

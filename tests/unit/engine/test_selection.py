@@ -1,0 +1,167 @@
+"""Which steps run, and what is kept of earlier runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from toban.definition import parse
+from toband.domain.model import Run, RunState, StepRun, StepState, Trigger
+from toband.domain.plan import Plan
+from toband.engine.errors import NothingToRunError, UnknownScopeError, UnknownStepError
+from toband.engine.selection import (
+    Selection,
+    borrow,
+    borrowed_steps,
+    chosen_steps,
+    keep,
+    repeated_steps,
+)
+from toband.engine.starting import in_order
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DIAMOND = """
+name: w
+description: x
+scopes: {left: [a, b], last: [d]}
+steps:
+  d: {run: "echo {{ steps.b.stdout }}", depends_on: [b, c]}
+  a: {run: x, outputs: [{name: made, path: made}]}
+  b: {run: x, depends_on: [a]}
+  c: {run: x, depends_on: [a], inputs: [{from: a, artifact: made}], when: steps.a.exit_code == 0}
+"""
+
+
+def plan_of(text: str) -> Plan:
+    parsed = parse(text)
+    assert parsed.ok, parsed.problems
+    workflow = parsed.documents[0].workflow
+    assert workflow is not None
+    return Plan(workflow)
+
+
+def ended(plan: Plan, states: dict[str, str], **facts: object) -> Run:
+    """A run whose steps have ended so: `FAILED`, `SKIPPED(aborted)`; SUCCEEDED if nothing is said."""
+    run = plan.new_run(run_id="old", version=1, params={}, trigger=Trigger.API, caller="", at=NOW)
+    steps: dict[str, StepRun] = {}
+    for name, step in run.steps.items():
+        state, _, reason = states.get(name, "SUCCEEDED").partition("(")
+        done = StepState(state)
+        attempts = 0 if done is StepState.SKIPPED else 1
+        steps[name] = replace(step, state=done, reason=reason.strip(")"), attempts=attempts)
+    return replace(run, state=RunState.FAILED, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("selection", "chosen"),
+    [
+        (Selection(), None),
+        (Selection(scope="full"), None),
+        (Selection(scope="left"), {"a", "b"}),
+        (Selection(only=("b", "c")), {"b", "c"}),
+        (Selection(from_steps=("b",)), {"b", "d"}),
+        (Selection(scope="left", from_steps=("b",)), {"b"}),
+    ],
+)
+def test_steps_are_chosen(selection: Selection, chosen: set[str] | None) -> None:
+    assert chosen_steps(plan_of(DIAMOND), selection) == chosen
+
+
+@pytest.mark.parametrize(
+    ("selection", "error"),
+    [
+        (Selection(scope="right"), UnknownScopeError),
+        (Selection(only=("z",)), UnknownStepError),
+        (Selection(from_steps=("z",)), UnknownStepError),
+        (Selection(scope="last", only=("a",)), NothingToRunError),
+    ],
+)
+def test_what_cannot_be_chosen(selection: Selection, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        chosen_steps(plan_of(DIAMOND), selection)
+
+
+def test_a_run_says_what_was_asked_for() -> None:
+    assert Selection().shown == "full"
+    assert Selection(scope="left").shown == "left"
+    assert Selection(only=("a", "b"), from_steps=("c",)).shown == "only a, b; from c"
+
+
+def test_only_what_is_used_of_others_is_borrowed() -> None:
+    plan = plan_of(DIAMOND)
+    assert borrowed_steps(plan, {"d"}) == {"b"}
+    assert borrowed_steps(plan, {"c", "d"}) == {"a", "b"}
+    assert borrowed_steps(plan, {"a", "b"}) == set()
+
+
+def test_a_borrowed_step_is_out_of_scope_and_knows_its_source() -> None:
+    plan = plan_of(DIAMOND)
+    taken = borrow(plan, ended(plan, {}), "b", NOW)["b"]
+    assert (taken.state, taken.reason, taken.source) == (StepState.SKIPPED, "scope", "old")
+
+
+@pytest.mark.parametrize(
+    ("states", "asked", "everything", "again"),
+    [
+        ({"b": "FAILED", "d": "SKIPPED(aborted)"}, (), False, {"b", "d"}),
+        ({"c": "SKIPPED(when)"}, (), False, set()),
+        ({"a": "SKIPPED(cancelled)", "b": "SKIPPED(cancelled)"}, (), False, {"a", "b", "c", "d"}),
+        ({"d": "INCOMPLETE"}, (), False, set()),
+        ({}, ("c",), False, {"c", "d"}),
+        ({"b": "FAILED", "c": "FAILED"}, ("c",), False, {"c", "d", "b"}),
+        ({}, (), True, {"a", "b", "c", "d"}),
+        ({"a": "SKIPPED(scope)", "c": "SKIPPED(scope)", "b": "CANCELLED"}, (), False, {"b", "d"}),
+        ({"a": "SKIPPED(scope)"}, (), True, {"b", "c", "d"}),
+    ],
+)
+def test_what_a_retry_repeats(
+    states: dict[str, str], asked: tuple[str, ...], everything: bool, again: set[str]
+) -> None:
+    plan = plan_of(DIAMOND)
+    assert repeated_steps(plan, plan, ended(plan, states), asked, everything) == again
+
+
+def test_a_step_that_changed_is_repeated_with_all_after_it() -> None:
+    before = plan_of(DIAMOND)
+    now = plan_of(DIAMOND.replace("b: {run: x", "b: {run: y"))
+    assert repeated_steps(now, before, ended(before, {}), (), False) == {"b", "d"}
+
+
+def test_a_step_that_is_new_is_executed() -> None:
+    before = plan_of(DIAMOND)
+    now = plan_of(DIAMOND + "  e: {run: x, depends_on: [c]}\n")
+    assert repeated_steps(now, before, ended(before, {}), (), False) == {"e"}
+
+
+def test_what_is_kept_has_its_place_in_the_new_definition() -> None:
+    before = plan_of(DIAMOND)
+    now = plan_of(DIAMOND.replace("steps:\n", "steps:\n  z: {run: x}\n"))
+    run = ended(before, {"b": "FAILED", "c": "SKIPPED(when)"})
+    kept = keep(now, run, {"b", "d", "z"})
+    assert {name: (step.index, step.state, step.reason) for name, step in kept.items()} == {
+        "a": (2, StepState.SUCCEEDED, "kept"),
+        "c": (4, StepState.SKIPPED, "when"),
+    }
+    assert (kept["a"].source, kept["c"].source) == ("old", "")
+
+
+def test_the_instances_of_a_kept_step_are_kept_with_it() -> None:
+    plan = plan_of("name: w\ndescription: x\nsteps: {a: {run: x, for_each: '[1, 2]'}, b: {run: x}}")
+    run = ended(plan, {"b": "FAILED"})
+    members = {
+        f"a[{n}]": StepRun(
+            id=f"a[{n}]", index=0, parent="a", instance=n, state=StepState.SUCCEEDED, attempts=1
+        )
+        for n in range(2)
+    }
+    group = replace(run.steps["a"], instances=2, ended=2, released=2)
+    run = replace(run, steps={**run.steps, "a": group, **members})
+    kept = keep(plan, run, {"b"})
+    assert list(kept) == ["a", "a[0]", "a[1]"]
+    assert {step.source for step in kept.values()} == {"old"}
+
+
+def test_steps_in_an_order_in_which_they_could_run() -> None:
+    assert in_order(plan_of(DIAMOND)) == ["a", "b", "c", "d"]
