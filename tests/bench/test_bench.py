@@ -67,9 +67,9 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
     for count in document["durability"]["counts"]:
         assert count["counted"] >= count["least"] > 0
     results = document["results"]
-    assert results.keys() == {"chain", "fanout", "log", "trigger", "memory"}
+    assert results.keys() == {"chain", "fanout", "graph", "rows", "log", "trigger", "memory"}
     for name, result in results.items():
-        compared = name in ("chain", "fanout", "log")
+        compared = name in ("chain", "fanout", "graph", "rows", "log")
         assert result.keys() >= {"what", "ours", "more", "target", "holds"}
         assert ("ratio" in result) == ("floor" in result) == compared
         for series in (result["ours"], *result["more"].values()):
@@ -82,6 +82,8 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
     assert {name: result["target"] for name, result in results.items()} == {
         "chain": {"at_most": 8},
         "fanout": {"at_least": 0.15},
+        "graph": {"at_most": 1.3},
+        "rows": {"at_most": 1.3},
         "log": {"at_least": 0.4},
         "trigger": None,
         "memory": {"at_most": 90},

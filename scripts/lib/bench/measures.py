@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scripts.lib.bench import memory, workflows
+from scripts.lib.bench import memory, workflows, written
 from scripts.lib.bench.daemon import Daemon, run_module, run_program, running
 from scripts.lib.bench.errors import BenchError
 from scripts.lib.bench.results import Result, Series, Target
 
-NAMES: Final = ("memory", "chain", "fanout", "log", "trigger")
+NAMES: Final = ("memory", "chain", "fanout", "graph", "rows", "log", "trigger")
 SETTLE: Final = 1.0
 """How long a daemon is left alone before its memory is read."""
 SMALL_CHUNK: Final = 64 * 1024
@@ -36,12 +36,17 @@ class Sizes:
     rounds: int
     chain: int = 100
     fanout: int = 500
+    graph: int = 2000
+    part: int = 200
+    width: int = 40
     log: int = 200 * _MB
     triggers: int = 20
 
     @classmethod
     def quick(cls) -> Sizes:
-        return cls(rounds=1, chain=10, fanout=24, log=4 * _MB, triggers=2)
+        return cls(
+            rounds=1, chain=10, fanout=24, graph=40, part=20, width=10, log=4 * _MB, triggers=2
+        )
 
 
 class Bench:
@@ -68,6 +73,8 @@ class Bench:
             ):
                 if name in names:
                     results.append(measure(daemon))
+            if names & {"graph", "rows"}:
+                results += [one for one in self._graph(daemon) if one.name in names]
             if fresh is not None:
                 time.sleep(SETTLE)
                 results.append(self._memory(fresh, daemon))
@@ -82,6 +89,8 @@ class Bench:
             ("fanout", workflows.fanout(self._program, sizes.fanout)),
             ("log", workflows.log(self._source)),
             ("single", workflows.single(self._program)),
+            ("graph", workflows.layers(self._program, "graph", sizes.graph, sizes.width)),
+            ("part", workflows.layers(self._program, "part", sizes.part, sizes.width)),
         ):
             files.append(self._work / f"{name}.yaml")
             files[-1].write_text(text)
@@ -129,6 +138,46 @@ class Bench:
         began = time.perf_counter()
         run_program("xargs", ["/bin/sh", "-c", command])
         return time.perf_counter() - began
+
+    # -- many steps in one run
+
+    def _graph(self, daemon: Daemon) -> list[Result]:
+        """A step of a large run against one of a small one, the same number of steps in all."""
+        sizes = self._sizes
+        small, large, small_rows, large_rows = [], [], [], []
+        for _ in self._rounds("graph"):
+            runs = sizes.graph // sizes.part
+            used, rows = self._cost(daemon, "part", sizes.part, runs)
+            small.append(used)
+            small_rows.append(rows)
+            used, rows = self._cost(daemon, "graph", sizes.graph, 1)
+            large.append(used)
+            large_rows.append(rows)
+        shape = f"{sizes.graph} steps, {sizes.width} wide; floor: of {sizes.part} steps"
+        return [
+            Result(
+                name="graph",
+                what=f"processor time of the daemon per step of {shape}",
+                floor=Series(unit="ms", samples=small),
+                ours=Series(unit="ms", samples=large),
+                target=Target(at_most=1.3),
+            ),
+            Result(
+                name="rows",
+                what=f"rows written per step of {shape}",
+                floor=Series(unit="rows", samples=small_rows),
+                ours=Series(unit="rows", samples=large_rows),
+                target=Target(at_most=1.3),
+            ),
+        ]
+
+    def _cost(self, daemon: Daemon, name: str, steps: int, runs: int) -> tuple[float, float]:
+        """Processor time in ms and rows, per step."""
+        before = written.processor_time(daemon)
+        done = [daemon.drive("run", name, steps)["run"] for _ in range(runs)]
+        used = written.processor_time(daemon) - before
+        rows = sum(written.rows(daemon, run) for run in done)
+        return max(used, 0.001) / (steps * runs) * 1000, rows / (steps * runs)
 
     # -- the log
 

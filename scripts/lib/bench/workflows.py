@@ -18,6 +18,18 @@ def fanout(program: str, steps: int) -> str:
     return _workflow("fanout", "side by side", lines, f"concurrency: {CONCURRENCY}")
 
 
+def layers(program: str, name: str, steps: int, width: int) -> str:
+    """Layers of `width` steps; each step waits for two of the layer before."""
+    lines = []
+    for number in range(steps):
+        layer, place = divmod(number, width)
+        before = (layer - 1) * width
+        needed = [f"s{before + place}", f"s{before + (place + 1) % width}"] if layer else []
+        waits = f", depends_on: {json.dumps(needed)}" if needed else ""
+        lines.append(f"  s{number}: {{{_exec(program)}{waits}}}")
+    return _workflow(name, f"{steps} steps, {width} wide", lines)
+
+
 def log(source: Path) -> str:
     return _workflow("log", "prints a file", [f"  - {{name: print, {_exec('cat', str(source))}}}"])
 
