@@ -9,14 +9,20 @@ import pytest
 
 from toban.cli.exits import Exit
 from toban.definition.schema import (
-    DefaultsInput,
+    CheckInput,
+    InputInput,
+    JobInput,
+    JobsInput,
+    OutputInput,
     ParamInput,
     ResourcesInput,
     RetentionInput,
+    RetryInput,
     StepInput,
     WorkflowInput,
 )
-from toban.v1 import run_pb2, system_pb2, workflow_pb2
+from toban.definition.shape import written_names
+from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, system_pb2, workflow_pb2
 from toband import config
 
 ROOT = Path(__file__).parents[2]
@@ -40,9 +46,9 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_every_field_of_the_format_is_described() -> None:
     rows = set(re.findall(r"`([a-z_]+)`", read("docs/definition.md")))
-    steps = (DefaultsInput, StepInput, ResourcesInput)
-    models = (WorkflowInput, RetentionInput, ParamInput, *steps)
-    assert {name for model in models for name in model.model_fields} <= rows
+    steps = (StepInput, CheckInput, ResourcesInput, RetryInput, InputInput, OutputInput)
+    models = (WorkflowInput, RetentionInput, ParamInput, JobsInput, JobInput, *steps)
+    assert {name for model in models for name in written_names(model)} <= rows
 
 
 def test_every_exit_code_is_described() -> None:
@@ -59,7 +65,7 @@ def test_every_setting_is_described() -> None:
 
 def test_every_call_is_listed() -> None:
     text = read("docs/api.md")
-    for module in (workflow_pb2, run_pb2, system_pb2):
+    for module in (workflow_pb2, job_pb2, run_pb2, dead_letter_pb2, system_pb2):
         for service in module.DESCRIPTOR.services_by_name.values():
             calls = ", ".join(method.name for method in service.methods)
             assert f"| {service.name} | {calls} |" in text
@@ -74,7 +80,7 @@ def test_every_script_is_named() -> None:
 
 def test_every_reason_of_an_error_is_described() -> None:
     source = read("daemon/toband/api/errors.py")
-    body = source[source.index("def _status(") : source.index("def _make(")]
+    body = source[source.index("def status_of(") : source.index("def _make(")]
     reasons = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)*)"', body))
     assert "RUN_NOT_FOUND" in reasons
     described = set(re.findall(r"`([A-Z_]+)`", read("docs/api.md")))

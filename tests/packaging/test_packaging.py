@@ -95,6 +95,7 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
         names = set(archive.namelist())
     for needed in (
         "toban/py.typed",
+        "toban/step/context.py",
         "toban/step/runner.py",
         "toban/v1/run_pb2.pyi",
         "toban/v1/run_pb2_grpc.py",
@@ -134,12 +135,12 @@ def test_the_thin_client_helps(thin: Path) -> None:
     assert "apply" in shown.stdout
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.yaml")))
-def test_the_thin_client_validates_the_examples(thin: Path, name: str) -> None:
-    checked = run([thin / "toban", "validate", ROOT / "examples" / name])
+def test_the_thin_client_validates_the_examples(thin: Path) -> None:
+    checked = run([thin / "toban", "validate", ROOT / "examples"])
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert checked.stdout.splitlines()[-1].endswith("is valid")
-    assert "warning" not in checked.stdout
+    lines = checked.stdout.splitlines()
+    assert lines
+    assert [line for line in lines if not line.endswith("is valid")] == []
 
 
 def test_the_thin_client_cannot_be_the_daemon_and_says_so(thin: Path, tmp_path: Path) -> None:
