@@ -141,7 +141,7 @@ steps:
     timeout: "10m"
 """
 
-TODO = """
+IMPLEMENT_FROM_TODO = """
 name: implement-from-todo
 version: "1"
 description: Does what todo.md says until all of it is done
@@ -295,7 +295,7 @@ def test_implement_from_todo(daemon: Daemon, tmp_path: Path, most: int) -> None:
     todo = tmp_path / "work" / "todo.md"
     todo.write_text("- [ ] one\n- [ ] two\n- [ ] three\n")
     name = f"implement-from-todo-{most}"
-    source = TODO.replace("name: implement-from-todo", f"name: {name}", 1)
+    source = IMPLEMENT_FROM_TODO.replace("name: implement-from-todo", f"name: {name}", 1)
     daemon.apply(source.replace("MOST", str(most)), base_dir=str(tmp_path))
     run = daemon.run(name)
     enough = most > 3
