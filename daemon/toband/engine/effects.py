@@ -51,6 +51,7 @@ class Effects:
         children: Children,
         handing: Handing,
         seen: Seen,
+        boot_id: str,
         forget: Callable[[RunActor], None],
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
@@ -58,6 +59,7 @@ class Effects:
         self._children = children
         self._handing = handing
         self._seen = seen
+        self._boot_id = boot_id
         self._forget = forget
         self._start = start
 
@@ -106,6 +108,11 @@ class Effects:
 
     async def _collect(self, actor: RunActor, attempt: Attempt, final: bool) -> None:
         """What the disk will not take now is tried again: the work is done, and must not be lost."""
+        if attempt.boot_id != self._boot_id:
+            # Nobody synced the workspace: files in it may be empty now, and look as if they were whole.
+            error = "the machine went down before its outputs were kept"
+            actor.post(CollectionFailed(step=attempt.owner, token=attempt.token, error=error))
+            return
         pause = RETRY_FIRST
         while True:
             try:

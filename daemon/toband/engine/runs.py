@@ -113,7 +113,7 @@ class Runs:
             household=self, rooms=self._rooms, store=store, clock=clock, start=self._spawn
         )
         self._effects = Effects(
-            launches=self.launches, children=self._children, handing=handing, seen=seen,
+            launches=self.launches, children=self._children, handing=handing, seen=seen, boot_id=ids.boot_id,
             forget=self._forget, start=self._spawn,
         )  # fmt: skip
         self._recovery = Recovery(

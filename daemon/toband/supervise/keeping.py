@@ -187,8 +187,8 @@ def note(context_path: str, name: str, facts: Mapping[str, Any]) -> None:
         fd = context.create_file(new)
         try:
             with open(fd, "w", encoding="utf-8", newline="\n") as file:
-                json.dump(dict(facts), file, ensure_ascii=False, indent=2)
-                file.write("\n")
+                # In one piece and without indentation: this is done for every step.
+                file.write(json.dumps(dict(facts), ensure_ascii=False) + "\n")
                 context.set_mode(new, fd, 0o644)
             context.replace_file(new, path)
         except BaseException:
