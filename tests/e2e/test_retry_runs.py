@@ -163,3 +163,45 @@ def test_what_cannot_be_retried(daemon: Daemon, tmp_path: Path) -> None:
     assert [execution.step for execution in daemon.processes(repeated.id)] == ["h", "j"]
     whole = retry(daemon, done.id, everything=True)
     assert len(daemon.processes(whole.id)) == 10
+
+
+def test_a_retry_that_starts_no_process_of_its_own_has_the_files_too(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    daemon.apply(f"name: leaf\ndescription: x\nsteps: {{only: {{run: test -e {ready}}}}}\n")
+    daemon.apply("""
+name: late
+description: keeps a file, and fails in a child
+steps:
+  make: {run: seq 3 > file, outputs: [{name: file, path: file}]}
+  child: {job_type: workflow, target: leaf, depends_on: [make]}
+""")
+    first = daemon.run("late")
+    assert step_states(first) == {"make": "SUCCEEDED", "child": "FAILED"}
+    ready.touch()
+    again = retry(daemon, first.id)
+    assert run_state(again) == "SUCCEEDED", again.error_message
+    daemon.runs.DeleteRun(run_pb2.DeleteRunRequest(id=first.id), timeout=20)
+    request = run_pb2.DownloadArtifactRequest(run_id=again.id, step="make", name="file")
+    answers = daemon.runs.DownloadArtifact(request, timeout=20)
+    assert b"".join(answer.data for answer in answers) == b"1\n2\n3\n"
+
+
+def test_a_retry_of_a_retry_repeats_what_is_not_kept_any_more(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    daemon.apply(f"""
+name: gone
+description: its second step fails until it is told otherwise
+steps:
+  a: {{run: echo >> {tmp_path}/executed.a}}
+  b: {{run: test -e {tmp_path}/ready, depends_on: [a]}}
+""")
+    first = daemon.run("gone")
+    second = retry(daemon, first.id)
+    assert executed(tmp_path) == "a"
+    daemon.runs.DeleteRun(run_pb2.DeleteRunRequest(id=first.id), timeout=20)
+    (tmp_path / "ready").touch()
+    third = retry(daemon, second.id)
+    assert (run_state(third), executed(tmp_path)) == ("SUCCEEDED", "aa")

@@ -26,6 +26,7 @@ from toband.domain.events import (
     StartRetryTimer,
     StartRunTimer,
     StartStepTimer,
+    StepEvaluated,
     StepTimeoutPassed,
     StopAttempt,
 )
@@ -34,7 +35,7 @@ from toband.engine import conditions
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.children import Children
 from toband.engine.handing import Handing
-from toband.engine.launches import Launches
+from toband.engine.launches import PASSING, Launches
 from toband.engine.seen import Seen
 from toband.ports import ArtifactError
 
@@ -85,7 +86,7 @@ class Effects:
                     passed = StepTimeoutPassed(step=effect.step, attempts=effect.attempts)
                     actor.arm_step(effect.step, effect.due, passed)
                 case EvaluateStep():
-                    self._evaluate(actor, effect.step)
+                    self._start(self._evaluate(actor, effect.step))
                 case CollectOutputs():
                     self._start(self._collect(actor, effect.attempt, effect.final))
                 case KeepDeadLetter():
@@ -98,13 +99,25 @@ class Effects:
                 case _:
                     assert_never(effect)
 
-    def _evaluate(self, actor: RunActor, step: str) -> None:
-        try:
+    async def _evaluate(self, actor: RunActor, step: str) -> None:
+        """What cannot be read for the moment is read again; it is not the step's fault."""
+        pause = RETRY_FIRST
+        while True:
             failpoints.hit("step.evaluate")
-            actor.post(conditions.settle(actor.plan, actor.run, step, self._seen))
-        except OSError as error:
-            reason = f"cannot read what steps left: {error}"
-            actor.post(EvaluationFailed(step=step, error=reason))
+            try:
+                event: StepEvaluated | EvaluationFailed = conditions.settle(
+                    actor.plan, actor.run, step, self._seen
+                )
+            except OSError as error:
+                if error.errno in PASSING:
+                    log.error("cannot evaluate a condition, trying again", action="evaluate_failed", run=actor.run.id,
+                              step=step, error=str(error))  # fmt: skip
+                    await asyncio.sleep(pause)
+                    pause = min(RETRY_MOST, pause * 2)
+                    continue
+                event = EvaluationFailed(step=step, error=f"cannot read what steps left: {error}")
+            actor.post(event)
+            return
 
     async def _collect(self, actor: RunActor, attempt: Attempt, final: bool) -> None:
         """What the disk will not take now is tried again: the work is done, and must not be lost."""

@@ -31,7 +31,7 @@ CONDITION = "launch"
 VALUES_IN_DATABASE = 64 * 1024
 """Bytes of a step's result and outputs, as JSON, beyond which they are kept in a file."""
 # The system is short of something, or its disk fails: that passes, and is not the step's fault.
-_PASSING = frozenset(
+PASSING = frozenset(
     (
         errno.ENOSPC,
         errno.EDQUOT,
@@ -161,7 +161,7 @@ class Launches:
         except (RenderError, ArtifactError) as error:
             self._failed(actor, attempt, str(error))
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _PASSING:
+            if isinstance(error, OSError) and error.errno in PASSING:
                 return error
             # Whatever it was, the run must not wait for a process that nobody starts.
             if not isinstance(error, OSError):

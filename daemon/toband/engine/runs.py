@@ -125,7 +125,7 @@ class Runs:
         self._tasks: set[asyncio.Task[None]] = set()
         self._creating: set[asyncio.Task[Run]] = set()
         self._early: list[RunActor] = []
-        self._closing = False
+        self._closing = self._closed = False
         self._draining: asyncio.Event | None = None
 
     # -- new runs
@@ -420,7 +420,8 @@ class Runs:
         await asyncio.gather(*wishes)
 
     async def close(self) -> None:
-        """Lets what is being saved be saved; processes go on without us."""
+        """Lets what is being saved be saved; processes go on without us, and what is told now is told again later."""
+        self._closed = True
         for actor in self._actors.values():
             actor.disarm()
         for task in list(self._tasks):
@@ -478,6 +479,9 @@ class Runs:
         )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._closed:
+            work.close()
+            return
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
