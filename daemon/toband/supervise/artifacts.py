@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from toband.domain.model import Artifact, Attempt
 from toband.ports import ArtifactError, Collect, Placement, Stored
-from toband.supervise import frames, keeping
+from toband.supervise import frames, keeping, noting
 from toband.supervise.compressed import Indexes
 from toband.supervise.files import RunFiles
 from toband.supervise.inside import Inside, LeadsOutError, SpecialFileError, clean, joined
@@ -72,7 +72,7 @@ class ArtifactFiles:
         return await self._do("", lambda: self._fingerprint_output(attempt))
 
     def note(self, context: str, name: str, facts: Mapping[str, Any]) -> None:
-        keeping.note(context, name, facts)
+        noting.note(context, name, facts)
 
     async def files(self, context: str, artifact: Artifact) -> Sequence[Stored]:
         return await self._do("", lambda: _files(context, artifact))

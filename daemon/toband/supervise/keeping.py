@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from toban.definition import Output
 from toband.domain.model import Artifact
 from toband.ports import ArtifactError, Collect
-from toband.supervise.inside import NEW, Inside, LeadsOutError, SpecialFileError, clean, joined
+from toband.supervise.inside import Inside, LeadsOutError, SpecialFileError, clean, joined
 from toband.supervise.selection import Entry, TooMuchError, is_pattern, select, tree
 from toband.supervise.transfer import Amount, Transfer
 
@@ -174,23 +172,3 @@ def _take_over(transfer: Transfer, folder: str) -> None:
     entries = tree(transfer.source, folder)
     make_own(transfer.target, folder.rpartition("/")[0])
     transfer.put(entries, folder)
-
-
-def note(context_path: str, name: str, facts: Mapping[str, Any]) -> None:
-    """See `ports.Artifacts`."""
-    with _opened_context(context_path) as context:
-        path = clean(name)
-        parent, _, last = path.rpartition("/")
-        make_own(context, parent, durable=False)
-        new = joined(parent, f"{NEW}{last}")
-        context.remove(new)
-        fd = context.create_file(new)
-        try:
-            with open(fd, "w", encoding="utf-8", newline="\n") as file:
-                # In one piece and without indentation: this is done for every step.
-                file.write(json.dumps(dict(facts), ensure_ascii=False) + "\n")
-                context.set_mode(new, fd, 0o644)
-            context.replace_file(new, path)
-        except BaseException:
-            context.remove(new)
-            raise
