@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from faults.checker import Defect, Excuse, check, never
 from faults.history import AttemptOnDisk, History, Printed
 from faults.load import Ledger
 from faults.witness import Witness
-from faults.workload import StepModel, WorkflowModel, loud_text
-from toban.v1 import run_pb2
+from faults.workload import ARTIFACT, StepModel, WorkflowModel, loud_text
+from faults.workload import made as made_by
+from toban.v1 import dead_letter_pb2, run_pb2
 
 OUT, ERR = run_pb2.LOG_STREAM_STDOUT, run_pb2.LOG_STREAM_STDERR
 START = 1_000_000_000
@@ -57,6 +59,34 @@ _MODELS = [
         ],
     ),
     WorkflowModel(name="again", steps=[StepModel(id="only", rerun_if_lost=True)]),
+    WorkflowModel(
+        name="retried",
+        steps=[
+            StepModel(id="flaky", codes=(3, 0), retries=2),
+            StepModel(id="bad", codes=(5,), retries=1, depends_on=["flaky"]),
+        ],
+    ),
+    WorkflowModel(
+        name="loop",
+        steps=[
+            StepModel(id="loop", iterations=2, max_iterations=3, makes=True),
+            StepModel(id="short", iterations=9, max_iterations=1),
+            StepModel(id="last", depends_on=["loop", "short"], reads="loop"),
+        ],
+    ),
+    WorkflowModel(
+        name="each",
+        steps=[
+            StepModel(id="each", items=3, makes=True),
+            StepModel(id="no", depends_on=["each"], when=False),
+            StepModel(id="join", depends_on=["each", "no"], reads="each"),
+        ],
+    ),
+    WorkflowModel(
+        name="parent",
+        steps=[StepModel(id="child", child="leaf"), StepModel(id="after", depends_on=["child"])],
+    ),
+    WorkflowModel(name="leaf", queue=True, steps=[StepModel(id="only")]),
 ]
 
 
@@ -71,6 +101,9 @@ class Forged:
     lines: list[str] = field(default_factory=list)
     streams: dict[str, dict[tuple[str, int, int], bytes]] = field(default_factory=dict)
     incomplete: set[str] = field(default_factory=set)
+    letters: dict[str, list[dead_letter_pb2.DeadLetter]] = field(default_factory=dict)
+    artifacts: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    """By run and step."""
     lost: Excuse = never
     unstarted: Excuse = never
 
@@ -78,7 +111,14 @@ class Forged:
         return check(
             {model.name: model for model in _MODELS},
             self.ledger,
-            History(runs=self.runs, processes=self.processes, logs=self, files=self.files),
+            History(
+                runs=self.runs,
+                processes=self.processes,
+                logs=self,
+                artifacts=self,
+                letters=self.letters,
+                files=self.files,
+            ),
             Witness.parse(self.lines),
             lost=self.lost,
             unstarted=self.unstarted,
@@ -86,6 +126,10 @@ class Forged:
 
     def printed(self, run_id: str) -> Printed:
         return Printed(streams=self.streams.get(run_id, {}), complete=run_id not in self.incomplete)
+
+    def content(self, run_id: str, step: str, name: str) -> bytes:
+        assert name == ARTIFACT
+        return self.artifacts[run_id, step]
 
     def step(self, run_id: str, step: str) -> run_pb2.Step:
         return next(each for each in self.runs[run_id].steps if each.id == step)
@@ -114,9 +158,16 @@ class Forged:
         self.ledger.requests[name] = f"request of {name}"
         return made
 
-    def add_step(self, run_id: str, step: str, state: str, reason: str = "") -> None:
-        made = self.runs[run_id].steps.add(id=step, reason=reason)
-        made.state = run_pb2.StepState.Value(f"STEP_STATE_{state}")
+    def add_step(
+        self, run_id: str, step: str, state: str, reason: str = "", *, token: str = "", **facts: Any
+    ) -> None:
+        """With an artifact of the attempt of that token, if one is given."""
+        made_step = self.runs[run_id].steps.add(id=step, reason=reason, **facts)
+        made_step.state = run_pb2.StepState.Value(f"STEP_STATE_{state}")
+        made_step.parent = step.partition("[")[0] if "[" in step else ""
+        if token:
+            made_step.artifacts.add(name=ARTIFACT)
+            self.artifacts[run_id, step] = made_by(token)
 
     def add_process(
         self,
@@ -128,10 +179,14 @@ class Forged:
         code: int | None = None,
         took: float = 0.5,
         attempt: int = 1,
+        iteration: int = 1,
         printed: Sequence[bytes] | None = None,
     ) -> run_pb2.ProcessExecution:
         """Its token is its step's name with the number of the attempt."""
-        made = run_pb2.ProcessExecution(run_id=run_id, step=step, attempt=attempt, pid=77)
+        made = run_pb2.ProcessExecution(
+            run_id=run_id, step=step, attempt=attempt, iteration=iteration, pid=77
+        )
+        made.id = f"{run_id}-{len(self.processes[run_id]):03}"
         made.state = run_pb2.ProcessState.Value(f"PROCESS_STATE_{state}")
         made.started_at.FromMicroseconds(START * 1_000_000)
         made.finished_at.FromMicroseconds(int((START + took) * 1e6))
@@ -192,7 +247,58 @@ def truth() -> Forged:
     made.add_step("failing", "never", "SKIPPED", "aborted")
     made.add_process("failing", "bad", "FAILED", code=3)
     made.add_process("failing", "sibling", "CANCELLED", cause="cancel")
+    repeated(made)
     return made
+
+
+def repeated(made: Forged) -> None:
+    """Steps that are tried again, loops, items and children."""
+    made.run("retried", "FAILED", "aborted")
+    made.add_step("retried", "flaky", "SUCCEEDED")
+    made.add_step("retried", "bad", "FAILED", "exit code 5")
+    made.add_process("retried", "flaky", "FAILED", code=3)
+    made.add_process("retried", "flaky", "COMPLETED", code=0, attempt=2)
+    for attempt in (1, 2):
+        made.add_process("retried", "bad", "FAILED", code=5, attempt=attempt)
+    letter = dead_letter_pb2.DeadLetter(run_id="retried", step="bad", attempts=2)
+    made.letters["retried"] = [letter]
+
+    made.run("loop", "SUCCEEDED")
+    made.add_step("loop", "loop", "SUCCEEDED", iteration=2, token="loop2")
+    made.add_step("loop", "short", "INCOMPLETE", iteration=1)
+    made.add_step("loop", "last", "SUCCEEDED")
+    for n in (1, 2):
+        made.add_process("loop", "loop", "COMPLETED", code=0, attempt=n, iteration=n)
+        state = "FAILED" if n == 1 else "COMPLETED"
+        made.add_process("loop", "loop.check", state, code=2 - n, attempt=n, iteration=n)
+    made.add_process("loop", "short", "COMPLETED", code=0)
+    made.add_process("loop", "short.check", "FAILED", code=1)
+    read = StepModel(id="last", reads="loop").printed("last1", read=["loop2"])
+    made.add_process("loop", "last", "COMPLETED", code=0, printed=read)
+
+    made.run("each", "SUCCEEDED")
+    made.add_step("each", "each", "SUCCEEDED")
+    names = [f"each[{n}]" for n in range(3)]
+    for name in names:
+        made.add_step("each", name, "SUCCEEDED", token=f"{name}1")
+        made.add_process("each", name, "COMPLETED", code=0)
+    made.add_step("each", "no", "SKIPPED", "when")
+    made.add_step("each", "join", "SUCCEEDED")
+    read = StepModel(id="join", reads="each").printed("join1", read=[f"{n}1" for n in names])
+    made.add_process("each", "join", "COMPLETED", code=0, printed=read)
+
+    parent = made.run("parent", "SUCCEEDED")
+    made.add_step("parent", "child", "SUCCEEDED", child_run="leaf")
+    made.add_step("parent", "after", "SUCCEEDED")
+    child = run_pb2.ProcessExecution(id="leaf", child_run_id="leaf", step="child", attempt=1)
+    child.state = run_pb2.PROCESS_STATE_COMPLETED
+    made.processes["parent"].append(child)
+    leaf = made.run("leaf", "SUCCEEDED")
+    leaf.parent_run, leaf.parent_step, leaf.number = parent.id, "child", 1
+    del made.ledger.workflows["leaf"]
+    made.add_step("leaf", "only", "SUCCEEDED")
+    made.add_process("leaf", "only", "COMPLETED", code=0)
+    made.add_process("parent", "after", "COMPLETED", code=0)
 
 
 def lost(made: Forged, *, excused: bool) -> None:

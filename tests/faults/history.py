@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from helpers.daemon import Daemon, process_state
-from toban.v1 import run_pb2
+from toban.v1 import dead_letter_pb2, run_pb2
 from toband.supervise import frames
 from toband.supervise.compressed import SUFFIX
 
@@ -29,12 +29,17 @@ class Logs(Protocol):
     def printed(self, run_id: str) -> Printed: ...
 
 
+class Artifacts(Protocol):
+    def content(self, run_id: str, step: str, name: str) -> bytes: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOnDisk:
     """One attempt file: who claimed it, and whether it has an end record."""
 
     run: str
     step: str
+    """As file names have it; see `file_name`."""
     number: int
     token: str
     """Its first characters."""
@@ -50,7 +55,15 @@ class History:
     runs: dict[str, run_pb2.Run]
     processes: dict[str, list[run_pb2.ProcessExecution]]
     logs: Logs
+    artifacts: Artifacts
+    letters: dict[str, list[dead_letter_pb2.DeadLetter]] = field(default_factory=dict)
+    """By run."""
     files: dict[str, list[AttemptOnDisk]] = field(default_factory=dict)
+
+    def children(self, run_id: str, step: str) -> list[run_pb2.Run]:
+        return [
+            run for run in self.runs.values() if (run.parent_run, run.parent_step) == (run_id, step)
+        ]
 
 
 class ApiLogs:
@@ -74,9 +87,21 @@ class ApiLogs:
         )
 
 
+class ApiArtifacts:
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def content(self, run_id: str, step: str, name: str) -> bytes:
+        request = run_pb2.DownloadArtifactRequest(run_id=run_id, step=step, name=name)
+        answers = self._daemon.runs.DownloadArtifact(request, timeout=60)
+        return b"".join(answer.data for answer in answers)
+
+
 def read_history(daemon: Daemon, *, within: float = 120.0) -> History:
-    """Waits for the end of every run first."""
-    runs = {run_id: daemon.wait_run(run_id, within) for run_id in all_runs(daemon)}
+    """Waits for the end of every run first; one that ends may have made others."""
+    runs: dict[str, run_pb2.Run] = {}
+    while new := [run_id for run_id in all_runs(daemon) if run_id not in runs]:
+        runs |= {run_id: daemon.wait_run(run_id, within) for run_id in new}
     processes = {run_id: daemon.processes(run_id) for run_id in runs}
     # Only what has no end needs to be looked at on disk.
     lost = [
@@ -88,6 +113,8 @@ def read_history(daemon: Daemon, *, within: float = 120.0) -> History:
         runs=runs,
         processes=processes,
         logs=ApiLogs(daemon),
+        artifacts=ApiArtifacts(daemon),
+        letters=all_letters(daemon),
         files={run_id: attempts_on_disk(daemon.state_dir, run_id) for run_id in lost},
     )
 
@@ -104,12 +131,25 @@ def all_runs(daemon: Daemon) -> Sequence[str]:
             return found
 
 
+def all_letters(daemon: Daemon) -> dict[str, list[dead_letter_pb2.DeadLetter]]:
+    found: dict[str, list[dead_letter_pb2.DeadLetter]] = {}
+    token = ""
+    while True:
+        request = dead_letter_pb2.ListDeadLettersRequest(page_size=1000, page_token=token)
+        page = daemon.dead_letters.ListDeadLetters(request, timeout=20)
+        for letter in page.dead_letters:
+            found.setdefault(letter.run_id, []).append(letter)
+        token = page.next_page_token
+        if not token:
+            return found
+
+
 def attempts_on_disk(state_dir: Path, run_id: str) -> list[AttemptOnDisk]:
     found = []
     for path in sorted((state_dir / "runs" / run_id / "attempts").glob("[!.]*.log*")):
         if not path.name.endswith((".log", f".log{SUFFIX}")):
             continue
-        step, number, token, *_ = path.name.split(".")
+        step, number, token = path.name.partition(".log")[0].rsplit(".", 2)
         with _readable(path) as file:
             facts: dict[str, Any] = frames.read_claim(file.fileno()) or {}
             first = next(frames.frames_of(file.fileno(), chunk=frames.MAX_CLAIM), None)
@@ -127,6 +167,11 @@ def attempts_on_disk(state_dir: Path, run_id: str) -> list[AttemptOnDisk]:
             )
         )
     return found
+
+
+def file_name(step: str) -> str:
+    """`each[2]` and `loop.check` as they stand in the names of attempt files."""
+    return step.replace("[", ".").replace("]", "")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Ways in which a daemon and its spawner die. Each is one life: started, and killed with -9 at some moment."""
+"""Ways in which daemon and spawner end. Each is one life: started, and killed with -9 or stopped at any moment."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ DAEMON_FAILPOINTS = (
     "launch.before_send",
     "launch.after_send",
 )
+ENGINE_FAILPOINTS = (
+    "child.ended",
+    "child.made",
+    "child.make",
+    "inputs.laid_out",
+    "launch.ready",
+    "outputs.collect",
+    "outputs.kept",
+    "run.prepared",
+    "step.evaluate",
+)
+"""Between two changes of one run; the daemon comes past them less often."""
 SPAWNER_FAILPOINTS = ("spawner.asked", "spawner.fork")
 """Those of the spawner itself. What is armed there is armed in its shims too, but they never come past these."""
 _LIFE = 0.5
@@ -39,6 +51,7 @@ class Killer:
             self._spawner_first: 2,
             self._spawner_failpoint: 1,
             self._old_spawner: 1,
+            self._stop: 2,
         }
         (way,) = self._rng.choices(list(ways), list(ways.values()))
         self.ways[way()] += 1
@@ -50,8 +63,9 @@ class Killer:
         return "outside"
 
     def _failpoint(self) -> str:
-        name = self._rng.choice(DAEMON_FAILPOINTS)
-        armed = f"{name}=kill@{self._rng.randint(1, 12)}"
+        often = self._rng.random() < 0.5
+        name = self._rng.choice(DAEMON_FAILPOINTS if often else ENGINE_FAILPOINTS)
+        armed = f"{name}=kill@{self._rng.randint(1, 12 if often else 3)}"
         self._daemon.start({**self._places(), "TOBAN_FAILPOINTS": armed}, wait=False)
         died = not self._daemon.wait_serving() or self._died_within(_LIFE_ARMED)
         self._daemon.kill()
@@ -88,6 +102,14 @@ class Killer:
             kill(self._rng.choice(old))
         self._daemon.kill()
         return "an old spawner and daemon" if old else "outside"
+
+    def _stop(self) -> str:
+        """In order, with all that is under way: what it leaves is what a killed one leaves."""
+        self._start()
+        self._live(_LIFE)
+        code = self._daemon.stop()
+        assert code == 0, f"the daemon cannot stop: {code}\n{self._daemon.tail()}"
+        return "stopped"
 
     def _start(self, environment: dict[str, str] | None = None) -> None:
         self._daemon.start({**self._places(), **(environment or {})})

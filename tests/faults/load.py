@@ -1,4 +1,4 @@
-"""Starts runs and cancels some, whether the daemon is there or not, and remembers what was acknowledged."""
+"""Starts runs, cancels and pauses some, whether the daemon is there or not, and remembers what was acknowledged."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -21,6 +22,8 @@ from toban.v1 import run_pb2, run_pb2_grpc, system_pb2, system_pb2_grpc
 _T = TypeVar("_T")
 
 MOST_ACTIVE = 12
+_PAUSED = 0.08
+"""How many runs are paused for a while."""
 _UNANSWERED = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.CANCELLED,
@@ -68,6 +71,7 @@ class Load:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="load")
         self._cancels: list[tuple[float, str]] = []
+        self._resumes: list[tuple[float, str]] = []
         self._failure: BaseException | None = None
 
     def start(self) -> None:
@@ -91,12 +95,14 @@ class Load:
         try:
             while not self._stop.is_set():
                 self._cancel_due(time.monotonic())
+                self._resume_due(time.monotonic())
                 self._start_one()
                 self._look_at_ends()
                 if self._rng.random() < 0.1:
                     self._keep_house()
                 self._stop.wait(self._rng.uniform(0, 0.06))
             self._cancel_due(float("inf"))
+            self._resume_due(float("inf"))
         except _Abandoned:
             pass
         except BaseException as error:
@@ -108,6 +114,7 @@ class Load:
         request_id = str(uuid.UUID(int=self._rng.getrandbits(128)))
         cancelled = self._rng.random() < model.cancelled
         delay = self._rng.choice((0.0, self._rng.uniform(0, 1.0)))
+        paused = self._rng.uniform(0, 0.6) if self._rng.random() < _PAUSED else None
         if not self._has_room():
             return
         request = run_pb2.StartRunRequest(workflow=model.name, request_id=request_id)
@@ -120,6 +127,10 @@ class Load:
         self.ledger.workflows[run.id] = model.name
         if cancelled:
             self._cancels.append((time.monotonic() + delay, run.id))
+        if paused is not None:
+            hold = run_pb2.PauseRunRequest(id=run.id)
+            self._ask(run.id, "pause", lambda stub: stub.PauseRun(hold, timeout=_CALL))
+            self._resumes.append((time.monotonic() + paused, run.id))
 
     def _has_room(self) -> bool:
         """Waits a little for it."""
@@ -152,14 +163,25 @@ class Load:
         for run_id in due:
             self.ledger.cancel_sent.add(run_id)
             request = run_pb2.CancelRunRequest(id=run_id, reason="by the load")
-            answer = self._answered(lambda stub, r=request: _cancelled(stub, r))  # type: ignore[misc]
-            if answer is None:
+            if self._ask(run_id, "cancel", partial(_cancel, request=request)):
                 self.ledger.cancel_acknowledged.add(run_id)
-            elif answer is not grpc.StatusCode.FAILED_PRECONDITION:
-                text = (
-                    f"run {run_id} was acknowledged, and its cancel is answered with {answer.name}"
-                )
-                self.ledger.contradictions.append(text)
+
+    def _resume_due(self, now: float) -> None:
+        due = [run_id for at, run_id in self._resumes if at <= now]
+        self._resumes = [(at, run_id) for at, run_id in self._resumes if at > now]
+        for run_id in due:
+            request = run_pb2.ResumeRunRequest(id=run_id)
+            self._ask(run_id, "resume", partial(_resume, request=request))
+
+    def _ask(
+        self, run_id: str, what: str, call: Callable[[run_pb2_grpc.RunServiceStub], object]
+    ) -> bool:
+        """Asks something of an acknowledged run; False: it had ended. That it is not known can never be right."""
+        answer = self._answered(lambda stub: _refusal(stub, call))
+        if answer is grpc.StatusCode.NOT_FOUND:
+            text = f"run {run_id} was acknowledged, and its {what} is answered with {answer.name}"
+            self.ledger.contradictions.append(text)
+        return answer is None
 
     def _answered(self, call: Callable[[run_pb2_grpc.RunServiceStub], _T]) -> _T:
         """Makes the call until a daemon answers. Raises grpc.RpcError for a refusal."""
@@ -180,12 +202,20 @@ class _Abandoned(BaseException):
     pass
 
 
-def _cancelled(
-    stub: run_pb2_grpc.RunServiceStub, request: run_pb2.CancelRunRequest
+def _cancel(stub: run_pb2_grpc.RunServiceStub, request: run_pb2.CancelRunRequest) -> None:
+    stub.CancelRun(request, timeout=_CALL)
+
+
+def _resume(stub: run_pb2_grpc.RunServiceStub, request: run_pb2.ResumeRunRequest) -> None:
+    stub.ResumeRun(request, timeout=_CALL)
+
+
+def _refusal(
+    stub: run_pb2_grpc.RunServiceStub, call: Callable[[run_pb2_grpc.RunServiceStub], object]
 ) -> grpc.StatusCode | None:
-    """None: its cancel is recorded. FAILED_PRECONDITION: it had ended. NOT_FOUND can never be right."""
+    """None: it is recorded. FAILED_PRECONDITION: the run had ended."""
     try:
-        stub.CancelRun(request, timeout=_CALL)
+        call(stub)
     except grpc.RpcError as error:
         if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
             return error.code()

@@ -13,6 +13,7 @@ from faults.checker import Kind
 from faults.forgery import OUT, Forged, lost, truth
 from faults.leftovers import check_left, end_all
 from faults.witness import Witness
+from faults.workload import made as made_by
 from toban.v1 import run_pb2
 
 Forge = Callable[[Forged], object]
@@ -102,6 +103,58 @@ def _not_started(made: Forged) -> None:
     made.process("failing", "bad").stdout_bytes = 0
 
 
+def _process(made: Forged, run: str, step: str, attempt: int = 1) -> run_pb2.ProcessExecution:
+    return next(p for p in made.processes[run] if (p.step, p.attempt) == (step, attempt))
+
+
+def _gave_up_early(made: Forged) -> None:
+    """As if its retry had been forgotten."""
+    made.processes["retried"].remove(_process(made, "retried", "bad", 2))
+    _drop(made, "B retried bad bad2", "E retried bad bad2")
+    made.letters["retried"][0].attempts = 1
+
+
+def _tried_too_often(made: Forged) -> None:
+    made.add_process("retried", "bad", "FAILED", code=5, attempt=3)
+    made.letters["retried"][0].attempts = 3
+
+
+def _iteration_twice(made: Forged) -> None:
+    _process(made, "loop", "loop", 2).iteration = 1
+
+
+def _check_left_out(made: Forged) -> None:
+    made.processes["loop"].remove(_process(made, "loop", "loop.check", 1))
+    _drop(made, "B loop loop.check loop.check1", "E loop loop.check loop.check1")
+    _process(made, "loop", "loop.check", 2).attempt = 1
+
+
+def _went_on_after_the_last(made: Forged) -> None:
+    made.add_process("loop", "short", "COMPLETED", code=0, attempt=2, iteration=2)
+
+
+def _second_child(made: Forged) -> None:
+    twin = run_pb2.Run()
+    twin.CopyFrom(made.runs["leaf"])
+    twin.id = "twin"
+    made.runs["twin"] = twin
+    made.processes["twin"] = []
+
+
+def _overtaken(made: Forged) -> None:
+    """A run of a workflow whose runs take turns begins before the one before it is over."""
+    made.run("other", "SUCCEEDED").workflow = "leaf"
+    made.runs["other"].number = 2
+    made.ledger.workflows["other"] = "leaf"
+    made.add_step("other", "only", "SUCCEEDED")
+    made.add_process("other", "only", "COMPLETED", code=0)
+    _move_to_front(made, "B other only")
+
+
+def _instance_gone(made: Forged) -> None:
+    made.runs["each"].steps.remove(made.step("each", "each[1]"))
+
+
 FORGERIES: list[tuple[str, Forge, Kind]] = [
     ("run gone", lambda m: m.runs.pop("plain"), Kind.MISSING),
     ("run of another workflow", lambda m: m.ledger.workflows.update(plain="slow"), Kind.CONTRADICTED),
@@ -156,6 +209,34 @@ FORGERIES: list[tuple[str, Forge, Kind]] = [
     ("sizes are wrong", lambda m: setattr(m.process("plain", "a"), "stderr_bytes", 5), Kind.LOG),
     ("told to be incomplete", lambda m: m.incomplete.add("plain"), Kind.LOG),
     ("repeated text is wrong", lambda m: _log(m, "plain", "b", b"b b1 a a2\n"), Kind.LOG),
+    ("failed with a retry left", _gave_up_early, Kind.SKIPPED),
+    ("tried too often", _tried_too_often, Kind.DOUBLED),
+    ("exit code of another attempt", lambda m: setattr(_process(m, "retried", "flaky", 2), "attempt", 1), Kind.DOUBLED),
+    ("no dead letter", lambda m: m.letters.clear(), Kind.LETTER),
+    ("two dead letters", lambda m: m.letters["retried"].append(m.letters["retried"][0]), Kind.LETTER),
+    ("dead letter of a success", lambda m: setattr(m.letters["retried"][0], "step", "flaky"), Kind.LETTER),
+    ("dead letter counts wrong", lambda m: setattr(m.letters["retried"][0], "attempts", 1), Kind.LETTER),
+    ("iteration twice", _iteration_twice, Kind.DOUBLED),
+    ("check left out", _check_left_out, Kind.DOUBLED),
+    ("loop goes on after its last check", _went_on_after_the_last, Kind.DOUBLED),
+    ("iterations miscounted", lambda m: setattr(m.step("loop", "loop"), "iteration", 3), Kind.UNTRUE),
+    ("incomplete loop succeeded", lambda m: _step_state(m, "loop", "short", "SUCCEEDED"), Kind.UNTRUE),
+    ("reader began before the loop was over", lambda m: _move_to_front(m, "B loop last"), Kind.ORDER),
+    ("instance gone", _instance_gone, Kind.SKIPPED),
+    ("instance twice", lambda m: m.lines.append("B each each[1] another"), Kind.DOUBLED),
+    ("instance failed, step did not", lambda m: _step_state(m, "each", "each[1]", "FAILED"), Kind.UNTRUE),
+    ("ran in spite of its condition", lambda m: _step_state(m, "each", "no", "SUCCEEDED"), Kind.UNTRUE),
+    ("artifact cut off", lambda m: m.artifacts.update({("loop", "loop"): b"loop2 1\n"}), Kind.ARTIFACT),
+    ("artifact of iteration 1", lambda m: m.artifacts.update({("loop", "loop"): made_by("loop1")}), Kind.ARTIFACT),
+    ("artifact gone", lambda m: m.step("each", "each[2]").ClearField("artifacts"), Kind.ARTIFACT),
+    ("handed something else", lambda m: _log(m, "loop", "last", b"last last1\n" + made_by("loop1")), Kind.LOG),
+    ("two children", _second_child, Kind.DOUBLED),
+    ("child failed, parent did not", lambda m: _state(m, "leaf", "FAILED"), Kind.UNTRUE),
+    ("child gone", lambda m: m.runs.pop("leaf"), Kind.SKIPPED),
+    ("child of nobody", lambda m: setattr(m.runs["leaf"], "parent_run", "nobody"), Kind.UNASKED),
+    ("child cancelled by nobody", lambda m: _state(m, "leaf", "CANCELLED"), Kind.UNTRUE),
+    ("parent went on before its child was over", lambda m: _move_to_front(m, "B parent after"), Kind.ORDER),
+    ("out of turn", _overtaken, Kind.ORDER),
     ("step says it wrote more", lambda m: m.lines.append(m.lines.pop(m.line("E plain loud"))[:-1] + "x"), Kind.LOG),
 ]  # fmt: skip
 

@@ -109,6 +109,14 @@ class Machine:
             return "it does not say why"
         return "there is an end record" if file.ended else ""
 
+    def unkept(self, process: run_pb2.ProcessExecution, step: run_pb2.Step) -> str:
+        """What a step left in its workspace is gone if the power failed before it was kept."""
+        done = process.finished_at.ToMicroseconds() / 1e6
+        failed = step.finished_at.ToMicroseconds() / 1e6
+        if any(done <= cut <= failed for cut in self.cuts):
+            return ""
+        return f"no cut between {done} and {failed}"
+
 
 def _stopped(process: Process) -> bool:
     return state_of(process.pid) == "T"
@@ -143,7 +151,9 @@ def test_power_cuts_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
             raise
         history = read_history(daemon)
         found = Witness.read(witness)
-        defects = check(workflows, load.ledger, history, found, lost=machine.excuse)
+        defects = check(
+            workflows, load.ledger, history, found, lost=machine.excuse, unkept=machine.unkept
+        )
         defects += check_left(daemon.state_dir)
     lost = sum(
         process.state == run_pb2.PROCESS_STATE_LOST

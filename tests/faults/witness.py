@@ -74,5 +74,13 @@ class Witness:
     def ends_of(self, run: str, step: str) -> Sequence[End]:
         return self.ends.get((run, step), ())
 
+    def lines_of(self, run: str) -> list[Begin | End]:
+        """All of one run."""
+        found: list[Begin | End] = []
+        for lines in (self.begins, self.ends):
+            for (of, _), some in lines.items():
+                found += some if of == run else ()
+        return found
+
     def runs(self) -> set[str]:
         return {run for run, _ in (*self.begins, *self.ends)}

@@ -283,10 +283,11 @@ class Runs:
             if actor.run.state is RunState.RUNNING:
                 self._lines.begun(actor.run)
         self._recovery.loaded.set()
-        pending = [actor for actor in actors if actor.run.state is RunState.PENDING]
-        for actor in (*pending, *self._early):
-            self._line_up(actor)
-        self._early.clear()
+        early, self._early = self._early, []
+        for actor in (*actors, *early):
+            # One that was started a moment ago may be cancelled by now.
+            if actor.run.state is RunState.PENDING:
+                self._line_up(actor)
 
     # -- what clients ask of active runs
 
