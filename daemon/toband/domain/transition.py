@@ -418,7 +418,7 @@ class _Move(Outcomes):
         if event.attempts == LOOP:
             if step.state is StepState.READY:
                 self._fail(step.id, TIMED_OUT, ErrorClass.RETRYABLE_TRANSIENT, at=self._then)
-            else:
+            elif step.reason != TIMED_OUT:
                 # What lives is ended by its supervisor, which keeps the same time; nothing comes after it.
                 self._set(step.id, reason=TIMED_OUT)
         elif step.attempts != event.attempts:

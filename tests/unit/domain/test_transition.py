@@ -23,6 +23,7 @@ from toband.domain.events import (
     RunTimeoutPassed,
     not_started,
 )
+from toband.domain.failures import classify
 from toband.domain.model import (
     AttemptState,
     ErrorClass,
@@ -31,9 +32,11 @@ from toband.domain.model import (
     TreeCause,
     TreeEnding,
 )
-from toband.domain.transition import classify, transition
+from toband.domain.transition import transition
 
-from .simulator import EPOCH, Simulator, workflow
+from .building import step as build_step
+from .building import workflow
+from .simulator import EPOCH, Simulator
 
 OUTCOMES = st.one_of(
     st.sampled_from([0, 1, 3, 75, 78, 127]),
@@ -84,7 +87,7 @@ def scenarios(draw: st.DrawFn) -> Simulator:
     return simulator
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(scenarios())
 def test_every_run_ends_and_every_rule_holds(simulator: Simulator) -> None:
     run = simulator.play()
@@ -128,7 +131,7 @@ def stray_events(token: str) -> st.SearchStrategy[Event]:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(scenarios(), st.data())
 def test_a_terminal_run_never_changes(simulator: Simulator, data: st.DataObject) -> None:
     run = simulator.play()
@@ -140,7 +143,7 @@ def test_a_terminal_run_never_changes(simulator: Simulator, data: st.DataObject)
         assert not effects
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(scenarios(), st.data())
 def test_reports_of_a_superseded_token_change_nothing(
     simulator: Simulator, data: st.DataObject
@@ -223,14 +226,14 @@ def test_classes_of_failures(job_type: JobType, exit_code: int, expected: ErrorC
         finished_at=EPOCH,
         exit_code=exit_code,
     )
-    assert classify(job_type, ended) is expected
+    assert classify(build_step("a", {"job_type": job_type.value}), ended) is expected
 
 
 def test_what_could_not_start_is_not_retryable() -> None:
     simulator = Simulator(workflow({"a": {}}), {"a": ["hang"]})
     simulator.deliver(RunStarted())
     event = not_started(simulator.launched[0], "cannot start it: not found", EPOCH)
-    assert classify(JobType.SHELL, event) is ErrorClass.NON_RETRYABLE
+    assert classify(build_step("a", {}), event) is ErrorClass.NON_RETRYABLE
     simulator.deliver(event)
     assert simulator.run.error == "step a failed: cannot start it: not found"
 

@@ -1,0 +1,169 @@
+"""What holds for every transition, whatever the event: checked after each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+from toban.definition import FailurePolicy
+from toband.domain.events import (
+    AttemptVoided,
+    CollectOutputs,
+    Effect,
+    EvaluateStep,
+    Event,
+    ForgetRun,
+    KeepDeadLetter,
+    LaunchAttempt,
+    StartRetryTimer,
+    StopAttempt,
+)
+from toband.domain.model import ErrorClass, Phase, Run, RunState, StepRun, StepState
+from toband.domain.plan import Plan
+
+_PHASES = {
+    StepState.PENDING: {Phase.RUN},
+    StepState.READY: {Phase.RUN, Phase.CHECK, Phase.NEXT, Phase.APPROVAL},
+    StepState.RUNNING: {Phase.RUN, Phase.COLLECT, Phase.APPROVAL, Phase.GROUP},
+    StepState.CHECKING: {Phase.CHECK},
+}
+
+
+def check_rules(
+    plan: Plan, before: Run, after: Run, event: Event, effects: Sequence[Effect], at: datetime
+) -> None:
+    if after is before:
+        assert not effects, "an effect without its event"
+        return
+    assert not before.state.terminal, "a terminal run changed"
+    assert after.sequence == before.sequence + 1
+    _check_steps(plan, before, after)
+    _check_places(plan, after)
+    _check_counters(after)
+    _check_run(before, after)
+    for effect in effects:
+        _check_effect(plan, before, after, event, effect, at)
+    assert sum(isinstance(effect, ForgetRun) for effect in effects) == after.state.terminal
+
+
+def is_live(step: StepRun) -> bool:
+    return step.attempt is not None and not step.attempt.state.terminal
+
+
+def satisfies(plan: Plan, step: StepRun) -> bool:
+    """Whether a step lets those go on that wait for it."""
+    match step.state:
+        case StepState.SUCCEEDED | StepState.INCOMPLETE:
+            return True
+        case StepState.FAILED:
+            hard = step.error_class in (None, ErrorClass.FATAL)
+            return plan.step(step.id).final_policy is FailurePolicy.CONTINUE and not hard
+        case StepState.SKIPPED:
+            return step.reason in ("when", "scope", "empty")
+        case _:
+            return False
+
+
+def _check_steps(plan: Plan, before: Run, after: Run) -> None:
+    assert list(after.steps)[: len(before.steps)] == list(before.steps), "a step went missing"
+    for name, step in after.steps.items():
+        was = before.steps.get(name)
+        if was is not None and was.state.terminal:
+            assert step is was, f"{name} is over and changed"
+        if step is not was:
+            assert after.touched is not None
+            assert name in after.touched, f"{name} changed and is not told"
+        if was is None:
+            assert step.parent in after.steps, f"{name} came from nowhere"
+        assert (step.finished_at is not None) == step.state.terminal
+        live = is_live(step)
+        works = (step.state, step.phase) in (
+            (StepState.RUNNING, Phase.RUN),
+            (StepState.CHECKING, Phase.CHECK),
+        )
+        assert live == works, f"{name}: a live attempt, and only while it works"
+        if not step.state.terminal:
+            assert step.phase in _PHASES[step.state], f"{name} is {step.state} in {step.phase}"
+        if step.not_before is not None and not step.state.terminal:
+            assert step.state is StepState.READY, f"{name} backs off and is {step.state}"
+        definition = plan.step(name)
+        assert step.retries <= definition.max_retries
+        assert step.iteration <= definition.max_iterations
+        if after.ending is not None:
+            stays = live or step.phase in (Phase.COLLECT, Phase.GROUP)
+            assert step.state.terminal or stays, f"{name} is left over in a run that ends"
+        if step.instances and step.phase is Phase.GROUP:
+            members = [after.steps[f"{name}[{n}]"] for n in range(step.instances)]
+            over = all(member.state.terminal for member in members)
+            assert over == step.state.terminal, f"{name} is over when its instances are"
+            assert step.attempt is None
+    assert after.moving == frozenset(n for n, step in after.steps.items() if step.state.moving)
+
+
+def _check_places(plan: Plan, after: Run) -> None:
+    held = [
+        step
+        for step in after.steps.values()
+        if is_live(step) or (step.phase is Phase.COLLECT and not step.state.terminal)
+    ]
+    if plan.workflow.concurrency is not None:
+        assert len(held) <= plan.workflow.concurrency
+    for parent, count in Counter(step.parent for step in held if step.parent).items():
+        most = plan.steps[parent].max_parallel
+        assert most is None or count <= most
+
+
+def _check_counters(after: Run) -> None:
+    steps = [step for step in after.steps.values() if not step.parent]
+    states = Counter(step.state for step in steps)
+    assert after.total_steps == len(steps)
+    assert after.failed_steps == states[StepState.FAILED]
+    assert after.incomplete_steps == states[StepState.INCOMPLETE]
+    assert after.ended_steps == sum(step.state.terminal for step in steps)
+
+
+def _check_run(before: Run, after: Run) -> None:
+    assert after.state.terminal == (after.ended_steps == after.total_steps)
+    assert (after.finished_at is not None) == after.state.terminal
+    if before.ending is not None and not after.state.terminal:
+        assert after.ending == before.ending, "the first cause stands"
+    if after.state is RunState.FAILED:
+        assert after.error, "a run that failed says why"
+
+
+def _check_effect(
+    plan: Plan, before: Run, after: Run, event: Event, effect: Effect, at: datetime
+) -> None:
+    match effect:
+        case LaunchAttempt(attempt=attempt):
+            step = after.steps[attempt.owner]
+            assert step.attempt is attempt
+            assert after.ending is None, "something started while the run was ending"
+            if isinstance(event, AttemptVoided):
+                return
+            assert after.paused_at is None, "something started while the run was paused"
+            was = before.steps.get(step.id)
+            assert step.not_before is None
+            if was is not None and was.not_before is not None:
+                assert was.not_before <= at, "a back-off was cut short"
+            for needed in plan.step(step.id).depends_on:
+                assert satisfies(plan, after.steps[needed]), f"{step.id} did not wait for {needed}"
+        case StopAttempt(attempt=attempt):
+            assert is_live(after.steps[attempt.owner])
+        case EvaluateStep(step=name):
+            assert after.steps[name].state is StepState.READY
+            assert not after.steps[name].evaluated
+        case StartRetryTimer(step=name, due=due):
+            assert after.steps[name].state is StepState.READY
+            assert after.steps[name].not_before == due
+        case CollectOutputs(attempt=attempt):
+            assert after.steps[attempt.owner].phase is Phase.COLLECT
+        case KeepDeadLetter(letter=letter):
+            assert plan.step(letter.step).on_failure is FailurePolicy.RETRY
+            assert after.steps[letter.step].state is StepState.FAILED
+            # A step ends once, and so it has one letter at most.
+            known = before.steps.get(letter.step)
+            assert known is None or not known.state.terminal
+        case _:
+            pass
