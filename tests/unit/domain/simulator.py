@@ -132,13 +132,17 @@ class Simulator:
         self._after: dict[str, Event] = {}
 
     def at(self, when: float, what: Event | Callable[[], None]) -> None:
-        heapq.heappush(self._agenda, (when, next(self._order), what))
+        self._put(when, next(self._order), what)
 
     def ask(self, when: float, event: Event) -> None:
         """What the daemon asked for itself, and forgets when it is restarted."""
         order = next(self._order)
         self._forgettable[order] = event
-        heapq.heappush(self._agenda, (max(when, self.now), order, event))
+        self._put(max(when, self.now), order, event)
+
+    def _put(self, when: float, order: int, what: Event | Callable[[], None]) -> None:
+        # In whole microseconds, as the times of the daemon are: what comes next stays next.
+        heapq.heappush(self._agenda, (round(when, 6), order, what))
 
     def restart(self) -> None:
         """The daemon comes back with what is stored, and asks for what it needs; processes and children live on."""

@@ -240,3 +240,14 @@ def test_a_letter_goes_with_the_change_that_ends_the_step() -> None:
     simulator.play()
     kinds = [type(effect) for effect in simulator.effects]
     assert kinds.count(KeepDeadLetter) == 1
+
+
+def test_a_timeout_of_a_loop_that_is_told_twice_is_told_once() -> None:
+    loop = {"completion_check": {}, "max_iterations": 2, "timeout": "4s"}
+    simulator = Simulator(workflow({"a": loop}), {"a": ["hang_ignoring_term"]})
+    simulator.at(0, RunStarted())
+    told = simulator.go_on(until=5)
+    assert told.steps["a"].state is StepState.RUNNING
+    simulator.deliver(StepTimeoutPassed(step="a", attempts=0))
+    assert simulator.run is told
+    assert simulator.go_on().steps["a"].reason == "timed out"

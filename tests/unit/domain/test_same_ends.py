@@ -173,6 +173,7 @@ def differs(case: dict[str, Any]) -> str:
     return "" if same else f"found {found}\nexpected {expected}"
 
 
+@pytest.mark.timeout(0 if EXAMPLES else 180)
 @common
 @given(CASES)
 def test_both_come_to_the_same_ends(drawn: Any) -> None:
