@@ -106,7 +106,7 @@ def test_a_rerun_that_was_decided_survives_the_daemon(tmp_path: Path) -> None:
     """The loss is committed, and the daemon dies before the next attempt is: it is launched in the next life."""
     with running_daemon(tmp_path / "s") as daemon:
         daemon.stop()
-        daemon.start({"TOBAN_FAILPOINTS": "launch.ready=kill"})
+        daemon.start({"TOBAN_FAILPOINTS": "retry.timer=kill"})
         run_id = daemon.start_run(lasting(daemon, "again", tmp_path / "tokens", "rerun"))
         shim, step = supervisor(daemon, run_id, 1)
         kill(shim)

@@ -80,6 +80,7 @@ class Effects:
                 case StartRunTimer():
                     actor.arm(effect.due)
                 case StartRetryTimer():
+                    failpoints.hit("retry.timer")
                     due = RetryDue(step=effect.step, retries=effect.retries)
                     actor.arm_step(effect.step, effect.due, due)
                 case StartStepTimer():
