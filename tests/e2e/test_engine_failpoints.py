@@ -242,13 +242,19 @@ def test_outputs_are_not_believed_when_the_machine_went_down_before_they_were_ke
     first_life = {"TOBAN_BOOT_ID": "one", "TOBAN_FAILPOINTS": "outputs.collect=kill@1"}
     with running_daemon(tmp_path / "s", environment=first_life) as daemon:
         daemon.environment |= {"TOBAN_BOOT_ID": "two", "TOBAN_FAILPOINTS": ""}
-        daemon.apply("""
+        gate = tmp_path / "gate"
+        daemon.apply(f"""
 name: down
 description: a step that may be repeated
 steps:
-  make: {run: echo 1 > file, outputs: [{name: file, path: file}], max_retries: 1, retry: {delay: 1ms}}
+  make:
+    run: until [ -e {gate} ]; do sleep 0.01; done; echo 1 > file
+    outputs: [{{name: file, path: file}}]
+    max_retries: 1
+    retry: {{delay: 1ms}}
 """)
         run_id = daemon.start_run("down")
+        gate.touch()
         assert daemon.wait() == -signal.SIGKILL
         daemon.start()
         run = daemon.wait_run(run_id)

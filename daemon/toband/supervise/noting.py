@@ -16,69 +16,71 @@ from typing import Any
 
 from toband.supervise.inside import NEW, clean
 
-_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
+if sys.platform == "win32":
 
+    def note(context: str, name: str, facts: Mapping[str, Any]) -> None:
+        """See `ports.Artifacts`."""
+        *folders, last = clean(name).split("/")
+        folder = os.path.join(context, *folders)
+        os.makedirs(folder, exist_ok=True)
+        new = os.path.join(folder, f"{NEW}{last}")
+        with open(new, "wb") as file:
+            file.write(_text(facts))
+        os.replace(new, os.path.join(folder, last))
 
-def note(context: str, name: str, facts: Mapping[str, Any]) -> None:
-    """See `ports.Artifacts`."""
-    data = (json.dumps(dict(facts), ensure_ascii=False) + "\n").encode(errors="replace")
-    *folders, last = clean(name).split("/")
-    if sys.platform == "win32":
-        _note_by_path(os.path.join(context, *folders), last, data)
-        return
-    at = _context(context)
-    try:
-        for folder in folders:
-            inner = _own_folder(folder, at, context)
+else:
+
+    def note(context: str, name: str, facts: Mapping[str, Any]) -> None:
+        """See `ports.Artifacts`."""
+        data = _text(facts)
+        *folders, last = clean(name).split("/")
+        at = _context(context)
+        try:
+            for folder in folders:
+                inner = _own_folder(folder, at, context)
+                os.close(at)
+                at = inner
+            _write(at, last, data)
+        finally:
             os.close(at)
-            at = inner
-        _write(at, last, data)
-    finally:
-        os.close(at)
 
+    def _context(path: str) -> int:
+        try:
+            return os.open(path, _DIRECTORY)
+        except FileNotFoundError:
+            os.makedirs(path, exist_ok=True)
+            return os.open(path, _DIRECTORY)
 
-def _context(path: str) -> int:
-    try:
-        return os.open(path, _DIRECTORY)
-    except FileNotFoundError:
-        os.makedirs(path, exist_ok=True)
-        return os.open(path, _DIRECTORY)
+    def _own_folder(name: str, at: int, context: str) -> int:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=at)
+        fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+        owner = os.fstat(fd).st_uid
+        if owner != 0 and os.geteuid() == 0:
+            os.close(fd)
+            raise PermissionError(errno.EPERM, f"{name} belongs to user {owner}", context)
+        return fd
 
-
-def _own_folder(name: str, at: int, context: str) -> int:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(name, 0o755, dir_fd=at)
-    fd = os.open(name, _DIRECTORY | _NOFOLLOW, dir_fd=at)
-    owner = os.fstat(fd).st_uid
-    if owner != 0 and os.geteuid() == 0:
+    def _write(at: int, name: str, data: bytes) -> None:
+        new = f"{NEW}{name}"
+        try:
+            fd = os.open(new, _CREATE, 0o644, dir_fd=at)
+        except FileExistsError:
+            os.unlink(new, dir_fd=at)  # half made by somebody who died
+            fd = os.open(new, _CREATE, 0o644, dir_fd=at)
+        try:
+            os.fchmod(fd, 0o644)
+            os.write(fd, data)
+        except OSError:
+            os.close(fd)
+            os.unlink(new, dir_fd=at)
+            raise
         os.close(fd)
-        raise PermissionError(errno.EPERM, f"{name} belongs to user {owner}", context)
-    return fd
+        os.rename(new, name, src_dir_fd=at, dst_dir_fd=at)
+
+    _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def _write(at: int, name: str, data: bytes) -> None:
-    new = f"{NEW}{name}"
-    try:
-        fd = os.open(new, _CREATE, 0o644, dir_fd=at)
-    except FileExistsError:
-        os.unlink(new, dir_fd=at)  # half made by somebody who died
-        fd = os.open(new, _CREATE, 0o644, dir_fd=at)
-    try:
-        os.fchmod(fd, 0o644)
-        os.write(fd, data)
-    except OSError:
-        os.close(fd)
-        os.unlink(new, dir_fd=at)
-        raise
-    os.close(fd)
-    os.rename(new, name, src_dir_fd=at, dst_dir_fd=at)
-
-
-def _note_by_path(folder: str, name: str, data: bytes) -> None:
-    os.makedirs(folder, exist_ok=True)
-    new = os.path.join(folder, f"{NEW}{name}")
-    with open(new, "wb") as file:
-        file.write(data)
-    os.replace(new, os.path.join(folder, name))
+def _text(facts: Mapping[str, Any]) -> bytes:
+    return (json.dumps(dict(facts), ensure_ascii=False) + "\n").encode(errors="replace")
