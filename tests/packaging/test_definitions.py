@@ -105,6 +105,10 @@ def test_every_example_holds() -> None:
         "name: a\nsteps: {a: {run: x, error_classes: {3: FATAL}, retry: {on: [3], delay: 1s}}}",
         "jobs: {a: {run: x, is_enabled: true, on_fail: retry}}\nversion: '1'",
         "name: a\nretention: {bytes: 64KiB}\nsteps: {a: {run: x, resources: {memory: 1.5GiB}}}",
+        "name: a\nschedule: '@daily'\ntimezone: UTC\nblackout: ['@daily/1h']\nsteps: {a: {run: x}}",
+        "name: a\nschedule: {when: 明日の9時, jitter: 5, misfire: skip}\nsteps: {a: {run: x}}",
+        "name: a\nschedule: ['0 3 * * *', {at: 2026-12-01 09:00:00.5+0900}]\nsteps: {a: {run: x}}",
+        "jobs: {a: {run: x, schedule: {every: 1h, start: 2026-12-01T09:00Z}, timezone: UTC}}",
     ],
 )
 def test_the_schema_knows_every_way_to_write_it(text: str) -> None:
@@ -126,6 +130,11 @@ def test_the_schema_knows_every_way_to_write_it(text: str) -> None:
         "name: a\nsteps: {a: {run: x, inputs: [{form: x, artifact: y}]}}",
         "name: a\nsteps: {a: {run: x, on_failure_exhausted: retry}}",
         "jobs: {a: {run: x, depends_on: [b]}}",
+        "name: a\nschedule: []\nsteps: {a: {run: x}}",
+        "name: a\nschedule: {jitter: 5m}\nsteps: {a: {run: x}}",
+        "name: a\nschedule: {every: 5m, cron: '@daily'}\nsteps: {a: {run: x}}",
+        "name: a\nschedule: {at: 2026-12-01T09:00:00}\nsteps: {a: {run: x}}",
+        "name: a\nblackout: '@daily/1h'\nsteps: {a: {run: x}}",
     ],
 )
 def test_the_schema_refuses_what_has_the_wrong_shape(text: str) -> None:

@@ -18,6 +18,7 @@ from toban.definition.schema import (
     ResourcesInput,
     RetentionInput,
     RetryInput,
+    ScheduleInput,
     StepInput,
     WorkflowInput,
 )
@@ -47,7 +48,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_every_field_of_the_format_is_described() -> None:
     rows = set(re.findall(r"`([a-z_]+)`", read("docs/definition.md")))
     steps = (StepInput, CheckInput, ResourcesInput, RetryInput, InputInput, OutputInput)
-    models = (WorkflowInput, RetentionInput, ParamInput, JobsInput, JobInput, *steps)
+    models = (WorkflowInput, ScheduleInput, RetentionInput, ParamInput, JobsInput, JobInput, *steps)
     assert {name for model in models for name in written_names(model)} <= rows
 
 

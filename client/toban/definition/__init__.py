@@ -47,6 +47,7 @@ from toban.definition.render import (
     render,
 )
 from toban.definition.sizes import format_size, parse_size
+from toban.definition.timing.model import Fold, Gap, Misfire, Schedule
 
 __all__ = [
     "MAX_ITEMS",
@@ -56,8 +57,11 @@ __all__ = [
     "Document",
     "ErrorClass",
     "FailurePolicy",
+    "Fold",
+    "Gap",
     "Input",
     "JobType",
+    "Misfire",
     "OnLost",
     "Output",
     "Overlap",
@@ -71,6 +75,7 @@ __all__ = [
     "Resources",
     "Retention",
     "Retry",
+    "Schedule",
     "Scope",
     "Step",
     "Workflow",
@@ -95,6 +100,6 @@ __all__ = [
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the format, for editors."""
-    from toban.definition.schema import json_schema as build
+    from toban.definition.editor_schema import json_schema as build
 
     return build()

@@ -163,7 +163,7 @@ def _not_blank(value: str) -> str:
     return value
 
 
-_DURATION_SCHEMA = {
+DURATION_SCHEMA = {
     "anyOf": [
         {"type": "number", "minimum": 0},
         {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$|^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"},
@@ -199,12 +199,12 @@ Name = Annotated[
     AfterValidator(check_name),
     WithJsonSchema({"type": "string", "pattern": f"^{NAME_PATTERN}$"}),
 ]
-Duration = Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(_DURATION_SCHEMA)]
+Duration = Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)]
 Timeout = Annotated[
     float,
     BeforeValidator(parse_duration),
     AfterValidator(_more_than_zero),
-    WithJsonSchema(_DURATION_SCHEMA),
+    WithJsonSchema(DURATION_SCHEMA),
 ]
 Size = Annotated[
     int,

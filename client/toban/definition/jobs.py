@@ -13,15 +13,17 @@ from toban.definition.model import DefinitionKind, JobType, Workflow
 from toban.definition.names import Names, suggestion
 from toban.definition.problems import Document
 from toban.definition.reporting import Reporter, join
+from toban.definition.schedule_check import read_schedules
 from toban.definition.schema import JobInput, JobsInput
 from toban.definition.shape import Origin, check_fields, read_fields
 from toban.definition.step_check import check_step_templates, read_layer, settle
 from toban.definition.supported import JOB_ALIASES, UNSUPPORTED_JOB_FIELDS
+from toban.definition.timing.model import Schedule
 from toban.definition.values import describe
 from toban.definition.yaml_source import Entry, Node, read_documents
 
 MAX_JOBS = 10_000
-_OF_THE_JOB_ITSELF = frozenset({"name", "title", "labels", "enabled"})
+_OF_THE_JOB_ITSELF = frozenset({"name", "title", "labels", "enabled", "schedule", "timezone"})
 _NAMES = Names(params=None, env=None, steps=None, limit="a job may use run only")
 
 
@@ -97,9 +99,12 @@ def _read_job(name: str, entry: Entry, later: int | None, source: str, report: R
         draft = StepDraft(name, path, entry.value, dict(given.fields), dict(given.values))
         settle(draft, report, choices='"run"', name=name)
         check_step_templates(draft, report, _NAMES)
+        schedules = read_schedules(
+            given.fields.get("schedule"), report, params={}, zone=given.values.get("timezone", "")
+        )
         if not report.failed:
             layer = _inheritable(draft)
-            workflow = _workflow(draft)
+            workflow = _workflow(draft, schedules)
     document = Document(
         source=text, line=line, kind=DefinitionKind.JOB, name=name, workflow=workflow
     )
@@ -116,7 +121,7 @@ def _inheritable(draft: StepDraft) -> Layer:
     return Layer(fields, values).of(Origin.JOB)
 
 
-def _workflow(draft: StepDraft) -> Workflow:
+def _workflow(draft: StepDraft, schedules: tuple[Schedule, ...]) -> Workflow:
     """A job alone: a workflow of one step that has its name."""
     values = draft.values
     draft.job = draft.id
@@ -129,6 +134,8 @@ def _workflow(draft: StepDraft) -> Workflow:
         enabled=values.get("enabled", True),
         params={},
         env={},
+        schedules=schedules,
+        timezone=values.get("timezone", ""),
         steps={draft.id: build_step(draft)},
     )
 

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from toban.definition.timing.model import Schedule
+
 
 class ParamType(StrEnum):
     STRING = "string"
@@ -406,7 +408,11 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """One workflow; `steps` keeps the order of the file, `depends_on` says what really orders it."""
+    """One workflow; `steps` keeps the order of the file, `depends_on` says what really orders it.
+
+    Each of `schedules` has its time zone, if it or the workflow names one; `timezone` is the workflow's own, empty for
+    the daemon's. `blackout` are windows as `parse_blackout` reads them.
+    """
 
     name: str
     title: str
@@ -425,6 +431,9 @@ class Workflow:
     retention: Retention | None = None
     context_dir: str = ""
     scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    schedules: tuple[Schedule, ...] = ()
+    timezone: str = ""
+    blackout: tuple[str, ...] = ()
     steps: dict[str, Step]
 
     def to_dict(self) -> dict[str, Any]:
@@ -447,6 +456,9 @@ class Workflow:
             "retention": None if self.retention is None else self.retention.to_dict(),
             "context_dir": self.context_dir,
             "scopes": {name: list(steps) for name, steps in self.scopes.items()},
+            "schedules": [schedule.to_dict() for schedule in self.schedules],
+            "timezone": self.timezone,
+            "blackout": list(self.blackout),
             "steps": [step.to_dict() for step in self.steps.values()],
         }
 
@@ -477,5 +489,8 @@ class Workflow:
             retention=None if retention is None else Retention.from_dict(retention),
             context_dir=data.get("context_dir", ""),
             scopes={name: tuple(steps) for name, steps in data.get("scopes", {}).items()},
+            schedules=tuple(map(Schedule.from_dict, data.get("schedules", ()))),
+            timezone=data.get("timezone", ""),
+            blackout=tuple(data.get("blackout", ())),
             steps={step.id: step for step in steps},
         )

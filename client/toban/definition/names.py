@@ -44,8 +44,9 @@ RUN_FIELDS = {
     "scope": Kind.STRING,
     "retry_of": Kind.STRING,
     "dir": Kind.STRING,
+    "scheduled_at": Kind.STRING,
+    "missed": Kind.LIST,
 }
-UNSUPPORTED_RUN_FIELDS = frozenset({"scheduled_at", "missed"})
 STEP_FIELDS = {
     "stdout": Kind.STRING,
     "stderr": Kind.STRING,
@@ -170,8 +171,6 @@ class Names:
     def _run_field(self, name: str) -> Kind | str:
         if name in RUN_FIELDS:
             return RUN_FIELDS[name]
-        if name in UNSUPPORTED_RUN_FIELDS:
-            return f"run.{name} is not supported yet"
         hint = suggestion(name, RUN_FIELDS) or _known(RUN_FIELDS, "fields")
         return f'unknown field "{name}" of run{hint}'
 

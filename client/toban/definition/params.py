@@ -54,11 +54,18 @@ def _bind(param: Param, given: Mapping[str, Any]) -> Any:
             raise ValueError(f"missing: expected {_expected(param.type)}")
         return param.default
     value = given[param.name]
+    if value is not None:
+        value = coerce(param.type, parse_text(param.type, value))
+    return fitting(param, value)
+
+
+def fitting(param: Param, value: Any) -> Any:
+    """The value as the parameter's type, text not being parsed; raises ValueError with what was expected and found."""
     if value is None:
         if param.nullable:
             return None
         raise ValueError(f"expected {_expected(param.type)}, found null")
-    value = coerce(param.type, parse_text(param.type, value))
+    value = coerce(param.type, value)
     if param.choices and value not in param.choices:
         raise ValueError(f"expected one of {shown_choices(param.choices)}, found {describe(value)}")
     return value

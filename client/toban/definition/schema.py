@@ -5,11 +5,9 @@ Only the shape: what depends on other fields (references, kinds of steps, cycles
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
-from pydantic.json_schema import models_json_schema
 
 from toban.definition.fields import (
     FOR_EACH_SCHEMA,
@@ -48,7 +46,17 @@ from toban.definition.fields import (
     check_param_name,
 )
 from toban.definition.model import FailurePolicy, JobType, OnLost, Overlap, ParamType
-from toban.definition.supported import JOB_ALIASES, STEP_ALIASES, WORKFLOW_ALIASES
+from toban.definition.schedule_fields import (
+    MOST_SCHEDULES,
+    CronText,
+    Every,
+    Moment,
+    Spread,
+    Window,
+    Words,
+    ZoneName,
+)
+from toban.definition.timing.model import DEFAULT_MISFIRE_GRACE, Fold, Gap, Misfire
 
 _PROCESSES = [kind.value for kind in JobType if kind.process]
 
@@ -108,6 +116,49 @@ class RetryInput(Shape):
         description="Error classes and exit codes that are retried; "
         "RETRYABLE_TRANSIENT and RETRYABLE_RATE_LIMIT if not given.",
     )
+
+
+class ScheduleInput(Shape):
+    """When runs start by themselves: exactly one of cron, every, at and when, and what goes with it."""
+
+    cron: CronText | None = Field(
+        None, description="As in crontab(5); six fields put the seconds first; @daily, @reboot, …"
+    )
+    every: Every | None = Field(
+        None, description="Interval, from start, or else from when the schedule was stored."
+    )
+    at: Moment | None = Field(None, description="Once, at a time with its offset from UTC.")
+    when: Words | None = Field(
+        None, description="In words, English or Japanese; read when the definition is stored."
+    )
+    timezone: ZoneName | None = Field(None, description="The workflow's if not given.")
+    start: Moment | None = Field(None, description="Not due before.")
+    end: Moment | None = Field(None, description="Not due after.")
+    max_occurrences: Count | None = Field(None, description="How often it is due at most.")
+    jitter: Spread = Field(
+        0.0, description="Spreads starts over so much time; always the same for one schedule."
+    )
+    params: dict[str, Any] = Field(default={}, description="Parameters of its runs.")
+    misfire: Annotated[Misfire, Lax] = Field(
+        Misfire.RUN_ONCE,
+        description="Times that passed while nobody was there: skip, run_once or run_all.",
+    )
+    misfire_grace: Duration = Field(
+        DEFAULT_MISFIRE_GRACE, description="Times that are longer ago are not caught up with."
+    )
+    gap: Annotated[Gap, Lax] = Field(
+        Gap.SHIFT, description="Local times that a clock change leaves out: shift or skip."
+    )
+    fold: Annotated[Fold, Lax] = Field(
+        Fold.ONCE, description="Local times that a clock change brings twice: once or both."
+    )
+
+
+_Schedules = (
+    CronText
+    | ScheduleInput
+    | Annotated[list[CronText | ScheduleInput], Field(min_length=1, max_length=MOST_SCHEDULES)]
+)
 
 
 class InputInput(Shape):
@@ -232,6 +283,12 @@ class JobInput(WorkInput):
     title: Text | None = Field(None, description="Shown to people; any text.")
     labels: Labels = {}
     enabled: bool = Field(True, description="Whether schedules and events may start it.")
+    schedule: _Schedules | None = Field(
+        None, description="When it starts by itself: a crontab expression, a mapping, or a list."
+    )
+    timezone: ZoneName | None = Field(
+        None, description="Of its schedules; the daemon's if not given."
+    )
 
 
 class DefaultsInput(WorkInput):
@@ -279,6 +336,15 @@ class WorkflowInput(Shape):
     description: str = ""
     labels: Labels = {}
     enabled: bool = Field(True, description="Whether schedules and events may start it.")
+    schedule: _Schedules | None = Field(
+        None, description="When it starts by itself: a crontab expression, a mapping, or a list."
+    )
+    timezone: ZoneName | None = Field(
+        None, description="Of its schedules and blackouts; the daemon's if not given."
+    )
+    blackout: Annotated[list[Window], Field(min_length=1)] | None = Field(
+        None, description='Windows in which schedules start nothing, such as "0 2 * * sun/2h".'
+    )
     params: dict[Annotated[str, AfterValidator(check_param_name)], ParamInput] = {}
     env: Env = Field(default={}, description="Environment of every step.")
     timeout: Timeout | None = Field(None, description="Of the whole run, from its start.")
@@ -313,61 +379,3 @@ class JobsInput(Shape):
     jobs: Annotated[dict[Name, JobInput], Field(min_length=1)] = Field(
         description="Jobs by their ids, which they share with workflows."
     )
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of the format, for editors."""
-    models: list[tuple[type[Shape], Literal["validation"]]] = [
-        (WorkflowInput, "validation"),
-        (JobsInput, "validation"),
-    ]
-    schema: dict[str, Any] = _without_null(models_json_schema(models)[1])
-    definitions = schema["$defs"]
-    for model, aliases in (
-        (WorkflowInput, WORKFLOW_ALIASES),
-        (DefaultsInput, STEP_ALIASES),
-        (StepInput, STEP_ALIASES),
-        (ListedStepInput, STEP_ALIASES),
-        (JobInput, JOB_ALIASES),
-    ):
-        _add_aliases(definitions[model.__name__]["properties"], aliases)
-    definitions[ListedStepInput.__name__]["anyOf"] = [
-        {"required": [name]} for name in ("name", "job", "job_id")
-    ]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Toban definition",
-        "description": "A workflow, or a document of jobs.",
-        "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model, _ in models],
-        "$defs": definitions,
-    }
-
-
-def _add_aliases(properties: dict[str, Any], aliases: Mapping[str, str]) -> None:
-    """Older names are accepted, and so editors must not complain about them."""
-    for alias, name in aliases.items():
-        if name in properties:
-            properties[alias] = {
-                **properties[name],
-                "description": f"Older name of {name}.",
-                "deprecated": True,
-                # What editors show, and why they do not offer it.
-                "deprecationMessage": f"older name of {name}",
-            }
-
-
-def _without_null(schema: Any) -> Any:
-    """Optional fields may be left out, but not be null."""
-    if isinstance(schema, list):
-        return [_without_null(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    cleaned = {
-        name: _without_null(value)
-        for name, value in schema.items()
-        if not (name == "default" and value is None)
-    }
-    if {"type": "null"} in cleaned.get("anyOf", ()):
-        choices = [choice for choice in cleaned.pop("anyOf") if choice != {"type": "null"}]
-        cleaned |= choices[0] if len(choices) == 1 else {"anyOf": choices}
-    return cleaned

@@ -40,7 +40,7 @@ def read_layer(
 ) -> Layer:
     """The fields of a step, a job or of `defaults` as they are written; `node` must be a mapping.
 
-    What is `forbidden` was reported already.
+    What is `forbidden` was reported already. The schedule of a job is left to the caller.
     """
     fields = read_fields(
         node,
@@ -51,7 +51,7 @@ def read_layer(
         unsupported=unsupported,
     )
     fields = {name: found for name, found in fields.items() if name not in forbidden}
-    values = check_fields(model, fields, report, skip=frozenset({"completion_check"}))
+    values = check_fields(model, fields, report, skip=frozenset({"completion_check", "schedule"}))
     if (found := fields.get("completion_check")) is not None:
         check = read_check(found, report)
         if check is not None:

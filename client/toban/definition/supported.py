@@ -18,15 +18,13 @@ VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
     "stop_when_unchanged": {"stdout": "output"},
 }
 
-UNSUPPORTED_WORKFLOW_FIELDS = frozenset(
-    {"blackout", "notify", "on", "schedule", "timezone", "watch"}
-)
+UNSUPPORTED_WORKFLOW_FIELDS = frozenset({"notify", "on", "watch"})
 
 UNSUPPORTED_STEP_FIELDS = frozenset(
     {"capabilities", "instructions", "max_command_time", "max_steps", "worker"}
 )
 
-UNSUPPORTED_JOB_FIELDS = UNSUPPORTED_STEP_FIELDS | {"on", "schedule"}
+UNSUPPORTED_JOB_FIELDS = UNSUPPORTED_STEP_FIELDS | {"on"}
 
 # Of those, the ones that say what runs: with one of them a step needs no job_type.
 UNSUPPORTED_KIND_FIELDS = frozenset({"worker"})

@@ -16,6 +16,7 @@ from toban.definition.model import Overlap, Retention, Workflow
 from toban.definition.names import Kind, Names, param_kind, suggestion
 from toban.definition.params_check import read_params
 from toban.definition.reporting import Reporter, join
+from toban.definition.schedule_check import read_schedules
 from toban.definition.schema import WorkflowInput
 from toban.definition.shape import FieldAt, check_fields, read_fields
 from toban.definition.step_check import check_step_templates, read_defaults, read_step
@@ -26,7 +27,7 @@ from toban.definition.yaml_source import Node
 
 MAX_STEPS = 10_000
 MAX_DESCRIPTION = 500
-_NESTED = frozenset({"params", "defaults", "steps"})
+_NESTED = frozenset({"params", "defaults", "schedule", "steps"})
 _IN_ENV = "the workflow's own env may use params and run only"
 
 
@@ -60,6 +61,12 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
     values = check_fields(WorkflowInput, fields, report, skip=_NESTED)
     _check_identity(root, fields, values, report)
     params = read_params(fields.get("params"), report)
+    schedules = read_schedules(
+        fields.get("schedule"),
+        report,
+        params=params if _readable(fields.get("params")) else None,
+        zone=values.get("timezone", ""),
+    )
     kinds = {name: param_kind(param) if param else None for name, param in params.items()}
     env_names = _check_env(fields, kinds, report)
     found = fields.get("defaults")
@@ -92,9 +99,16 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         scopes={
             scope: tuple(dict.fromkeys(names)) for scope, names in values.get("scopes", {}).items()
         },
+        schedules=schedules,
+        timezone=values.get("timezone", ""),
+        blackout=tuple(values.get("blackout", ())),
         steps={draft.id: build_step(draft, listed=listed) for draft in drafts},
     )
     return Checked(name=name, uses=uses, workflow=workflow)
+
+
+def _readable(params: FieldAt | None) -> bool:
+    return params is None or params.value.kind == "map"
 
 
 def _check_identity(

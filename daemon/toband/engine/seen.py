@@ -38,6 +38,8 @@ class Seen:
                 "scope": run.scope,
                 "retry_of": run.retry_of,
                 "dir": self.work(run.id),
+                "scheduled_at": run.scheduled_at.isoformat() if run.scheduled_at else "",
+                "missed": [at.isoformat() for at in run.missed],
             },
             env=plan.workflow.env,
             steps={

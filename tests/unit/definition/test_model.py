@@ -52,6 +52,13 @@ context_dir: /srv/context
 scopes: {some: [one, two]}
 priority: -5
 retention: {age: 30d, runs: 20, bytes: 1GiB}
+timezone: Europe/Berlin
+blackout: ["0 2 * * sun/2h"]
+schedule:
+  - {cron: "@daily", timezone: Asia/Tokyo, params: {q: 1, p: [{a: 1}]}, gap: skip, fold: both}
+  - {every: 90m, start: 2026-12-01T09:00:00+09:00, end: 2027-01-01T00:00Z, params: {q: 2}, jitter: 5m}
+  - {at: 2026-12-01 09:00Z, params: {q: 2}, misfire: run_all, misfire_grace: 0}
+  - {when: every weekday at 15:00, max_occurrences: 3, params: {q: 1}}
 steps:
   one: {run: "echo {{ params.q }}", args: [1, {a: [2.5, null]}], env: {B: x}, workspace: w}
   two:
@@ -95,13 +102,14 @@ def test_a_stored_workflow_comes_back_equal(workflow: Read) -> None:
     assert again.steps["two"].success_codes == {0, 3}
     assert again.steps["two"].resources == Resources(memory=2**26, cpu=0.5, nice=5)
     assert again.retention == Retention(age=30 * 86400, runs=20, bytes=2**30)
+    assert len(again.schedules) == 4
 
 
 def test_what_was_stored_before_a_field_existed_has_its_default(workflow: Read) -> None:
     stored = workflow(FULL).to_dict()
     for name in ("priority", "retention"):
         del stored[name]
-    for name in ("kind", "context_dir", "scopes"):
+    for name in ("kind", "context_dir", "scopes", "schedules", "timezone", "blackout"):
         del stored[name]
     for step in stored["steps"]:
         for name in ("on_lost", "user", "resources", "retry", "outputs", "when"):
@@ -109,6 +117,7 @@ def test_what_was_stored_before_a_field_existed_has_its_default(workflow: Read) 
     found = Workflow.from_dict(json.loads(json.dumps(stored)))
     assert (found.priority, found.retention) == (0, None)
     assert (found.kind, found.context_dir, found.scopes) == (DefinitionKind.WORKFLOW, "", {})
+    assert (found.schedules, found.timezone, found.blackout) == ((), "", ())
     for step in found.steps.values():
         assert (step.on_lost, step.user, step.resources) == (OnLost.FAIL, "", None)
         assert (step.retry, step.outputs, step.when) == (Retry(), (), "")
@@ -177,6 +186,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
             *[None, True, 0, -1, 1.5, "", "x", "5m", "2MiB", "shell", "cmd", "powershell"],
             *["{{ params.p }}", "{{ 1 +", "a b", "a 'b {{ params.p }}", "retry", "workflow", "a"],
             *["approval", "params.p", "{{ item }}", "true", "output", "a/../b", 3],
+            *["@daily", "2026-12-01T09:00Z", "tomorrow", "UTC", "0 2 * * sun/2h", "skip"],
         ]
     ),
     lambda inner: (
@@ -198,6 +208,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
                         "as",
                     ],
                     *["artifact", "path", "delay", "on", "5", "job_type", "target", "timeout"],
+                    *["cron", "every", "at", "when", "timezone", "start", "params", "gap"],
                 ]
             ),
             inner,

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,18 @@ steps:
     assert build(plan, run, "b").argv == ("echo", "||-1|FAILED")
     call = json.loads(build(plan, run, "c").env["TOBAN_CALL"])
     assert call["args"] == [None, {}]
+
+
+def test_a_run_knows_when_it_was_due() -> None:
+    plan = plan_of("""
+steps:
+  - {name: a, job_type: exec, target: echo, args: ["{{ run.scheduled_at }}", "{{ run.missed }}"]}
+""")
+    run = run_of(plan)
+    assert build(plan, run, "a").argv == ("echo", "", "[]")
+    due = replace(run, scheduled_at=START, missed=(START - timedelta(hours=1),))
+    at, before = START.isoformat(), (START - timedelta(hours=1)).isoformat()
+    assert build(plan, due, "a").argv == ("echo", at, f'["{before}"]')
 
 
 def test_output_beyond_the_limit_is_an_error_and_never_a_cut() -> None:

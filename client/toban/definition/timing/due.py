@@ -1,0 +1,201 @@
+"""When a schedule is due, in absolute time.
+
+Crontab expressions speak of local time, and local time jumps. What becomes of a due time then is Vixie cron's
+rule, with a choice:
+
+- An expression whose second, minute or hour begins with `*` (`*/5 * * * *`, `0 */2 * * *`, `*/10 2 * * *`)
+  follows the clock: it is due whenever the clock shows a time that matches. Times in a gap never come; times that
+  come twice are due twice. The policies do not apply to it.
+- Any other is due at fixed times. Those that fall into a gap are due together, once, at the first moment after it
+  (`gap: shift`), or not at all (`skip`). Those that come twice are due the first time (`fold: once`), or both times
+  (`both`).
+
+No two due times of a schedule are the same instant: a time that is shifted to one that is due anyway is that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
+from zoneinfo import ZoneInfo
+
+from toban.definition.timing.cron import DAY_SECONDS, LAST_YEAR, Cron, parse_cron
+from toban.definition.timing.describing import describe
+from toban.definition.timing.model import Change, Due, Fold, Gap, Schedule
+
+__all__ = ["describe", "jitter_of", "next_due", "occurrences"]
+
+# Local time and UTC alike are whole seconds here: `date.toordinal()` * 86,400 + seconds of the day.
+_ORIGIN = datetime(1, 1, 1, tzinfo=UTC)
+_FIRST_YEAR = 2  # the hours of the first may lie before the calendar
+# Farther than any clock is from UTC, together with any change of it.
+_FAR = 2 * DAY_SECONDS
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def occurrences(
+    schedule: Schedule, *, zone: ZoneInfo, after: datetime, stored_at: datetime
+) -> Iterator[Due]:
+    """The times strictly after `after` at which the schedule is due: ascending, each once, endless if it has no end.
+
+    `zone` is where its crontab expression lives: `schedule.timezone`, or the daemon's. `every` counts from
+    `schedule.start`, which is due itself, or from `stored_at`, which is not. `max_occurrences` and `jitter` are left
+    to the caller, and so is `@reboot`, which is due at no time that can be known. Raises ValueError if a time is
+    naive, or the schedule says nothing that can be due.
+    """
+    for moment in (after, stored_at, schedule.start, schedule.end, schedule.at):
+        if moment is not None and moment.tzinfo is None:
+            raise ValueError(f"cannot compute due times: {moment} has no time zone")
+    return _until(schedule.end, _since(schedule, zone, after, stored_at))
+
+
+def next_due(
+    schedule: Schedule, *, zone: ZoneInfo, after: datetime, stored_at: datetime
+) -> Due | None:
+    """The first of `occurrences`; None when there is none."""
+    return next(occurrences(schedule, zone=zone, after=after, stored_at=stored_at), None)
+
+
+def jitter_of(seed: str, schedule: Schedule) -> float:
+    """By how many seconds its runs come later: in [0, jitter), always the same for the same `seed`.
+
+    The seed is made of the workflow's name and the schedule's place in it.
+    """
+    share = int.from_bytes(sha256(seed.encode()).digest()[:4])
+    return schedule.jitter * (share / 2**32)
+
+
+def _since(
+    schedule: Schedule, zone: ZoneInfo, after: datetime, stored_at: datetime
+) -> Iterator[Due]:
+    start = None if schedule.start is None else schedule.start.astimezone(UTC)
+    after = after.astimezone(UTC)
+    if start is not None and after < start:
+        after = start - _MICROSECOND  # `start` is inclusive
+    if schedule.at is not None:
+        at = schedule.at.astimezone(UTC)
+        return iter([Due(at=at)] if at > after else [])
+    if schedule.every is not None:
+        step = timedelta(seconds=schedule.every)
+        if step < _MICROSECOND:
+            raise ValueError("cannot compute due times: an interval must be longer than nothing")
+        return _intervals(step, stored_at.astimezone(UTC) + step if start is None else start, after)
+    return _local_times(parse_cron(schedule.cron), schedule, zone, after)
+
+
+def _until(end: datetime | None, dues: Iterator[Due]) -> Iterator[Due]:
+    for due in dues:
+        if end is not None and due.at > end:
+            return
+        yield due
+
+
+def _intervals(step: timedelta, first: datetime, after: datetime) -> Iterator[Due]:
+    # Counted in whole steps from the first, so that errors do not add up.
+    count = max(0, (after - first) // step + 1)
+    try:
+        while True:
+            yield Due(at=first + count * step)
+            count += 1
+    except OverflowError:
+        return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """A stretch of time, [start, end), in which the clock keeps its distance from UTC. `before`: the one before it."""
+
+    start: int
+    end: int
+    offset: int
+    before: int
+
+
+def _local_times(cron: Cron, schedule: Schedule, zone: ZoneInfo, after: datetime) -> Iterator[Due]:
+    shifts = not cron.wild and schedule.gap is Gap.SHIFT
+    repeats = cron.wild or schedule.fold is Fold.BOTH
+    position = max(_seconds(after) + 1, _year_start(_FIRST_YEAR))
+    while (near := cron.next_local(position - _FAR)) is not None:
+        # No local time before `near` matches: the years in which none does are not looked at.
+        position = max(position, near - _FAR)
+        year = _moment(position).year
+        if year > LAST_YEAR:
+            return
+        for piece in _pieces(zone, year):
+            if piece.end <= position:
+                continue
+            if shifts and piece.start >= position and _shifts_to_start(cron, piece):
+                yield Due(at=_moment(piece.start), change=Change.SHIFTED)
+            local = max(position, piece.start) + piece.offset
+            if not repeats:
+                local = max(local, piece.start + piece.before)
+            while (found := cron.next_local(local)) is not None:
+                if found >= piece.end + piece.offset:
+                    break
+                again = found < piece.start + piece.before
+                yield Due(
+                    at=_moment(found - piece.offset),
+                    change=Change.REPEATED if again else Change.NONE,
+                )
+                local = found + 1
+        position = _year_start(year + 1)
+
+
+def _shifts_to_start(cron: Cron, piece: _Piece) -> bool:
+    """Whether a time in the gap before this piece would match, and its first moment does not by itself."""
+    begin, end = piece.start + piece.before, piece.start + piece.offset
+    if begin >= end:
+        return False
+    found = cron.next_local(begin)
+    return found is not None and found < end and cron.next_local(end) != end
+
+
+@lru_cache(maxsize=512)
+def _pieces(zone: ZoneInfo, year: int) -> tuple[_Piece, ...]:
+    """The pieces of a year of UTC. No clock is changed twice within a day."""
+    begin, end = _year_start(year), _year_start(year + 1)
+    starts = [(begin, _offset(zone, begin - 1), _offset(zone, begin))]
+    for low in range(begin, end, DAY_SECONDS):
+        high = low + DAY_SECONDS - 1
+        old, new = starts[-1][2], _offset(zone, high)
+        if old != new:
+            starts.append((_change_between(zone, max(begin, low - 1), high), old, new))
+    ends = [*(start for start, _, _ in starts[1:]), end]
+    return tuple(
+        _Piece(start=start, end=stop, offset=offset, before=before)
+        for (start, before, offset), stop in zip(starts, ends, strict=True)
+    )
+
+
+def _change_between(zone: ZoneInfo, low: int, high: int) -> int:
+    """The first second with the distance of `high`; that of `low` is another."""
+    old = _offset(zone, low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _offset(zone, middle) == old:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _offset(zone: ZoneInfo, seconds: int) -> int:
+    offset = _moment(seconds).astimezone(zone).utcoffset()
+    assert offset is not None
+    return offset // timedelta(seconds=1)
+
+
+def _seconds(moment: datetime) -> int:
+    """Of a time in UTC, rounded down."""
+    return (moment - _ORIGIN) // timedelta(seconds=1) + DAY_SECONDS
+
+
+def _moment(seconds: int) -> datetime:
+    return _ORIGIN + timedelta(seconds=seconds - DAY_SECONDS)
+
+
+def _year_start(year: int) -> int:
+    return _seconds(datetime(year, 1, 1, tzinfo=UTC))

@@ -1,0 +1,136 @@
+"""Times in words, Japanese and English: `3日後の朝9時`, `every weekday at 15:00`.
+
+A small grammar that is written down in docs/times-in-words.md. What it does not cover is an error; nothing is guessed,
+and what was understood is always said back.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
+
+from toban.definition.timing import words_en, words_ja
+from toban.definition.timing.model import Schedule
+from toban.definition.timing.words_en_tokens import split_action as english_action
+from toban.definition.timing.words_ja_tokens import split_action as japanese_action
+from toban.definition.timing.words_parts import (
+    Heard,
+    Hourly,
+    Instant,
+    Interval,
+    Meaning,
+    OnDay,
+    Repeat,
+    Unclear,
+    calendar_day,
+    meaning,
+)
+from toban.definition.timing.words_resolve import resolve
+from toban.definition.timing.words_text import Tongue, say
+
+LONGEST_PHRASE = 200
+
+EXAMPLES = {
+    Tongue.JAPANESE: (
+        "3日後の朝9時",
+        "明日の15時",
+        "30分後",
+        "毎週月曜9時",
+        "平日の15時",
+        "月末の18時",
+    ),
+    Tongue.ENGLISH: (
+        "in 3 days at 9am",
+        "tomorrow at 15:00",
+        "in 30 minutes",
+        "every monday at 9:00",
+        "every weekday at 15:00",
+        "every 2 hours",
+    ),
+}
+
+# Hiragana, katakana, ideographs and the marks between them.
+_JAPANESE = re.compile("[\u3001-\u30ff\u3400-\u9fff]")
+_ISO = re.compile(
+    r"(?P<date>(\d{4})-(\d{2})-(\d{2}))(?:t| +)(?P<time>(\d{2}):(\d{2})(?::(\d{2}))?)"
+    r" ?(?P<offset>z|utc|[+-]\d{2}:?\d{2})?",
+    re.ASCII,
+)
+
+
+class PhraseError(ValueError):
+    """A phrase cannot be read as a time. `text` names the phrase and the part that is the problem."""
+
+    def __init__(self, text: str, examples: tuple[str, ...]) -> None:
+        self.text = text
+        self.examples = examples
+        super().__init__(f"{text} (what can be read: {', '.join(examples)})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Understood:
+    """What a phrase means. `text` says it back in its language, `rest` is what it says to do then, if anything."""
+
+    schedule: Schedule
+    recurring: bool
+    text: str
+    rest: str = ""
+
+
+def interpret(text: str, *, now: datetime, zone: ZoneInfo) -> Understood:
+    """What the phrase means when it is said at `now` (aware) by somebody whose clock shows `zone`.
+
+    A single time is always after `now`. Raises PhraseError when the phrase cannot be read, can be read in two ways, or
+    is a time that has passed or that the clocks pass over; ValueError when `now` is naive.
+    """
+    if now.tzinfo is None:
+        raise ValueError("the present time needs a time zone")
+    phrase = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    tongue = Tongue.JAPANESE if _JAPANESE.search(phrase) else Tongue.ENGLISH
+    try:
+        meant, rest = _read(phrase, tongue, now.astimezone(zone).date())
+        when = resolve(meant, now=now, zone=zone)
+        said = say(meant, when, zone=zone, tongue=tongue)
+    except Unclear as unclear:
+        shown = text if len(text) <= LONGEST_PHRASE else text[:LONGEST_PHRASE] + "…"
+        raise PhraseError(f'cannot read the time "{shown}": {unclear}', EXAMPLES[tongue]) from None
+    schedule = Schedule(cron=when.cron, every=when.every, at=when.at, words=text, timezone=zone.key)
+    recurring = isinstance(meant, Repeat | Interval | Hourly)
+    return Understood(schedule=schedule, recurring=recurring, text=said, rest=rest)
+
+
+def _read(phrase: str, tongue: Tongue, today: date) -> tuple[Meaning, str]:
+    if len(phrase) > LONGEST_PHRASE:
+        raise Unclear(f"it is longer than {LONGEST_PHRASE} characters")
+    if not phrase:
+        raise Unclear("it is empty")
+    try:
+        if tongue is Tongue.JAPANESE:
+            phrase, rest = japanese_action(phrase)
+            return _iso(phrase) or meaning(words_ja.read(phrase, today=today)), rest
+        phrase, rest = english_action(phrase)
+        return _iso(phrase) or meaning(words_en.read(phrase, today=today)), rest
+    except OverflowError:
+        raise Unclear("that is beyond the end of the calendar") from None
+
+
+def _iso(phrase: str) -> Meaning | None:
+    """A date and a time in the form of ISO 8601, with an offset or in local time."""
+    found = _ISO.fullmatch(phrase)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second = (int(found[n] or 0) for n in (2, 3, 4, 6, 7, 8))
+    on = OnDay(day=calendar_day(year, month, day))
+    local = meaning(Heard(day=on, hour=hour, minute=minute, second=second))
+    offset = found["offset"]
+    if offset is None:
+        return local
+    if offset in ("z", "utc"):
+        offset = "+00:00"
+    try:
+        return Instant(at=datetime.fromisoformat(f"{found['date']}T{found['time']}{offset}"))
+    except ValueError:
+        raise Unclear(f'"{found["time"]}{offset}" is not a time with an offset from UTC') from None

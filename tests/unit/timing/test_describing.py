@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from toban.definition.timing.due import describe
+from toban.definition.timing.model import Schedule
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("* * * * *", "every minute"),
+        ("*/15 * * * *", "every 15 minutes"),
+        ("*/1 * * * *", "cron */1 * * * *"),
+        ("*/7 * * * *", "cron */7 * * * *"),
+        ("@hourly", "every hour"),
+        ("5 * * * *", "every hour at minute 5"),
+        ("0,30 * * * *", "cron 0,30 * * * *"),
+        ("0 */6 * * *", "every 6 hours"),
+        ("0 */5 * * *", "cron 0 */5 * * *"),
+        ("30 */6 * * *", "every day at 00:30, 06:30, 12:30 and 18:30"),
+        ("* * * * * *", "every second"),
+        ("*/10 * * * * *", "every 10 seconds"),
+        ("0 * * * * *", "every minute"),
+        ("0 */20 * * * *", "every 20 minutes"),
+        ("@daily", "every day at 00:00"),
+        ("0 3 * * *", "every day at 03:00"),
+        ("15 0 3 * * *", "every day at 03:00:15"),
+        ("0 9,15 * * *", "every day at 09:00 and 15:00"),
+        ("0,30 9-17 * * *", "cron 0,30 9-17 * * *"),
+        ("0 15 * * mon-fri", "every weekday at 15:00"),
+        ("0 15 * * 1-5", "every weekday at 15:00"),
+        ("@weekly", "every Sunday at 00:00"),
+        ("0 9 * * 0,mon,wed", "every Monday, Wednesday and Sunday at 09:00"),
+        ("0 9 * * */2", "every Tuesday, Thursday, Saturday and Sunday at 09:00"),
+        ("@monthly", "on day 1 of every month at 00:00"),
+        ("0 9 1,15 * *", "on day 1 and 15 of every month at 09:00"),
+        ("0 18 L * *", "on the last day of every month at 18:00"),
+        ("0 18 15,L * *", "on day 15 and the last of every month at 18:00"),
+        ("@yearly", "every year on 1 January at 00:00"),
+        ("0 9 24 dec *", "every year on 24 December at 09:00"),
+        ("0 9 1 1,7 *", "cron 0 9 1 1,7 *"),
+        ("0 9 * 7 *", "cron 0 9 * 7 *"),
+        ("0 9 13 * fri", "cron 0 9 13 * fri"),
+        ("0 9 1-20 * *", "cron 0 9 1-20 * *"),
+        ("0 9 L 2 *", "cron 0 9 L 2 *"),
+        ("*/5 * * * mon", "cron */5 * * * mon"),
+    ],
+)
+def test_crontab_expressions(cron: str, words: str) -> None:
+    assert describe(Schedule(cron=cron)) == words
+    assert describe(Schedule(cron=cron, timezone="Asia/Tokyo")) == f"{words} Asia/Tokyo"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (Schedule(cron="@reboot", timezone="UTC"), "once per boot of the machine"),
+        (Schedule(every=900), "every 15m"),
+        (Schedule(every=5400, timezone="Asia/Tokyo"), "every 1h30m"),
+        (Schedule(at=datetime(2026, 12, 1, 9, 0, tzinfo=UTC)), "once at 2026-12-01 09:00+00:00"),
+        (
+            Schedule(
+                every=60,
+                start=datetime(2026, 1, 1, tzinfo=UTC),
+                end=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+                max_occurrences=10,
+            ),
+            "every 1m, from 2026-01-01 00:00+00:00, until 2026-01-02 03:04:05+00:00, 10 times at most",
+        ),
+        (Schedule(cron="0 3 * * *", max_occurrences=1), "every day at 03:00, once at most"),
+    ],
+)
+def test_other_schedules(schedule: Schedule, words: str) -> None:
+    assert describe(schedule) == words
