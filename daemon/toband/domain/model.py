@@ -115,6 +115,7 @@ class Trigger(StrEnum):
     MANUAL = "MANUAL"
     RETRY = "RETRY"
     PARENT = "PARENT"
+    SCHEDULE = "SCHEDULE"
 
 
 class EndingCause(StrEnum):
@@ -313,6 +314,8 @@ class Run:
     `sequence` is the number of its last change; a save compares it, so that no change is decided on stale facts.
     `launches` counts the attempts launched so far. `retry_of` is the run that this one repeats, `from_run` the one that
     results of steps outside of the scope were asked to come from, `parent_run` and `parent_step` whose child it is.
+    `schedule` is the id of the schedule that started it, `scheduled_at` the time at which it was due, and `missed` are
+    the due times before it that it stands for too.
     `total_steps`, `ended_steps`, `failed_steps` and `incomplete_steps` count steps of the definition, not instances.
     `moving` holds the ids of steps that are READY, RUNNING or CHECKING; None: not worked out. `touched` holds those of
     its last change.
@@ -343,6 +346,9 @@ class Run:
     from_run: str = ""
     parent_run: str = ""
     parent_step: str = ""
+    schedule: str = ""
+    scheduled_at: datetime | None = None
+    missed: tuple[datetime, ...] = ()
     ending: Ending | None = None
     steps: Mapping[str, StepRun] = field(default_factory=dict)
     sequence: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toband.ports.alarms import AlarmClock
 from toband.ports.artifacts import (
     ArtifactError,
     Artifacts,
@@ -51,6 +52,8 @@ from toband.ports.records import (
     DeadLetterClosedError,
     EndedRun,
     EtagMismatchError,
+    Fired,
+    Firing,
     HistoryEntry,
     Inspection,
     JobInUseError,
@@ -66,6 +69,9 @@ from toband.ports.records import (
     WorkflowText,
     WorkflowVersion,
 )
+from toband.ports.schedules import (
+    ScheduleStore,
+)
 from toband.ports.store import (
     Store,
     StoreBusyError,
@@ -76,6 +82,7 @@ from toband.ports.store import (
 
 __all__ = [
     "ActiveRunError",
+    "AlarmClock",
     "Archive",
     "ArtifactError",
     "Artifacts",
@@ -91,6 +98,8 @@ __all__ = [
     "Disk",
     "EndedRun",
     "EtagMismatchError",
+    "Fired",
+    "Firing",
     "HealthStatus",
     "HistoryEntry",
     "Inspection",
@@ -113,6 +122,7 @@ __all__ = [
     "RunDirectory",
     "RunGoneError",
     "RunSize",
+    "ScheduleStore",
     "Space",
     "StepProcess",
     "Store",

@@ -10,6 +10,7 @@ from typing import Any
 
 from toban.definition import DefinitionKind
 from toband.domain.model import DeadLetter, Run
+from toband.domain.schedules import Fire, ScheduleEntry
 
 
 class UpdateResult(StrEnum):
@@ -41,6 +42,10 @@ class WorkflowText:
     `uses` names the jobs that its steps are made of, and `job_versions` may say which version of a job `parsed` was
     made with (not of one that is being changed in the same call): nothing is stored for want of one of them, or if one
     is at another version by now. `expected_version` is what the stored definition has to be at to be replaced.
+
+    `schedules` take the place of those that it had, in the same transaction, whether or not there is a new version. One
+    that was written as one of those, in the same zone, goes on where that one is: `next_due`, `occurrences`,
+    `stored_at`, and the time that words meant when they were stored.
     """
 
     name: str
@@ -56,6 +61,7 @@ class WorkflowText:
     uses: frozenset[str] = frozenset()
     job_versions: Mapping[str, int] = field(default_factory=dict)
     expected_version: int | None = None
+    schedules: tuple[ScheduleEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +149,32 @@ class RunChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """What was decided about due times of a schedule, to be saved whole or not at all.
+
+    `fires` are lines of the ledger that need no run of their own. A run comes with the line that is written if it is
+    made, and how many runs of the workflow may be active with it, as in `create_run`. If it is not made, its line, and
+    each of `fires` that has its `run_id`, says SKIPPED and why.
+    """
+
+    before: ScheduleEntry
+    after: ScheduleEntry
+    fires: tuple[Fire, ...] = ()
+    runs: tuple[tuple[Fire, Run, int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fired:
+    """The runs that were made, with their numbers, in order; lines that became SKIPPED because their run was not; and
+    lines that were not written, because their due time has one already.
+    """
+
+    runs: tuple[Run, ...]
+    skipped: tuple[Fire, ...] = ()
+    repeated: tuple[Fire, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
     """One change of a run; `run.steps` holds only the steps that this change touched."""
 
@@ -187,6 +219,8 @@ class Counts:
     workflows: int
     active_runs: int
     jobs: int = 0
+    schedules: int = 0
+    """Those that have a due time to come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,10 @@ from toband.ports.records import (
     WorkflowText,
     WorkflowVersion,
 )
+from toband.ports.schedules import ScheduleStore
 
 
-class Store(Protocol):
+class Store(ScheduleStore, Protocol):
     """Durable truth. What a method has answered survives any crash.
 
     Every method may be called from the event loop at any time; writers are serialised and share commits, readers run

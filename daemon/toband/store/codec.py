@@ -54,6 +54,9 @@ RUN_IDENTITY = frozenset(
         "from_run",
         "parent_run",
         "parent_step",
+        "schedule",
+        "scheduled_at",
+        "missed",
     )
 )
 STEP_IDENTITY = frozenset(("run_id", "position", "step"))
@@ -85,6 +88,9 @@ def run_identity(run: Run) -> Raw:
         "from_run": run.from_run or None,
         "parent_run": run.parent_run or None,
         "parent_step": run.parent_step or None,
+        "schedule": run.schedule,
+        "scheduled_at": _time(run.scheduled_at),
+        "missed": to_json([to_micros(at) for at in run.missed]) if run.missed else "[]",
     }
 
 
@@ -280,6 +286,9 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
         from_run=values["from_run"] or "",
         parent_run=values["parent_run"] or "",
         parent_step=values["parent_step"] or "",
+        schedule=values["schedule"],
+        scheduled_at=values["scheduled_at"],
+        missed=tuple(map(from_micros, values["missed"])),
         ending=None if cause is None else Ending(cause=cause, at=values["ending_at"]),
         steps=steps,
         sequence=values["sequence"],

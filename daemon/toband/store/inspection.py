@@ -9,7 +9,7 @@ from toband.ports import Inspection
 from toband.store import schema, workflows
 from toband.store.database import Database
 from toband.store.errors import reason
-from toband.store.tables import dead_letters, runs
+from toband.store.tables import dead_letters, runs, schedules
 from toband.store.writer import Session
 
 _MOST = 20
@@ -66,6 +66,7 @@ def _counts(connection: Connection) -> list[str]:
         "workflow": by_kind.get(DefinitionKind.WORKFLOW, 0),
         "run": _rows(connection, runs),
         "job": by_kind.get(DefinitionKind.JOB, 0),
+        "schedule": _rows(connection, schedules),
         "dead letter": _rows(connection, dead_letters),
     }
     return [

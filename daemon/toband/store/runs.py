@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -15,6 +15,7 @@ from toband.store.codec import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
+    Raw,
     attempt_from,
     run_facts,
     run_from,
@@ -62,10 +63,7 @@ def create(
     requeue: str,
     by: str,
 ) -> Callable[[Session], tuple[Run, bool]]:
-    # Encoded here, in the caller's thread.
-    header = run_identity(run) | run_facts(run)
-    steps = [step_row(run.id, step) for step in run.steps.values()]
-    sources = _sources(run)
+    new = encode(run)
 
     def operation(session: Session) -> tuple[Run, bool]:
         session.lock_creation()
@@ -74,25 +72,52 @@ def create(
             made = run.id
         if made is not None:
             return _made(session.connection, made), False
-        where = {"workflow": run.workflow}
-        if max_active is not None:
-            active, oldest = session.fetch(sql.active, where)[0]
-            if active >= max_active:
-                raise ActiveRunError(oldest)
-        _check_sources(session.connection, sources)
+        check_active(sql, session, run.workflow, max_active)
+        check_sources(session.connection, new.sources)
         if requeue:
             dead_letters.requeue(session, requeue, run, by)
-        number = (session.fetch(sql.last_number, where)[0][0] or 0) + 1
-        session.run(sql.insert_run, header | {"number": number})
-        if steps:
-            session.run_many(sql.insert_step, steps)
-        if sources:
-            rows = [{"run_id": run.id, "source": source} for source in sources]
-            session.run_many(sql.insert_source, rows)
+        added = add(sql, session, new)
         remember(session, request, run.id, run.created_at)
-        return replace(run, number=number), True
+        return added, True
 
     return operation
+
+
+class NewRun(NamedTuple):
+    """Raw rows, ready for the driver."""
+
+    run: Run
+    header: Raw
+    steps: list[Raw]
+    sources: list[str]
+
+
+def encode(run: Run) -> NewRun:
+    """In the caller's thread."""
+    steps = [step_row(run.id, step) for step in run.steps.values()]
+    return NewRun(run, run_identity(run) | run_facts(run), steps, _sources(run))
+
+
+def check_active(sql: Statements, session: Session, workflow: str, max_active: int | None) -> None:
+    """Raises ActiveRunError if there is no place for one more."""
+    if max_active is None:
+        return
+    active, oldest = session.fetch(sql.active, {"workflow": workflow})[0]
+    if active >= max_active:
+        raise ActiveRunError(oldest)
+
+
+def add(sql: Statements, session: Session, new: NewRun) -> Run:
+    """The run with its number."""
+    run = new.run
+    number = (session.fetch(sql.last_number, {"workflow": run.workflow})[0][0] or 0) + 1
+    session.run(sql.insert_run, new.header | {"number": number})
+    if new.steps:
+        session.run_many(sql.insert_step, new.steps)
+    if new.sources:
+        rows = [{"run_id": run.id, "source": source} for source in new.sources]
+        session.run_many(sql.insert_source, rows)
+    return replace(run, number=number)
 
 
 def _sources(run: Run) -> list[str]:
@@ -105,7 +130,8 @@ def _sources(run: Run) -> list[str]:
     return sorted(found - {"", run.id})
 
 
-def _check_sources(connection: Connection, sources: Sequence[str]) -> None:
+def check_sources(connection: Connection, sources: Sequence[str]) -> None:
+    """Raises RunGoneError if one of them is not kept any more."""
     known = read_states(connection, sources)
     for source in sources:
         if source not in known:

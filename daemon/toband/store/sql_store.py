@@ -1,13 +1,11 @@
-"""The store in a SQL database. Every method is one transaction, or one snapshot."""
+"""The store in a SQL database. Every method is one transaction, or one snapshot, unless it says otherwise."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
@@ -23,8 +21,6 @@ from toband.ports import (
     RunSize,
     StoredSize,
     StoredWorkflow,
-    StoreError,
-    StoreWatcher,
     UpdateResult,
     WorkflowText,
     WorkflowVersion,
@@ -37,99 +33,20 @@ from toband.store import (
     requests,
     retention,
     runs,
-    schema,
+    schedules,
     usage,
     workflows,
 )
-from toband.store.database import READERS, database
 from toband.store.errors import store_errors
 from toband.store.history import read_history
-from toband.store.statements import Statements
-from toband.store.writer import Writer
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from toband.store.sql_schedules import SqlSchedules
 
 
-class SqlStore:
+class SqlStore(SqlSchedules):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
 
     Raises StoreError for a URL that names neither.
     """
-
-    def __init__(self, url: str) -> None:
-        self._database = database(url)
-        self._watcher: StoreWatcher | None = None
-        self._sql = Statements(self._database.writer.dialect)
-        self._pool: ThreadPoolExecutor | None = None
-        self._writer: Writer | None = None
-
-    @property
-    def kind(self) -> str:
-        return self._database.kind
-
-    @property
-    def file(self) -> str:
-        """Where it lies; empty if a server has it."""
-        return self._database.path
-
-    def watch(self, watcher: StoreWatcher) -> None:
-        """Lets somebody know how writing goes. Before it is opened."""
-        self._watcher = watcher
-
-    async def open(self) -> None:
-        """Once; a store that was closed is not opened again."""
-        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._pool, self._prepare)
-        except BaseException:
-            self._pool.shutdown(wait=False)
-            self._pool = None
-            raise
-        self._writer = Writer(self._database, self._watcher)
-        self._writer.start()
-
-    def _prepare(self) -> None:
-        with store_errors("cannot open the database", self._database.error):
-            self._database.prepare()
-            with self._database.writer.connect() as connection:
-                schema.upgrade(connection)
-
-    async def close(self) -> None:
-        """Finishes what was asked for before."""
-        pool, self._pool = self._pool, None
-        if pool is None or self._writer is None:
-            return
-        self._writer.close()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(pool, self._writer.join)
-        await loop.run_in_executor(pool, self._database.close)
-        pool.shutdown(wait=False)
-
-    async def _read(
-        self, read: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        def call() -> T:
-            with (
-                store_errors("cannot read the database", self._database.error),
-                self._database.reader.connect() as connection,
-            ):
-                return read(connection, *args, **kwargs)
-
-        if self._pool is None:
-            raise StoreError("cannot read the database: it is not open")
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, call)
-        except StoreError as error:
-            if self._watcher is not None:
-                self._watcher.failed(error)
-            raise
-
-    @property
-    def _write(self) -> Writer:
-        if self._writer is None:
-            raise StoreError("cannot write to the database: it is not open")
-        return self._writer
 
     # workflows
 
@@ -343,4 +260,5 @@ def _counts(connection: Connection) -> Counts:
         workflows=stored.get(DefinitionKind.WORKFLOW, 0),
         active_runs=runs.count_active(connection),
         jobs=stored.get(DefinitionKind.JOB, 0),
+        schedules=schedules.count(connection),
     )

@@ -17,10 +17,12 @@ from toband.store.tables import (
     OPEN_STEPS,
     among,
     dead_letters,
+    fires,
     process_executions,
     run_history,
     run_sources,
     runs,
+    schedules,
     step_runs,
 )
 
@@ -74,6 +76,28 @@ class Statements:
         self.insert_history = whole(run_history)
         self.insert_letter = whole(dead_letters)
         self.insert_source = whole(run_sources)
+        self.insert_fire = whole(fires)
+
+        # It is as it was when somebody decided on it.
+        same_schedule = and_(
+            schedules.c.id == bindparam("schedule_id"),
+            schedules.c.next_due.is_not_distinct_from(bindparam("was_due")),
+            schedules.c.occurrences == bindparam("was_occurrences"),
+            schedules.c.stored_at == bindparam("was_stored_at"),
+            schedules.c.zone == bindparam("was_zone"),
+            schedules.c.spec == bindparam("was_spec"),
+            schedules.c.cancelled_at.is_(None),
+        )
+        self.move_schedule = text(
+            update(schedules).where(same_schedule), ["next_due", "alarm", "occurrences"]
+        )
+        self.known_fires = text(
+            select(fires.c.due_at).where(
+                fires.c.schedule_id == bindparam("schedule_id"),
+                fires.c.due_at >= bindparam("first"),
+                fires.c.due_at <= bindparam("last"),
+            )
+        )
 
         same_run = and_(
             runs.c.id == bindparam("run_id"),

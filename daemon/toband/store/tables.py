@@ -36,6 +36,7 @@ from toband.domain.model import (
     StepState,
     Trigger,
 )
+from toband.domain.schedules import FireOutcome
 from toband.store.columns import JsonText, Key, Micros, Name, Prose
 
 ACTIVE_RUNS = [state for state in RunState if not state.terminal]
@@ -58,15 +59,15 @@ def among(column: Column[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]
     return column.in_([literal_column(f"'{state.value}'") for state in states])
 
 
-def _linked(*names: str) -> Index:
-    """For the few rows that have the first column: the others are not in it."""
-    there = text(f"{names[0]} IS NOT NULL")
+def _linked(*names: str, condition: str = "") -> Index:
+    """For the few rows that have the first column, or meet the condition: the others are not in it."""
+    there = text(condition or f"{names[0]} IS NOT NULL")
     return Index(None, *names, sqlite_where=there, postgresql_where=there)
 
 
-def _states(members: type[StrEnum]) -> CheckConstraint:
+def _states(members: type[StrEnum], column: str = "state") -> CheckConstraint:
     names = ", ".join(f"'{member.value}'" for member in members)
-    return CheckConstraint(f"state IN ({names})", name="state")
+    return CheckConstraint(f"{column} IN ({names})", name=column)
 
 
 workflows = Table(
@@ -141,6 +142,10 @@ runs = Table(
     Column("from_run", Key),
     Column("parent_run", Key),
     Column("parent_step", Key),
+    Column("schedule", Key, nullable=False, server_default=text("''")),
+    Column("scheduled_at", Micros),
+    # In microseconds since the epoch.
+    Column("missed", JsonText, nullable=False, server_default=text("'[]'")),
     # From here on what a transition may change.
     Column("state", Name(RunState), nullable=False),
     Column("sequence", BigInteger, nullable=False),
@@ -300,6 +305,52 @@ run_history = Table(
     Column("at", Micros, nullable=False),
     Column("event", Prose, nullable=False),
     Column("change", JsonText, nullable=False),
+)
+
+# Those of definitions, `<workflow>/<position>`, come and go with them; those with a subject stay.
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("workflow", Key, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("spec", JsonText, nullable=False),
+    Column("zone", Text, nullable=False),
+    # Due whenever the daemon starts.
+    Column("at_start", Boolean, nullable=False),
+    Column("subject", Key, nullable=False),
+    Column("action", Key, nullable=False),
+    Column("dedupe_key", Key, nullable=False),
+    Column("caller", Prose, nullable=False),
+    Column("stored_at", Micros, nullable=False),
+    # From here on what firing and cancelling change.
+    Column("next_due", Micros),
+    # The due time with its jitter; of what was cancelled there is none.
+    Column("alarm", Micros),
+    Column("occurrences", BigInteger, nullable=False),
+    Column("cancelled_at", Micros),
+    Index(None, "workflow", "id"),
+    _linked("alarm", "id"),
+    _linked("subject", "id", condition="subject <> ''"),
+    _linked("id", condition="at_start"),
+)
+
+# What became of each due time: written once, never changed. Lines stay when the schedule goes.
+fires = Table(
+    "fires",
+    metadata,
+    Column("schedule_id", Key, primary_key=True),
+    Column("due_at", Micros, primary_key=True, autoincrement=False),
+    Column("workflow", Key, nullable=False),
+    Column("outcome", Name(FireOutcome), nullable=False),
+    Column("at", Micros, nullable=False),
+    Column("reason", Prose, nullable=False),
+    Column("run_id", Key, nullable=False),
+    Column("more", BigInteger, nullable=False),
+    _states(FireOutcome, "outcome"),
+    Index(None, "workflow", "due_at", "schedule_id"),
+    Index(None, "due_at", "schedule_id"),
+    sqlite_with_rowid=False,
 )
 
 requests = Table(

@@ -22,6 +22,7 @@ from toband.ports import (
     WorkflowText,
     WorkflowVersion,
 )
+from toband.store import schedules
 from toband.store.columns import from_json, from_micros, to_json, to_micros
 from toband.store.requests import recall, remember
 from toband.store.tables import (
@@ -89,6 +90,7 @@ def create(
         session.connection.execute(insert(workflows), header)
         _set_labels(session, text)
         _set_uses(session, text)
+        schedules.replace_all(session, text)
         return _answer(session, text.name, request, at)
 
     return operation
@@ -139,6 +141,7 @@ def remove(name: str, etag: str, kind: DefinitionKind | None) -> Callable[[Sessi
         if active is not None:
             raise ActiveRunError(active)
         session.connection.execute(_DELETE, {"of_name": name})
+        schedules.remove_all(session, name)
         return True
 
     return operation
@@ -212,6 +215,8 @@ def _replace(
         session.connection.execute(_CHANGE, {"of_name": text.name, "updated_at": at} | values)
         _set_labels(session, text)
         _set_uses(session, text)
+    # They may change without it: the daemon's own zone is not written in it.
+    schedules.replace_all(session, text)
     return values
 
 

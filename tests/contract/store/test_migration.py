@@ -115,6 +115,7 @@ def check(run: Run, attempt_id: str) -> None:
     assert (attempt.iteration, attempt.child, attempt.job) == (1, False, "")
     assert (run.state, run.timeout, run.priority) == (RunState.RUNNING, 2.5, 3)
     assert (run.retry_of, run.parent_run, run.incomplete_steps, run.paused_at) == ("", "", 0, None)
+    assert (run.schedule, run.scheduled_at, run.missed) == ("", None, ())
 
 
 async def test_runs_steps_and_history_are_what_they_were(

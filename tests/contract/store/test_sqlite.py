@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import event, text
 
 from contract.builders import (
+    NOW,
     ended,
     launched,
     new_run,
@@ -24,6 +25,7 @@ from contract.builders import (
     with_workflow,
 )
 from contract.builders import text as workflow_text
+from contract.scheduled import reminder
 from toband.domain.model import DeadLetterState, Run, RunState
 from toband.ports import StoreError
 from toband.store import SqlStore
@@ -173,6 +175,31 @@ ASKED: dict[str, Ask] = {
     "run_attempts": lambda store, run: store.run_attempts(run.id, from_ordinal=1),
     "run_attempts step": lambda store, run: store.run_attempts(run.id, step="s0"),
     "get_attempt": lambda store, _: store.get_attempt("nope"),
+    "earliest_alarm": lambda store, _: store.earliest_alarm(),
+    "due_schedules": lambda store, _: store.due_schedules(NOW),
+    "start_schedules": lambda store, _: store.start_schedules(after="a"),
+    "get_schedule": lambda store, _: store.get_schedule("backup/0"),
+    "list_schedules": lambda store, _: store.list_schedules(after="a"),
+    "list_schedules workflow": lambda store, _: store.list_schedules(workflow="a", after="a"),
+    "list_schedules subject": lambda store, _: store.list_schedules(subject="a", after="a"),
+    "fires": lambda store, _: store.fires(after=NOW, before=NOW),
+    "fires schedule": lambda store, _: store.fires(schedule_id="a", before=NOW),
+    "fires workflow": lambda store, _: store.fires(workflow="a", before=NOW, after=NOW),
+    "fires page": lambda store, _: store.fires(
+        workflow="a", before=NOW, before_schedule="a/1", after=NOW
+    ),
+    "forget_fires": lambda store, _: store.forget_fires(NOW, 5),
+}
+# Where some other index would do, and walk through what nobody asked for.
+BY_INDEX = {
+    "earliest_alarm": "ix_schedules_alarm_id",
+    "due_schedules": "ix_schedules_alarm_id",
+    "start_schedules": "ix_schedules_id",
+    "list_schedules workflow": "ix_schedules_workflow_id",
+    "list_schedules subject": "ix_schedules_subject_id",
+    "fires": "ix_fires_due_at_schedule_id",
+    "fires workflow": "ix_fires_workflow_due_at_schedule_id",
+    "fires page": "ix_fires_workflow_due_at_schedule_id",
 }
 # Sorted or merged, but only over what an index has cut to size.
 SORTED: dict[str, Ask] = {
@@ -221,6 +248,9 @@ async def test_every_query_has_its_index(sql_store: SqlStore, name: str) -> None
         plan = plan_of(sql_store, statement, parameters)
         assert not walks_a_table(statement, plan), (statement, plan)
         assert name in SORTED or not any("TEMP B-TREE" in line for line in plan), (statement, plan)
+        assert (
+            any(BY_INDEX.get(name, "") in line.split() for line in plan) or name not in BY_INDEX
+        ), plan
 
 
 async def test_every_written_row_is_found_by_an_index(sql_store: SqlStore) -> None:
@@ -247,6 +277,9 @@ async def test_what_is_written_beside_runs_has_its_index(sql_store: SqlStore) ->
     await sql_store.delete_runs(["none"])
     await sql_store.removable_runs(after="a")
     await sql_store.forget_requests(new_run().created_at)
+    await sql_store.create_schedule(reminder("a", dedupe_key="k"))
+    await sql_store.cancel_schedule("none", at=NOW)
+    await sql_store.cancel_by_subject("a", at=NOW)
     event.remove(sql_store._database.writer, "before_cursor_execute", record)
     assert len(seen) > 15
     for statement, parameters in seen:

@@ -164,6 +164,9 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "from_run": st.sampled_from(["", ORIGIN]),
     "parent_run": words,
     "parent_step": words,
+    "schedule": words,
+    "scheduled_at": maybe_times,
+    "missed": st.lists(times, max_size=3).map(tuple),
     "ending": st.none() | st.builds(Ending, cause=st.sampled_from(EndingCause), at=times),
     "steps": st.fixed_dictionaries(
         {"s0": st.builds(StepRun, **STEP), "s0[3]": st.builds(StepRun, **INSTANCE)}
@@ -210,6 +213,9 @@ async def test_whatever_a_run_holds_comes_back(store: Store, run: Run) -> None:
         from_run=run.from_run,
         parent_run=run.parent_run,
         parent_step=run.parent_step,
+        schedule=run.schedule,
+        scheduled_at=run.scheduled_at,
+        missed=run.missed,
     )
     before, _ = await store.create_run(fresh, max_active=None)
     after = replace(run, number=before.number)

@@ -1,0 +1,211 @@
+"""The ledger of due times: written with the runs that they start, read, and kept bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select
+
+from toband.domain.model import Run
+from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.ports import ActiveRunError, Fired, Firing
+from toband.store import runs
+from toband.store.columns import printable, to_json, to_micros
+from toband.store.statements import Statements
+from toband.store.tables import fires as table
+from toband.store.writer import Session
+
+FORGET_AT_ONCE = 1_000
+"""Lines that are removed in one transaction: others want to write too."""
+
+Key = tuple[str, datetime]
+
+_LINE = and_(table.c.schedule_id == bindparam("of_schedule"), table.c.due_at == bindparam("of_due"))
+_REMOVE = delete(table).where(_LINE)
+_OLD = (
+    select(table.c.schedule_id, table.c.due_at)
+    .where(table.c.due_at < bindparam("before"))
+    .order_by(table.c.due_at, table.c.schedule_id)
+    .limit(FORGET_AT_ONCE)
+)
+_CROWDED = (
+    select(table.c.schedule_id)
+    .group_by(table.c.schedule_id)
+    .having(func.count() > bindparam("keep"))
+    .order_by(table.c.schedule_id)
+)
+_SURPLUS = (
+    select(table.c.schedule_id, table.c.due_at)
+    .where(table.c.schedule_id == bindparam("of_schedule"))
+    .order_by(table.c.due_at.desc())
+    .offset(bindparam("keep"))
+    .limit(FORGET_AT_ONCE)
+)
+
+
+# ------------------------------------------------------------------------------------------------ firing
+
+
+def fire(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
+    """Raises ValueError if `after` is another schedule than `before`, or a line is of another one."""
+    before, after = firing.before, firing.after
+    lines = (*firing.fires, *(line for line, _, _ in firing.runs))
+    if after.id != before.id or any(line.schedule_id != before.id for line in lines):
+        raise ValueError(f"cannot fire {before.id}: not all of it is of that schedule")
+    # Encoded here, in the caller's thread.
+    moved = _moved(before, after)
+    times = [to_micros(line.due_at) for line in lines]
+    between = {
+        "schedule_id": before.id,
+        "first": min(times, default=0),
+        "last": max(times, default=-1),
+    }
+    new = {run.id: runs.encode(run) for _, run, _ in firing.runs}
+
+    def operation(session: Session) -> Fired | None:
+        session.lock_creation()
+        if not session.run(sql.move_schedule, moved):
+            return None
+        ledger = _Ledger({at for (at,) in session.fetch(sql.known_fires, between)})
+        made: list[Run] = []
+        in_the_way: dict[str, str] = {}
+        for line, run, max_active in firing.runs:
+            if ledger.knows(line):
+                in_the_way[run.id] = f"{line.due_at.isoformat()} was decided before"
+                continue
+            try:
+                runs.check_active(sql, session, run.workflow, max_active)
+            except ActiveRunError as error:
+                in_the_way[run.id] = f"overlap: run {error.args[0]} is active"
+            else:
+                runs.check_sources(session.connection, new[run.id].sources)
+                made.append(runs.add(sql, session, new[run.id]))
+            ledger.add(line, in_the_way)
+        for line in firing.fires:
+            ledger.add(line, in_the_way)
+        if ledger.rows:
+            session.run_many(sql.insert_fire, ledger.rows)
+        return Fired(
+            runs=tuple(made), skipped=tuple(ledger.skipped), repeated=tuple(ledger.repeated)
+        )
+
+    return operation
+
+
+class _Ledger:
+    """Gathers the lines of one firing. `known` are the due times that have a line."""
+
+    def __init__(self, known: set[int]) -> None:
+        self._known = known
+        self.rows: list[Mapping[str, Any]] = []
+        self.skipped: list[Fire] = []
+        self.repeated: list[Fire] = []
+
+    def knows(self, line: Fire) -> bool:
+        if to_micros(line.due_at) not in self._known:
+            return False
+        self.repeated.append(line)
+        return True
+
+    def add(self, line: Fire, in_the_way: Mapping[str, str]) -> None:
+        """As SKIPPED if its run was not made; not at all if its due time has a line."""
+        if self.knows(line):
+            return
+        if line.run_id in in_the_way:
+            reason = in_the_way[line.run_id]
+            line = replace(line, outcome=FireOutcome.SKIPPED, reason=reason, run_id="")
+            self.skipped.append(line)
+        row = _row(line)
+        self._known.add(row["due_at"])
+        self.rows.append(row)
+
+
+def _moved(before: ScheduleEntry, after: ScheduleEntry) -> Mapping[str, Any]:
+    alarm = after.alarm
+    return {
+        "schedule_id": before.id,
+        "was_due": None if before.next_due is None else to_micros(before.next_due),
+        "was_occurrences": before.occurrences,
+        "was_stored_at": to_micros(before.stored_at),
+        "was_zone": before.zone,
+        "was_spec": to_json(before.spec.to_dict()),
+        "next_due": None if after.next_due is None else to_micros(after.next_due),
+        "alarm": None if alarm is None else to_micros(alarm),
+        "occurrences": after.occurrences,
+    }
+
+
+def _row(line: Fire) -> dict[str, Any]:
+    return {
+        "schedule_id": line.schedule_id,
+        "due_at": to_micros(line.due_at),
+        "workflow": line.workflow,
+        "outcome": line.outcome.value,
+        "at": to_micros(line.at),
+        "reason": printable(line.reason),
+        "run_id": line.run_id,
+        "more": line.more,
+    }
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read(
+    connection: Connection,
+    schedule_id: str,
+    workflow: str,
+    before: datetime | None,
+    before_schedule: str,
+    after: datetime | None,
+    limit: int,
+) -> Sequence[Fire]:
+    query = select(table).order_by(table.c.due_at.desc(), table.c.schedule_id.desc()).limit(limit)
+    if schedule_id:
+        query = query.where(table.c.schedule_id == schedule_id)
+    if workflow:
+        query = query.where(table.c.workflow == workflow)
+    if before is not None and before_schedule:
+        query = query.where(
+            table.c.due_at <= before,
+            or_(table.c.due_at < before, table.c.schedule_id < before_schedule),
+        )
+    elif before is not None:
+        query = query.where(table.c.due_at < before)
+    if after is not None:
+        query = query.where(table.c.due_at > after)
+    return [Fire(**row) for row in connection.execute(query).mappings()]
+
+
+# ------------------------------------------------------------------------------------------------ forgetting
+
+
+def read_old(connection: Connection, before: datetime) -> Sequence[Key]:
+    """Some of the lines of before then."""
+    return _keys(connection, _OLD, before=before)
+
+
+def read_crowded(connection: Connection, keep: int) -> Sequence[str]:
+    """Schedules with more lines than that."""
+    return connection.execute(_CROWDED, {"keep": keep}).scalars().all()
+
+
+def read_surplus(connection: Connection, schedule_id: str, keep: int) -> Sequence[Key]:
+    """Some of its lines behind the newest `keep`."""
+    return _keys(connection, _SURPLUS, of_schedule=schedule_id, keep=keep)
+
+
+def remove(keys: Sequence[Key]) -> Callable[[Session], None]:
+    rows = [{"of_schedule": schedule_id, "of_due": due_at} for schedule_id, due_at in keys]
+
+    def operation(session: Session) -> None:
+        session.connection.execute(_REMOVE, rows)
+
+    return operation
+
+
+def _keys(connection: Connection, query: Any, **of: object) -> Sequence[Key]:
+    return [(schedule_id, due_at) for schedule_id, due_at in connection.execute(query, of)]

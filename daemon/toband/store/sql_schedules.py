@@ -1,0 +1,79 @@
+"""Schedules and their ledger, as the port has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from toband.domain.schedules import Fire, ScheduleEntry
+from toband.ports import Fired, Firing, Request
+from toband.store import fires, schedules
+from toband.store.sql_access import SqlAccess
+
+
+class SqlSchedules(SqlAccess):
+    """`toband.ports.ScheduleStore`."""
+
+    async def earliest_alarm(self) -> datetime | None:
+        return await self._read(schedules.read_earliest)
+
+    async def due_schedules(self, now: datetime, *, limit: int = 200) -> Sequence[ScheduleEntry]:
+        return await self._read(schedules.read_due, now, limit)
+
+    async def start_schedules(
+        self, *, after: str = "", limit: int = 200
+    ) -> Sequence[ScheduleEntry]:
+        return await self._read(schedules.read_at_start, after, limit)
+
+    async def list_schedules(
+        self,
+        *,
+        workflow: str = "",
+        subject: str = "",
+        after: str = "",
+        limit: int = 100,
+        active_only: bool = True,
+    ) -> Sequence[ScheduleEntry]:
+        return await self._read(schedules.read_all, workflow, subject, after, limit, active_only)
+
+    async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
+        return await self._read(schedules.read, schedule_id)
+
+    async def fire(self, firing: Firing) -> Fired | None:
+        return await self._write.do(fires.fire(self._sql, firing))
+
+    async def create_schedule(
+        self, entry: ScheduleEntry, *, request: Request | None = None
+    ) -> tuple[ScheduleEntry, bool]:
+        return await self._write.do(schedules.create(entry, request))
+
+    async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
+        return await self._write.do(schedules.cancel(schedule_id, at))
+
+    async def cancel_by_subject(self, subject: str, *, at: datetime) -> int:
+        return await self._write.do(schedules.cancel_subject(subject, at))
+
+    async def fires(
+        self,
+        *,
+        schedule_id: str = "",
+        workflow: str = "",
+        before: datetime | None = None,
+        before_schedule: str = "",
+        after: datetime | None = None,
+        limit: int = 100,
+    ) -> Sequence[Fire]:
+        return await self._read(
+            fires.read, schedule_id, workflow, before, before_schedule, after, limit
+        )
+
+    async def forget_fires(self, before: datetime, keep: int) -> int:
+        gone = 0
+        while keys := await self._read(fires.read_old, before):
+            await self._write.do(fires.remove(keys))
+            gone += len(keys)
+        for schedule_id in await self._read(fires.read_crowded, keep):
+            while keys := await self._read(fires.read_surplus, schedule_id, keep):
+                await self._write.do(fires.remove(keys))
+                gone += len(keys)
+        return gone

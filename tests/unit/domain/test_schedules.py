@@ -1,0 +1,153 @@
+"""What a schedule does about times that are due, late, missed, or in the way of something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from toban.definition.timing.model import Misfire, Schedule
+from toband.domain.schedules import (
+    DECIDED_AT_ONCE,
+    LINES_AT_ONCE,
+    Decision,
+    FireOutcome,
+    ScheduleEntry,
+    decide,
+    first_due,
+)
+
+MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def hourly(**spec: object) -> ScheduleEntry:
+    """Due at one o'clock, and every hour from then on."""
+    made = Schedule(cron="0 * * * *", **spec)  # type: ignore[arg-type]
+    entry = ScheduleEntry(
+        id="w/0", workflow="w", spec=made, zone="UTC", stored_at=MIDNIGHT, next_due=None
+    )
+    return first_due(entry, MIDNIGHT)
+
+
+def hours(times: object) -> list[int]:
+    return [at.hour for at in times]  # type: ignore[attr-defined]
+
+
+def started(decision: Decision) -> list[tuple[int, str, list[int]]]:
+    return [(s.due_at.hour, s.outcome.value, hours(s.missed)) for s in decision.starts]
+
+
+def lines(decision: Decision) -> list[tuple[int, str]]:
+    return [(fire.due_at.hour, fire.outcome.value) for fire in decision.fires]
+
+
+def test_nothing_is_due_before_its_time() -> None:
+    entry = hourly()
+    decision = decide(entry, now=MIDNIGHT + HOUR - timedelta(seconds=1))
+    assert decision == Decision(fires=(), starts=(), entry=entry)
+
+
+def test_what_is_due_starts_and_the_next_is_known() -> None:
+    decision = decide(hourly(), now=MIDNIGHT + HOUR)
+    assert started(decision) == [(1, "FIRED", [])]
+    assert decision.fires == ()
+    assert decision.entry.next_due == MIDNIGHT + 2 * HOUR
+    assert decision.entry.occurrences == 1
+
+
+def test_a_little_late_is_on_time() -> None:
+    late = decide(hourly(), now=MIDNIGHT + HOUR + timedelta(seconds=4))
+    assert started(late) == [(1, "FIRED", [])]
+
+
+def test_of_several_only_the_last_is_on_time() -> None:
+    every_second = replace(hourly(), spec=Schedule(cron="* * * * * *"), next_due=MIDNIGHT)
+    decision = decide(every_second, now=MIDNIGHT + timedelta(seconds=3))
+    (start,) = decision.starts
+    assert (start.due_at.second, start.outcome) == (3, FireOutcome.FIRED)
+    assert [at.second for at in start.missed] == [0, 1, 2]
+
+
+def test_missed_times_get_one_run_that_knows_them() -> None:
+    decision = decide(hourly(misfire_grace=86400.0), now=MIDNIGHT + 4.5 * HOUR)
+    assert started(decision) == [(4, "CAUGHT_UP", [1, 2, 3])]
+    assert (lines(decision), decision.entry.occurrences) == ([], 4)
+
+
+def test_the_run_that_is_due_stands_for_those_that_were_missed() -> None:
+    decision = decide(hourly(misfire_grace=86400.0), now=MIDNIGHT + 4 * HOUR)
+    assert started(decision) == [(4, "FIRED", [1, 2, 3])]
+
+
+def test_all_of_them_can_be_caught_up() -> None:
+    entry = hourly(misfire=Misfire.RUN_ALL, misfire_grace=86400.0)
+    decision = decide(entry, now=MIDNIGHT + 3 * HOUR)
+    assert started(decision) == [(1, "CAUGHT_UP", []), (2, "CAUGHT_UP", []), (3, "FIRED", [])]
+
+
+def test_missed_times_can_be_left() -> None:
+    decision = decide(hourly(misfire=Misfire.SKIP), now=MIDNIGHT + 3 * HOUR)
+    assert started(decision) == [(3, "FIRED", [])]
+    assert lines(decision) == [(1, "MISSED"), (2, "MISSED")]
+
+
+def test_what_is_older_than_the_grace_is_missed() -> None:
+    decision = decide(hourly(misfire_grace=3600.0), now=MIDNIGHT + 4.5 * HOUR)
+    assert started(decision) == [(4, "CAUGHT_UP", [])]
+    assert lines(decision) == [(1, "MISSED"), (2, "MISSED"), (3, "MISSED")]
+    assert "3600 s" in decision.fires[0].reason
+
+
+def test_what_is_in_the_way_skips_everything() -> None:
+    decision = decide(hourly(), now=MIDNIGHT + 2 * HOUR, in_the_way="disabled")
+    assert decision.starts == ()
+    assert lines(decision) == [(1, "SKIPPED"), (2, "SKIPPED")]
+    assert {fire.reason for fire in decision.fires} == {"disabled"}
+    assert decision.entry.next_due == MIDNIGHT + 3 * HOUR
+
+
+def test_it_is_due_as_often_as_it_may() -> None:
+    entry = hourly(max_occurrences=2, misfire=Misfire.RUN_ALL, misfire_grace=86400.0)
+    decision = decide(entry, now=MIDNIGHT + 5 * HOUR)
+    assert [start.due_at.hour for start in decision.starts] == [1, 2]
+    assert decision.entry.next_due is None
+    assert decide(decision.entry, now=MIDNIGHT + 9 * HOUR).starts == ()
+
+
+def test_a_clock_that_is_set_back_fires_nothing_again() -> None:
+    fired = decide(hourly(), now=MIDNIGHT + HOUR).entry
+    assert decide(fired, now=MIDNIGHT + HOUR - timedelta(minutes=30)).starts == ()
+    assert decide(fired, now=MIDNIGHT + HOUR).starts == ()
+
+
+def test_jitter_moves_the_start_and_not_the_due_time() -> None:
+    entry = hourly(jitter=600.0)
+    assert entry.alarm is not None
+    wait = entry.alarm - (MIDNIGHT + HOUR)
+    assert timedelta(0) < wait < timedelta(seconds=600)
+    assert decide(entry, now=entry.alarm - timedelta(seconds=1)).starts == ()
+    decision = decide(entry, now=entry.alarm)
+    assert started(decision) == [(1, "FIRED", [])]
+
+
+def test_a_long_absence_is_told_in_few_lines_and_not_all_at_once() -> None:
+    every_second = replace(hourly(), spec=Schedule(cron="* * * * * *"), next_due=MIDNIGHT)
+    entry, now, rounds = every_second, MIDNIGHT + 4 * HOUR, 0
+    runs = 0
+    while (decision := decide(entry, now=now)).entry is not entry:
+        assert len(decision.fires) <= LINES_AT_ONCE
+        told = sum(1 + fire.more for fire in decision.fires)
+        stood_for = sum(1 + len(start.missed) for start in decision.starts)
+        assert told + stood_for == decision.entry.occurrences - entry.occurrences
+        assert decision.entry.occurrences - entry.occurrences <= DECIDED_AT_ONCE
+        runs += len(decision.starts)
+        entry, rounds = decision.entry, rounds + 1
+    assert rounds == 3
+    assert entry.occurrences == 4 * 3600 + 1
+    assert runs <= 8
+    assert entry.next_due is not None
+    assert entry.next_due > now
+
+
+def test_outcomes_are_told_apart() -> None:
+    assert {outcome.value for outcome in FireOutcome} == {"FIRED", "CAUGHT_UP", "SKIPPED", "MISSED"}
