@@ -18,6 +18,7 @@ from toband.api.artifact_answers import ArtifactAnswers
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.job_service import JobService
 from toband.api.run_service import RunService
+from toband.api.schedule_answers import ScheduleAnswers
 from toband.api.server import Server
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
@@ -32,10 +33,12 @@ from toband.engine.log_stream import LogStreams
 from toband.engine.retention import Retention, Rules
 from toband.engine.run_artifacts import RunArtifacts
 from toband.engine.runs import Runs
+from toband.engine.scheduling import Scheduling
 from toband.engine.usage import Usages
 from toband.engine.workflows import Workflows
 from toband.notify import notify
 from toband.ports import StoreError
+from toband.schedule.alarm_clock import ApsAlarmClock
 from toband.state_dir import StateDir
 from toband.store import SqlStore
 from toband.supervise.archive import RunArchive
@@ -55,6 +58,9 @@ else:
     from toband.supervise.launcher import ProcessLauncher
 
 REQUESTS_KEPT = timedelta(days=7)
+FIRES_KEPT = timedelta(days=90)
+FIRES_MOST = 1000
+"""Lines of the ledger that are kept of each schedule."""
 HOUSEKEEPING = 3600.0
 ANNOUNCE_AGAIN = 5.0
 
@@ -155,7 +161,23 @@ class Application:
                 clock=self._clock,
                 reserve=self._config.disk_reserve,
             )
-            workflows = Workflows(store=store, clock=self._clock, admission=admission)
+            scheduling = Scheduling(
+                store=store,
+                runs=runs,
+                clock=self._clock,
+                alarm=ApsAlarmClock(),
+                admission=admission,
+                zone=self._config.timezone,
+                blackouts=self._config.blackout,
+                booted_at=self._state.booted_at(launcher.boot_id, self._clock.now()),
+            )
+            workflows = Workflows(
+                store=store,
+                clock=self._clock,
+                admission=admission,
+                zone=self._config.timezone,
+                changed=scheduling.changed,
+            )
             run_service = RunService(
                 runs,
                 LogStreams(store=store, logs=logs, runs=runs, changes=changes),
@@ -165,7 +187,7 @@ class Application:
                 ArtifactAnswers(RunArtifacts(store, artifacts, runs.context_of)),
             )
             await server.start(
-                workflows=WorkflowService(workflows, store),
+                workflows=WorkflowService(workflows, store, ScheduleAnswers(scheduling, store)),
                 jobs=JobService(workflows, runs, store, run_service),
                 runs=run_service,
                 dead_letters=DeadLetterService(runs, store, self._clock, run_service),
@@ -179,6 +201,7 @@ class Application:
                     health=health,
                     doctor=doctor,
                     retention=retention,
+                    scheduling=scheduling,
                     cgroup=self._cgroup_place(launcher),
                 ),
             )
@@ -195,10 +218,14 @@ class Application:
                     group.create_task(self._announce(listen, started_at, announced)),
                     group.create_task(usages.run()),
                 ]
+                due = group.create_task(scheduling.run())
                 await self._stop.wait()
+                # What is due from now on is for the next daemon.
+                due.cancel()
                 await self._wind_down(runs, launcher.running())
                 for task in tasks:
                     task.cancel()
+            scheduling.close()
             changes.close()
             await server.stop(self._config.stop_deadline / 2)
             await runs.close()
@@ -258,8 +285,9 @@ class Application:
         while True:
             try:
                 await store.forget_requests(self._clock.now() - REQUESTS_KEPT)
+                await store.forget_fires(self._clock.now() - FIRES_KEPT, FIRES_MOST)
             except StoreError as error:
-                log.error("cannot forget old requests", action="housekeeping", error=str(error))
+                log.error("cannot forget what is old", action="housekeeping", error=str(error))
             await asyncio.sleep(HOUSEKEEPING)
 
     if sys.platform == "win32":

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
+from zoneinfo import ZoneInfo
 
 from toban.definition import format_duration, format_size, parse_duration, parse_size
+from toban.definition.timing.blackouts import parse_blackout
 
 SOCKET_PATH_MOST = 107
 GIB = 1024**3
@@ -37,6 +39,10 @@ class Config:
     state_dir: str
     listen: tuple[str, ...]
     database: str
+    timezone: str
+    """Of schedules that name none, and of `blackout`: a name of the IANA database."""
+    blackout: tuple[str, ...]
+    """Windows in which no schedule starts anything, each as `parse_blackout` reads it."""
     stop_policy: str
     stop_deadline: float
     default_run_timeout: float | None
@@ -63,6 +69,8 @@ class Config:
             "state_dir": self.state_dir,
             "listen": list(self.listen),
             "database": _without_password(self.database),
+            "timezone": self.timezone,
+            "blackout": list(self.blackout),
             "stop_policy": self.stop_policy,
             "stop_deadline": format_duration(self.stop_deadline),
             "default_run_timeout": _shown_duration(self.default_run_timeout),
@@ -188,6 +196,30 @@ def _address(text: str) -> str:
     return text
 
 
+def _timezone(value: Any) -> str:
+    text = _text(value)
+    if not _is_zone(text):
+        raise ValueError(f"found {text!r}, expected a name such as Asia/Tokyo or UTC")
+    return text
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (ValueError, LookupError, OSError):
+        # The name of a directory is an OSError; one that leads out of the database a ValueError.
+        return False
+    return True
+
+
+def _blackout(value: Any) -> tuple[str, ...]:
+    """In one text, crontab expressions have commas of their own: there a semicolon is between windows."""
+    items = value.split(";") if isinstance(value, str) else value
+    if not isinstance(items, list):
+        raise ValueError(f'found {value!r}, expected windows such as ["0 2 * * sun/2h"]')
+    return tuple(parse_blackout(_text(item)).text for item in items)
+
+
 def _database(value: Any) -> str:
     text = _text(value)
     scheme = urlsplit(text).scheme
@@ -202,6 +234,8 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "state_dir": _directory,
     "listen": _listen,
     "database": _database,
+    "timezone": _timezone,
+    "blackout": _blackout,
     "stop_policy": _one_of(_STOP_POLICIES),
     "stop_deadline": _duration,
     "default_run_timeout": _or_none(_duration),
@@ -255,6 +289,8 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         state_dir=state_dir,
         listen=values["listen"],
         database=values.get("database", f"sqlite:///{quote(state_dir)}/toban.db"),
+        timezone=values["timezone"] if "timezone" in values else _host_timezone(),
+        blackout=values.get("blackout", ()),
         stop_policy=values.get("stop_policy", "detach"),
         stop_deadline=values.get("stop_deadline", 10.0),
         default_run_timeout=values.get("default_run_timeout"),
@@ -320,6 +356,18 @@ def _default_state_dir(environment: Mapping[str, str]) -> str:
         return "/var/lib/toban"
     home = environment.get("HOME", os.path.expanduser("~"))
     return os.path.join(environment.get("XDG_STATE_HOME") or f"{home}/.local/state", "toban")
+
+
+def _host_timezone() -> str:
+    """UTC where the host's has no name, or one that nobody knows."""
+    try:
+        import tzlocal
+
+        name = tzlocal.get_localzone_name()
+    except (ImportError, ValueError, LookupError, OSError):
+        # The module is missing where only the client is installed: there nothing is served that could be due.
+        return "UTC"
+    return name if name and _is_zone(name) else "UTC"
 
 
 def _default_listen(state_dir: str) -> str:

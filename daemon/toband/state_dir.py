@@ -63,6 +63,23 @@ class StateDir:
             json.dump(facts, file)
         _replace(own, self.join("toband.json"))
 
+    def booted_at(self, boot_id: str, now: datetime) -> datetime:
+        """When this boot of the machine was first noticed here: the same moment for every daemon of that boot."""
+        path = self.join("boot.json")
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            with open(path, encoding="utf-8") as file:
+                known = json.load(file)
+            if known["boot_id"] == boot_id:
+                return datetime.fromisoformat(known["at"])
+        # A disk that takes nothing keeps nobody from being served.
+        with contextlib.suppress(OSError):
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump({"boot_id": boot_id, "at": now.isoformat()}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            _replace(f"{path}.new", path)
+        return now
+
     def release(self) -> None:
         """Does nothing if it is somebody else's."""
         if self._lock >= 0:

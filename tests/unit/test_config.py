@@ -30,6 +30,8 @@ def sources(config: Config) -> dict[str, tuple[object, str]]:
 
 
 OTHERS = {
+    "timezone": ("Asia/Tokyo", "default"),
+    "blackout": ([], "default"),
     "stop_policy": ("detach", "default"),
     "default_run_timeout": ("none", "default"),
     "max_attempts_running": (256, "default"),
@@ -45,6 +47,11 @@ OTHERS = {
     "retention.compress_after": ("10m", "default"),
     "log.format": ("auto", "default"),
 }
+
+
+@pytest.fixture(autouse=True)
+def host_in_tokyo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tzlocal.get_localzone_name", lambda: "Asia/Tokyo")
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +174,15 @@ days = 3
         ("[log]\nlevel = [1]", "expected one of"),
         ('[log]\nfile = 7', "expected text"),
         ('state_dir = ""', "expected a directory"),
+        ('timezone = "Mars/Base"', "expected a name such as Asia/Tokyo"),
+        ('timezone = "Asia"', "expected a name such as Asia/Tokyo"),
+        ('timezone = "../etc/passwd"', "expected a name such as Asia/Tokyo"),
+        ('timezone = ""', "expected a name such as Asia/Tokyo"),
+        ("timezone = 9", "expected text"),
+        ('blackout = "every night"', "expected a blackout window"),
+        ('blackout = ["0 25 * * sun/2h"]', "hour"),
+        ("blackout = 5", 'expected windows such as ["0 2 * * sun/2h"]'),
+        ("blackout = [5]", "expected text"),
     ],
 )  # fmt: skip
 def test_wrong_values(tmp_path: Path, text: str, problem: str) -> None:
@@ -337,3 +353,29 @@ bytes = 1.5
         assert f": {key}: " in problem, (key, problem)
     assert found[-1].startswith("TOBAN_RETENTION_TOTAL_RUNS: found 'all', expected a whole number")
     assert len(found) == len(keys) + 1
+
+
+def test_the_time_zone_and_blackout_windows(tmp_path: Path) -> None:
+    text = 'timezone = "Europe/Berlin"\nblackout = ["0 2 * * sun/2h", "30 4 1 * */15m"]\n'
+    config = loaded(text, tmp_path, HOME)
+    assert config.timezone == "Europe/Berlin"
+    assert config.blackout == ("0 2 * * sun/2h", "30 4 1 * */15m")
+    environment = {**HOME, "TOBAN_TIMEZONE": "UTC", "TOBAN_BLACKOUT": "0 1,2 * * */5m; @daily/1h"}
+    config = loaded(text, tmp_path, environment)
+    found = sources(config)
+    assert found["timezone"] == ("UTC", "environment")
+    assert found["blackout"] == (["0 1,2 * * */5m", "@daily/1h"], "environment")
+
+
+@pytest.mark.parametrize("name", ["", "Mars/Base", None])
+def test_a_host_without_a_known_time_zone_is_in_utc(
+    monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    monkeypatch.setattr("tzlocal.get_localzone_name", lambda: name)
+    assert load(None, HOME, {}).timezone == "UTC"
+
+    def raises() -> str:
+        raise LookupError("no such zone")
+
+    monkeypatch.setattr("tzlocal.get_localzone_name", raises)
+    assert load(None, HOME, {}).timezone == "UTC"

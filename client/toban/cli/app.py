@@ -23,6 +23,7 @@ from toban.cli import (
     logs,
     run,
     runs,
+    schedules,
     system,
     validate,
     workflows,
@@ -103,6 +104,7 @@ app.add_typer(jobs.app)
 app.command()(run.run)
 app.add_typer(runs.app)
 app.command()(logs.logs)
+app.command()(schedules.why)
 app.add_typer(dead_letters.app)
 app.add_typer(system.app)
 app.command()(dev.dev)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Of a run in which everything failed, the first ones say enough.
 _MOST_TAILS: Final = 3
+_MOST_MISSED: Final = 3
 _TAIL_LINES: Final = 10
 
 _RETRYABLE: Final = (
@@ -110,7 +111,9 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
             ("id", run.id),
             ("state", run_state(run)),
             ("error", run.error_message),
-            ("started by", f"{trigger}, {run.caller}" if run.caller else trigger),
+            ("started by", ", ".join(dict.fromkeys(filter(None, (trigger, run.caller))))),
+            ("schedule", _schedule(run)),
+            ("missed before", _missed(run)),
             ("scope", run.scope if run.scope != "full" else ""),
             ("retry of", names.get(run.retry_of, run.retry_of)),
             ("child of", _parent(run, names)),
@@ -176,6 +179,20 @@ def _parent(run: run_pb2.Run, names: Mapping[str, str]) -> str:
     if not run.parent_run:
         return ""
     return f"{names.get(run.parent_run, run.parent_run)}, step {run.parent_step}"
+
+
+def _schedule(run: run_pb2.Run) -> str:
+    if not run.HasField("scheduled_at"):
+        return run.schedule
+    return f"{run.schedule}, due {clock(run.scheduled_at)}"
+
+
+def _missed(run: run_pb2.Run) -> str:
+    """The due times that it stands for too."""
+    if len(run.missed) <= _MOST_MISSED:
+        return ", ".join(clock(at) for at in run.missed)
+    told = count(len(run.missed), "due time")
+    return f"{told}, from {clock(run.missed[0])} to {clock(run.missed[-1])}"
 
 
 def _artifacts(run: run_pb2.Run) -> str:

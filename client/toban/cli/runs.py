@@ -98,6 +98,8 @@ def list_runs(
         Column("TOOK", lambda run: span(run.started_at, run.finished_at, now)),
         Column("ID", lambda run: run.id, optional=True),
     ]
+    if any(run.HasField("scheduled_at") for run in found):
+        columns.insert(-1, Column("DUE", lambda run: clock(run.scheduled_at), optional=True))
     emit_list(here, found, columns, name=lambda run: str(run.id), more=more, empty="no runs")
 
 

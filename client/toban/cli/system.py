@@ -27,6 +27,7 @@ app = typer.Typer(
       toban system config
       toban system gc --dry-run
       toban system doctor
+      toban system drain
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -169,6 +170,53 @@ def doctor(
         raise typer.Exit(Exit.RUN_FAILED)
 
 
+@app.command()
+def drain(ctx: typer.Context, output: OutputOption = None) -> None:
+    """Let schedules start nothing for the time being.
+
+    What is due meanwhile is skipped, and `toban why` says so. Runs that were started go on, and `toban run` still
+    starts others. It holds until `toban system resume`, or until the daemon is restarted.
+
+    \b
+    Examples:
+      toban system drain
+      toban system drain -o json
+    """
+    here = session(ctx, output)
+    with connect(here, "drain the daemon") as client:
+        changed = client.drain()
+    said = "draining" if changed else "already draining"
+    _tell_draining(here, f"{said}: schedules start nothing", draining=True, changed=changed)
+    here.note("hint: `toban system resume` lets them start runs again; `toban run` works meanwhile")
+
+
+@app.command()
+def resume(ctx: typer.Context, output: OutputOption = None) -> None:
+    """Let schedules start runs again.
+
+    What was skipped meanwhile is not made up for.
+
+    \b
+    Example:
+      toban system resume
+    """
+    here = session(ctx, output)
+    with connect(here, "resume the daemon") as client:
+        changed = client.resume()
+    said = "resumed" if changed else "was not draining"
+    _tell_draining(here, f"{said}: schedules start runs", draining=False, changed=changed)
+
+
+def _tell_draining(here: Session, text: str, *, draining: bool, changed: bool) -> None:
+    match here.output:
+        case Output.TABLE:
+            print(text)
+        case Output.NAME:
+            print("draining" if draining else "serving")
+        case _:
+            emit_data(here, {"draining": draining, "changed": changed})
+
+
 def _found(finding: system_pb2.Finding) -> str:
     """A status that this client does not know yet is worth a look at least."""
     from toban.v1 import system_pb2
@@ -203,6 +251,7 @@ def _show(here: Session, found: system_pb2.GetInfoResponse, address: str) -> Non
             ("listens on", ", ".join(found.listen)),
             ("workflows", str(found.workflows)),
             ("jobs", str(found.jobs) if found.jobs else ""),
+            ("schedules", _schedules(found)),
             ("active runs", str(found.active_runs)),
             ("running processes", _running(found)),
             ("cgroups below", found.cgroup),
@@ -210,6 +259,15 @@ def _show(here: Session, found: system_pb2.GetInfoResponse, address: str) -> Non
             *_health(found),
         ],
     )
+
+
+def _schedules(found: system_pb2.GetInfoResponse) -> str:
+    if found.draining:
+        return f"{found.schedules}, draining: they start nothing"
+    if not found.schedules:
+        return ""
+    due = f", next due {clock(found.next_due)}" if found.HasField("next_due") else ""
+    return f"{found.schedules}{due}"
 
 
 def _running(found: system_pb2.GetInfoResponse) -> str:

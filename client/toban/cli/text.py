@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+_OF_DAY: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?", re.ASCII)
 
 # C0, DEL and C1: what a terminal would obey.
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -92,6 +94,13 @@ def parse_since(text: str, now: datetime) -> datetime:
         ) from None
     # A person who leaves the zone out means the clock on the wall.
     return at.astimezone()
+
+
+def parse_at(text: str, now: datetime) -> datetime:
+    """Reads what `parse_since` reads, and a time of today such as `03:00`. Raises ValueError with what was expected."""
+    if not _OF_DAY.fullmatch(text):
+        return parse_since(text, now)
+    return datetime.combine(now.astimezone().date(), time.fromisoformat(text)).astimezone()
 
 
 def state_word(name: str) -> str:

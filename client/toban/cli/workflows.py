@@ -10,6 +10,7 @@ from toban.cli.failures import Failure
 from toban.cli.labels import LabelOption, parse_labels, tell_labels
 from toban.cli.names import NameArgument, NamesArgument, about_workflow, connect
 from toban.cli.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
+from toban.cli.schedules import next_due
 from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
 from toban.cli.text import clock
 from toban.cli.versions import (
@@ -36,6 +37,7 @@ app = typer.Typer(
     Examples:
       toban workflows list
       toban workflows show nightly-report
+      toban workflows next nightly-report
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -169,7 +171,8 @@ def enable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None
 def disable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
     """Let these workflows be started by people only.
 
-    Runs that were started stay as they are, and `toban run` goes on working. In this release nothing else starts runs.
+    Runs that were started stay as they are, and `toban run` goes on working. What is due meanwhile is skipped, and
+    `toban why` says so.
 
     \b
     Example:
@@ -236,6 +239,9 @@ def restore(
     restore_version(session(ctx, output), name, version)
 
 
+app.command("next")(next_due)
+
+
 def _set_enabled(here: Session, names: list[str], enabled: bool) -> None:
     verb = "enable" if enabled else "disable"
     changed: list[workflow_pb2.Workflow] = []
@@ -280,6 +286,8 @@ def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
             ("description", workflow.description),
             ("labels", tell_labels(workflow.labels)),
             ("enabled", "yes" if workflow.enabled else "no"),
+            *(("schedule", schedule) for schedule in workflow.schedules),
+            ("next due", _next_due(workflow)),
             ("version", str(workflow.version)),
             ("owner", workflow.owner),
             ("base directory", workflow.definition.base_dir),
@@ -289,3 +297,10 @@ def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
     )
     print()
     write_source(workflow.definition)
+
+
+def _next_due(workflow: workflow_pb2.Workflow) -> str:
+    if not workflow.schedules:
+        return ""
+    held = "" if workflow.enabled else "; not started while it is disabled"
+    return clock(workflow.next_due, absent="no time that is known") + held

@@ -84,6 +84,9 @@ class SyncClient:
     get_workflow_version = _blocking(Client.get_workflow_version)
     restore_workflow_version = _blocking(Client.restore_workflow_version)
     set_workflow_enabled = _blocking(Client.set_workflow_enabled)
+    preview_schedule = _blocking(Client.preview_schedule)
+    explain_schedule = _blocking(Client.explain_schedule)
+    list_fires = _iterating(Client.list_fires)
 
     create_job = _blocking(Client.create_job)
     update_job = _blocking(Client.update_job)
@@ -121,6 +124,8 @@ class SyncClient:
     get_config = _blocking(Client.get_config)
     doctor = _blocking(Client.doctor)
     collect_garbage = _blocking(Client.collect_garbage)
+    drain = _blocking(Client.drain)
+    resume = _blocking(Client.resume)
 
     def close(self) -> None:
         """Ends every stream, closes the connection and ends the thread. May be repeated."""

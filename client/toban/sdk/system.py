@@ -42,3 +42,13 @@ class SystemCalls(Calls):
         request = system_pb2.DoctorRequest(repair=repair)
         answer = await self._connection.call(self._system.Doctor, request, within=DOCTOR_WITHIN)
         return list(answer.findings)
+
+    async def drain(self) -> bool:
+        """Lets schedules start nothing until `resume` or a restart. False if it was so before; may be repeated."""
+        answer = await self._connection.call(self._system.Drain, system_pb2.DrainRequest())
+        return answer.changed
+
+    async def resume(self) -> bool:
+        """Lets schedules start runs again. False if they did before; may be repeated."""
+        answer = await self._connection.call(self._system.Resume, system_pb2.ResumeRequest())
+        return answer.changed

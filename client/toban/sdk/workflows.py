@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from functools import cached_property
 
 from toban.sdk.base import Calls, new_request_id, paged
 from toban.sdk.errors import Conflict, NotFound
+from toban.sdk.values import to_timestamp
 from toban.v1 import workflow_pb2, workflow_pb2_grpc
 
 
@@ -181,3 +183,38 @@ class WorkflowCalls(Calls):
             workflow_pb2.SetWorkflowEnabledRequest(name=name, enabled=enabled),
         )
         return answer.workflow
+
+    async def preview_schedule(
+        self, name: str, *, count: int = 10, start: datetime | None = None
+    ) -> list[workflow_pb2.DueTime]:
+        """The next times at which it is due, at most 100; later than `start`, or than now. Raises NotFound."""
+        request = workflow_pb2.PreviewScheduleRequest(
+            name=name, count=count, from_time=to_timestamp(start) if start is not None else None
+        )
+        answer = await self._connection.call(self._workflows.PreviewSchedule, request)
+        return list(answer.due_times)
+
+    async def explain_schedule(
+        self, name: str, *, at: datetime | None = None
+    ) -> workflow_pb2.ExplainScheduleResponse:
+        """Why it did or did not run, at that time or lately, in plain words. Raises NotFound."""
+        request = workflow_pb2.ExplainScheduleRequest(
+            name=name, at=to_timestamp(at) if at is not None else None
+        )
+        return await self._connection.call(self._workflows.ExplainSchedule, request)
+
+    def list_fires(
+        self, *, workflow: str = "", page_size: int = 0
+    ) -> AsyncGenerator[workflow_pb2.Fire, None]:
+        """What became of the times at which schedules were due, the latest first. Raises NotFound."""
+
+        async def fetch(token: str) -> tuple[list[workflow_pb2.Fire], str]:
+            answer = await self._connection.call(
+                self._workflows.ListFires,
+                workflow_pb2.ListFiresRequest(
+                    workflow=workflow, page_size=page_size, page_token=token
+                ),
+            )
+            return list(answer.fires), answer.next_page_token
+
+        return paged(fetch)

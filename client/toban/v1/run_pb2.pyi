@@ -195,6 +195,8 @@ class _TriggerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Trigger.Value
     """RetryRun or RequeueDeadLetter: see `retry_of`."""
     TRIGGER_PARENT: _Trigger.ValueType  # 4
     """A `workflow` step of another run: see `parent_run`."""
+    TRIGGER_SCHEDULE: _Trigger.ValueType  # 5
+    """A schedule of the workflow: see `schedule`."""
 
 class Trigger(_Trigger, metaclass=_TriggerEnumTypeWrapper):
     """Who started a run."""
@@ -208,6 +210,8 @@ TRIGGER_RETRY: Trigger.ValueType  # 3
 """RetryRun or RequeueDeadLetter: see `retry_of`."""
 TRIGGER_PARENT: Trigger.ValueType  # 4
 """A `workflow` step of another run: see `parent_run`."""
+TRIGGER_SCHEDULE: Trigger.ValueType  # 5
+"""A schedule of the workflow: see `schedule`."""
 Global___Trigger: _TypeAlias = Trigger  # noqa: Y015
 
 class _LogStream:
@@ -269,6 +273,9 @@ class Run(_message.Message):
     FROM_RUN_FIELD_NUMBER: _builtins.int
     PARENT_RUN_FIELD_NUMBER: _builtins.int
     PARENT_STEP_FIELD_NUMBER: _builtins.int
+    SCHEDULED_AT_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
+    SCHEDULE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -307,6 +314,8 @@ class Run(_message.Message):
     parent_run: _builtins.str
     """Id of the run whose `workflow` step started this one, and that step's id; empty if none did."""
     parent_step: _builtins.str
+    schedule: _builtins.str
+    """Id of the schedule that started it, such as `nightly/0`; empty if none did."""
     @_builtins.property
     def params(self) -> _struct_pb2.Struct: ...
     @_builtins.property
@@ -328,6 +337,14 @@ class Run(_message.Message):
     @_builtins.property
     def paused_at(self) -> _timestamp_pb2.Timestamp:
         """Since when nothing of it is started; absent unless it is paused."""
+
+    @_builtins.property
+    def scheduled_at(self) -> _timestamp_pb2.Timestamp:
+        """The time at which it was due; absent unless a schedule started it."""
+
+    @_builtins.property
+    def missed(self) -> _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]:
+        """Due times before that one, which nobody was there for, and for which this run stands too."""
 
     def __init__(
         self,
@@ -363,10 +380,13 @@ class Run(_message.Message):
         from_run: _builtins.str = ...,
         parent_run: _builtins.str = ...,
         parent_step: _builtins.str = ...,
+        scheduled_at: _timestamp_pb2.Timestamp | None = ...,
+        missed: _abc.Iterable[_timestamp_pb2.Timestamp] | None = ...,
+        schedule: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "ending", b"ending", "error_message", b"error_message", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "number", b"number", "params", b"params", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "ending", b"ending", "error_message", b"error_message", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule", b"schedule", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

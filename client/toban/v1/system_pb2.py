@@ -25,45 +25,53 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15toban/v1/system.proto\x12\x08toban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n\x0eGetInfoRequest\"\xf5\x02\n\x0fGetInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x05\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tstate_dir\x18\x04 \x01(\t\x12\x10\n\x08\x64\x61tabase\x18\x05 \x01(\t\x12\x0e\n\x06listen\x18\x06 \x03(\t\x12\x13\n\x0b\x61\x63tive_runs\x18\x07 \x01(\x03\x12\x19\n\x11running_processes\x18\x08 \x01(\x03\x12\x11\n\tworkflows\x18\t \x01(\x03\x12$\n\x08recovery\x18\n \x01(\x0b\x32\x12.toban.v1.Recovery\x12 \n\x06health\x18\x0b \x01(\x0b\x32\x10.toban.v1.Health\x12\x18\n\x10waiting_attempts\x18\x0c \x01(\x03\x12\x1c\n\x14max_attempts_running\x18\r \x01(\x03\x12\x0e\n\x06\x63group\x18\x0e \x01(\t\x12\x0c\n\x04jobs\x18\x0f \x01(\x03\"_\n\x06Health\x12&\n\x06status\x18\x01 \x01(\x0e\x32\x16.toban.v1.HealthStatus\x12-\n\nconditions\x18\x02 \x03(\x0b\x32\x19.toban.v1.HealthCondition\"\x82\x01\n\x0fHealthCondition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x06status\x18\x02 \x01(\x0e\x32\x16.toban.v1.HealthStatus\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xaf\x01\n\x08Recovery\x12\x0c\n\x04runs\x18\x01 \x01(\x05\x12\x12\n\nreattached\x18\x02 \x01(\x05\x12\x1a\n\x12\x66inished_meanwhile\x18\x03 \x01(\x05\x12\x12\n\nrelaunched\x18\x04 \x01(\x05\x12\x0c\n\x04lost\x18\x05 \x01(\x05\x12/\n\x0b\x66inished_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncleaned_up\x18\x07 \x01(\x05\"\x12\n\x10GetConfigRequest\":\n\x11GetConfigResponse\x12%\n\x06values\x18\x01 \x03(\x0b\x32\x15.toban.v1.ConfigValue\">\n\x0b\x43onfigValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\nvalue_json\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"(\n\x15\x43ollectGarbageRequest\x12\x0f\n\x07\x64ry_run\x18\x01 \x01(\x08\"\x89\x01\n\x16\x43ollectGarbageResponse\x12$\n\x04runs\x18\x01 \x03(\x0b\x32\x16.toban.v1.CollectedRun\x12\x11\n\trun_count\x18\x02 \x01(\x03\x12\r\n\x05\x62ytes\x18\x03 \x01(\x03\x12\x0e\n\x06strays\x18\x04 \x01(\x03\x12\x17\n\x0f\x63ompressed_logs\x18\x05 \x01(\x03\"\x8c\x01\n\x0c\x43ollectedRun\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x03\x12/\n\x0b\x66inished_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\x12\x0e\n\x06reason\x18\x06 \x01(\t\"\x1f\n\rDoctorRequest\x12\x0e\n\x06repair\x18\x01 \x01(\x08\"5\n\x0e\x44octorResponse\x12#\n\x08\x66indings\x18\x01 \x03(\x0b\x32\x11.toban.v1.Finding\"_\n\x07\x46inding\x12\r\n\x05\x63heck\x18\x01 \x01(\t\x12\'\n\x06status\x18\x02 \x01(\x0e\x32\x17.toban.v1.FindingStatus\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0c\n\x04hint\x18\x04 \x01(\t*{\n\x0cHealthStatus\x12\x1d\n\x19HEALTH_STATUS_UNSPECIFIED\x10\x00\x12\x14\n\x10HEALTH_STATUS_OK\x10\x01\x12\x1a\n\x16HEALTH_STATUS_DEGRADED\x10\x02\x12\x1a\n\x16HEALTH_STATUS_REFUSING\x10\x03*\x9a\x01\n\rFindingStatus\x12\x1e\n\x1a\x46INDING_STATUS_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46INDING_STATUS_OK\x10\x01\x12\x1a\n\x16\x46INDING_STATUS_WARNING\x10\x02\x12\x19\n\x15\x46INDING_STATUS_FAILED\x10\x03\x12\x1b\n\x17\x46INDING_STATUS_REPAIRED\x10\x04\x32\xa7\x02\n\rSystemService\x12>\n\x07GetInfo\x12\x18.toban.v1.GetInfoRequest\x1a\x19.toban.v1.GetInfoResponse\x12\x44\n\tGetConfig\x12\x1a.toban.v1.GetConfigRequest\x1a\x1b.toban.v1.GetConfigResponse\x12S\n\x0e\x43ollectGarbage\x12\x1f.toban.v1.CollectGarbageRequest\x1a .toban.v1.CollectGarbageResponse\x12;\n\x06\x44octor\x12\x17.toban.v1.DoctorRequest\x1a\x18.toban.v1.DoctorResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15toban/v1/system.proto\x12\x08toban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n\x0eGetInfoRequest\"\xc8\x03\n\x0fGetInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x05\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tstate_dir\x18\x04 \x01(\t\x12\x10\n\x08\x64\x61tabase\x18\x05 \x01(\t\x12\x0e\n\x06listen\x18\x06 \x03(\t\x12\x13\n\x0b\x61\x63tive_runs\x18\x07 \x01(\x03\x12\x19\n\x11running_processes\x18\x08 \x01(\x03\x12\x11\n\tworkflows\x18\t \x01(\x03\x12$\n\x08recovery\x18\n \x01(\x0b\x32\x12.toban.v1.Recovery\x12 \n\x06health\x18\x0b \x01(\x0b\x32\x10.toban.v1.Health\x12\x18\n\x10waiting_attempts\x18\x0c \x01(\x03\x12\x1c\n\x14max_attempts_running\x18\r \x01(\x03\x12\x0e\n\x06\x63group\x18\x0e \x01(\t\x12\x0c\n\x04jobs\x18\x0f \x01(\x03\x12\x10\n\x08\x64raining\x18\x10 \x01(\x08\x12\x11\n\tschedules\x18\x11 \x01(\x03\x12,\n\x08next_due\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"_\n\x06Health\x12&\n\x06status\x18\x01 \x01(\x0e\x32\x16.toban.v1.HealthStatus\x12-\n\nconditions\x18\x02 \x03(\x0b\x32\x19.toban.v1.HealthCondition\"\x82\x01\n\x0fHealthCondition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x06status\x18\x02 \x01(\x0e\x32\x16.toban.v1.HealthStatus\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xaf\x01\n\x08Recovery\x12\x0c\n\x04runs\x18\x01 \x01(\x05\x12\x12\n\nreattached\x18\x02 \x01(\x05\x12\x1a\n\x12\x66inished_meanwhile\x18\x03 \x01(\x05\x12\x12\n\nrelaunched\x18\x04 \x01(\x05\x12\x0c\n\x04lost\x18\x05 \x01(\x05\x12/\n\x0b\x66inished_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncleaned_up\x18\x07 \x01(\x05\"\x12\n\x10GetConfigRequest\":\n\x11GetConfigResponse\x12%\n\x06values\x18\x01 \x03(\x0b\x32\x15.toban.v1.ConfigValue\">\n\x0b\x43onfigValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\nvalue_json\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"(\n\x15\x43ollectGarbageRequest\x12\x0f\n\x07\x64ry_run\x18\x01 \x01(\x08\"\x89\x01\n\x16\x43ollectGarbageResponse\x12$\n\x04runs\x18\x01 \x03(\x0b\x32\x16.toban.v1.CollectedRun\x12\x11\n\trun_count\x18\x02 \x01(\x03\x12\r\n\x05\x62ytes\x18\x03 \x01(\x03\x12\x0e\n\x06strays\x18\x04 \x01(\x03\x12\x17\n\x0f\x63ompressed_logs\x18\x05 \x01(\x03\"\x8c\x01\n\x0c\x43ollectedRun\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x03\x12/\n\x0b\x66inished_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\x12\x0e\n\x06reason\x18\x06 \x01(\t\"\x1f\n\rDoctorRequest\x12\x0e\n\x06repair\x18\x01 \x01(\x08\"5\n\x0e\x44octorResponse\x12#\n\x08\x66indings\x18\x01 \x03(\x0b\x32\x11.toban.v1.Finding\"_\n\x07\x46inding\x12\r\n\x05\x63heck\x18\x01 \x01(\t\x12\'\n\x06status\x18\x02 \x01(\x0e\x32\x17.toban.v1.FindingStatus\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0c\n\x04hint\x18\x04 \x01(\t\"\x0e\n\x0c\x44rainRequest\" \n\rDrainResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\"\x0f\n\rResumeRequest\"!\n\x0eResumeResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08*{\n\x0cHealthStatus\x12\x1d\n\x19HEALTH_STATUS_UNSPECIFIED\x10\x00\x12\x14\n\x10HEALTH_STATUS_OK\x10\x01\x12\x1a\n\x16HEALTH_STATUS_DEGRADED\x10\x02\x12\x1a\n\x16HEALTH_STATUS_REFUSING\x10\x03*\x9a\x01\n\rFindingStatus\x12\x1e\n\x1a\x46INDING_STATUS_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46INDING_STATUS_OK\x10\x01\x12\x1a\n\x16\x46INDING_STATUS_WARNING\x10\x02\x12\x19\n\x15\x46INDING_STATUS_FAILED\x10\x03\x12\x1b\n\x17\x46INDING_STATUS_REPAIRED\x10\x04\x32\x9e\x03\n\rSystemService\x12>\n\x07GetInfo\x12\x18.toban.v1.GetInfoRequest\x1a\x19.toban.v1.GetInfoResponse\x12\x44\n\tGetConfig\x12\x1a.toban.v1.GetConfigRequest\x1a\x1b.toban.v1.GetConfigResponse\x12S\n\x0e\x43ollectGarbage\x12\x1f.toban.v1.CollectGarbageRequest\x1a .toban.v1.CollectGarbageResponse\x12;\n\x06\x44octor\x12\x17.toban.v1.DoctorRequest\x1a\x18.toban.v1.DoctorResponse\x12\x38\n\x05\x44rain\x12\x16.toban.v1.DrainRequest\x1a\x17.toban.v1.DrainResponse\x12;\n\x06Resume\x12\x17.toban.v1.ResumeRequest\x1a\x18.toban.v1.ResumeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'toban.v1.system_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HEALTHSTATUS']._serialized_start=1524
-  _globals['_HEALTHSTATUS']._serialized_end=1647
-  _globals['_FINDINGSTATUS']._serialized_start=1650
-  _globals['_FINDINGSTATUS']._serialized_end=1804
+  _globals['_HEALTHSTATUS']._serialized_start=1709
+  _globals['_HEALTHSTATUS']._serialized_end=1832
+  _globals['_FINDINGSTATUS']._serialized_start=1835
+  _globals['_FINDINGSTATUS']._serialized_end=1989
   _globals['_GETINFOREQUEST']._serialized_start=68
   _globals['_GETINFOREQUEST']._serialized_end=84
   _globals['_GETINFORESPONSE']._serialized_start=87
-  _globals['_GETINFORESPONSE']._serialized_end=460
-  _globals['_HEALTH']._serialized_start=462
-  _globals['_HEALTH']._serialized_end=557
-  _globals['_HEALTHCONDITION']._serialized_start=560
-  _globals['_HEALTHCONDITION']._serialized_end=690
-  _globals['_RECOVERY']._serialized_start=693
-  _globals['_RECOVERY']._serialized_end=868
-  _globals['_GETCONFIGREQUEST']._serialized_start=870
-  _globals['_GETCONFIGREQUEST']._serialized_end=888
-  _globals['_GETCONFIGRESPONSE']._serialized_start=890
-  _globals['_GETCONFIGRESPONSE']._serialized_end=948
-  _globals['_CONFIGVALUE']._serialized_start=950
-  _globals['_CONFIGVALUE']._serialized_end=1012
-  _globals['_COLLECTGARBAGEREQUEST']._serialized_start=1014
-  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=1054
-  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=1057
-  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=1194
-  _globals['_COLLECTEDRUN']._serialized_start=1197
-  _globals['_COLLECTEDRUN']._serialized_end=1337
-  _globals['_DOCTORREQUEST']._serialized_start=1339
-  _globals['_DOCTORREQUEST']._serialized_end=1370
-  _globals['_DOCTORRESPONSE']._serialized_start=1372
-  _globals['_DOCTORRESPONSE']._serialized_end=1425
-  _globals['_FINDING']._serialized_start=1427
-  _globals['_FINDING']._serialized_end=1522
-  _globals['_SYSTEMSERVICE']._serialized_start=1807
-  _globals['_SYSTEMSERVICE']._serialized_end=2102
+  _globals['_GETINFORESPONSE']._serialized_end=543
+  _globals['_HEALTH']._serialized_start=545
+  _globals['_HEALTH']._serialized_end=640
+  _globals['_HEALTHCONDITION']._serialized_start=643
+  _globals['_HEALTHCONDITION']._serialized_end=773
+  _globals['_RECOVERY']._serialized_start=776
+  _globals['_RECOVERY']._serialized_end=951
+  _globals['_GETCONFIGREQUEST']._serialized_start=953
+  _globals['_GETCONFIGREQUEST']._serialized_end=971
+  _globals['_GETCONFIGRESPONSE']._serialized_start=973
+  _globals['_GETCONFIGRESPONSE']._serialized_end=1031
+  _globals['_CONFIGVALUE']._serialized_start=1033
+  _globals['_CONFIGVALUE']._serialized_end=1095
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_start=1097
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=1137
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=1140
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=1277
+  _globals['_COLLECTEDRUN']._serialized_start=1280
+  _globals['_COLLECTEDRUN']._serialized_end=1420
+  _globals['_DOCTORREQUEST']._serialized_start=1422
+  _globals['_DOCTORREQUEST']._serialized_end=1453
+  _globals['_DOCTORRESPONSE']._serialized_start=1455
+  _globals['_DOCTORRESPONSE']._serialized_end=1508
+  _globals['_FINDING']._serialized_start=1510
+  _globals['_FINDING']._serialized_end=1605
+  _globals['_DRAINREQUEST']._serialized_start=1607
+  _globals['_DRAINREQUEST']._serialized_end=1621
+  _globals['_DRAINRESPONSE']._serialized_start=1623
+  _globals['_DRAINRESPONSE']._serialized_end=1655
+  _globals['_RESUMEREQUEST']._serialized_start=1657
+  _globals['_RESUMEREQUEST']._serialized_end=1672
+  _globals['_RESUMERESPONSE']._serialized_start=1674
+  _globals['_RESUMERESPONSE']._serialized_end=1707
+  _globals['_SYSTEMSERVICE']._serialized_start=1992
+  _globals['_SYSTEMSERVICE']._serialized_end=2406
 # @@protoc_insertion_point(module_scope)

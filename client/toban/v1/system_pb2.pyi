@@ -104,6 +104,9 @@ class GetInfoResponse(_message.Message):
     MAX_ATTEMPTS_RUNNING_FIELD_NUMBER: _builtins.int
     CGROUP_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    SCHEDULES_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     pid: _builtins.int
     state_dir: _builtins.str
@@ -120,6 +123,10 @@ class GetInfoResponse(_message.Message):
     """Where each step gets a cgroup of its own; empty if none does."""
     jobs: _builtins.int
     """Stored jobs."""
+    draining: _builtins.bool
+    """Whether schedules start nothing, because of Drain."""
+    schedules: _builtins.int
+    """Schedules that are still due at some time."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -130,6 +137,10 @@ class GetInfoResponse(_message.Message):
     def recovery(self) -> Global___Recovery: ...
     @_builtins.property
     def health(self) -> Global___Health: ...
+    @_builtins.property
+    def next_due(self) -> _timestamp_pb2.Timestamp:
+        """When the first of all schedules starts something next; absent if none does."""
+
     def __init__(
         self,
         *,
@@ -148,10 +159,13 @@ class GetInfoResponse(_message.Message):
         max_attempts_running: _builtins.int = ...,
         cgroup: _builtins.str = ...,
         jobs: _builtins.int = ...,
+        draining: _builtins.bool = ...,
+        schedules: _builtins.int = ...,
+        next_due: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "recovery", b"recovery", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "next_due", b"next_due", "recovery", b"recovery", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "health", b"health", "jobs", b"jobs", "listen", b"listen", "max_attempts_running", b"max_attempts_running", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "draining", b"draining", "health", b"health", "jobs", b"jobs", "listen", b"listen", "max_attempts_running", b"max_attempts_running", "next_due", b"next_due", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "schedules", b"schedules", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -494,3 +508,73 @@ class Finding(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Finding: _TypeAlias = Finding  # noqa: Y015
+
+@_typing.final
+class DrainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+
+@_typing.final
+class DrainResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """False if it was draining before."""
+    def __init__(
+        self,
+        *,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015
+
+@_typing.final
+class ResumeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRequest: _TypeAlias = ResumeRequest  # noqa: Y015
+
+@_typing.final
+class ResumeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """False if it was not draining."""
+    def __init__(
+        self,
+        *,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeResponse: _TypeAlias = ResumeResponse  # noqa: Y015

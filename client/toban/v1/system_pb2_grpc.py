@@ -55,6 +55,16 @@ class SystemServiceStub:
                 request_serializer=toban_dot_v1_dot_system__pb2.DoctorRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_system__pb2.DoctorResponse.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/toban.v1.SystemService/Drain',
+                request_serializer=toban_dot_v1_dot_system__pb2.DrainRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_system__pb2.DrainResponse.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/toban.v1.SystemService/Resume',
+                request_serializer=toban_dot_v1_dot_system__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_system__pb2.ResumeResponse.FromString,
+                _registered_method=True)
 
 
 class SystemServiceServicer:
@@ -91,6 +101,22 @@ class SystemServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """From here on schedules start nothing: what is due meanwhile is skipped, and the ledger says `draining`. Runs that
+        were started go on, and StartRun still starts others. It holds until Resume or the end of the daemon. Repeating it
+        is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SystemServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -113,6 +139,16 @@ def add_SystemServiceServicer_to_server(servicer, server):
                     servicer.Doctor,
                     request_deserializer=toban_dot_v1_dot_system__pb2.DoctorRequest.FromString,
                     response_serializer=toban_dot_v1_dot_system__pb2.DoctorResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=toban_dot_v1_dot_system__pb2.DrainRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_system__pb2.DrainResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=toban_dot_v1_dot_system__pb2.ResumeRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_system__pb2.ResumeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -224,6 +260,60 @@ class SystemService:
             '/toban.v1.SystemService/Doctor',
             toban_dot_v1_dot_system__pb2.DoctorRequest.SerializeToString,
             toban_dot_v1_dot_system__pb2.DoctorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.SystemService/Drain',
+            toban_dot_v1_dot_system__pb2.DrainRequest.SerializeToString,
+            toban_dot_v1_dot_system__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.SystemService/Resume',
+            toban_dot_v1_dot_system__pb2.ResumeRequest.SerializeToString,
+            toban_dot_v1_dot_system__pb2.ResumeResponse.FromString,
             options,
             channel_credentials,
             insecure,

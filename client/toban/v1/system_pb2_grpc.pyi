@@ -45,6 +45,13 @@ class SystemServiceStub:
     """Looks at the database, the state directory, permissions, clock, space and processes, and says what is wrong. With
     `repair` it mends what is safe to mend, and says what it did.
     """
+    Drain: _grpc.UnaryUnaryMultiCallable[_system_pb2.DrainRequest, _system_pb2.DrainResponse]
+    """From here on schedules start nothing: what is due meanwhile is skipped, and the ledger says `draining`. Runs that
+    were started go on, and StartRun still starts others. It holds until Resume or the end of the daemon. Repeating it
+    is harmless.
+    """
+    Resume: _grpc.UnaryUnaryMultiCallable[_system_pb2.ResumeRequest, _system_pb2.ResumeResponse]
+    """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless."""
 
 @_typing.type_check_only
 class SystemServiceAsyncStub(SystemServiceStub):
@@ -63,6 +70,13 @@ class SystemServiceAsyncStub(SystemServiceStub):
     """Looks at the database, the state directory, permissions, clock, space and processes, and says what is wrong. With
     `repair` it mends what is safe to mend, and says what it did.
     """
+    Drain: _aio.UnaryUnaryMultiCallable[_system_pb2.DrainRequest, _system_pb2.DrainResponse]  # type: ignore[assignment]
+    """From here on schedules start nothing: what is due meanwhile is skipped, and the ledger says `draining`. Runs that
+    were started go on, and StartRun still starts others. It holds until Resume or the end of the daemon. Repeating it
+    is harmless.
+    """
+    Resume: _aio.UnaryUnaryMultiCallable[_system_pb2.ResumeRequest, _system_pb2.ResumeResponse]  # type: ignore[assignment]
+    """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless."""
 
 class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tells what the daemon is, how it is set up and how it does, and looks after it."""
@@ -102,5 +116,24 @@ class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
         """Looks at the database, the state directory, permissions, clock, space and processes, and says what is wrong. With
         `repair` it mends what is safe to mend, and says what it did.
         """
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _system_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_system_pb2.DrainResponse, _abc.Awaitable[_system_pb2.DrainResponse]]:
+        """From here on schedules start nothing: what is due meanwhile is skipped, and the ledger says `draining`. Runs that
+        were started go on, and StartRun still starts others. It holds until Resume or the end of the daemon. Repeating it
+        is harmless.
+        """
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _system_pb2.ResumeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_system_pb2.ResumeResponse, _abc.Awaitable[_system_pb2.ResumeResponse]]:
+        """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless."""
 
 def add_SystemServiceServicer_to_server(servicer: SystemServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -9,6 +9,7 @@ from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,60 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ClockChange:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ClockChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClockChange.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CLOCK_CHANGE_UNSPECIFIED: _ClockChange.ValueType  # 0
+    """Nothing."""
+    CLOCK_CHANGE_SHIFTED: _ClockChange.ValueType  # 1
+    """Its local time does not exist on that day: it is due right after the gap."""
+    CLOCK_CHANGE_REPEATED: _ClockChange.ValueType  # 2
+    """Its local time comes twice, and this is the second."""
+
+class ClockChange(_ClockChange, metaclass=_ClockChangeEnumTypeWrapper):
+    """What a change of the clocks did to a due time."""
+
+CLOCK_CHANGE_UNSPECIFIED: ClockChange.ValueType  # 0
+"""Nothing."""
+CLOCK_CHANGE_SHIFTED: ClockChange.ValueType  # 1
+"""Its local time does not exist on that day: it is due right after the gap."""
+CLOCK_CHANGE_REPEATED: ClockChange.ValueType  # 2
+"""Its local time comes twice, and this is the second."""
+Global___ClockChange: _TypeAlias = ClockChange  # noqa: Y015
+
+class _FireOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FireOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FireOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FIRE_OUTCOME_UNSPECIFIED: _FireOutcome.ValueType  # 0
+    FIRE_OUTCOME_FIRED: _FireOutcome.ValueType  # 1
+    """A run was started."""
+    FIRE_OUTCOME_CAUGHT_UP: _FireOutcome.ValueType  # 2
+    """It was missed, and a run was started for it later."""
+    FIRE_OUTCOME_SKIPPED: _FireOutcome.ValueType  # 3
+    """Something was in the way: `reason` says what."""
+    FIRE_OUTCOME_MISSED: _FireOutcome.ValueType  # 4
+    """Nobody was there, and no run was started for it later."""
+
+class FireOutcome(_FireOutcome, metaclass=_FireOutcomeEnumTypeWrapper):
+    """What became of a due time."""
+
+FIRE_OUTCOME_UNSPECIFIED: FireOutcome.ValueType  # 0
+FIRE_OUTCOME_FIRED: FireOutcome.ValueType  # 1
+"""A run was started."""
+FIRE_OUTCOME_CAUGHT_UP: FireOutcome.ValueType  # 2
+"""It was missed, and a run was started for it later."""
+FIRE_OUTCOME_SKIPPED: FireOutcome.ValueType  # 3
+"""Something was in the way: `reason` says what."""
+FIRE_OUTCOME_MISSED: FireOutcome.ValueType  # 4
+"""Nobody was there, and no run was started for it later."""
+Global___FireOutcome: _TypeAlias = FireOutcome  # noqa: Y015
 
 @_typing.final
 class Workflow(_message.Message):
@@ -57,6 +112,8 @@ class Workflow(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    SCHEDULES_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique id: [A-Za-z0-9][A-Za-z0-9_-]{0,63}."""
     title: _builtins.str
@@ -83,6 +140,18 @@ class Workflow(_message.Message):
     def updated_at(self) -> _timestamp_pb2.Timestamp:
         """Output only."""
 
+    @_builtins.property
+    def schedules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its schedules in words, in the order of the definition, such as `every day at 03:00 Asia/Tokyo`. Empty in lists.
+        Output only.
+        """
+
+    @_builtins.property
+    def next_due(self) -> _timestamp_pb2.Timestamp:
+        """When the first of them is due next; absent if none is, and in lists. While the workflow is disabled nothing is
+        started then. Output only.
+        """
+
     def __init__(
         self,
         *,
@@ -97,10 +166,12 @@ class Workflow(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
         etag: _builtins.str = ...,
+        schedules: _abc.Iterable[_builtins.str] | None = ...,
+        next_due: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "next_due", b"next_due", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "labels", b"labels", "name", b"name", "owner", b"owner", "title", b"title", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "labels", b"labels", "name", b"name", "next_due", b"next_due", "owner", b"owner", "schedules", b"schedules", "title", b"title", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -736,3 +807,267 @@ class SetWorkflowEnabledResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetWorkflowEnabledResponse: _TypeAlias = SetWorkflowEnabledResponse  # noqa: Y015
+
+@_typing.final
+class DueTime(_message.Message):
+    """A time at which a schedule is due."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DUE_AT_FIELD_NUMBER: _builtins.int
+    START_AT_FIELD_NUMBER: _builtins.int
+    ZONE_FIELD_NUMBER: _builtins.int
+    LOCAL_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    SCHEDULE_INDEX_FIELD_NUMBER: _builtins.int
+    BLACKOUT_FIELD_NUMBER: _builtins.int
+    zone: _builtins.str
+    """The time zone of the schedule, a name of the IANA database."""
+    local: _builtins.str
+    """`due_at` on the clocks of that zone, such as `2026-11-19 09:00:00+09:00`."""
+    change: Global___ClockChange.ValueType
+    schedule_index: _builtins.int
+    """Which schedule of the definition it is, counted from 0."""
+    blackout: _builtins.str
+    """`blackout until` and a time, if a window covers `start_at`: nothing is started then. Empty if none does."""
+    @_builtins.property
+    def due_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def start_at(self) -> _timestamp_pb2.Timestamp:
+        """When a run begins: `due_at`, later by the jitter of the schedule."""
+
+    def __init__(
+        self,
+        *,
+        due_at: _timestamp_pb2.Timestamp | None = ...,
+        start_at: _timestamp_pb2.Timestamp | None = ...,
+        zone: _builtins.str = ...,
+        local: _builtins.str = ...,
+        change: Global___ClockChange.ValueType = ...,
+        schedule_index: _builtins.int = ...,
+        blackout: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["due_at", b"due_at", "start_at", b"start_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blackout", b"blackout", "change", b"change", "due_at", b"due_at", "local", b"local", "schedule_index", b"schedule_index", "start_at", b"start_at", "zone", b"zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DueTime: _TypeAlias = DueTime  # noqa: Y015
+
+@_typing.final
+class PreviewScheduleRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    FROM_TIME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    count: _builtins.int
+    """At most 100; 0 means 10."""
+    @_builtins.property
+    def from_time(self) -> _timestamp_pb2.Timestamp:
+        """Due times later than this; absent: than now."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        count: _builtins.int = ...,
+        from_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["from_time", b"from_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "from_time", b"from_time", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewScheduleRequest: _TypeAlias = PreviewScheduleRequest  # noqa: Y015
+
+@_typing.final
+class PreviewScheduleResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DUE_TIMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def due_times(self) -> _containers.RepeatedCompositeFieldContainer[Global___DueTime]: ...
+    def __init__(
+        self,
+        *,
+        due_times: _abc.Iterable[Global___DueTime] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_times", b"due_times"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewScheduleResponse: _TypeAlias = PreviewScheduleResponse  # noqa: Y015
+
+@_typing.final
+class Fire(_message.Message):
+    """One line of the ledger: what became of one due time of one schedule. The newest 1,000 lines of each schedule are
+    kept, for 90 days at most. Everything here is output only.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    DUE_AT_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    schedule_id: _builtins.str
+    """`<workflow>/<index>` for a schedule of a definition."""
+    workflow: _builtins.str
+    outcome: Global___FireOutcome.ValueType
+    reason: _builtins.str
+    """Why no run was started: `disabled`, `draining`, `queue is full`, or a text that begins with `overlap:`,
+    `blackout until`, `disk:` or `parameters:`; for people otherwise.
+    """
+    run_id: _builtins.str
+    """The run that was started for it; empty if none was. After an absence one run may stand for several due times."""
+    more: _builtins.int
+    """How many due times before it share its fate and have no line of their own."""
+    @_builtins.property
+    def due_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When it was decided."""
+
+    def __init__(
+        self,
+        *,
+        schedule_id: _builtins.str = ...,
+        workflow: _builtins.str = ...,
+        due_at: _timestamp_pb2.Timestamp | None = ...,
+        outcome: Global___FireOutcome.ValueType = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        reason: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        more: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "due_at", b"due_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "due_at", b"due_at", "more", b"more", "outcome", b"outcome", "reason", b"reason", "run_id", b"run_id", "schedule_id", b"schedule_id", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Fire: _TypeAlias = Fire  # noqa: Y015
+
+@_typing.final
+class ExplainScheduleRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """The time that is asked about; absent: what happened last, and what comes next."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainScheduleRequest: _TypeAlias = ExplainScheduleRequest  # noqa: Y015
+
+@_typing.final
+class ExplainScheduleResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SENTENCES_FIELD_NUMBER: _builtins.int
+    FIRES_FIELD_NUMBER: _builtins.int
+    DUE_BEFORE_FIELD_NUMBER: _builtins.int
+    DUE_AFTER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sentences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The answer for people, a sentence each."""
+
+    @_builtins.property
+    def fires(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fire]:
+        """The lines of the ledger that it is drawn from."""
+
+    @_builtins.property
+    def due_before(self) -> _timestamp_pb2.Timestamp:
+        """The nearest due times before and after the time that was asked about; absent if there is none."""
+
+    @_builtins.property
+    def due_after(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        sentences: _abc.Iterable[_builtins.str] | None = ...,
+        fires: _abc.Iterable[Global___Fire] | None = ...,
+        due_before: _timestamp_pb2.Timestamp | None = ...,
+        due_after: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["due_after", b"due_after", "due_before", b"due_before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_after", b"due_after", "due_before", b"due_before", "fires", b"fires", "sentences", b"sentences"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainScheduleResponse: _TypeAlias = ExplainScheduleResponse  # noqa: Y015
+
+@_typing.final
+class ListFiresRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    workflow: _builtins.str
+    """Only of this workflow; empty: of all."""
+    page_size: _builtins.int
+    """At most 1,000; 0 means 100."""
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        workflow: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFiresRequest: _TypeAlias = ListFiresRequest  # noqa: Y015
+
+@_typing.final
+class ListFiresResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def fires(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fire]: ...
+    def __init__(
+        self,
+        *,
+        fires: _abc.Iterable[Global___Fire] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fires", b"fires", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFiresResponse: _TypeAlias = ListFiresResponse  # noqa: Y015

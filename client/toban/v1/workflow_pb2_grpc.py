@@ -85,6 +85,21 @@ class WorkflowServiceStub:
                 request_serializer=toban_dot_v1_dot_workflow__pb2.SetWorkflowEnabledRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_workflow__pb2.SetWorkflowEnabledResponse.FromString,
                 _registered_method=True)
+        self.PreviewSchedule = channel.unary_unary(
+                '/toban.v1.WorkflowService/PreviewSchedule',
+                request_serializer=toban_dot_v1_dot_workflow__pb2.PreviewScheduleRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_workflow__pb2.PreviewScheduleResponse.FromString,
+                _registered_method=True)
+        self.ExplainSchedule = channel.unary_unary(
+                '/toban.v1.WorkflowService/ExplainSchedule',
+                request_serializer=toban_dot_v1_dot_workflow__pb2.ExplainScheduleRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_workflow__pb2.ExplainScheduleResponse.FromString,
+                _registered_method=True)
+        self.ListFires = channel.unary_unary(
+                '/toban.v1.WorkflowService/ListFires',
+                request_serializer=toban_dot_v1_dot_workflow__pb2.ListFiresRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_workflow__pb2.ListFiresResponse.FromString,
+                _registered_method=True)
 
 
 class WorkflowServiceServicer:
@@ -170,6 +185,30 @@ class WorkflowServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PreviewSchedule(self, request, context):
+        """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
+        they have run out. NOT_FOUND `WORKFLOW_NOT_FOUND`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainSchedule(self, request, context):
+        """Says in plain words why a workflow did or did not run: what became of the due times near `at`, from the ledger.
+        NOT_FOUND `WORKFLOW_NOT_FOUND`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFires(self, request, context):
+        """Lines of the ledger, the latest due time first. NOT_FOUND `WORKFLOW_NOT_FOUND` if there is neither a line nor a
+        workflow of that name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkflowServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -222,6 +261,21 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
                     servicer.SetWorkflowEnabled,
                     request_deserializer=toban_dot_v1_dot_workflow__pb2.SetWorkflowEnabledRequest.FromString,
                     response_serializer=toban_dot_v1_dot_workflow__pb2.SetWorkflowEnabledResponse.SerializeToString,
+            ),
+            'PreviewSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewSchedule,
+                    request_deserializer=toban_dot_v1_dot_workflow__pb2.PreviewScheduleRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_workflow__pb2.PreviewScheduleResponse.SerializeToString,
+            ),
+            'ExplainSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainSchedule,
+                    request_deserializer=toban_dot_v1_dot_workflow__pb2.ExplainScheduleRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_workflow__pb2.ExplainScheduleResponse.SerializeToString,
+            ),
+            'ListFires': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFires,
+                    request_deserializer=toban_dot_v1_dot_workflow__pb2.ListFiresRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_workflow__pb2.ListFiresResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -495,6 +549,87 @@ class WorkflowService:
             '/toban.v1.WorkflowService/SetWorkflowEnabled',
             toban_dot_v1_dot_workflow__pb2.SetWorkflowEnabledRequest.SerializeToString,
             toban_dot_v1_dot_workflow__pb2.SetWorkflowEnabledResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.WorkflowService/PreviewSchedule',
+            toban_dot_v1_dot_workflow__pb2.PreviewScheduleRequest.SerializeToString,
+            toban_dot_v1_dot_workflow__pb2.PreviewScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.WorkflowService/ExplainSchedule',
+            toban_dot_v1_dot_workflow__pb2.ExplainScheduleRequest.SerializeToString,
+            toban_dot_v1_dot_workflow__pb2.ExplainScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFires(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.WorkflowService/ListFires',
+            toban_dot_v1_dot_workflow__pb2.ListFiresRequest.SerializeToString,
+            toban_dot_v1_dot_workflow__pb2.ListFiresResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -68,6 +68,18 @@ class WorkflowServiceStub:
     """Sets whether schedules and events start it; a run by hand always may. Repeating it is harmless. It makes
     no new version.
     """
+    PreviewSchedule: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.PreviewScheduleRequest, _workflow_pb2.PreviewScheduleResponse]
+    """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
+    they have run out. NOT_FOUND `WORKFLOW_NOT_FOUND`.
+    """
+    ExplainSchedule: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ExplainScheduleRequest, _workflow_pb2.ExplainScheduleResponse]
+    """Says in plain words why a workflow did or did not run: what became of the due times near `at`, from the ledger.
+    NOT_FOUND `WORKFLOW_NOT_FOUND`.
+    """
+    ListFires: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ListFiresRequest, _workflow_pb2.ListFiresResponse]
+    """Lines of the ledger, the latest due time first. NOT_FOUND `WORKFLOW_NOT_FOUND` if there is neither a line nor a
+    workflow of that name.
+    """
 
 @_typing.type_check_only
 class WorkflowServiceAsyncStub(WorkflowServiceStub):
@@ -108,6 +120,18 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     SetWorkflowEnabled: _aio.UnaryUnaryMultiCallable[_workflow_pb2.SetWorkflowEnabledRequest, _workflow_pb2.SetWorkflowEnabledResponse]  # type: ignore[assignment]
     """Sets whether schedules and events start it; a run by hand always may. Repeating it is harmless. It makes
     no new version.
+    """
+    PreviewSchedule: _aio.UnaryUnaryMultiCallable[_workflow_pb2.PreviewScheduleRequest, _workflow_pb2.PreviewScheduleResponse]  # type: ignore[assignment]
+    """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
+    they have run out. NOT_FOUND `WORKFLOW_NOT_FOUND`.
+    """
+    ExplainSchedule: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ExplainScheduleRequest, _workflow_pb2.ExplainScheduleResponse]  # type: ignore[assignment]
+    """Says in plain words why a workflow did or did not run: what became of the due times near `at`, from the ledger.
+    NOT_FOUND `WORKFLOW_NOT_FOUND`.
+    """
+    ListFires: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ListFiresRequest, _workflow_pb2.ListFiresResponse]  # type: ignore[assignment]
+    """Lines of the ledger, the latest due time first. NOT_FOUND `WORKFLOW_NOT_FOUND` if there is neither a line nor a
+    workflow of that name.
     """
 
 class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -206,6 +230,36 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_workflow_pb2.SetWorkflowEnabledResponse, _abc.Awaitable[_workflow_pb2.SetWorkflowEnabledResponse]]:
         """Sets whether schedules and events start it; a run by hand always may. Repeating it is harmless. It makes
         no new version.
+        """
+
+    @_abc_1.abstractmethod
+    def PreviewSchedule(
+        self,
+        request: _workflow_pb2.PreviewScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_pb2.PreviewScheduleResponse, _abc.Awaitable[_workflow_pb2.PreviewScheduleResponse]]:
+        """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
+        they have run out. NOT_FOUND `WORKFLOW_NOT_FOUND`.
+        """
+
+    @_abc_1.abstractmethod
+    def ExplainSchedule(
+        self,
+        request: _workflow_pb2.ExplainScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_pb2.ExplainScheduleResponse, _abc.Awaitable[_workflow_pb2.ExplainScheduleResponse]]:
+        """Says in plain words why a workflow did or did not run: what became of the due times near `at`, from the ledger.
+        NOT_FOUND `WORKFLOW_NOT_FOUND`.
+        """
+
+    @_abc_1.abstractmethod
+    def ListFires(
+        self,
+        request: _workflow_pb2.ListFiresRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_pb2.ListFiresResponse, _abc.Awaitable[_workflow_pb2.ListFiresResponse]]:
+        """Lines of the ledger, the latest due time first. NOT_FOUND `WORKFLOW_NOT_FOUND` if there is neither a line nor a
+        workflow of that name.
         """
 
 def add_WorkflowServiceServicer_to_server(servicer: WorkflowServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
 from toban.definition import Overlap, Step
+from toban.definition.timing.due import describe
+from toban.definition.timing.model import Change
 from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, workflow_pb2
 from toband.domain.model import (
     Artifact,
@@ -25,10 +29,17 @@ from toband.domain.model import (
     Usage,
 )
 from toband.domain.plan import Plan
+from toband.domain.schedules import Fire, ScheduleEntry
+from toband.engine.scheduling import Upcoming
 from toband.engine.starting import PlannedStep
 from toband.ports import StoredWorkflow, WorkflowVersion
 
 FREE_PLACE = "a free place"
+_CHANGES = {
+    Change.NONE: workflow_pb2.CLOCK_CHANGE_UNSPECIFIED,
+    Change.SHIFTED: workflow_pb2.CLOCK_CHANGE_SHIFTED,
+    Change.REPEATED: workflow_pb2.CLOCK_CHANGE_REPEATED,
+}
 
 
 def timestamp(value: datetime | None) -> timestamp_pb2.Timestamp | None:
@@ -45,7 +56,11 @@ def duration(seconds: float) -> duration_pb2.Duration:
     return made
 
 
-def workflow(value: StoredWorkflow) -> workflow_pb2.Workflow:
+def workflow(
+    value: StoredWorkflow, schedules: Sequence[ScheduleEntry] = ()
+) -> workflow_pb2.Workflow:
+    """`schedules` are all that it has."""
+    next_due = min((each.next_due for each in schedules if each.next_due), default=None)
     return workflow_pb2.Workflow(
         name=value.name,
         title=value.title,
@@ -58,6 +73,40 @@ def workflow(value: StoredWorkflow) -> workflow_pb2.Workflow:
         created_at=timestamp(value.created_at),
         updated_at=timestamp(value.updated_at),
         etag=value.etag,
+        schedules=[schedule(each) for each in sorted(schedules, key=lambda each: each.index)],
+        next_due=timestamp(next_due),
+    )
+
+
+def schedule(value: ScheduleEntry) -> str:
+    """In words, with its time zone; and in those of the person who gave it, if it was given in words."""
+    told = describe(replace(value.spec, timezone=value.zone))
+    return f"{value.spec.words}: {told}" if value.spec.words else told
+
+
+def due_time(value: Upcoming) -> workflow_pb2.DueTime:
+    local = value.due.astimezone(ZoneInfo(value.zone))
+    return workflow_pb2.DueTime(
+        due_at=timestamp(value.due),
+        start_at=timestamp(value.at),
+        zone=value.zone,
+        local=local.isoformat(sep=" ", timespec="seconds"),
+        change=_CHANGES[value.change],
+        schedule_index=value.index,
+        blackout=value.blackout,
+    )
+
+
+def fire(value: Fire) -> workflow_pb2.Fire:
+    return workflow_pb2.Fire(
+        schedule_id=value.schedule_id,
+        workflow=value.workflow,
+        due_at=timestamp(value.due_at),
+        outcome=workflow_pb2.FireOutcome.Value(f"FIRE_OUTCOME_{value.outcome.value}"),
+        at=timestamp(value.at),
+        reason=value.reason,
+        run_id=value.run_id,
+        more=value.more,
     )
 
 
@@ -129,6 +178,9 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         from_run=value.from_run,
         parent_run=value.parent_run,
         parent_step=value.parent_step,
+        scheduled_at=timestamp(value.scheduled_at),
+        missed=[made for at in value.missed if (made := timestamp(at)) is not None],
+        schedule=value.schedule,
         steps=[step(s, plan, paused=value.paused_at is not None) for s in value.steps.values()],
     )
     if not made.waiting_for and value.state is RunState.RUNNING:

@@ -18,6 +18,7 @@ from toband.engine.doctor import Doctor, FindingStatus
 from toband.engine.health import Health
 from toband.engine.retention import Retention
 from toband.engine.runs import Runs
+from toband.engine.scheduling import Scheduling
 from toband.ports import Counts, HealthStatus, Launcher, Store, StoreError
 
 _HEALTH = {
@@ -46,10 +47,12 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         health: Health,
         doctor: Doctor,
         retention: Retention,
+        scheduling: Scheduling,
         cgroup: str,
     ) -> None:
         self._cgroup = cgroup
         self._retention = retention
+        self._scheduling = scheduling
         self._health = health
         self._doctor = doctor
         self._counts = Counts(workflows=0, active_runs=0)
@@ -75,6 +78,9 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             running_processes=self._launcher.running(),
             workflows=counts.workflows,
             jobs=counts.jobs,
+            schedules=counts.schedules,
+            draining=self._scheduling.draining,
+            next_due=convert.timestamp(self._scheduling.next_alarm),
             waiting_attempts=self._runs.launches.waiting,
             max_attempts_running=self._runs.launches.limit,
             cgroup=self._cgroup,
@@ -146,6 +152,18 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
                 for each in await self._doctor.examine(repair=request.repair)
             ]
         )
+
+    @unary
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
+        before = self._scheduling.draining
+        self._scheduling.drain()
+        return pb.DrainResponse(changed=not before)
+
+    @unary
+    async def Resume(self, request: pb.ResumeRequest, context: Context) -> pb.ResumeResponse:
+        before = self._scheduling.draining
+        self._scheduling.resume()
+        return pb.ResumeResponse(changed=before)
 
     @unary
     async def GetConfig(

@@ -7,15 +7,17 @@ from toban.v1 import workflow_pb2_grpc
 from toband.api import convert, paging
 from toband.api.errors import Context, problem, unary
 from toband.api.requests import base_dir, check_mask, request_of
+from toband.api.schedule_answers import ScheduleAnswers
 from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError
 from toband.engine.workflows import Workflows
 from toband.ports import Store
 
 
 class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
-    def __init__(self, workflows: Workflows, store: Store) -> None:
+    def __init__(self, workflows: Workflows, store: Store, schedules: ScheduleAnswers) -> None:
         self._workflows = workflows
         self._store = store
+        self._schedules = schedules
 
     @unary
     async def CreateWorkflow(
@@ -27,7 +29,8 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
             request_of("CreateWorkflow", request, request.request_id, context),
         )
         return pb.CreateWorkflowResponse(
-            workflow=convert.workflow(stored), warnings=[problem(w) for w in warnings]
+            workflow=await self._schedules.workflow(stored),
+            warnings=[problem(w) for w in warnings],
         )
 
     @unary
@@ -35,7 +38,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         self, request: pb.GetWorkflowRequest, context: Context
     ) -> pb.GetWorkflowResponse:
         stored = await self._workflows.get(request.name)
-        return pb.GetWorkflowResponse(workflow=convert.workflow(stored))
+        return pb.GetWorkflowResponse(workflow=await self._schedules.workflow(stored))
 
     @unary
     async def ListWorkflows(
@@ -66,7 +69,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
             request_of("UpdateWorkflow", request, request.request_id, context),
         )
         return pb.UpdateWorkflowResponse(
-            workflow=convert.workflow(updated.stored),
+            workflow=await self._schedules.workflow(updated.stored),
             changed=updated.changed,
             warnings=[problem(w) for w in updated.warnings],
         )
@@ -133,4 +136,22 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         self, request: pb.SetWorkflowEnabledRequest, context: Context
     ) -> pb.SetWorkflowEnabledResponse:
         stored = await self._workflows.set_enabled(request.name, request.enabled)
-        return pb.SetWorkflowEnabledResponse(workflow=convert.workflow(stored))
+        return pb.SetWorkflowEnabledResponse(workflow=await self._schedules.workflow(stored))
+
+    @unary
+    async def PreviewSchedule(
+        self, request: pb.PreviewScheduleRequest, context: Context
+    ) -> pb.PreviewScheduleResponse:
+        return await self._schedules.preview(request)
+
+    @unary
+    async def ExplainSchedule(
+        self, request: pb.ExplainScheduleRequest, context: Context
+    ) -> pb.ExplainScheduleResponse:
+        return await self._schedules.explain(request)
+
+    @unary
+    async def ListFires(
+        self, request: pb.ListFiresRequest, context: Context
+    ) -> pb.ListFiresResponse:
+        return await self._schedules.fires(request)

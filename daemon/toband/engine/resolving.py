@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toban.definition import DefinitionKind, Document, JobType, Parsed, Problem, Workflow, parse
+from toban.definition.timing.words import PhraseError
+from toband.domain.schedules import ScheduleEntry, entries_of
 from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
-from toband.ports import Store, WorkflowText
+from toband.ports import Clock, Store, WorkflowText
 
 _FILE = "<definition>"
 _JOBS_LISTED = 1000
+_SCHEDULES_LISTED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,11 @@ class _Jobs:
 
 
 class Resolver:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock, zone: str) -> None:
+        """`zone` is that of schedules that name none."""
         self._store = store
+        self._clock = clock
+        self._zone = zone
 
     async def problems(self, source: str) -> Sequence[Problem]:
         """Everything that is wrong with it, warnings included."""
@@ -78,7 +84,23 @@ class Resolver:
         if document.kind is not kind:
             message = f"found a {document.kind.value}, expected a {kind.value}"
             raise InvalidDefinitionError([_problem(message)])
-        return Resolved(text=_text(document, source, base_dir, jobs), warnings=parsed.warnings)
+        text = _text(document, source, base_dir, jobs)
+        assert document.workflow is not None
+        text = replace(text, schedules=await self._schedules(document.workflow))
+        return Resolved(text=text, warnings=parsed.warnings)
+
+    async def _schedules(self, workflow: Workflow) -> tuple[ScheduleEntry, ...]:
+        """Raises InvalidDefinitionError for words that mean nothing now."""
+        if not workflow.schedules:
+            return ()
+        stored = await self._store.list_schedules(
+            workflow=workflow.name, limit=_SCHEDULES_LISTED, active_only=False
+        )
+        known = {entry.spec.words: entry.spec for entry in stored if entry.spec.words}
+        try:
+            return entries_of(workflow, zone=self._zone, now=self._clock.now(), known=known)
+        except PhraseError as error:
+            raise InvalidDefinitionError([_problem(str(error), path="schedule")]) from None
 
     async def users(self, job: str, source: str) -> Sequence[User]:
         """What the workflows that use a job become with another source of it, in order.

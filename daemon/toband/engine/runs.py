@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -193,6 +195,30 @@ class Runs:
         """What `start` would do; nothing is stored. Raises as `start` does, and RenderError."""
         return await self._starting.preview(workflow, params, selection, caller)
 
+    async def scheduled(
+        self,
+        workflow: str,
+        params: Mapping[str, Any],
+        *,
+        caller: str,
+        schedule: str,
+        at: datetime,
+        missed: Sequence[datetime],
+    ) -> NewRun:
+        """The run of a due time, not stored yet. Raises as `start` does."""
+        if self._closing:
+            raise StoppingError("the daemon is stopping")
+        new = await self._starting.new(
+            workflow, params, trigger=Trigger.SCHEDULE, caller=caller, selection=Selection()
+        )
+        self._check_queue(new)
+        run = replace(new.run, schedule=schedule, scheduled_at=at, missed=tuple(missed))
+        return replace(new, run=run)
+
+    def begin(self, new: NewRun, run: Run) -> None:
+        """A run that was stored elsewhere begins when it is its turn."""
+        self._line_up(self.take_up(new.plan, new.base_dir, run))
+
     async def start_child(
         self, workflow: str, params: dict[str, Any], *, run_id: str, parent: Run, step: str
     ) -> Run:
@@ -217,15 +243,18 @@ class Runs:
     async def _enter(
         self, new: NewRun, request: Request | None, *, requeue: str = "", by: str = ""
     ) -> Run:
-        name = new.run.workflow
-        queues = new.overlap is Overlap.QUEUE and not new.run.parent_run
-        if queues and len(self._lines.waiting(name)) >= WAITING_MOST:
-            raise QueueFullError(name, WAITING_MOST)
+        self._check_queue(new)
         # A caller who gives up must not leave a run behind that is stored and never begun.
         task = asyncio.get_running_loop().create_task(self._create(new, request, requeue, by))
         self._creating.add(task)
         task.add_done_callback(self._creating.discard)
         return await asyncio.shield(task)
+
+    def _check_queue(self, new: NewRun) -> None:
+        name = new.run.workflow
+        queues = new.overlap is Overlap.QUEUE and not new.run.parent_run
+        if queues and len(self._lines.waiting(name)) >= WAITING_MOST:
+            raise QueueFullError(name, WAITING_MOST)
 
     async def _create(self, new: NewRun, request: Request | None, requeue: str, by: str) -> Run:
         limit = new.limit if new.overlap is Overlap.SKIP else None
@@ -392,6 +421,10 @@ class Runs:
 
     async def recover(self) -> None:
         await self._recovery.recover()
+
+    async def wait_recovered(self) -> None:
+        """Until all runs that had not ended are known again."""
+        await self._recovery.loaded.wait()
 
     def report(self, run_id: str, event: Event) -> None:
         """Takes what the launcher has to say."""

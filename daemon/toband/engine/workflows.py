@@ -42,11 +42,21 @@ class Updated:
 
 
 class Workflows:
-    def __init__(self, *, store: Store, clock: Clock, admission: Admits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        admission: Admits | None = None,
+        zone: str = "UTC",
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`zone` is that of schedules that name none. `changed` is called when schedules may have changed."""
         self._store = store
         self._clock = clock
         self._admission = admission or Always()
-        self._resolver = Resolver(store)
+        self._resolver = Resolver(store, clock, zone)
+        self._changed = changed
 
     async def validate(self, source: str) -> Sequence[Problem]:
         """Everything that is wrong with it, warnings included."""
@@ -72,6 +82,7 @@ class Workflows:
             stored = await self._store.create_workflow(
                 made.text, at=self._clock.now(), request=request
             )
+            self._changed()
             return stored, (*made.warnings, *warnings)
 
         return await _until_undisturbed(create)
@@ -111,6 +122,7 @@ class Workflows:
             if updated is None:
                 raise _not_found(name, kind)
             stored, changed = updated
+            self._changed()
             return Updated(
                 stored=stored,
                 changed=changed,

@@ -245,3 +245,26 @@ def test_a_dead_letter() -> None:
     made = convert.dead_letter(closed)
     assert (made.requeued_as, made.resolved_by) == ("r2", "me")
     assert made.resolved_at.ToDatetime(UTC) == NOW + timedelta(hours=1)
+
+
+def test_a_run_that_a_schedule_started(plan: Plan) -> None:
+    by_hand = convert.run(run_of(plan))
+    assert (by_hand.schedule, list(by_hand.missed)) == ("", [])
+    assert not by_hand.HasField("scheduled_at")
+    run = run_of(
+        plan,
+        trigger=Trigger.SCHEDULE,
+        schedule="w/0",
+        scheduled_at=NOW,
+        missed=(NOW - timedelta(hours=2), NOW - timedelta(hours=1)),
+    )
+    made = convert.run(run)
+    assert (made.triggered_by, made.schedule) == (run_pb2.TRIGGER_SCHEDULE, "w/0")
+    assert made.scheduled_at.ToDatetime(tzinfo=UTC) == NOW
+    assert [at.ToDatetime(tzinfo=UTC).hour for at in made.missed] == [10, 11]
+
+
+@pytest.mark.parametrize("trigger", list(Trigger))
+def test_every_trigger_can_be_told(plan: Plan, trigger: Trigger) -> None:
+    made = convert.run(run_of(plan, trigger=trigger))
+    assert run_pb2.Trigger.Name(made.triggered_by) == f"TRIGGER_{trigger.value}"

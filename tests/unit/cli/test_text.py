@@ -56,6 +56,17 @@ def test_since_nothing(given: str) -> None:
         text.parse_since(given, NOW)
 
 
+def test_a_time_of_today_or_anything_else() -> None:
+    here = NOW.astimezone()
+    assert text.parse_at("03:05", NOW) == here.replace(hour=3, minute=5, second=0, microsecond=0)
+    assert text.parse_at("23:59:58", NOW).astimezone().strftime("%H:%M:%S") == "23:59:58"
+    assert text.parse_at("5m", NOW) == text.parse_since("5m", NOW)
+    assert text.parse_at("2026-02-01T03:00:00+09:00", NOW).isoformat().startswith("2026-0")
+    for wrong in ("24:00", "3:00", "2026", "noon", "03:00Z"):
+        with pytest.raises(ValueError, match="expected a duration"):
+            text.parse_at(wrong, NOW)
+
+
 @pytest.mark.parametrize(
     ("count", "words"),
     [

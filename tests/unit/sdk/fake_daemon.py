@@ -69,6 +69,10 @@ class FakeDaemon:
         self.runs: dict[str, RunRecord] = {}
         # What every dry run answers.
         self.plan = run_pb2.PlanRunResponse()
+        # What is told of the schedules of every workflow.
+        self.due_times: list[workflow_pb2.DueTime] = []
+        self.explanation = workflow_pb2.ExplainScheduleResponse()
+        self.fires: list[workflow_pb2.Fire] = []
         self.requests: dict[str, Message] = {}
         self.calls: Counter[str] = Counter()
         self._called = threading.Condition()
@@ -368,6 +372,24 @@ class System(system_pb2_grpc.SystemServiceServicer):
             return system_pb2.DoctorResponse(findings=self._daemon.findings)
 
         return await self._daemon.answer("Doctor", context, request, work)
+
+    async def Drain(
+        self, request: system_pb2.DrainRequest, context: Context
+    ) -> system_pb2.DrainResponse:
+        async def work() -> system_pb2.DrainResponse:
+            before, self._daemon.info.draining = self._daemon.info.draining, True
+            return system_pb2.DrainResponse(changed=not before)
+
+        return await self._daemon.answer("Drain", context, request, work)
+
+    async def Resume(
+        self, request: system_pb2.ResumeRequest, context: Context
+    ) -> system_pb2.ResumeResponse:
+        async def work() -> system_pb2.ResumeResponse:
+            before, self._daemon.info.draining = self._daemon.info.draining, False
+            return system_pb2.ResumeResponse(changed=before)
+
+        return await self._daemon.answer("Resume", context, request, work)
 
     async def CollectGarbage(
         self, request: system_pb2.CollectGarbageRequest, context: Context

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import grpc
 from google.rpc import error_details_pb2
 
-from toban.v1 import run_pb2, workflow_pb2, workflow_pb2_grpc
+from toban.v1 import run_pb2, workflow_pb2
 
 from .fake_errors import Context, abort, info
+from .fake_schedules import Schedules
 
 if TYPE_CHECKING:
     from .fake_daemon import FakeDaemon
@@ -23,7 +24,7 @@ TERMINAL = (
 )
 
 
-class Workflows(workflow_pb2_grpc.WorkflowServiceServicer):
+class Workflows(Schedules):
     """A definition is known by its `name:` line; one that says BROKEN does not hold."""
 
     def __init__(self, daemon: FakeDaemon) -> None:

@@ -1,0 +1,103 @@
+"""What clients are told of schedules: when they are due, what became of the times at which they were, and why."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from google.protobuf import timestamp_pb2
+
+from toban.v1 import workflow_pb2 as pb
+from toband.api import convert, paging
+from toband.api.errors import InvalidFieldError
+from toband.domain.schedules import Fire
+from toband.engine.errors import WorkflowNotFoundError
+from toband.engine.scheduling import Scheduling
+from toband.ports import Store, StoredWorkflow
+
+PREVIEW = 10
+PREVIEW_MOST = 100
+# More than a definition has.
+_SCHEDULES_MOST = 1000
+
+
+class ScheduleAnswers:
+    def __init__(self, scheduling: Scheduling, store: Store) -> None:
+        self._scheduling = scheduling
+        self._store = store
+
+    async def workflow(self, stored: StoredWorkflow) -> pb.Workflow:
+        """One workflow with its schedules, also those that have run out."""
+        found = await self._store.list_schedules(
+            workflow=stored.name,
+            # Their ids begin so; those that are bound to a subject are no part of the definition.
+            after=f"{stored.name}/",
+            limit=_SCHEDULES_MOST,
+            active_only=False,
+        )
+        return convert.workflow(stored, [each for each in found if not each.subject])
+
+    async def preview(self, request: pb.PreviewScheduleRequest) -> pb.PreviewScheduleResponse:
+        """Raises InvalidFieldError and WorkflowNotFoundError."""
+        count = min(paging.size(request.count, PREVIEW, "count"), PREVIEW_MOST)
+        start = _moment(request.from_time, "from_time") if request.HasField("from_time") else None
+        found = await self._scheduling.preview(request.name, count, start)
+        return pb.PreviewScheduleResponse(due_times=[convert.due_time(each) for each in found])
+
+    async def explain(self, request: pb.ExplainScheduleRequest) -> pb.ExplainScheduleResponse:
+        """Raises InvalidFieldError and WorkflowNotFoundError."""
+        at = _moment(request.at, "at") if request.HasField("at") else None
+        found = await self._scheduling.explain(request.name, at)
+        return pb.ExplainScheduleResponse(
+            sentences=found.sentences,
+            fires=[convert.fire(each) for each in found.fires],
+            due_before=convert.timestamp(found.before),
+            due_after=convert.timestamp(found.after),
+        )
+
+    async def fires(self, request: pb.ListFiresRequest) -> pb.ListFiresResponse:
+        """Raises InvalidFieldError and WorkflowNotFoundError."""
+        limit = paging.size(request.page_size, 100)
+        before, schedule_id = _position(request.page_token) if request.page_token else (None, "")
+        found = await self._store.fires(
+            workflow=request.workflow,
+            before=before,
+            before_schedule=schedule_id,
+            limit=limit + 1,
+        )
+        if not found and request.workflow and before is None:
+            await self._check(request.workflow)
+        fires = [convert.fire(each) for each in found[:limit]]
+        count = paging.fitting(fires)
+        more = len(found) > count
+        return pb.ListFiresResponse(
+            fires=fires[:count], next_page_token=_token(found[count - 1]) if more else ""
+        )
+
+    async def _check(self, name: str) -> None:
+        if not await self._store.list_versions(name, before=None, limit=1):
+            raise WorkflowNotFoundError(name)
+
+
+def _moment(value: timestamp_pb2.Timestamp, field: str) -> datetime:
+    """Raises InvalidFieldError for a time that no calendar has."""
+    try:
+        return value.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise InvalidFieldError(field, "it is not a time") from None
+
+
+def _token(last: Fire) -> str:
+    """Several schedules may be due at the same time, so a page ends with one line of one schedule."""
+    return paging.token(f"{last.due_at.astimezone(UTC).isoformat()} {last.schedule_id}")
+
+
+def _position(token: str) -> tuple[datetime, str]:
+    """What a token was made of. Raises InvalidFieldError."""
+    text, _, schedule_id = paging.last(token).partition(" ")
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None or not schedule_id:
+        raise InvalidFieldError("page_token", "it is not one that this list gave")
+    return at, schedule_id

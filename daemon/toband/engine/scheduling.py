@@ -1,0 +1,338 @@
+"""Starts runs when they are due, and can say why one was or was not started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from toban.definition import Overlap, ParamError
+from toban.definition.timing.blackouts import covers, ends_at, parse_blackout
+from toban.definition.timing.due import jitter_of, occurrences
+from toban.definition.timing.model import Change, Due
+from toband import failpoints
+from toband.domain.schedules import (
+    Decision,
+    Fire,
+    FireOutcome,
+    ScheduleEntry,
+    Start,
+    at_boot,
+    decide,
+)
+from toband.engine.actor import RETRY_FIRST, RETRY_MOST
+from toband.engine.admission import Admits
+from toband.engine.errors import EngineError, RefusedError, WorkflowNotFoundError
+from toband.engine.explaining import Known, told
+from toband.engine.runs import Runs
+from toband.engine.starting import NewRun
+from toband.ports import AlarmClock, Clock, Firing, Store, StoredWorkflow, StoreError
+
+AT_ONCE = 200
+"""Schedules that are looked at together."""
+LOOK_AGAIN = 30.0
+"""Seconds after which the wall clock is looked at again, whatever the alarm says: somebody may have set it."""
+CATCH_UP_AT_ONCE = 20
+"""Runs for missed times that are started in a second, so that an outage does not become a storm."""
+CALLER = "schedule"
+LAST = 5
+"""Lines of the ledger that are told when nobody asks for a time."""
+NEAR = 60.0
+"""Seconds by which somebody's time may differ from the due time that they mean."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upcoming:
+    """A time at which a workflow is due; `at` is when its run starts, with the jitter."""
+
+    due: datetime
+    at: datetime
+    zone: str
+    index: int
+    change: Change
+    blackout: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    sentences: tuple[str, ...]
+    fires: Sequence[Fire]
+    before: datetime | None
+    after: datetime | None
+
+
+class Scheduling:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runs: Runs,
+        clock: Clock,
+        alarm: AlarmClock,
+        admission: Admits,
+        zone: str,
+        blackouts: Sequence[str] = (),
+        booted_at: datetime | None = None,
+    ) -> None:
+        """`zone` and `blackouts` are the daemon's own. `booted_at` is when `@reboot` was due; None: unknown."""
+        self._store = store
+        self._runs = runs
+        self._clock = clock
+        self._alarm = alarm
+        self._admission = admission
+        self._zone = zone
+        self._blackouts = tuple(blackouts)
+        self._booted_at = booted_at
+        self._rung = asyncio.Event()
+        self.draining = False
+        self.next_alarm: datetime | None = None
+
+    # -- life
+
+    async def run(self) -> None:
+        """Never returns. What the database cannot say now is asked again."""
+        await self._runs.wait_recovered()
+        self._alarm.open(self._rung.set)
+        pause = RETRY_FIRST
+        booted = False
+        while True:
+            self._rung.clear()
+            try:
+                if not booted:
+                    await self._fire_at_boot()
+                    booted = True
+                await self._look()
+                self.next_alarm = await self._store.earliest_alarm()
+                pause = RETRY_FIRST
+            except StoreError as error:
+                log.error("cannot look what is due", action="schedule_failed", error=str(error))
+                await asyncio.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+                continue
+            latest = self._clock.now() + timedelta(seconds=LOOK_AGAIN)
+            self._alarm.set(min(latest, self.next_alarm) if self.next_alarm else latest)
+            await self._rung.wait()
+
+    def changed(self) -> None:
+        """Schedules may have changed: the alarm is set anew."""
+        self._rung.set()
+
+    def drain(self) -> None:
+        """No schedule starts anything from now on; times that are due are told as skipped."""
+        self.draining = True
+
+    def resume(self) -> None:
+        self.draining = False
+        self._rung.set()
+
+    def close(self) -> None:
+        self._alarm.close()
+
+    # -- firing
+
+    async def _look(self) -> None:
+        """Decides about all that is due by now."""
+        caught_up = 0
+        while True:
+            now = self._clock.now()
+            entries = await self._store.due_schedules(now, limit=AT_ONCE)
+            if not entries:
+                return
+            for number in await asyncio.gather(*(self._fire(entry, now) for entry in entries)):
+                caught_up += number
+            if caught_up >= CATCH_UP_AT_ONCE:
+                caught_up = 0
+                await asyncio.sleep(1.0)
+
+    async def _fire_at_boot(self) -> None:
+        """What is due once per boot of the machine; the ledger knows whether it was done."""
+        after = ""
+        while self._booted_at is not None:
+            entries = await self._store.start_schedules(after=after, limit=AT_ONCE)
+            now = self._clock.now()
+            for entry in entries:
+                stored = await self._store.get_workflow(entry.workflow)
+                way = self._in_the_way(stored, entry, now)
+                await self._save(entry, at_boot(entry, self._booted_at, now, way), now)
+            if len(entries) < AT_ONCE:
+                return
+            after = entries[-1].id
+
+    async def _fire(self, entry: ScheduleEntry, now: datetime) -> int:
+        """How many runs were started for times that had been missed. Raises StoreError."""
+        stored = await self._store.get_workflow(entry.workflow)
+        way = self._in_the_way(stored, entry, now)
+        return await self._save(entry, decide(entry, now=now, in_the_way=way), now)
+
+    async def _save(self, entry: ScheduleEntry, decision: Decision, now: datetime) -> int:
+        fires = list(decision.fires)
+        made: list[tuple[Fire, NewRun]] = []
+        for start in decision.starts:
+            line = _line(entry, start, now)
+            made_or_why = await self._new(entry, start)
+            if isinstance(made_or_why, str):
+                fires.append(replace(line, outcome=FireOutcome.SKIPPED, reason=made_or_why))
+            else:
+                line = replace(line, run_id=made_or_why.run.id)
+                made.append((line, made_or_why))
+                # Each due time has a line, also those that the run only stands for.
+                fires += [
+                    replace(line, due_at=at, outcome=FireOutcome.CAUGHT_UP) for at in start.missed
+                ]
+        fired = await self._store.fire(
+            Firing(
+                before=entry,
+                after=decision.entry,
+                fires=tuple(fires),
+                runs=tuple((line, new.run, _limit(new)) for line, new in made),
+            )
+        )
+        failpoints.hit("schedule.fired")
+        if fired is None:
+            return 0  # it was changed, or somebody was faster
+        plans = {new.run.id: new for _, new in made}
+        for run in fired.runs:
+            self._runs.begin(plans[run.id], run)
+        log.info(
+            "schedule fired", action="schedule_fired", schedule=entry.id,
+            started=len(fired.runs), skipped=len(fires) + len(fired.skipped),
+        )  # fmt: skip
+        return sum(start.outcome is FireOutcome.CAUGHT_UP for start in decision.starts)
+
+    def _in_the_way(
+        self, stored: StoredWorkflow | None, entry: ScheduleEntry, now: datetime
+    ) -> str:
+        if stored is None:
+            return "the workflow is gone"
+        if not stored.enabled:
+            return "disabled"
+        if self.draining:
+            return "draining"
+        parsed = stored.definition.parsed if stored.definition is not None else {}
+        until = self._blackout(tuple(parsed.get("blackout", ())), entry.zone, now)
+        if until:
+            return until
+        try:
+            self._admission.check("start a run")
+        except RefusedError as error:
+            return str(error)
+        return ""
+
+    def _blackout(self, own: Sequence[str], zone: str, at: datetime) -> str:
+        """`blackout until …`, or nothing."""
+        for texts, name in ((own, zone), (self._blackouts, self._zone)):
+            for text in texts:
+                window = parse_blackout(text)
+                if covers(window, ZoneInfo(name), at):
+                    end = ends_at(window, ZoneInfo(name), at)
+                    shown = end.astimezone(ZoneInfo(name)).isoformat() if end else "further notice"
+                    return f"blackout until {shown}"
+        return ""
+
+    async def _new(self, entry: ScheduleEntry, start: Start) -> NewRun | str:
+        """The run of a due time, not stored yet; or why there can be none. Raises StoreError."""
+        try:
+            return await self._runs.scheduled(
+                entry.workflow,
+                entry.spec.params,
+                caller=CALLER,
+                schedule=entry.id,
+                at=start.due_at,
+                missed=start.missed,
+            )
+        except ParamError as error:
+            return f"parameters: {error}"
+        except EngineError as error:
+            return str(error)
+
+    # -- telling
+
+    async def preview(self, name: str, count: int, start: datetime | None = None) -> list[Upcoming]:
+        """The next times at which it is due, of all of its schedules. Raises WorkflowNotFoundError."""
+        stored = await self._existing(name)
+        parsed = stored.definition.parsed if stored.definition is not None else {}
+        own = tuple(parsed.get("blackout", ()))
+        found: list[Upcoming] = []
+        for entry in await self._store.list_schedules(workflow=name, limit=1000):
+            for due in islice(_upcoming(entry, start or self._clock.now()), count):
+                at = due.at + timedelta(seconds=jitter_of(entry.id, entry.spec))
+                found.append(
+                    Upcoming(
+                        due=due.at,
+                        at=at,
+                        zone=entry.zone,
+                        index=entry.index,
+                        change=due.change,
+                        blackout=self._blackout(own, entry.zone, at),
+                    )
+                )
+        return sorted(found, key=lambda upcoming: (upcoming.at, upcoming.index))[:count]
+
+    async def explain(self, name: str, at: datetime | None = None) -> Explanation:
+        """Why it did or did not run, at that time or lately. Raises WorkflowNotFoundError."""
+        stored = await self._existing(name)
+        entries = await self._store.list_schedules(workflow=name, limit=1000)
+        now = self._clock.now()
+        around = at or now
+        near = timedelta(seconds=NEAR)
+        fires = (
+            await self._store.fires(workflow=name, limit=LAST)
+            if at is None
+            else await self._store.fires(workflow=name, after=at - near, before=at + near)
+        )
+        before = await self._store.fires(workflow=name, before=around, limit=1)
+        after = [due.at for entry in entries for due in islice(_upcoming(entry, around), 1)]
+        known = Known(
+            workflow=name,
+            enabled=stored.enabled,
+            draining=self.draining,
+            now=now,
+            asked=at,
+            entries=tuple(entries),
+            fires=tuple(fires),
+            before=before[0].due_at if before else None,
+            after=min(after, default=None),
+        )
+        return Explanation(
+            sentences=told(known), fires=fires, before=known.before, after=known.after
+        )
+
+    async def _existing(self, name: str) -> StoredWorkflow:
+        stored = await self._store.get_workflow(name)
+        if stored is None:
+            raise WorkflowNotFoundError(name)
+        return stored
+
+
+def _upcoming(entry: ScheduleEntry, after: datetime) -> Iterator[Due]:
+    """Its due times behind `after`, as far as it may still be due."""
+    if entry.next_due is None:
+        return iter(())
+    left = entry.spec.max_occurrences
+    times = occurrences(
+        entry.spec, zone=ZoneInfo(entry.zone), after=after, stored_at=entry.stored_at
+    )
+    return times if left is None else islice(times, max(0, left - entry.occurrences))
+
+
+def _line(entry: ScheduleEntry, start: Start, now: datetime) -> Fire:
+    return Fire(
+        schedule_id=entry.id,
+        workflow=entry.workflow,
+        due_at=start.due_at,
+        outcome=start.outcome,
+        at=now,
+    )
+
+
+def _limit(new: NewRun) -> int | None:
+    return new.limit if new.overlap is Overlap.SKIP else None

@@ -1,0 +1,1 @@
+"""The alarm clock: the only place that knows APScheduler."""

@@ -1,0 +1,117 @@
+"""Runs start when they are due, once for each due time, and the daemon can say why one did not."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from helpers.daemon import Daemon, running_daemon
+from helpers.waiting import wait_until
+from toban.v1 import run_pb2, system_pb2, workflow_pb2
+
+EVERY_SECOND = '"* * * * * *"'
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with running_daemon(tmp_path / "state", environment={"TOBAN_TIMEZONE": "UTC"}) as running:
+        yield running
+
+
+def definition(name: str, schedule: str, fields: str = "", run: str = "true") -> str:
+    return (
+        f"name: {name}\ndescription: x\n{fields}\nschedule: {schedule}\n"
+        f"steps: {{only: {{run: '{run}'}}}}\n"
+    )
+
+
+def runs_of(daemon: Daemon, name: str) -> Sequence[run_pb2.Run]:
+    request = run_pb2.ListRunsRequest(workflow=name, page_size=1000)
+    return daemon.runs.ListRuns(request, timeout=20).runs
+
+
+def fires_of(daemon: Daemon, name: str) -> Sequence[workflow_pb2.Fire]:
+    request = workflow_pb2.ListFiresRequest(workflow=name, page_size=1000)
+    return daemon.workflows.ListFires(request, timeout=20).fires
+
+
+def outcomes(daemon: Daemon, name: str) -> Counter[str]:
+    return Counter(
+        workflow_pb2.FireOutcome.Name(fire.outcome).removeprefix("FIRE_OUTCOME_")
+        for fire in fires_of(daemon, name)
+    )
+
+
+def why(daemon: Daemon, name: str) -> str:
+    request = workflow_pb2.ExplainScheduleRequest(name=name)
+    return " ".join(daemon.workflows.ExplainSchedule(request, timeout=20).sentences)
+
+
+def check_once_each(daemon: Daemon, name: str) -> None:
+    """One line per due time, one run per line that has one, and no run without a line."""
+    fires = fires_of(daemon, name)
+    assert len({fire.due_at.ToNanoseconds() for fire in fires}) == len(fires)
+    started = {fire.run_id for fire in fires if fire.run_id}
+    assert started == {run.id for run in runs_of(daemon, name)}
+
+
+def test_a_run_for_each_due_time_and_a_line_for_each(daemon: Daemon) -> None:
+    daemon.apply(definition("often", EVERY_SECOND, "overlap: allow"))
+    wait_until(lambda: len(runs_of(daemon, "often")) >= 3, "it never became due")
+    run = runs_of(daemon, "often")[0]
+    assert run.triggered_by == run_pb2.TRIGGER_SCHEDULE
+    assert run.scheduled_at.nanos == 0
+    assert 0 <= run.created_at.ToNanoseconds() - run.scheduled_at.ToNanoseconds() < 5e9
+    assert outcomes(daemon, "often").keys() == {"FIRED"}
+    assert "was started" in why(daemon, "often")
+    set_enabled = workflow_pb2.SetWorkflowEnabledRequest(name="often", enabled=False)
+    daemon.workflows.SetWorkflowEnabled(set_enabled, timeout=20)
+    wait_until(lambda: outcomes(daemon, "often")["SKIPPED"] >= 1, "nothing was skipped")
+    assert "disabled" in why(daemon, "often")
+    check_once_each(daemon, "often")
+
+
+def test_a_run_that_is_still_active_is_in_the_way(daemon: Daemon) -> None:
+    daemon.apply(definition("slow", EVERY_SECOND, run="sleep 60"))
+    wait_until(lambda: outcomes(daemon, "slow")["SKIPPED"] >= 2, "nothing was skipped")
+    (run,) = runs_of(daemon, "slow")
+    assert f"overlap: run {run.id} is active" in why(daemon, "slow")
+
+
+def test_times_that_passed_without_a_daemon_get_one_run(daemon: Daemon) -> None:
+    daemon.apply(definition("kept", EVERY_SECOND, "overlap: allow"))
+    daemon.apply(definition("left", f"{{cron: {EVERY_SECOND}, misfire: skip}}", "overlap: allow"))
+    wait_until(lambda: outcomes(daemon, "left")["FIRED"] >= 1, "it never became due")
+    daemon.kill()
+    killed_at = time.monotonic()
+    wait_until(lambda: time.monotonic() - killed_at > 8, "time does not pass")
+    daemon.start()
+    wait_until(lambda: any(run.missed for run in runs_of(daemon, "kept")), "nothing was caught up")
+    wait_until(lambda: outcomes(daemon, "left")["MISSED"] >= 1, "nothing was missed")
+    (caught_up,) = (run for run in runs_of(daemon, "kept") if run.missed)
+    assert len(caught_up.missed) >= 5
+    assert outcomes(daemon, "kept").keys() <= {"FIRED", "CAUGHT_UP"}
+    check_once_each(daemon, "left")
+
+
+def test_a_change_of_the_definition_changes_the_schedule_at_once(daemon: Daemon) -> None:
+    never = daemon.apply(definition("changed", '"0 0 1 1 *"'))
+    preview = workflow_pb2.PreviewScheduleRequest(name="changed", count=2)
+    upcoming = daemon.workflows.PreviewSchedule(preview, timeout=20).due_times
+    assert [due.due_at.ToDatetime().month for due in upcoming] == [1, 1]
+    changed = workflow_pb2.Definition(source=definition("changed", EVERY_SECOND, "overlap: allow"))
+    workflow = workflow_pb2.Workflow(name=never.name, definition=changed)
+    daemon.workflows.UpdateWorkflow(
+        workflow_pb2.UpdateWorkflowRequest(workflow=workflow), timeout=20
+    )
+    wait_until(lambda: len(runs_of(daemon, "changed")) >= 1, "it never became due")
+    daemon.system.Drain(system_pb2.DrainRequest(), timeout=20)
+    wait_until(lambda: outcomes(daemon, "changed")["SKIPPED"] >= 1, "it went on")
+    assert "draining" in why(daemon, "changed")
+    daemon.system.Resume(system_pb2.ResumeRequest(), timeout=20)
+    count = len(runs_of(daemon, "changed"))
+    wait_until(lambda: len(runs_of(daemon, "changed")) > count, "it never went on")

@@ -1,0 +1,274 @@
+"""What clients are told of schedules and of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from toban.definition.timing.model import Change, Schedule
+from toban.v1 import workflow_pb2 as pb
+from toband.api import paging
+from toband.api.errors import InvalidFieldError
+from toband.api.schedule_answers import ScheduleAnswers
+from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.engine.errors import WorkflowNotFoundError
+from toband.engine.scheduling import Explanation, Scheduling, Upcoming
+from toband.ports import Store, StoredWorkflow
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+WORKFLOW = StoredWorkflow(
+    name="nightly",
+    title="",
+    description="",
+    labels={},
+    enabled=True,
+    version=1,
+    owner="api",
+    created_at=NOW,
+    updated_at=NOW,
+    etag="e",
+)
+
+
+class FakeStore:
+    """The ledger and the schedules, in memory."""
+
+    def __init__(self) -> None:
+        self.lines: list[Fire] = []
+        self.entries: list[ScheduleEntry] = []
+        self.known = ["nightly"]
+
+    async def fires(
+        self, *, workflow: str, before: datetime | None, before_schedule: str, limit: int
+    ) -> list[Fire]:
+        lines = sorted(self.lines, key=lambda line: (line.due_at, line.schedule_id), reverse=True)
+        return [
+            line
+            for line in lines
+            if workflow in ("", line.workflow)
+            if before is None or (line.due_at, line.schedule_id) < (before, before_schedule)
+        ][:limit]
+
+    async def list_schedules(
+        self, *, workflow: str, after: str, limit: int, active_only: bool
+    ) -> list[ScheduleEntry]:
+        found = sorted(self.entries, key=lambda entry: entry.id)
+        return [e for e in found if e.workflow == workflow and e.id > after][:limit]
+
+    async def list_versions(self, workflow: str, **_: object) -> list[str]:
+        return [name for name in self.known if name == workflow]
+
+
+class FakeScheduling:
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+        self.upcoming: list[Upcoming] = []
+        self.explanation = Explanation(sentences=(), fires=(), before=None, after=None)
+
+    async def preview(self, name: str, count: int, start: datetime | None) -> Sequence[Upcoming]:
+        self.asked.append((name, count, start))
+        return self.upcoming[:count]
+
+    async def explain(self, name: str, at: datetime | None) -> Explanation:
+        self.asked.append((name, at))
+        return self.explanation
+
+
+@pytest.fixture
+def store() -> FakeStore:
+    return FakeStore()
+
+
+@pytest.fixture
+def scheduling() -> FakeScheduling:
+    return FakeScheduling()
+
+
+@pytest.fixture
+def answers(store: FakeStore, scheduling: FakeScheduling) -> ScheduleAnswers:
+    return ScheduleAnswers(cast(Scheduling, scheduling), cast(Store, store))
+
+
+def line(minutes: int, index: int = 0, **more: Any) -> Fire:
+    return Fire(
+        schedule_id=f"nightly/{index}",
+        workflow="nightly",
+        due_at=NOW + timedelta(minutes=minutes),
+        outcome=FireOutcome.FIRED,
+        at=NOW,
+        **more,
+    )
+
+
+def entry(index: int, spec: Schedule, **more: Any) -> ScheduleEntry:
+    return ScheduleEntry(
+        id=f"nightly/{index}",
+        workflow="nightly",
+        index=index,
+        spec=spec,
+        zone="Asia/Tokyo",
+        stored_at=NOW,
+        next_due=NOW + timedelta(hours=index + 1),
+        **more,
+    )
+
+
+def time(text: str) -> Any:
+    made = pb.DueTime()
+    made.due_at.FromJsonString(text)
+    return made.due_at
+
+
+# -- due times
+
+
+async def test_due_times_on_the_clocks_of_their_zone(
+    answers: ScheduleAnswers, scheduling: FakeScheduling
+) -> None:
+    due = datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
+    first = Upcoming(
+        due=due,
+        at=due + timedelta(seconds=1.5),
+        zone="Europe/Berlin",
+        index=2,
+        change=Change.SHIFTED,
+        blackout="",
+    )
+    again = replace(first, change=Change.REPEATED, blackout="blackout until 04:00")
+    scheduling.upcoming = [first, again, replace(first, change=Change.NONE)]
+    answer = await answers.preview(pb.PreviewScheduleRequest(name="nightly"))
+    shown = answer.due_times[0]
+    assert (shown.local, shown.zone) == ("2026-03-29 03:00:00+02:00", "Europe/Berlin")
+    assert shown.due_at == time("2026-03-29T01:00:00Z")
+    assert shown.start_at == time("2026-03-29T01:00:01.5Z")
+    assert (shown.schedule_index, shown.blackout) == (2, "")
+    assert answer.due_times[1].blackout == "blackout until 04:00"
+    assert [each.change for each in answer.due_times] == [
+        pb.CLOCK_CHANGE_SHIFTED,
+        pb.CLOCK_CHANGE_REPEATED,
+        pb.CLOCK_CHANGE_UNSPECIFIED,
+    ]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, 10), (1, 1), (100, 100), (5000, 100)])
+async def test_how_many_due_times(
+    answers: ScheduleAnswers, scheduling: FakeScheduling, count: int, expected: int
+) -> None:
+    request = pb.PreviewScheduleRequest(name="nightly", count=count)
+    await answers.preview(request)
+    request.from_time.FromDatetime(NOW)
+    await answers.preview(request)
+    assert scheduling.asked == [("nightly", expected, None), ("nightly", expected, NOW)]
+
+
+async def test_wrong_questions(answers: ScheduleAnswers) -> None:
+    with pytest.raises(InvalidFieldError):
+        await answers.preview(pb.PreviewScheduleRequest(name="nightly", count=-1))
+    request = pb.ExplainScheduleRequest(name="nightly")
+    request.at.seconds = 1 << 60
+    with pytest.raises(InvalidFieldError):
+        await answers.explain(request)
+
+
+# -- why
+
+
+async def test_an_explanation(answers: ScheduleAnswers, scheduling: FakeScheduling) -> None:
+    skipped = replace(line(0), outcome=FireOutcome.SKIPPED, reason="disabled", more=3)
+    scheduling.explanation = Explanation(
+        sentences=("It was skipped.",), fires=[skipped], before=NOW, after=None
+    )
+    answer = await answers.explain(pb.ExplainScheduleRequest(name="nightly"))
+    assert list(answer.sentences) == ["It was skipped."]
+    (told,) = answer.fires
+    assert (told.outcome, told.reason, told.more) == (pb.FIRE_OUTCOME_SKIPPED, "disabled", 3)
+    assert answer.due_before == time("2026-03-01T12:00:00Z")
+    assert not answer.HasField("due_after")
+    request = pb.ExplainScheduleRequest(name="nightly")
+    request.at.FromDatetime(NOW)
+    await answers.explain(request)
+    assert scheduling.asked == [("nightly", None), ("nightly", NOW)]
+
+
+@pytest.mark.parametrize("outcome", list(FireOutcome))
+async def test_every_outcome_can_be_told(
+    answers: ScheduleAnswers, store: FakeStore, outcome: FireOutcome
+) -> None:
+    store.lines.append(replace(line(0, run_id="r"), outcome=outcome))
+    (told,) = (await answers.fires(pb.ListFiresRequest())).fires
+    assert pb.FireOutcome.Name(told.outcome) == f"FIRE_OUTCOME_{outcome.value}"
+    assert (told.schedule_id, told.workflow, told.run_id) == ("nightly/0", "nightly", "r")
+
+
+# -- the ledger
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+async def test_pages_leave_nothing_out(
+    answers: ScheduleAnswers, store: FakeStore, size: int
+) -> None:
+    store.lines += [line(minutes, index) for minutes in range(3) for index in range(3)]
+    found: list[tuple[str, str]] = []
+    token = ""
+    while True:
+        answer = await answers.fires(
+            pb.ListFiresRequest(workflow="nightly", page_size=size, page_token=token)
+        )
+        assert len(answer.fires) <= size
+        found += [(each.due_at.ToJsonString(), each.schedule_id) for each in answer.fires]
+        token = answer.next_page_token
+        if not token:
+            break
+    assert len(found) == 9
+    assert found == sorted(found, reverse=True)
+
+
+async def test_a_ledger_that_is_empty_and_one_that_does_not_exist(
+    answers: ScheduleAnswers,
+) -> None:
+    assert not (await answers.fires(pb.ListFiresRequest())).fires
+    assert not (await answers.fires(pb.ListFiresRequest(workflow="nightly"))).fires
+    with pytest.raises(WorkflowNotFoundError):
+        await answers.fires(pb.ListFiresRequest(workflow="absent"))
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["x", *map(paging.token, ["5", "soon nightly/0", "2026-03-01T12:00:00 a/0", NOW.isoformat()])],
+)
+async def test_tokens_of_others(answers: ScheduleAnswers, token: str) -> None:
+    with pytest.raises(InvalidFieldError):
+        await answers.fires(pb.ListFiresRequest(page_token=token))
+
+
+# -- workflows
+
+
+async def test_a_workflow_tells_its_schedules_in_words(
+    answers: ScheduleAnswers, store: FakeStore
+) -> None:
+    store.entries += [
+        entry(1, Schedule(every=7200.0)),
+        entry(0, Schedule(cron="0 3 * * *")),
+        entry(2, Schedule(cron="0 15 * * 1-5", words="平日の15時")),
+        replace(entry(3, Schedule(every=60.0)), id="nightly/x", subject="issue-42"),
+    ]
+    shown = await answers.workflow(WORKFLOW)
+    assert list(shown.schedules) == [
+        "every day at 03:00 Asia/Tokyo",
+        "every 2h",
+        "平日の15時: every weekday at 15:00 Asia/Tokyo",
+    ]
+    assert shown.next_due == time("2026-03-01T13:00:00Z")
+
+
+async def test_a_workflow_that_is_never_due(answers: ScheduleAnswers, store: FakeStore) -> None:
+    assert not (await answers.workflow(WORKFLOW)).HasField("next_due")
+    store.entries.append(replace(entry(0, Schedule(at=NOW)), next_due=None))
+    shown = await answers.workflow(WORKFLOW)
+    assert list(shown.schedules) == ["once at 2026-03-01 12:00+00:00"]
+    assert not shown.HasField("next_due")
