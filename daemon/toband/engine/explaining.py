@@ -63,7 +63,9 @@ def _nothing_there(known: Known, asked: datetime, zone: ZoneInfo) -> Iterator[st
     else:
         yield f"It was not due at {shown}, or longer ago than the ledger is kept."
     nearest = [_time(at, zone) for at in (known.before, known.after) if at is not None]
-    if nearest:
+    if len(nearest) == 1:
+        yield f"The nearest due time is {nearest[0]}."
+    elif nearest:
         yield f"The nearest due times are {' and '.join(nearest)}."
 
 

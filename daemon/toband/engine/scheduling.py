@@ -314,12 +314,15 @@ class Scheduling:
 
 
 def _upcoming(entry: ScheduleEntry, after: datetime) -> Iterator[Due]:
-    """Its due times behind `after`, as far as it may still be due."""
+    """Its due times behind `after`, as far as it may still be due; none before it was stored."""
     if entry.next_due is None:
         return iter(())
     left = entry.spec.max_occurrences
     times = occurrences(
-        entry.spec, zone=ZoneInfo(entry.zone), after=after, stored_at=entry.stored_at
+        entry.spec,
+        zone=ZoneInfo(entry.zone),
+        after=max(after, entry.stored_at - timedelta(microseconds=1)),
+        stored_at=entry.stored_at,
     )
     return times if left is None else islice(times, max(0, left - entry.occurrences))
 
