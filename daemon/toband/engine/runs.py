@@ -263,14 +263,17 @@ class Runs:
                 new.run, max_active=limit, request=request, requeue=requeue, by=by
             )
         except StoreError:
-            self._spawn(self._adopt(new))
+            self.begin_if_stored(new)
             raise
         if is_new:
             self._line_up(self.take_up(new.plan, new.base_dir, run))
         return run
 
-    async def _adopt(self, new: NewRun) -> None:
+    def begin_if_stored(self, new: NewRun) -> None:
         """A commit that broke off may have been made all the same: then the run is there, and must begin."""
+        self._spawn(self._adopt(new))
+
+    async def _adopt(self, new: NewRun) -> None:
         pause = RETRY_FIRST
         while True:
             await asyncio.sleep(pause)

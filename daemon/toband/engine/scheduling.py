@@ -188,14 +188,18 @@ class Scheduling:
                 fires += [
                     replace(line, due_at=at, outcome=FireOutcome.CAUGHT_UP) for at in start.missed
                 ]
-        fired = await self._store.fire(
-            Firing(
-                before=entry,
-                after=decision.entry,
-                fires=tuple(fires),
-                runs=tuple((line, new.run, _limit(new)) for line, new in made),
-            )
+        firing = Firing(
+            before=entry,
+            after=decision.entry,
+            fires=tuple(fires),
+            runs=tuple((line, new.run, _limit(new)) for line, new in made),
         )
+        try:
+            fired = await self._store.fire(firing)
+        except StoreError:
+            for _, new in made:
+                self._runs.begin_if_stored(new)
+            raise
         failpoints.hit("schedule.fired")
         if fired is None:
             return 0  # it was changed, or somebody was faster
