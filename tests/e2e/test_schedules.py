@@ -88,12 +88,12 @@ def test_times_that_passed_without_a_daemon_get_one_run(daemon: Daemon) -> None:
     wait_until(lambda: outcomes(daemon, "left")["FIRED"] >= 1, "it never became due")
     daemon.kill()
     killed_at = time.monotonic()
-    wait_until(lambda: time.monotonic() - killed_at > 8, "time does not pass")
+    wait_until(lambda: time.monotonic() - killed_at > 4, "time does not pass")
     daemon.start()
     wait_until(lambda: any(run.missed for run in runs_of(daemon, "kept")), "nothing was caught up")
     wait_until(lambda: outcomes(daemon, "left")["MISSED"] >= 1, "nothing was missed")
     (caught_up,) = (run for run in runs_of(daemon, "kept") if run.missed)
-    assert len(caught_up.missed) >= 5
+    assert len(caught_up.missed) >= 2
     assert outcomes(daemon, "kept").keys() <= {"FIRED", "CAUGHT_UP"}
     check_once_each(daemon, "left")
 
