@@ -20,12 +20,13 @@ if sys.platform == "win32":
 
     def note(context: str, name: str, facts: Mapping[str, Any]) -> None:
         """See `ports.Artifacts`."""
+        data = _text(facts)
         *folders, last = clean(name).split("/")
         folder = os.path.join(context, *folders)
         os.makedirs(folder, exist_ok=True)
         new = os.path.join(folder, f"{NEW}{last}")
         with open(new, "wb") as file:
-            file.write(_text(facts))
+            file.write(data)
         os.replace(new, os.path.join(folder, last))
 
 else:
