@@ -16,6 +16,7 @@ from toban.definition.timing.blackouts import covers, ends_at, parse_blackout
 from toban.definition.timing.due import jitter_of, occurrences
 from toban.definition.timing.model import Change, Due
 from toband import failpoints
+from toband.domain.model import Run
 from toband.domain.schedules import (
     Decision,
     Fire,
@@ -37,6 +38,8 @@ AT_ONCE = 200
 """Schedules that are looked at together."""
 LOOK_AGAIN = 30.0
 """Seconds after which the wall clock is looked at again, whatever the alarm says: somebody may have set it."""
+STORED_MOST = 1000
+"""Runs that are stored before the first of them begins, when many are due at once."""
 CATCH_UP_AT_ONCE = 20
 """Runs for missed times that are started in a second, so that an outage does not become a storm."""
 CALLER = "schedule"
@@ -93,6 +96,7 @@ class Scheduling:
         self._blackouts = tuple(blackouts)
         self._booted_at = booted_at
         self._rung = asyncio.Event()
+        self._stored: list[tuple[NewRun, Run]] = []
         self.draining = False
         self.next_alarm: datetime | None = None
 
@@ -140,18 +144,30 @@ class Scheduling:
     # -- firing
 
     async def _look(self) -> None:
-        """Decides about all that is due by now."""
+        """Decides about all that is due by now. Raises StoreError."""
         caught_up = 0
-        while True:
-            now = self._clock.now()
-            entries = await self._store.due_schedules(now, limit=AT_ONCE)
-            if not entries:
-                return
-            for number in await asyncio.gather(*(self._fire(entry, now) for entry in entries)):
-                caught_up += number
-            if caught_up >= CATCH_UP_AT_ONCE:
-                caught_up = 0
-                await asyncio.sleep(1.0)
+        try:
+            while True:
+                now = self._clock.now()
+                entries = await self._store.due_schedules(now, limit=AT_ONCE)
+                if not entries:
+                    return
+                for number in await asyncio.gather(*(self._fire(entry, now) for entry in entries)):
+                    caught_up += number
+                if caught_up >= CATCH_UP_AT_ONCE:
+                    caught_up = 0
+                    self._begin()
+                    await asyncio.sleep(1.0)
+                elif len(self._stored) >= STORED_MOST:
+                    self._begin()
+        finally:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Starts the runs that were stored: after the others that are due are, which the first steps would delay."""
+        stored, self._stored = self._stored, []
+        for new, run in stored:
+            self._runs.begin(new, run)
 
     async def _fire_at_boot(self) -> None:
         """What is due once per boot of the machine; the ledger knows whether it was done."""
@@ -163,6 +179,7 @@ class Scheduling:
                 stored = await self._store.get_workflow(entry.workflow)
                 way = self._in_the_way(stored, entry, now)
                 await self._save(entry, at_boot(entry, self._booted_at, now, way), now)
+            self._begin()
             if len(entries) < AT_ONCE:
                 return
             after = entries[-1].id
@@ -204,8 +221,7 @@ class Scheduling:
         if fired is None:
             return 0  # it was changed, or somebody was faster
         plans = {new.run.id: new for _, new in made}
-        for run in fired.runs:
-            self._runs.begin(plans[run.id], run)
+        self._stored += [(plans[run.id], run) for run in fired.runs]
         log.info(
             "schedule fired", action="schedule_fired", schedule=entry.id,
             started=len(fired.runs), skipped=len(fires) + len(fired.skipped),

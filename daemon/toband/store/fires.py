@@ -69,7 +69,8 @@ def fire(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
         session.lock_creation()
         if not session.run(sql.move_schedule, moved):
             return None
-        ledger = _Ledger({at for (at,) in session.fetch(sql.known_fires, between)})
+        known = frozenset(at for (at,) in session.fetch(sql.known_fires, between))
+        ledger = _Ledger(set(known))
         made: list[Run] = []
         in_the_way: dict[str, str] = {}
         for line, run, max_active in firing.runs:
@@ -81,8 +82,13 @@ def fire(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
             except ActiveRunError as error:
                 in_the_way[run.id] = f"overlap: run {error.args[0]} is active"
             else:
-                runs.check_sources(session.connection, new[run.id].sources)
-                made.append(runs.add(sql, session, new[run.id]))
+                encoded = new[run.id]
+                missed = tuple(at for at in run.missed if to_micros(at) not in known)
+                if missed != run.missed:
+                    # Others stand for those: the clock was set back since.
+                    encoded = runs.encode(replace(run, missed=missed))
+                runs.check_sources(session.connection, encoded.sources)
+                made.append(runs.add(sql, session, encoded))
             ledger.add(line, in_the_way)
         for line in firing.fires:
             ledger.add(line, in_the_way)
