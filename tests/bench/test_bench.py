@@ -9,12 +9,18 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from scripts.lib.bench import workflows
+from scripts.lib.bench.results import Result, Series, Target
 
 import toband
+from toban.definition.timing.due import next_due
+from toban.definition.timing.model import Schedule
 
 if sys.platform == "win32":
     pytest.skip("the daemon does not run on Windows yet", allow_module_level=True)
@@ -67,9 +73,11 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
     for count in document["durability"]["counts"]:
         assert count["counted"] >= count["least"] > 0
     results = document["results"]
-    assert results.keys() == {"chain", "fanout", "graph", "rows", "log", "trigger", "memory"}
+    assert results.keys() == {
+        "chain", "fanout", "graph", "rows", "log", "trigger", "memory", "start", "loaded", "idle", "due",
+    }  # fmt: skip
     for name, result in results.items():
-        compared = name in ("chain", "fanout", "graph", "rows", "log")
+        compared = name in ("chain", "fanout", "graph", "rows", "log", "start")
         assert result.keys() >= {"what", "ours", "more", "target", "holds"}
         assert ("ratio" in result) == ("floor" in result) == compared
         for series in (result["ours"], *result["more"].values()):
@@ -87,6 +95,10 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "log": {"at_least": 0.4},
         "trigger": None,
         "memory": {"at_most": 90},
+        "start": {"at_most": 3, "plus": 1000},
+        "loaded": {"at_most": 160},
+        "idle": {"at_most": 1},
+        "due": {"at_most": 1500},
     }
 
 
@@ -101,6 +113,31 @@ def test_shows_a_table_of_what_is_asked_for(tmp_path: Path) -> None:
     assert not any(line.startswith(("chain", "log", "memory")) for line in lines)
     (spread,) = (line for line in lines if line.startswith("    floor "))
     assert spread.count(" to ") == 2
+
+
+@pytest.mark.parametrize(("ours", "holds"), [(1300.0, True), (1600.0, True), (1601.0, False)])
+def test_allows_something_beyond_the_share_of_the_floor(ours: float, holds: bool) -> None:
+    result = Result(
+        name="start",
+        what="",
+        floor=Series(unit="ms", samples=[200.0]),
+        ours=Series(unit="ms", samples=[ours]),
+        target=Target(at_most=3, plus=1000),
+    )
+    assert result.holds is holds
+    assert result.ratio == ours / 200, "what is told is the plain ratio"
+
+
+def test_schedules_that_are_not_due_are_due_in_no_round() -> None:
+    """Also across the end of a year, and for those that had to move to the 28th."""
+    zone = ZoneInfo("UTC")
+    for day in (date(2026, 1, 1), date(2026, 11, 16), date(2028, 2, 29), date(2026, 12, 31)):
+        now = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        for number in range(240):
+            spec = Schedule(cron=json.loads(workflows.far(number, day)))
+            found = next_due(spec, zone=zone, after=now, stored_at=now)
+            assert found is not None
+            assert found.at - now > timedelta(days=50)
 
 
 def test_shows_where_the_time_of_a_step_goes(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from typing import Any, NoReturn
 from scripts.lib.bench import durability, machine, report, step_times
 from scripts.lib.bench.durability import Proof
 from scripts.lib.bench.errors import BenchError, NotDurableError
-from scripts.lib.bench.measures import NAMES, Bench, Sizes
+from scripts.lib.bench.measures import NAMES, Bench
 from scripts.lib.bench.results import Result
+from scripts.lib.bench.sizes import Sizes
 
 EXIT_MISSED = 1
 EXIT_NO_RESULT = 2

@@ -29,10 +29,12 @@ _SHOWN = 15
 class Daemon:
     def __init__(self, process: subprocess.Popen[bytes], state: Path, log: Path) -> None:
         self._process = process
+        self._began = time.monotonic()
         self._log = log
         self.state = state
         self.pid = 0
         self.spawner = 0
+        self.started_in = 0.0
 
     @property
     def socket(self) -> str:
@@ -49,6 +51,7 @@ class Daemon:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise BenchError(f"cannot start the daemon:\n{self._said()}")
             time.sleep(0.01)
+        self.started_in = time.monotonic() - self._began
         children = _children(self.pid)
         if len(children) != 1:
             raise BenchError(f"cannot find the spawner: the daemon has the children {children}")
@@ -97,7 +100,7 @@ class Daemon:
 
 @contextlib.contextmanager
 def running(work: Path, name: str, *, under: Sequence[str] = ()) -> Iterator[Daemon]:
-    """A daemon that serves, on a fresh state in `work`; `under` is a command that starts it."""
+    """A daemon that serves, on the state `name` in `work`; `under` is a command that starts it."""
     state, log = work / name, work / f"{name}.log"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TOBAN_")}
     with log.open("wb") as output:

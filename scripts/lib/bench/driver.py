@@ -5,6 +5,9 @@
     run WORKFLOW STEPS       from StartRun until the end of the run was seen
     log WORKFLOW SOURCE      from StartRun until a follower has received all of SOURCE
     trigger WORKFLOW COUNT   from StartRun until the step's process runs, again and again
+    schedule PROGRAM COUNT   stores that many workflows that are due in a distant month
+    postpone PROGRAM COUNT AT   makes the first of them due at AT, in seconds since the epoch
+    ready COUNT              waits until that many schedules are known, and the time of the next
 
 Prints JSON. The connection stands before anything is timed.
 """
@@ -20,12 +23,15 @@ import asyncio
 import json
 import resource
 import time
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
+from scripts.lib.bench import workflows
 from scripts.lib.bench.following import follow
 
 from toban.v1 import (
@@ -38,6 +44,8 @@ from toban.v1 import (
 )
 
 TIMEOUT = 240.0
+READY_WITHIN = 30.0
+CALLERS = 16
 _OPTIONS = (("grpc.max_receive_message_length", 16 * 1024 * 1024),)
 
 
@@ -94,6 +102,43 @@ class Driver:
             delays.append(process.started_at.ToNanoseconds() / 1e9 - began)
         return {"seconds": delays}
 
+    def schedule(self, program: str, count: str) -> dict[str, Any]:
+        self.hello()
+        today = datetime.now(UTC).date()
+
+        def create(number: int) -> None:
+            text = workflows.scheduled(program, number, workflows.far(number, today))
+            definition = workflow_pb2.Definition(source=text)
+            request = workflow_pb2.CreateWorkflowRequest(definition=definition)
+            self._workflows.CreateWorkflow(request, timeout=TIMEOUT)
+
+        return {"seconds": _for_each(int(count), create)}
+
+    def postpone(self, program: str, count: str, at: str) -> dict[str, Any]:
+        self.hello()
+        schedule = f"{{at: {datetime.fromtimestamp(int(at), UTC).isoformat()}}}"
+
+        def update(number: int) -> None:
+            text = workflows.scheduled(program, number, schedule)
+            workflow = workflow_pb2.Workflow(
+                name=workflows.scheduled_name(number),
+                definition=workflow_pb2.Definition(source=text),
+            )
+            request = workflow_pb2.UpdateWorkflowRequest(workflow=workflow)
+            self._workflows.UpdateWorkflow(request, timeout=TIMEOUT)
+
+        return {"seconds": _for_each(int(count), update)}
+
+    def ready(self, count: str) -> dict[str, Any]:
+        deadline = time.monotonic() + READY_WITHIN
+        while True:
+            info = self._system.GetInfo(system_pb2.GetInfoRequest(), timeout=TIMEOUT)
+            if info.schedules == int(count) and info.HasField("next_due"):
+                return {"next_due": info.next_due.ToNanoseconds() / 1e9}
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the daemon knows {info.schedules} schedules, not {count}")
+            time.sleep(0.02)
+
     def _start(self, workflow: str) -> str:
         request = run_pb2.StartRunRequest(workflow=workflow)
         return self._runs.StartRun(request, timeout=TIMEOUT).run.id
@@ -120,6 +165,15 @@ async def _printed(messages: AsyncIterable[run_pb2.StreamLogsResponse]) -> Async
             end = message.end
     if end is None or not end.complete or end.run_state != run_pb2.RUN_STATE_SUCCEEDED:
         raise SystemExit(f"the log did not end well: {end}")
+
+
+def _for_each(count: int, call: Callable[[int], None]) -> float:
+    """Calls with each number, many at a time, and says how many seconds it took."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(CALLERS) as pool:
+        # The list raises what a call has raised.
+        list(pool.map(call, range(count)))
+    return time.perf_counter() - began
 
 
 def _processor_time() -> float:

@@ -12,41 +12,21 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scripts.lib.bench import memory, workflows, written
+from scripts.lib.bench import memory, scheduled, workflows, written
 from scripts.lib.bench.daemon import Daemon, run_module, run_program, running
 from scripts.lib.bench.errors import BenchError
 from scripts.lib.bench.results import Result, Series, Target
+from scripts.lib.bench.sizes import MB, Sizes
 
-NAMES: Final = ("memory", "chain", "fanout", "graph", "rows", "log", "trigger")
-SETTLE: Final = 1.0
-"""How long a daemon is left alone before its memory is read."""
+_OWN: Final = ("memory", "chain", "fanout", "graph", "rows", "log", "trigger")
+NAMES: Final = (*_OWN, *scheduled.NAMES)
 SMALL_CHUNK: Final = 64 * 1024
 LARGE_CHUNK: Final = 1024 * 1024
 LINE: Final = 100
-_MB: Final = 1_000_000
 _FLOORS: Final = str(Path(__file__).with_name("floors.py"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    rounds: int
-    chain: int = 100
-    fanout: int = 500
-    graph: int = 2000
-    part: int = 200
-    width: int = 40
-    log: int = 200 * _MB
-    triggers: int = 20
-
-    @classmethod
-    def quick(cls) -> Sizes:
-        return cls(
-            rounds=1, chain=10, fanout=24, graph=40, part=20, width=10, log=4 * _MB, triggers=2
-        )
 
 
 class Bench:
@@ -61,6 +41,13 @@ class Bench:
 
     def run(self, names: set[str]) -> list[Result]:
         """Raises BenchError."""
+        results = self._work_done(names) if names & set(_OWN) else []
+        if names & set(scheduled.NAMES):
+            schedules = scheduled.Schedules(self._work, self._program, self._sizes, self._say)
+            results += schedules.run(names)
+        return results
+
+    def _work_done(self, names: set[str]) -> list[Result]:
         results = []
         fresh = self._fresh() if "memory" in names else None
         with running(self._work, "main") as daemon:
@@ -76,7 +63,7 @@ class Bench:
             if names & {"graph", "rows"}:
                 results += [one for one in self._graph(daemon) if one.name in names]
             if fresh is not None:
-                time.sleep(SETTLE)
+                time.sleep(self._sizes.settle)
                 results.append(self._memory(fresh, daemon))
         return results
 
@@ -184,7 +171,7 @@ class Bench:
     def _log(self, daemon: Daemon) -> Result:
         self._say("log: preparing")
         self._make_source()
-        size = self._sizes.log / _MB
+        size = self._sizes.log / MB
         floor, ours, large, pipe = [], [], [], []
         for _ in self._rounds("log"):
             floor.append(size / self._tail(SMALL_CHUNK))
@@ -267,7 +254,7 @@ class Bench:
         for number in self._rounds("memory"):
             with running(self._work, f"fresh{number}") as daemon:
                 daemon.drive("hello")
-                time.sleep(SETTLE)
+                time.sleep(self._sizes.settle)
                 both = (daemon.pid, daemon.spawner)
                 found.append((*map(memory.pss, both), memory.without_neighbours(both)))
         return [(first, second, third) for first, second, third in found]

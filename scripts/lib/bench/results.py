@@ -29,8 +29,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
+    """Of the ratio where there is a floor. `plus` is what ours may have beyond that, in its own unit."""
+
     at_most: float | None = None
     at_least: float | None = None
+    plus: float = 0.0
 
     def holds(self, value: float) -> bool:
         return (self.at_most is None or value <= self.at_most) and (
@@ -38,14 +41,15 @@ class Target:
         )
 
     def __str__(self) -> str:
-        return f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
+        limit = f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
+        return f"{limit}, +{self.plus:g}" if self.plus else limit
 
     def to_json(self) -> dict[str, float]:
         name, value = (
             ("at_most", self.at_most) if self.at_most is not None else ("at_least", self.at_least)
         )
         assert value is not None
-        return {name: value}
+        return {name: value, "plus": self.plus} if self.plus else {name: value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +73,8 @@ class Result:
         """None: there is nothing to hold."""
         if self.target is None:
             return None
-        ratio = self.ratio
-        return self.target.holds(self.ours.median if ratio is None else ratio)
+        judged = self.ours.median - self.target.plus
+        return self.target.holds(judged if self.floor is None else judged / self.floor.median)
 
     def to_json(self) -> dict[str, Any]:
         made: dict[str, Any] = {"what": self.what, "ours": self.ours.to_json()}

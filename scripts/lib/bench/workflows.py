@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, timedelta
 from pathlib import Path
 
 CONCURRENCY = 8
@@ -36,6 +37,24 @@ def log(source: Path) -> str:
 
 def single(program: str) -> str:
     return _workflow("single", "one step", [f"  - {{name: only, {_exec(program)}}}"])
+
+
+def scheduled(program: str, number: int, schedule: str) -> str:
+    """One of many that are alike but for their name; `schedule` is written as in a definition."""
+    lines = [f"  - {{name: only, {_exec(program)}}}"]
+    return _workflow(scheduled_name(number), "one step", lines, f"schedule: {schedule}")
+
+
+def scheduled_name(number: int) -> str:
+    return f"scheduled-{number:05}"
+
+
+def far(number: int, today: date) -> str:
+    """A crontab expression that is not due within the next two months, at another minute for each."""
+    day = today + timedelta(days=60 + number % 240)
+    minute, hour = number % 60, number // 60 % 24
+    # No month lacks its 28th.
+    return json.dumps(f"{minute} {hour} {min(day.day, 28)} {day.month} *")
 
 
 def _exec(program: str, *arguments: str) -> str:

@@ -1,0 +1,49 @@
+"""How much work a round holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MB: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """`scheduled` workflows have a schedule, and `due` of them are due together.
+
+    In seconds: for how long a daemon is left alone before its memory is read (`settle`), and between the last change of
+    a schedule and the second in which it is due (`calm`); and how long the processor time of an `idle` one is taken.
+    """
+
+    rounds: int
+    chain: int = 100
+    fanout: int = 500
+    graph: int = 2000
+    part: int = 200
+    width: int = 40
+    log: int = 200 * MB
+    triggers: int = 20
+    scheduled: int = 10_000
+    due: int = 500
+    idle: float = 10.0
+    settle: float = 1.0
+    calm: float = 2.0
+
+    @classmethod
+    def quick(cls) -> Sizes:
+        return cls(
+            rounds=1,
+            chain=10,
+            fanout=24,
+            graph=40,
+            part=20,
+            width=10,
+            log=4 * MB,
+            triggers=2,
+            scheduled=20,
+            due=5,
+            idle=0.2,
+            settle=0.1,
+            calm=0.5,
+        )
