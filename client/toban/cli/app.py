@@ -19,6 +19,7 @@ from toban.cli import (
     completion,
     dead_letters,
     dev,
+    imports,
     jobs,
     logs,
     run,
@@ -99,6 +100,7 @@ def options(
 
 app.command()(apply.apply)
 app.command()(validate.validate)
+app.add_typer(imports.app)
 app.add_typer(workflows.app)
 app.add_typer(jobs.app)
 app.command()(run.run)

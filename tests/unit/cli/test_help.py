@@ -11,10 +11,12 @@ from toban.cli.app import app
 
 from .conftest import Cli
 
-GROUPS = ["workflows", "jobs", "runs", "dead-letters", "system"]
+GROUPS = ["workflows", "jobs", "runs", "dead-letters", "system", "import"]
 COMMANDS = [
     "apply",
     "validate",
+    "import crontab",
+    "import systemd",
     "workflows list",
     "workflows show",
     "workflows delete",
@@ -54,6 +56,7 @@ COMMANDS = [
     "system gc",
     "system doctor",
     "system drain",
+    "system reload",
     "system resume",
     "dev",
     "completion",

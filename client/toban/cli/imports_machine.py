@@ -1,0 +1,98 @@
+"""What an import asks the machine: its time zone, its users, and what systemd makes of a calendar expression."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo
+
+if TYPE_CHECKING:
+    from toban.importing.calendar import Calendar
+
+_LOCALTIME: Final = "/etc/localtime"
+_ELAPSES: Final = re.compile(
+    r"^\s*(?:Next elapse|Iter\. #\d+|Iteration #\d+): \w+ (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC\s*$",
+    re.MULTILINE,
+)
+_PATIENCE: Final = 10.0
+
+
+def machine_zone() -> str:
+    """The name of the machine's time zone; UTC if it has none that can be told."""
+    from toban.definition.timing.zones import check_zone
+
+    linked = os.path.realpath(_LOCALTIME).partition("/zoneinfo/")[2]
+    for name in (os.environ.get("TZ", "").lstrip(":"), linked):
+        if name:
+            try:
+                return check_zone(name)
+            except ValueError:
+                continue
+    return "UTC"
+
+
+def home_of(user: str) -> str:
+    """The home directory of a user, of the one who asks for ''; '' if there is no such user here."""
+    if not user:
+        home = os.path.expanduser("~")
+        return home if home != "~" else ""
+    if sys.platform != "win32":
+        import pwd
+
+        try:
+            return pwd.getpwnam(user).pw_dir
+        except KeyError:
+            pass
+    return ""
+
+
+def is_user(name: str) -> bool:
+    """Whether there is such a user here; there is always a root."""
+    return name == "root" or bool(home_of(name))
+
+
+def calendar_times(calendar: Calendar, zone: ZoneInfo) -> Callable[[datetime, int], list[datetime]]:
+    """When it is due: as systemd itself says where there is one, else as we compute it."""
+    program = shutil.which("systemd-analyze")
+    own = calendar.times(zone)
+    if program is None:
+        return own
+
+    def first(after: datetime, count: int) -> list[datetime]:
+        asked = _ask_systemd(program, f"{calendar.text}{_zone_of(calendar, zone)}", after, count)
+        return own(after, count) if asked is None else asked
+
+    return first
+
+
+def _zone_of(calendar: Calendar, zone: ZoneInfo) -> str:
+    return "" if calendar.zone else f" {zone.key}"
+
+
+def _ask_systemd(program: str, text: str, after: datetime, count: int) -> list[datetime] | None:
+    """None if it does not answer, as one that is older than the option for the time from which to count."""
+    command = [
+        program,
+        "calendar",
+        f"--iterations={count}",
+        f"--base-time=@{int(after.timestamp())}",
+    ]
+    try:
+        done = subprocess.run(
+            [*command, text],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=True,
+            # All times in UTC, and in the words that are looked for.
+            env={"PATH": os.environ.get("PATH", ""), "TZ": "UTC", "LC_ALL": "C.UTF-8"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return [datetime.fromisoformat(at).replace(tzinfo=UTC) for at in _ELAPSES.findall(done.stdout)]

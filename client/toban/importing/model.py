@@ -1,0 +1,79 @@
+"""What an import gives: drafts of workflows, and what could not be taken over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+Times = Callable[[datetime, int], list[datetime]]
+"""The first so many times, in UTC, strictly after a moment."""
+
+_LONGEST_NAME = 50
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9_-]+")
+
+
+class ImportProblem(Exception):  # noqa: N818 - a finding, not an error of the program
+    """Something has no counterpart here; the text says what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Something that was not taken over, where it stands, and why."""
+
+    where: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A workflow to be written.
+
+    `document` is what the file holds, `comments` stand above it, `notes` are for whoever imports. `zone` is where its
+    times are. `theirs` computes the due times from what was imported, without the schedule that was made of it; None:
+    they cannot be known, as with `@reboot`.
+    """
+
+    name: str
+    where: str
+    document: Mapping[str, Any]
+    comments: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    zone: ZoneInfo
+    theirs: Times | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """All that an import found, in the order of its source."""
+
+    drafts: tuple[Draft, ...]
+    refused: tuple[Refused, ...] = ()
+
+
+def literal(text: str) -> str:
+    """The text as it stands in a field that may hold templates."""
+    return text.replace("{{", '{{ "{{" }}')
+
+
+def valid_name(text: str, *, otherwise: str) -> str:
+    """A valid name of a workflow that resembles the text."""
+    name = _NOT_IN_NAMES.sub("-", text.lower()).strip("-_")[:_LONGEST_NAME].rstrip("-_")
+    return name or otherwise
+
+
+def unique(name: str, taken: Iterable[str]) -> str:
+    """The name, with a number behind it if it is taken."""
+    others = frozenset(taken)
+    if name not in others:
+        return name
+    number = 2
+    while f"{name}-{number}" in others:
+        number += 1
+    return f"{name}-{number}"

@@ -1,0 +1,90 @@
+"""Drafts as files, and their due times on both sides."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import merge
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+from toban.definition import Schedule, parse
+from toban.definition.timing.cron import REBOOT
+from toban.definition.timing.due import occurrences
+from toban.importing.model import Draft, ImportProblem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A draft as text that was read back, with its next times: as they were (None: not known), and as they are."""
+
+    draft: Draft
+    text: str
+    theirs: list[datetime] | None
+    ours: list[datetime]
+
+    @property
+    def same(self) -> bool | None:
+        """Whether it fires at the same moments; None if that cannot be said."""
+        return None if self.theirs is None else self.theirs == self.ours
+
+
+def written(draft: Draft, *, after: datetime, count: int) -> Written:
+    """Raises ImportProblem if the workflow would not hold."""
+    text = _text(draft)
+    parsed = parse(text, file=f"{draft.name}.yaml")
+    if not parsed.ok or parsed.documents[0].workflow is None:
+        problems = "; ".join(f"{p.path}: {p.message}" for p in parsed.errors)
+        raise ImportProblem(f"it makes no workflow that holds: {problems}")
+    known = [s for s in parsed.documents[0].workflow.schedules if s.cron != REBOOT]
+    if draft.theirs is not None:
+        # Intervals have no times that the other side could tell in advance.
+        known = [s for s in known if s.every is None]
+    theirs = None if draft.theirs is None else draft.theirs(after, count)
+    return Written(draft=draft, text=text, theirs=theirs, ours=_times(known, draft, after, count))
+
+
+def _times(
+    schedules: Sequence[Schedule], draft: Draft, after: datetime, count: int
+) -> list[datetime]:
+    def of(schedule: Schedule) -> Iterator[datetime]:
+        zone = ZoneInfo(schedule.timezone) if schedule.timezone else draft.zone
+        dues = occurrences(schedule, zone=zone, after=after, stored_at=after)
+        return (due.at for due in islice(dues, count))
+
+    found: list[datetime] = []
+    # The same moment in two schedules is one: a timer fires once, and so would `overlap: skip`.
+    for at in merge(*map(of, schedules)):
+        if at not in found[-1:]:
+            found.append(at)
+    return found[:count]
+
+
+def _text(draft: Draft) -> str:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.scalarstring import LiteralScalarString
+
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.allow_unicode = True
+    yaml.width = 100_000
+    yaml.indent(mapping=2, sequence=4, offset=2)
+
+    def readable(value: object) -> object:
+        match value:
+            case dict():
+                return {key: readable(item) for key, item in value.items()}
+            case list():
+                return [readable(item) for item in value]
+            case str() if "\n" in value and value.strip() and "\t" not in value and value[0] > " ":
+                return LiteralScalarString(value)
+            case _:
+                return value
+
+    out = io.StringIO()
+    for comment in draft.comments:
+        out.write(f"# {' '.join(comment.split())}\n")
+    yaml.dump(readable(dict(draft.document)), out)
+    return out.getvalue()
