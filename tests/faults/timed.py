@@ -1,0 +1,120 @@
+"""Random schedules, and when they are due: computed apart from what is tested."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from faults.timeline import moment
+from unit.timing.walking import walk
+
+ZONES = ("UTC", "Asia/Tokyo", "Asia/Kathmandu", "America/St_Johns")
+CRONS = ("*/2 * * * * *", "1-59/3 * * * * *", "5,10,20,35,40,55 * * * * *", "*/4 * * * * *")
+MISFIRES = ("skip", "run_once", "run_all")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """Exactly one of `cron`, `every` and `at` is set; `every` counts from `start`. Times are seconds."""
+
+    cron: str = ""
+    every: float = 0.0
+    start: float = 0.0
+    at: float = 0.0
+    zone: str = "UTC"
+    misfire: str = "run_once"
+    grace: float = 3600.0
+    jitter: float = 0.0
+    most: int | None = None
+
+    def written(self) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "timezone": self.zone,
+            "misfire": self.misfire,
+            "misfire_grace": f"{self.grace:g}s",
+        }
+        if self.cron:
+            made["cron"] = self.cron
+        elif self.every:
+            made |= {"every": f"{self.every:g}s", "start": moment(self.start).isoformat()}
+        else:
+            made["at"] = moment(self.at).isoformat()
+        if self.jitter:
+            made["jitter"] = f"{self.jitter:g}s"
+        if self.most is not None:
+            made["max_occurrences"] = self.most
+        return made
+
+    def due(self, since: float, until: float) -> list[float]:
+        """From `since` on, which may be due itself, until `until`. At most `most` of them."""
+        if self.cron:
+            before = moment(since) - timedelta(microseconds=1)
+            times = walk(self.cron, ZoneInfo(self.zone), before, moment(until))
+            found = [at.timestamp() for at, _ in times]
+        elif self.every:
+            count = int((until - self.start) / self.every) + 1
+            every = (self.start + number * self.every for number in range(count + 1))
+            found = [at for at in every if since <= at <= until]
+        else:
+            found = [self.at] if since <= self.at <= until else []
+        return found[: self.most]
+
+
+@dataclass(slots=True, kw_only=True)
+class Version:
+    """A schedule from when it was stored until another took its place: between `asked` and `stored`, each."""
+
+    spec: Spec
+    asked: float
+    stored: float
+    end_asked: float
+    end_stored: float
+    delay: float = 0.0
+    """Its part of the jitter."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Timed:
+    """A workflow with schedules."""
+
+    name: str
+    overlap: str
+    run: str
+    versions: list[list[Version]] = field(default_factory=list)
+    """By schedule, those that were stored first come first."""
+    disabled: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """Asked and done, and the same of the end of it."""
+
+    def definition(self, specs: Sequence[Spec], note: str = "x") -> str:
+        made: Mapping[str, Any] = {
+            "name": self.name,
+            "description": note,
+            "overlap": self.overlap,
+            "schedule": [spec.written() for spec in specs],
+            "steps": {"only": {"run": self.run}},
+        }
+        return json.dumps(made)
+
+
+def random_spec(rng: random.Random, shown: float) -> Spec:
+    """One that is due soon, and again and again, at a clock that shows that."""
+    how: dict[str, Any] = {
+        "zone": rng.choice(ZONES),
+        "misfire": rng.choice(MISFIRES),
+        "grace": rng.choice((8.0, 20.0, 3600.0)),
+        "jitter": rng.choice((0.0, 0.0, 1.5)),
+        "most": rng.choice((None, None, None, rng.randint(2, 6))),
+    }
+    kind = rng.random()
+    if kind < 0.5:
+        return Spec(cron=rng.choice(CRONS), **how)
+    if kind < 0.85:
+        # Half a second is exact in both notations of a time.
+        every = rng.choice((1.5, 2.0, 2.5, 4.0))
+        return Spec(every=every, start=float(int(shown)) - rng.randint(0, 20) + 0.5, **how)
+    return Spec(at=float(int(shown)) + rng.randint(2, 20), **(how | {"most": None}))

@@ -1,0 +1,121 @@
+"""When things were done to a daemon, in right time, and what its wall clock showed then."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Protocol
+
+LOOK_AGAIN = 30.0
+"""Seconds within which the daemon notices that its clock was set."""
+LATE = 6.0
+"""Seconds within which it decides about a due time, or about all that passed while it was away."""
+NEAR = 0.5
+"""Seconds by which a note may differ from the moment itself."""
+
+
+class Dial(Protocol):
+    def set(self, offset: float) -> None: ...
+
+
+class Timeline:
+    """Times are seconds of the right clock; `shown` ones are those of the clock that jumps."""
+
+    def __init__(self, dial: Dial) -> None:
+        self._dial = dial
+        self.offsets: list[tuple[float, float]] = [(0.0, 0.0)]
+        """Since when which one holds."""
+        self.away: list[tuple[float, float]] = []
+        """From when until when the daemon was down or stopped; one that is started is back when it serves."""
+        self.gone: list[tuple[float, float]] = []
+        """The same, but one that is started may decide things from its first moment on."""
+        self.woken: list[float] = []
+        """When it was made to look at its clock."""
+
+    @property
+    def offset(self) -> float:
+        return self.offsets[-1][1]
+
+    def jump(self, offset: float) -> None:
+        self.offsets.append((time.time(), offset))
+        self._dial.set(offset)
+
+    def leave(self) -> None:
+        now = time.time()
+        self.away.append((now, math.inf))
+        self.gone.append((now, math.inf))
+
+    def back(self, since: float | None = None) -> None:
+        """The daemon serves again. `since` is when it was started: then it has looked at its clock.
+
+        One that was only stopped sleeps on until its alarm, whatever the wall clock shows.
+        """
+        now = time.time()
+        begin, _ = self.away[-1]
+        self.away[-1] = (begin, now)
+        self.gone[-1] = (begin, now if since is None else since)
+        if since is not None:
+            self.woken.append(now)
+
+    def wake(self) -> None:
+        self.woken.append(time.time())
+
+    # -- afterwards
+
+    def __str__(self) -> str:
+        return f"offsets {self.offsets}\naway {self.away}\nwoken {self.woken}"
+
+    def shown(self, at: float) -> float:
+        return at + next(offset for since, offset in reversed(self.offsets) if since <= at)
+
+    def segments(self) -> Iterator[tuple[float, float, float]]:
+        """Since when, until when, which offset."""
+        ends = [since for since, _ in self.offsets[1:]]
+        for (since, offset), until in zip(self.offsets, [*ends, math.inf], strict=True):
+            yield since, until, offset
+
+    def moments(self, shown: float) -> list[float]:
+        """All moments at which the clock may have shown that."""
+        return [
+            shown - offset
+            for since, until, offset in self.segments()
+            if since - NEAR <= shown - offset <= until + NEAR
+        ]
+
+    def reached(self, shown: float, since: float) -> float | None:
+        """The first moment from `since` on at which the clock showed that or more."""
+        for begin, end, offset in self.segments():
+            at = max(begin, since, shown - offset)
+            if at < end:
+                return at
+        return None
+
+    def highest(self, since: float, until: float) -> float:
+        """The latest time that it showed between them."""
+        return max(
+            min(end, until) + offset
+            for begin, end, offset in self.segments()
+            if begin <= until and end >= since
+        )
+
+    def was_away(self, at: float) -> bool:
+        return any(begin + NEAR < at < end - NEAR for begin, end in self.gone)
+
+    def decided_by(self, at: float) -> float:
+        """Until when the daemon must have seen what became due at that moment."""
+        latest = at + LATE
+        for begin, end in sorted([*self.away, *self._unnoticed()]):
+            if begin <= latest and end >= at:
+                latest = max(latest, end + LATE)
+        return latest
+
+    def _unnoticed(self) -> Iterator[tuple[float, float]]:
+        for since, _ in self.offsets[1:]:
+            woken = min((at for at in self.woken if at >= since), default=math.inf)
+            yield since, min(woken, since + LOOK_AGAIN)
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
