@@ -32,7 +32,16 @@ from toband.engine.errors import EngineError, RefusedError, WorkflowNotFoundErro
 from toband.engine.explaining import Known, told
 from toband.engine.runs import Runs
 from toband.engine.starting import NewRun
-from toband.ports import AlarmClock, Clock, Firing, Store, StoredWorkflow, StoreError
+from toband.ports import (
+    AlarmClock,
+    Clock,
+    Conditions,
+    Firing,
+    HealthStatus,
+    Store,
+    StoredWorkflow,
+    StoreError,
+)
 
 AT_ONCE = 200
 """Schedules that are looked at together."""
@@ -43,6 +52,7 @@ STORED_MOST = 1000
 CATCH_UP_AT_ONCE = 20
 """Runs for missed times that are started in a second, so that an outage does not become a storm."""
 CALLER = "schedule"
+CONDITION = "schedules"
 LAST = 5
 """Lines of the ledger that are told when nobody asks for a time."""
 NEAR = 60.0
@@ -82,6 +92,7 @@ class Scheduling:
         clock: Clock,
         alarm: AlarmClock,
         admission: Admits,
+        conditions: Conditions,
         zone: str,
         blackouts: Sequence[str] = (),
         booted_at: datetime | None = None,
@@ -92,11 +103,13 @@ class Scheduling:
         self._clock = clock
         self._alarm = alarm
         self._admission = admission
+        self._conditions = conditions
         self._zone = zone
         self._blackouts = tuple(blackouts)
         self._booted_at = booted_at
         self._rung = asyncio.Event()
         self._stored: list[tuple[NewRun, Run]] = []
+        self._troubled: dict[str, datetime | None] = {}
         self.draining = False
         self.next_alarm: datetime | None = None
 
@@ -122,9 +135,17 @@ class Scheduling:
                 await asyncio.sleep(pause)
                 pause = min(RETRY_MOST, pause * 2)
                 continue
-            latest = self._clock.now() + timedelta(seconds=LOOK_AGAIN)
-            self._alarm.set(min(latest, self.next_alarm) if self.next_alarm else latest)
+            self._alarm.set(self._next_look())
             await self._rung.wait()
+
+    def _next_look(self) -> datetime:
+        now = self._clock.now()
+        latest = now + timedelta(seconds=LOOK_AGAIN)
+        if self.next_alarm is None:
+            return latest
+        # What cannot be decided is due all the time.
+        soonest = now + timedelta(seconds=1) if self._troubled else self.next_alarm
+        return min(latest, max(soonest, self.next_alarm))
 
     def changed(self) -> None:
         """Schedules may have changed: the alarm is set anew."""
@@ -149,11 +170,12 @@ class Scheduling:
         try:
             while True:
                 now = self._clock.now()
-                entries = await self._store.due_schedules(now, limit=AT_ONCE)
+                due = await self._store.due_schedules(now, limit=AT_ONCE)
+                entries = [entry for entry in due if self._troubled.get(entry.id) != entry.next_due]
                 if not entries:
                     return
-                for number in await asyncio.gather(*(self._fire(entry, now) for entry in entries)):
-                    caught_up += number
+                fired = await asyncio.gather(*(self._fire_or_tell(entry, now) for entry in entries))
+                caught_up += sum(fired)
                 if caught_up >= CATCH_UP_AT_ONCE:
                     caught_up = 0
                     self._begin()
@@ -162,6 +184,28 @@ class Scheduling:
                     self._begin()
         finally:
             self._begin()
+
+    async def _fire_or_tell(self, entry: ScheduleEntry, now: datetime) -> int:
+        """One that cannot be decided, because its zone is gone, say, keeps no other from being due."""
+        try:
+            return await self._fire(entry, now)
+        except StoreError:
+            raise
+        except Exception as error:
+            log.error(
+                "cannot decide about a schedule",
+                action="schedule_broken",
+                schedule=entry.id,
+                exc_info=error,
+            )
+            self._troubled[entry.id] = entry.next_due
+            self._tell_troubled()
+            return 0
+
+    def _tell_troubled(self) -> None:
+        named = ", ".join(sorted(self._troubled)[:5])
+        detail = f"cannot decide about schedules, and they start nothing: {named}; see the log"
+        self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
 
     def _begin(self) -> None:
         """Starts the runs that were stored: after the others that are due are, which the first steps would delay."""
