@@ -26,9 +26,11 @@ from toband.config import Config
 from toband.domain.transition import Ids
 from toband.engine.admission import Admission
 from toband.engine.changes import Changes
+from toband.engine.definition_files import DefinitionFiles
 from toband.engine.doctor import Doctor
 from toband.engine.guard import Guard
 from toband.engine.health import Health
+from toband.engine.loading import Loader
 from toband.engine.log_stream import LogStreams
 from toband.engine.retention import Retention, Rules
 from toband.engine.run_artifacts import RunArtifacts
@@ -50,6 +52,7 @@ from toband.supervise.log_files import LogFiles
 from toband.supervise.meter import ProcessMeter
 from toband.supervise.premises import HostPremises
 from toband.supervise.value_files import ValueFiles
+from toband.watching.definition_files import WatchedFiles
 
 if sys.platform == "win32":
     from toband.supervise.windows.launcher import WindowsLauncher
@@ -114,6 +117,7 @@ class Application:
         store.watch(guard)
         guard.make_room_to_start()
         server = Server()
+        watched = WatchedFiles(self._config.definitions)
         await store.open()
         try:
             listen = server.bind(self._config.listen)
@@ -167,6 +171,7 @@ class Application:
                 clock=self._clock,
                 alarm=ApsAlarmClock(),
                 admission=admission,
+                conditions=health,
                 zone=self._config.timezone,
                 blackouts=self._config.blackout,
                 booted_at=self._state.booted_at(launcher.boot_id, self._clock.now()),
@@ -177,6 +182,21 @@ class Application:
                 admission=admission,
                 zone=self._config.timezone,
                 changed=scheduling.changed,
+            )
+            definition_files = DefinitionFiles(
+                source=watched,
+                loader=Loader(
+                    store=store,
+                    clock=self._clock,
+                    admission=admission,
+                    zone=self._config.timezone,
+                ),
+                store=store,
+                clock=self._clock,
+                conditions=health,
+                changed=scheduling.changed,
+                delete_removed=self._config.definitions_removed == "delete",
+                watch=bool(self._config.definitions),
             )
             run_service = RunService(
                 runs,
@@ -202,6 +222,7 @@ class Application:
                     doctor=doctor,
                     retention=retention,
                     scheduling=scheduling,
+                    definition_files=definition_files,
                     cgroup=self._cgroup_place(launcher),
                 ),
             )
@@ -217,6 +238,7 @@ class Application:
                     group.create_task(guard.watch(store)),
                     group.create_task(self._announce(listen, started_at, announced)),
                     group.create_task(usages.run()),
+                    group.create_task(definition_files.run()),
                 ]
                 due = group.create_task(scheduling.run())
                 await self._stop.wait()
@@ -232,6 +254,7 @@ class Application:
             await launcher.close()
         finally:
             server.close()
+            await watched.close()
             await archive.close()
             await artifacts.close()
             logs.close()

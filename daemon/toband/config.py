@@ -21,6 +21,7 @@ DAY = 86400.0
 T = TypeVar("T")
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("auto", "console", "json")
+_REMOVED = ("disable", "delete")
 _STOP_POLICIES = ("detach", "wait", "cancel")
 _PORT = re.compile("[0-9]{1,5}")
 _PASSWORD = re.compile("([?&]password=)[^&]*")
@@ -43,6 +44,10 @@ class Config:
     """Of schedules that name none, and of `blackout`: a name of the IANA database."""
     blackout: tuple[str, ...]
     """Windows in which no schedule starts anything, each as `parse_blackout` reads it."""
+    definitions: tuple[str, ...]
+    """Files and directories that definitions are read from, absolute."""
+    definitions_removed: str
+    """What becomes of a definition that is in no file any more: `disable` or `delete`."""
     stop_policy: str
     stop_deadline: float
     default_run_timeout: float | None
@@ -71,6 +76,8 @@ class Config:
             "database": _without_password(self.database),
             "timezone": self.timezone,
             "blackout": list(self.blackout),
+            "definitions": list(self.definitions),
+            "definitions_removed": self.definitions_removed,
             "stop_policy": self.stop_policy,
             "stop_deadline": format_duration(self.stop_deadline),
             "default_run_timeout": _shown_duration(self.default_run_timeout),
@@ -220,6 +227,15 @@ def _blackout(value: Any) -> tuple[str, ...]:
     return tuple(parse_blackout(_text(item)).text for item in items)
 
 
+def _definitions(value: Any) -> tuple[str, ...]:
+    """In one text, paths are separated as those of PATH are."""
+    items = value.split(os.pathsep) if isinstance(value, str) else value
+    if not isinstance(items, list):
+        raise ValueError(f'found {value!r}, expected paths such as ["/etc/toban/workflows"]')
+    # Each once, in order.
+    return tuple(dict.fromkeys(_directory(item) for item in items))
+
+
 def _database(value: Any) -> str:
     text = _text(value)
     scheme = urlsplit(text).scheme
@@ -236,6 +252,8 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "database": _database,
     "timezone": _timezone,
     "blackout": _blackout,
+    "definitions": _definitions,
+    "definitions_removed": _one_of(_REMOVED),
     "stop_policy": _one_of(_STOP_POLICIES),
     "stop_deadline": _duration,
     "default_run_timeout": _or_none(_duration),
@@ -291,6 +309,8 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         database=values.get("database", f"sqlite:///{quote(state_dir)}/toban.db"),
         timezone=values["timezone"] if "timezone" in values else _host_timezone(),
         blackout=values.get("blackout", ()),
+        definitions=values.get("definitions", ()),
+        definitions_removed=values.get("definitions_removed", "disable"),
         stop_policy=values.get("stop_policy", "detach"),
         stop_deadline=values.get("stop_deadline", 10.0),
         default_run_timeout=values.get("default_run_timeout"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,8 @@ def sources(config: Config) -> dict[str, tuple[object, str]]:
 OTHERS = {
     "timezone": ("Asia/Tokyo", "default"),
     "blackout": ([], "default"),
+    "definitions": ([], "default"),
+    "definitions_removed": ("disable", "default"),
     "stop_policy": ("detach", "default"),
     "default_run_timeout": ("none", "default"),
     "max_attempts_running": (256, "default"),
@@ -183,6 +186,10 @@ days = 3
         ('blackout = ["0 25 * * sun/2h"]', "hour"),
         ("blackout = 5", 'expected windows such as ["0 2 * * sun/2h"]'),
         ("blackout = [5]", "expected text"),
+        ("definitions = 5", 'expected paths such as ["/etc/toban/workflows"]'),
+        ("definitions = [5]", "expected text"),
+        ('definitions = [""]', "found nothing"),
+        ('definitions_removed = "keep"', "expected one of disable, delete"),
     ],
 )  # fmt: skip
 def test_wrong_values(tmp_path: Path, text: str, problem: str) -> None:
@@ -365,6 +372,17 @@ def test_the_time_zone_and_blackout_windows(tmp_path: Path) -> None:
     found = sources(config)
     assert found["timezone"] == ("UTC", "environment")
     assert found["blackout"] == (["0 1,2 * * */5m", "@daily/1h"], "environment")
+
+
+def test_where_definitions_are_read_from(tmp_path: Path) -> None:
+    first, second = str(tmp_path / "a"), str(tmp_path / "b.yaml")
+    text = f"definitions = ['{first}', '{second}', '{first}']\ndefinitions_removed = 'delete'\n"
+    config = loaded(text, tmp_path, HOME)
+    assert config.definitions == (first, second)
+    assert config.definitions_removed == "delete"
+    environment = {**HOME, "TOBAN_DEFINITIONS": os.pathsep.join((second, first))}
+    config = loaded(text, tmp_path, environment)
+    assert sources(config)["definitions"] == ([second, first], "environment")
 
 
 @pytest.mark.parametrize("name", ["", "Mars/Base", None])

@@ -15,7 +15,7 @@ from toban.cli.failures import Failure, doing
 from toban.cli.files import Entry, FilesArgument, Loaded, check, invalid, read
 from toban.cli.names import connect
 from toban.cli.output import emit_data, paint
-from toban.cli.session import Output, OutputOption, Session, complain, session, shown
+from toban.cli.session import ForceOption, Output, OutputOption, Session, complain, session, shown
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -45,6 +45,7 @@ def apply(
         bool,
         typer.Option("--prune", help="Delete what came from these directories and is gone there."),
     ] = False,
+    force: ForceOption = False,
     output: OutputOption = None,
 ) -> None:
     """Create or update the workflows and jobs that files define.
@@ -80,7 +81,7 @@ def apply(
         _ask_daemon(client, loaded.entries)
         for entry in sorted(loaded.entries, key=lambda entry: not entry.is_job):
             with doing(f"apply {shown(entry.name)} of {entry.file}"):
-                result = _preview(client, entry) if dry_run else _apply(client, entry)
+                result = _preview(client, entry) if dry_run else _apply(client, entry, force=force)
             results.append(result)
             _tell(here, result, dry_run=dry_run)
         if prune:
@@ -135,10 +136,10 @@ def _base_dir(client: SyncClient, entry: Entry) -> str:
     return entry.directory if client.address.local else ""
 
 
-def _apply(client: SyncClient, entry: Entry) -> Result:
+def _apply(client: SyncClient, entry: Entry, *, force: bool) -> Result:
     base_dir = _base_dir(client, entry)
     if entry.is_job:
-        job = client.apply_job(entry.name, entry.source, base_dir=base_dir)
+        job = client.apply_job(entry.name, entry.source, base_dir=base_dir, force=force)
         return Result(
             name=entry.name,
             kind="job",
@@ -147,7 +148,7 @@ def _apply(client: SyncClient, entry: Entry) -> Result:
             warnings=[_placed(entry, one) for one in job.warnings],
             also=job.updated_workflows,
         )
-    applied = client.apply_workflow(entry.name, entry.source, base_dir=base_dir)
+    applied = client.apply_workflow(entry.name, entry.source, base_dir=base_dir, force=force)
     return Result(
         name=entry.name,
         kind="workflow",

@@ -108,4 +108,6 @@ def _conflict_hint(error: TobanError) -> str:
         return (
             f"`toban runs show {active}` shows the active run, `toban runs cancel {active}` ends it"
         )
+    if error.reason == "OWNED_BY_FILE":
+        return "--force does it all the same, until the daemon reads the file again"
     return ""

@@ -10,7 +10,15 @@ from toban.cli.failures import Failure
 from toban.cli.labels import LabelOption, parse_labels, tell_labels
 from toban.cli.names import JobArgument, JobsArgument, about_job, connect
 from toban.cli.output import Column, emit_data, emit_list, emit_one, fields, take
-from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.cli.session import (
+    ForceOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    Session,
+    session,
+    shown,
+)
 from toban.cli.start import FollowOption, RequestIdOption, WaitOption, check_waiting, started
 from toban.cli.text import clock
 from toban.cli.versions import (
@@ -150,7 +158,12 @@ def run(
 
 
 @app.command()
-def delete(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) -> None:
+def delete(
+    ctx: typer.Context,
+    jobs: JobsArgument,
+    force: ForceOption = False,
+    output: OutputOption = None,
+) -> None:
     """Delete jobs that no workflow uses; their runs stay.
 
     \b
@@ -163,7 +176,7 @@ def delete(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) 
         for job in jobs:
             try:
                 with about_job(client, job, f"delete job {shown(job)}"):
-                    client.delete_job(job)
+                    client.delete_job(job, force=force)
             except Failure as failure:
                 failure.hint = failure.hint or _DELETE_HINTS.get(failure.reason, "")
                 raise
@@ -221,6 +234,7 @@ def restore(
     ctx: typer.Context,
     job: JobArgument,
     version: VersionArgument,
+    force: ForceOption = False,
     output: OutputOption = None,
 ) -> None:
     """Make an old version of a job the current one.
@@ -231,7 +245,7 @@ def restore(
     Example:
       toban jobs restore upload-to-archive 2
     """
-    restore_version(session(ctx, output), job, version, job=True)
+    restore_version(session(ctx, output), job, version, job=True, force=force)
 
 
 def _show(here: Session, job: job_pb2.Job) -> None:

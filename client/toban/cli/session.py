@@ -46,6 +46,11 @@ LimitOption = Annotated[
     int, typer.Option("--limit", min=1, metavar="N", help="Show at most this many.")
 ]
 
+ForceOption = Annotated[
+    bool,
+    typer.Option("--force", help="Also what a definition file of the daemon's owns."),
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:

@@ -11,7 +11,7 @@ import typer
 from toban.cli.exits import Exit
 from toban.cli.names import connect
 from toban.cli.output import Column, emit_data, emit_list, emit_one, fields, table, to_dict
-from toban.cli.session import Output, OutputOption, Session, session
+from toban.cli.session import Output, OutputOption, Session, complain, session
 from toban.cli.text import clock, count, size, span
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ app = typer.Typer(
       toban system gc --dry-run
       toban system doctor
       toban system drain
+      toban system reload
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -207,6 +208,51 @@ def resume(ctx: typer.Context, output: OutputOption = None) -> None:
     _tell_draining(here, f"{said}: schedules start runs", draining=False, changed=changed)
 
 
+@app.command()
+def reload(ctx: typer.Context, output: OutputOption = None) -> None:
+    """Read all definition files again, and show what changed.
+
+    These are the files and directories that `definitions` in the daemon's configuration names. Their changes are
+    noticed without this too. Exits with 7 if a file cannot be used: what it defined before stays as it was.
+
+    \b
+    Examples:
+      toban system reload
+      toban system reload -o json
+    """
+    here = session(ctx, output)
+    with connect(here, "reload the definition files") as client:
+        done = client.reload()
+    match here.output:
+        case Output.TABLE:
+            _show_reload(done)
+        case Output.NAME:
+            for change in done.changes:
+                print(change.name)
+        case _:
+            emit_data(here, to_dict(done))
+    if done.broken:
+        for file in done.broken:
+            for problem in file.problems:
+                complain(problem)
+        raise typer.Exit(Exit.INVALID_DEFINITION)
+
+
+def _show_reload(done: system_pb2.ReloadResponse) -> None:
+    from toban.v1 import system_pb2
+
+    known = system_pb2.DefinitionOutcome.DESCRIPTOR.values_by_number
+    for change in done.changes:
+        name = known[change.outcome].name if change.outcome in known else ""
+        word = name.removeprefix("DEFINITION_OUTCOME_").lower() or "changed"
+        print(f"{change.name} {word} ({change.path})")
+    if done.change_count > len(done.changes):
+        print(f"and {count(done.change_count - len(done.changes), 'more change')}")
+    read = f"{count(done.files, 'file')} read"
+    broken = f", {len(done.broken)} of them broken" if done.broken else ""
+    print(f"{read}{broken}, {count(done.change_count, 'change')}")
+
+
 def _tell_draining(here: Session, text: str, *, draining: bool, changed: bool) -> None:
     match here.output:
         case Output.TABLE:
@@ -256,6 +302,7 @@ def _show(here: Session, found: system_pb2.GetInfoResponse, address: str) -> Non
             ("running processes", _running(found)),
             ("cgroups below", found.cgroup),
             ("recovery", _recovery(recovery) if found.HasField("recovery") else ""),
+            *_definition_files(found),
             *_health(found),
         ],
     )
@@ -268,6 +315,24 @@ def _schedules(found: system_pb2.GetInfoResponse) -> str:
         return ""
     due = f", next due {clock(found.next_due)}" if found.HasField("next_due") else ""
     return f"{found.schedules}{due}"
+
+
+def _definition_files(found: system_pb2.GetInfoResponse) -> list[tuple[str, str]]:
+    """How many there are, and a line for each problem of those that cannot be used."""
+    from toban.v1 import system_pb2
+
+    if not found.definition_file_count:
+        return []
+    broken = [
+        file
+        for file in found.definition_files
+        if file.state == system_pb2.DEFINITION_FILE_STATE_BROKEN
+    ]
+    told = f", {len(broken)} of them broken" if broken else ""
+    lines = [("definition files", f"{found.definition_file_count}{told}")]
+    for file in broken:
+        lines += [("  broken", problem) for problem in file.problems]
+    return lines
 
 
 def _running(found: system_pb2.GetInfoResponse) -> str:

@@ -134,11 +134,13 @@ def show_difference(
             emit_data(here, {"name": name, "from": first, "to": second, "diff": diff})
 
 
-def restore_version(here: Session, name: str, version: int, *, job: bool = False) -> None:
+def restore_version(
+    here: Session, name: str, version: int, *, job: bool = False, force: bool = False
+) -> None:
     """Makes an old version the current one, as a new version. Raises Failure."""
     what = f"restore version {version} of {shown(name)}"
     with connect(here, what) as client, _about(client, name, what, job=job):
-        answer = client.restore_workflow_version(name, version)
+        answer = client.restore_workflow_version(name, version, force=force)
     for problem in answer.warnings:
         complain(f"{name}:{problem.line}:{problem.column}: warning: {problem.message}")
     now = answer.version

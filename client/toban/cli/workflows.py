@@ -11,7 +11,15 @@ from toban.cli.labels import LabelOption, parse_labels, tell_labels
 from toban.cli.names import NameArgument, NamesArgument, about_workflow, connect
 from toban.cli.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
 from toban.cli.schedules import next_due
-from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.cli.session import (
+    ForceOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    Session,
+    session,
+    shown,
+)
 from toban.cli.text import clock
 from toban.cli.versions import (
     FirstArgument,
@@ -128,6 +136,7 @@ def delete(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Cancel active runs first and wait for their end.")
     ] = False,
+    force: ForceOption = False,
     output: OutputOption = None,
 ) -> None:
     """Delete workflows; their runs and logs stay.
@@ -145,7 +154,7 @@ def delete(
                 with about_workflow(client, name, f"delete workflow {shown(name)}"):
                     if cancel:
                         _cancel_runs(here, client, name)
-                    client.delete_workflow(name)
+                    client.delete_workflow(name, force=force)
             except Failure as failure:
                 if failure.reason == "RUN_ALREADY_ACTIVE":
                     failure.hint = "--cancel ends its runs first"
@@ -226,6 +235,7 @@ def restore(
     ctx: typer.Context,
     name: NameArgument,
     version: VersionArgument,
+    force: ForceOption = False,
     output: OutputOption = None,
 ) -> None:
     """Make an old version of a workflow the current one.
@@ -236,7 +246,7 @@ def restore(
     Example:
       toban workflows restore nightly-report 2
     """
-    restore_version(session(ctx, output), name, version)
+    restore_version(session(ctx, output), name, version, force=force)
 
 
 app.command("next")(next_due)

@@ -49,25 +49,32 @@ class JobCalls(Calls):
         base_dir: str = "",
         etag: str = "",
         request_id: str | None = None,
+        force: bool = False,
     ) -> job_pb2.UpdateJobResponse:
         """Replaces the definition, and makes a new version of every workflow that uses it.
 
-        Raises NotFound, Conflict `ETAG_MISMATCH`, and InvalidDefinition, also if one of those workflows would no
-        longer hold.
+        One of a definition file with `force` only, until the file is read again.
+
+        Raises NotFound, Conflict `ETAG_MISMATCH` and `OWNED_BY_FILE`, and InvalidDefinition, also if one of those
+        workflows would no longer hold.
         """
         job = job_pb2.Job(
             id=job_id,
             etag=etag,
             definition=workflow_pb2.Definition(source=source, base_dir=base_dir),
         )
-        request = job_pb2.UpdateJobRequest(job=job, request_id=new_request_id(request_id))
+        request = job_pb2.UpdateJobRequest(
+            job=job, request_id=new_request_id(request_id), force=force
+        )
         request.update_mask.paths.append("definition")
         return await self._connection.call(self._jobs.UpdateJob, request)
 
-    async def apply_job(self, job_id: str, source: str, *, base_dir: str = "") -> AppliedJob:
+    async def apply_job(
+        self, job_id: str, source: str, *, base_dir: str = "", force: bool = False
+    ) -> AppliedJob:
         """Creates the job, or updates it if it is there. Raises InvalidDefinition and Conflict."""
         try:
-            return await self._update_job(job_id, source, base_dir)
+            return await self._update_job(job_id, source, base_dir, force)
         except NotFound:
             pass
         try:
@@ -76,13 +83,13 @@ class JobCalls(Calls):
             if error.reason != "JOB_EXISTS":
                 raise
             # Somebody was faster.
-            return await self._update_job(job_id, source, base_dir)
+            return await self._update_job(job_id, source, base_dir, force)
         return AppliedJob(
             outcome=Outcome.CREATED, job=created.job, warnings=tuple(created.warnings)
         )
 
-    async def _update_job(self, job_id: str, source: str, base_dir: str) -> AppliedJob:
-        updated = await self.update_job(job_id, source, base_dir=base_dir)
+    async def _update_job(self, job_id: str, source: str, base_dir: str, force: bool) -> AppliedJob:
+        updated = await self.update_job(job_id, source, base_dir=base_dir, force=force)
         return AppliedJob(
             outcome=Outcome.UPDATED if updated.changed else Outcome.UNCHANGED,
             job=updated.job,
@@ -109,10 +116,13 @@ class JobCalls(Calls):
 
         return paged(fetch)
 
-    async def delete_job(self, job_id: str, *, etag: str = "") -> None:
-        """Forgets a job; its runs stay. Raises NotFound, Conflict `JOB_IN_USE` and `RUN_ALREADY_ACTIVE`."""
+    async def delete_job(self, job_id: str, *, etag: str = "", force: bool = False) -> None:
+        """Forgets a job; its runs stay. One of a definition file with `force` only.
+
+        Raises NotFound, Conflict `JOB_IN_USE`, `RUN_ALREADY_ACTIVE` and `OWNED_BY_FILE`.
+        """
         await self._connection.delete(
-            self._jobs.DeleteJob, job_pb2.DeleteJobRequest(id=job_id, etag=etag)
+            self._jobs.DeleteJob, job_pb2.DeleteJobRequest(id=job_id, etag=etag, force=force)
         )
 
     async def run_job(

@@ -125,6 +125,7 @@ class SyncClient:
     doctor = _blocking(Client.doctor)
     collect_garbage = _blocking(Client.collect_garbage)
     drain = _blocking(Client.drain)
+    reload = _blocking(Client.reload)
     resume = _blocking(Client.resume)
 
     def close(self) -> None:

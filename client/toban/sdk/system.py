@@ -52,3 +52,12 @@ class SystemCalls(Calls):
         """Lets schedules start runs again. False if they did before; may be repeated."""
         answer = await self._connection.call(self._system.Resume, system_pb2.ResumeRequest())
         return answer.changed
+
+    async def reload(self, *, within: float = 600.0) -> system_pb2.ReloadResponse:
+        """Reads every definition file again, and says what that changed; may be repeated.
+
+        Many files may take a while, at most `within` seconds here; the daemon finishes it in any case.
+        """
+        return await self._connection.call(
+            self._system.Reload, system_pb2.ReloadRequest(), within=within
+        )

@@ -58,23 +58,29 @@ class WorkflowCalls(Calls):
         base_dir: str = "",
         etag: str = "",
         request_id: str | None = None,
+        force: bool = False,
     ) -> workflow_pb2.UpdateWorkflowResponse:
-        """Replaces the definition. Raises NotFound, Conflict `ETAG_MISMATCH` and InvalidDefinition."""
+        """Replaces the definition; that of a definition file with `force` only, until the file is read again.
+
+        Raises NotFound, Conflict `ETAG_MISMATCH` and `OWNED_BY_FILE`, and InvalidDefinition.
+        """
         workflow = workflow_pb2.Workflow(
             name=name,
             etag=etag,
             definition=workflow_pb2.Definition(source=source, base_dir=base_dir),
         )
         request = workflow_pb2.UpdateWorkflowRequest(
-            workflow=workflow, request_id=new_request_id(request_id)
+            workflow=workflow, request_id=new_request_id(request_id), force=force
         )
         request.update_mask.paths.append("definition")
         return await self._connection.call(self._workflows.UpdateWorkflow, request)
 
-    async def apply_workflow(self, name: str, source: str, *, base_dir: str = "") -> Applied:
+    async def apply_workflow(
+        self, name: str, source: str, *, base_dir: str = "", force: bool = False
+    ) -> Applied:
         """Creates the workflow, or updates it if it is there. Raises InvalidDefinition and Conflict."""
         try:
-            return await self._update(name, source, base_dir)
+            return await self._update(name, source, base_dir, force)
         except NotFound:
             pass
         try:
@@ -83,13 +89,13 @@ class WorkflowCalls(Calls):
             if error.reason != "WORKFLOW_EXISTS":
                 raise
             # Somebody was faster.
-            return await self._update(name, source, base_dir)
+            return await self._update(name, source, base_dir, force)
         return Applied(
             outcome=Outcome.CREATED, workflow=created.workflow, warnings=tuple(created.warnings)
         )
 
-    async def _update(self, name: str, source: str, base_dir: str) -> Applied:
-        updated = await self.update_workflow(name, source, base_dir=base_dir)
+    async def _update(self, name: str, source: str, base_dir: str, force: bool) -> Applied:
+        updated = await self.update_workflow(name, source, base_dir=base_dir, force=force)
         return Applied(
             outcome=Outcome.UPDATED if updated.changed else Outcome.UNCHANGED,
             workflow=updated.workflow,
@@ -119,11 +125,14 @@ class WorkflowCalls(Calls):
 
         return paged(fetch)
 
-    async def delete_workflow(self, name: str, *, etag: str = "") -> None:
-        """Forgets a workflow; its runs stay. Raises NotFound and Conflict `RUN_ALREADY_ACTIVE`."""
+    async def delete_workflow(self, name: str, *, etag: str = "", force: bool = False) -> None:
+        """Forgets a workflow; its runs stay. One of a definition file with `force` only.
+
+        Raises NotFound and Conflict `RUN_ALREADY_ACTIVE` and `OWNED_BY_FILE`.
+        """
         await self._connection.delete(
             self._workflows.DeleteWorkflow,
-            workflow_pb2.DeleteWorkflowRequest(name=name, etag=etag),
+            workflow_pb2.DeleteWorkflowRequest(name=name, etag=etag, force=force),
         )
 
     async def validate_workflow(
@@ -162,17 +171,27 @@ class WorkflowCalls(Calls):
         return answer.version
 
     async def restore_workflow_version(
-        self, name: str, version: int, *, etag: str = "", request_id: str | None = None
+        self,
+        name: str,
+        version: int,
+        *,
+        etag: str = "",
+        request_id: str | None = None,
+        force: bool = False,
     ) -> workflow_pb2.RestoreWorkflowVersionResponse:
         """Makes an old version of a workflow or a job the current one, as a new version.
 
-        Raises NotFound, Conflict `ETAG_MISMATCH` and `WORKFLOW_RECURSION`, and InvalidDefinition if the old text does
-        not hold any more.
+        Raises NotFound, Conflict `ETAG_MISMATCH`, `OWNED_BY_FILE` and `WORKFLOW_RECURSION`, and InvalidDefinition if
+        the old text does not hold any more.
         """
         return await self._connection.call(
             self._workflows.RestoreWorkflowVersion,
             workflow_pb2.RestoreWorkflowVersionRequest(
-                workflow=name, version=version, etag=etag, request_id=new_request_id(request_id)
+                workflow=name,
+                version=version,
+                etag=etag,
+                request_id=new_request_id(request_id),
+                force=force,
             ),
         )
 

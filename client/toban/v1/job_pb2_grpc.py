@@ -99,7 +99,8 @@ class JobServiceServicer:
         """Replaces fields named in the mask. A changed definition becomes a new version, and so does every workflow that
         uses it, all at once. INVALID_ARGUMENT `INVALID_DEFINITION` if one of those would no longer hold: then nothing
         changes, and the problems name the workflow. ABORTED `ETAG_MISMATCH` if the etag given is not the current one;
-        ABORTED `CHANGED_MEANWHILE` if workflows that use it kept changing: try again.
+        ABORTED `CHANGED_MEANWHILE` if workflows that use it kept changing: try again. FAILED_PRECONDITION `OWNED_BY_FILE`
+        as in UpdateWorkflow.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -107,7 +108,7 @@ class JobServiceServicer:
 
     def DeleteJob(self, request, context):
         """Forgets a job; its runs stay. FAILED_PRECONDITION `JOB_IN_USE` with the workflows that use it, or
-        `RUN_ALREADY_ACTIVE` while a run of it is active.
+        `RUN_ALREADY_ACTIVE` while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

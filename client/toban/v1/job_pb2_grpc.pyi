@@ -47,11 +47,12 @@ class JobServiceStub:
     """Replaces fields named in the mask. A changed definition becomes a new version, and so does every workflow that
     uses it, all at once. INVALID_ARGUMENT `INVALID_DEFINITION` if one of those would no longer hold: then nothing
     changes, and the problems name the workflow. ABORTED `ETAG_MISMATCH` if the etag given is not the current one;
-    ABORTED `CHANGED_MEANWHILE` if workflows that use it kept changing: try again.
+    ABORTED `CHANGED_MEANWHILE` if workflows that use it kept changing: try again. FAILED_PRECONDITION `OWNED_BY_FILE`
+    as in UpdateWorkflow.
     """
     DeleteJob: _grpc.UnaryUnaryMultiCallable[_job_pb2.DeleteJobRequest, _job_pb2.DeleteJobResponse]
     """Forgets a job; its runs stay. FAILED_PRECONDITION `JOB_IN_USE` with the workflows that use it, or
-    `RUN_ALREADY_ACTIVE` while a run of it is active.
+    `RUN_ALREADY_ACTIVE` while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
     """
     RunJob: _grpc.UnaryUnaryMultiCallable[_job_pb2.RunJobRequest, _job_pb2.RunJobResponse]
     """Starts a job alone, as a run of its own. Errors as in StartRun, and NOT_FOUND `JOB_NOT_FOUND`."""
@@ -75,11 +76,12 @@ class JobServiceAsyncStub(JobServiceStub):
     """Replaces fields named in the mask. A changed definition becomes a new version, and so does every workflow that
     uses it, all at once. INVALID_ARGUMENT `INVALID_DEFINITION` if one of those would no longer hold: then nothing
     changes, and the problems name the workflow. ABORTED `ETAG_MISMATCH` if the etag given is not the current one;
-    ABORTED `CHANGED_MEANWHILE` if workflows that use it kept changing: try again.
+    ABORTED `CHANGED_MEANWHILE` if workflows that use it kept changing: try again. FAILED_PRECONDITION `OWNED_BY_FILE`
+    as in UpdateWorkflow.
     """
     DeleteJob: _aio.UnaryUnaryMultiCallable[_job_pb2.DeleteJobRequest, _job_pb2.DeleteJobResponse]  # type: ignore[assignment]
     """Forgets a job; its runs stay. FAILED_PRECONDITION `JOB_IN_USE` with the workflows that use it, or
-    `RUN_ALREADY_ACTIVE` while a run of it is active.
+    `RUN_ALREADY_ACTIVE` while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
     """
     RunJob: _aio.UnaryUnaryMultiCallable[_job_pb2.RunJobRequest, _job_pb2.RunJobResponse]  # type: ignore[assignment]
     """Starts a job alone, as a run of its own. Errors as in StartRun, and NOT_FOUND `JOB_NOT_FOUND`."""
@@ -124,7 +126,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         """Replaces fields named in the mask. A changed definition becomes a new version, and so does every workflow that
         uses it, all at once. INVALID_ARGUMENT `INVALID_DEFINITION` if one of those would no longer hold: then nothing
         changes, and the problems name the workflow. ABORTED `ETAG_MISMATCH` if the etag given is not the current one;
-        ABORTED `CHANGED_MEANWHILE` if workflows that use it kept changing: try again.
+        ABORTED `CHANGED_MEANWHILE` if workflows that use it kept changing: try again. FAILED_PRECONDITION `OWNED_BY_FILE`
+        as in UpdateWorkflow.
         """
 
     @_abc_1.abstractmethod
@@ -134,7 +137,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.DeleteJobResponse, _abc.Awaitable[_job_pb2.DeleteJobResponse]]:
         """Forgets a job; its runs stay. FAILED_PRECONDITION `JOB_IN_USE` with the workflows that use it, or
-        `RUN_ALREADY_ACTIVE` while a run of it is active.
+        `RUN_ALREADY_ACTIVE` while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
         """
 
     @_abc_1.abstractmethod

@@ -20,6 +20,26 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _DefinitionFileState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DefinitionFileStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DefinitionFileState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DEFINITION_FILE_STATE_UNSPECIFIED: _DefinitionFileState.ValueType  # 0
+    DEFINITION_FILE_STATE_OK: _DefinitionFileState.ValueType  # 1
+    DEFINITION_FILE_STATE_BROKEN: _DefinitionFileState.ValueType  # 2
+    """It cannot, and what it defined before stays as it was."""
+
+class DefinitionFileState(_DefinitionFileState, metaclass=_DefinitionFileStateEnumTypeWrapper):
+    """Whether a definition file can be used."""
+
+DEFINITION_FILE_STATE_UNSPECIFIED: DefinitionFileState.ValueType  # 0
+DEFINITION_FILE_STATE_OK: DefinitionFileState.ValueType  # 1
+DEFINITION_FILE_STATE_BROKEN: DefinitionFileState.ValueType  # 2
+"""It cannot, and what it defined before stays as it was."""
+Global___DefinitionFileState: _TypeAlias = DefinitionFileState  # noqa: Y015
+
 class _HealthStatus:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -70,6 +90,32 @@ FINDING_STATUS_REPAIRED: FindingStatus.ValueType  # 4
 """Was wrong, and was mended just now."""
 Global___FindingStatus: _TypeAlias = FindingStatus  # noqa: Y015
 
+class _DefinitionOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DefinitionOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DefinitionOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DEFINITION_OUTCOME_UNSPECIFIED: _DefinitionOutcome.ValueType  # 0
+    DEFINITION_OUTCOME_CREATED: _DefinitionOutcome.ValueType  # 1
+    DEFINITION_OUTCOME_UPDATED: _DefinitionOutcome.ValueType  # 2
+    DEFINITION_OUTCOME_DISABLED: _DefinitionOutcome.ValueType  # 3
+    """It is in no file any more."""
+    DEFINITION_OUTCOME_DELETED: _DefinitionOutcome.ValueType  # 4
+    """Likewise, where the configuration has it so."""
+
+class DefinitionOutcome(_DefinitionOutcome, metaclass=_DefinitionOutcomeEnumTypeWrapper):
+    """What became of a definition when its file was read."""
+
+DEFINITION_OUTCOME_UNSPECIFIED: DefinitionOutcome.ValueType  # 0
+DEFINITION_OUTCOME_CREATED: DefinitionOutcome.ValueType  # 1
+DEFINITION_OUTCOME_UPDATED: DefinitionOutcome.ValueType  # 2
+DEFINITION_OUTCOME_DISABLED: DefinitionOutcome.ValueType  # 3
+"""It is in no file any more."""
+DEFINITION_OUTCOME_DELETED: DefinitionOutcome.ValueType  # 4
+"""Likewise, where the configuration has it so."""
+Global___DefinitionOutcome: _TypeAlias = DefinitionOutcome  # noqa: Y015
+
 @_typing.final
 class GetInfoRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -107,6 +153,8 @@ class GetInfoResponse(_message.Message):
     DRAINING_FIELD_NUMBER: _builtins.int
     SCHEDULES_FIELD_NUMBER: _builtins.int
     NEXT_DUE_FIELD_NUMBER: _builtins.int
+    DEFINITION_FILES_FIELD_NUMBER: _builtins.int
+    DEFINITION_FILE_COUNT_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     pid: _builtins.int
     state_dir: _builtins.str
@@ -127,6 +175,8 @@ class GetInfoResponse(_message.Message):
     """Whether schedules start nothing, because of Drain."""
     schedules: _builtins.int
     """Schedules that are still due at some time."""
+    definition_file_count: _builtins.int
+    """All of them."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -140,6 +190,10 @@ class GetInfoResponse(_message.Message):
     @_builtins.property
     def next_due(self) -> _timestamp_pb2.Timestamp:
         """When the first of all schedules starts something next; absent if none does."""
+
+    @_builtins.property
+    def definition_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___DefinitionFile]:
+        """The files that definitions are read from: broken ones first, then by path; at most 1,000 of them."""
 
     def __init__(
         self,
@@ -162,14 +216,58 @@ class GetInfoResponse(_message.Message):
         draining: _builtins.bool = ...,
         schedules: _builtins.int = ...,
         next_due: _timestamp_pb2.Timestamp | None = ...,
+        definition_files: _abc.Iterable[Global___DefinitionFile] | None = ...,
+        definition_file_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "next_due", b"next_due", "recovery", b"recovery", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "draining", b"draining", "health", b"health", "jobs", b"jobs", "listen", b"listen", "max_attempts_running", b"max_attempts_running", "next_due", b"next_due", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "schedules", b"schedules", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "definition_file_count", b"definition_file_count", "definition_files", b"definition_files", "draining", b"draining", "health", b"health", "jobs", b"jobs", "listen", b"listen", "max_attempts_running", b"max_attempts_running", "next_due", b"next_due", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "schedules", b"schedules", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetInfoResponse: _TypeAlias = GetInfoResponse  # noqa: Y015
+
+@_typing.final
+class DefinitionFile(_message.Message):
+    """A file, or a directory that cannot be read, that definitions come from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    LOADED_AT_FIELD_NUMBER: _builtins.int
+    DEFINITIONS_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    state: Global___DefinitionFileState.ValueType
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For people: all that is wrong, at most 20 lines. Of a file that is OK: what is worth knowing."""
+
+    @_builtins.property
+    def loaded_at(self) -> _timestamp_pb2.Timestamp:
+        """When what it defines now was read; absent if that was before the daemon was started."""
+
+    @_builtins.property
+    def definitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the workflows and jobs that it defines; of a broken one, those that stay as they were."""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        state: Global___DefinitionFileState.ValueType = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
+        loaded_at: _timestamp_pb2.Timestamp | None = ...,
+        definitions: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["loaded_at", b"loaded_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definitions", b"definitions", "loaded_at", b"loaded_at", "path", b"path", "problems", b"problems", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefinitionFile: _TypeAlias = DefinitionFile  # noqa: Y015
 
 @_typing.final
 class Health(_message.Message):
@@ -578,3 +676,82 @@ class ResumeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResumeResponse: _TypeAlias = ResumeResponse  # noqa: Y015
+
+@_typing.final
+class ReloadRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReloadRequest: _TypeAlias = ReloadRequest  # noqa: Y015
+
+@_typing.final
+class ReloadResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    CHANGE_COUNT_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    BROKEN_FIELD_NUMBER: _builtins.int
+    change_count: _builtins.int
+    """All of them."""
+    files: _builtins.int
+    """How many files there are."""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___DefinitionChange]:
+        """What changed, at most 1,000 of them."""
+
+    @_builtins.property
+    def broken(self) -> _containers.RepeatedCompositeFieldContainer[Global___DefinitionFile]:
+        """Those that cannot be used, at most 1,000 of them."""
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___DefinitionChange] | None = ...,
+        change_count: _builtins.int = ...,
+        files: _builtins.int = ...,
+        broken: _abc.Iterable[Global___DefinitionFile] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "change_count", b"change_count", "changes", b"changes", "files", b"files"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReloadResponse: _TypeAlias = ReloadResponse  # noqa: Y015
+
+@_typing.final
+class DefinitionChange(_message.Message):
+    """A workflow or a job that changed with its file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    outcome: Global___DefinitionOutcome.ValueType
+    path: _builtins.str
+    """Of the file that defines it, or that did."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        outcome: Global___DefinitionOutcome.ValueType = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "outcome", b"outcome", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefinitionChange: _TypeAlias = DefinitionChange  # noqa: Y015

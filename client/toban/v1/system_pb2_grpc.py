@@ -65,6 +65,11 @@ class SystemServiceStub:
                 request_serializer=toban_dot_v1_dot_system__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_system__pb2.ResumeResponse.FromString,
                 _registered_method=True)
+        self.Reload = channel.unary_unary(
+                '/toban.v1.SystemService/Reload',
+                request_serializer=toban_dot_v1_dot_system__pb2.ReloadRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_system__pb2.ReloadResponse.FromString,
+                _registered_method=True)
 
 
 class SystemServiceServicer:
@@ -117,6 +122,14 @@ class SystemServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Reload(self, request, context):
+        """Reads every definition file of the configuration again, changed or not, and says what that changed. A file that
+        cannot be used changes nothing, and is told as broken. Changes are found without it too, within two seconds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SystemServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -149,6 +162,11 @@ def add_SystemServiceServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=toban_dot_v1_dot_system__pb2.ResumeRequest.FromString,
                     response_serializer=toban_dot_v1_dot_system__pb2.ResumeResponse.SerializeToString,
+            ),
+            'Reload': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reload,
+                    request_deserializer=toban_dot_v1_dot_system__pb2.ReloadRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_system__pb2.ReloadResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -314,6 +332,33 @@ class SystemService:
             '/toban.v1.SystemService/Resume',
             toban_dot_v1_dot_system__pb2.ResumeRequest.SerializeToString,
             toban_dot_v1_dot_system__pb2.ResumeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.SystemService/Reload',
+            toban_dot_v1_dot_system__pb2.ReloadRequest.SerializeToString,
+            toban_dot_v1_dot_system__pb2.ReloadResponse.FromString,
             options,
             channel_credentials,
             insecure,

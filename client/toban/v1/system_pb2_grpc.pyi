@@ -52,6 +52,10 @@ class SystemServiceStub:
     """
     Resume: _grpc.UnaryUnaryMultiCallable[_system_pb2.ResumeRequest, _system_pb2.ResumeResponse]
     """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless."""
+    Reload: _grpc.UnaryUnaryMultiCallable[_system_pb2.ReloadRequest, _system_pb2.ReloadResponse]
+    """Reads every definition file of the configuration again, changed or not, and says what that changed. A file that
+    cannot be used changes nothing, and is told as broken. Changes are found without it too, within two seconds.
+    """
 
 @_typing.type_check_only
 class SystemServiceAsyncStub(SystemServiceStub):
@@ -77,6 +81,10 @@ class SystemServiceAsyncStub(SystemServiceStub):
     """
     Resume: _aio.UnaryUnaryMultiCallable[_system_pb2.ResumeRequest, _system_pb2.ResumeResponse]  # type: ignore[assignment]
     """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless."""
+    Reload: _aio.UnaryUnaryMultiCallable[_system_pb2.ReloadRequest, _system_pb2.ReloadResponse]  # type: ignore[assignment]
+    """Reads every definition file of the configuration again, changed or not, and says what that changed. A file that
+    cannot be used changes nothing, and is told as broken. Changes are found without it too, within two seconds.
+    """
 
 class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tells what the daemon is, how it is set up and how it does, and looks after it."""
@@ -135,5 +143,15 @@ class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_system_pb2.ResumeResponse, _abc.Awaitable[_system_pb2.ResumeResponse]]:
         """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless."""
+
+    @_abc_1.abstractmethod
+    def Reload(
+        self,
+        request: _system_pb2.ReloadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_system_pb2.ReloadResponse, _abc.Awaitable[_system_pb2.ReloadResponse]]:
+        """Reads every definition file of the configuration again, changed or not, and says what that changed. A file that
+        cannot be used changes nothing, and is told as broken. Changes are found without it too, within two seconds.
+        """
 
 def add_SystemServiceServicer_to_server(servicer: SystemServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -123,7 +123,9 @@ class Workflow(_message.Message):
     version: _builtins.int
     """Number of the current version, counted from 1. Output only."""
     owner: _builtins.str
-    """Who owns the definition: `api`, or the path of a file. Output only."""
+    """Who owns the definition: `api`, or the path of a file; of one that is in no file any more, that path and
+    ` (removed)`. Output only.
+    """
     etag: _builtins.str
     """Changes with every change of the workflow; give it back to be sure that nobody was faster. Output only."""
     @_builtins.property
@@ -480,8 +482,11 @@ class UpdateWorkflowRequest(_message.Message):
     WORKFLOW_FIELD_NUMBER: _builtins.int
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """As in CreateWorkflowRequest."""
+    force: _builtins.bool
+    """Does it although a definition file owns it; the file has its way again when it is read again."""
     @_builtins.property
     def workflow(self) -> Global___Workflow:
         """`name` says which; `etag`, if set, must be the current one."""
@@ -496,10 +501,11 @@ class UpdateWorkflowRequest(_message.Message):
         workflow: Global___Workflow | None = ...,
         update_mask: _field_mask_pb2.FieldMask | None = ...,
         request_id: _builtins.str = ...,
+        force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["update_mask", b"update_mask", "workflow", b"workflow"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "update_mask", b"update_mask", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "request_id", b"request_id", "update_mask", b"update_mask", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -539,18 +545,22 @@ class DeleteWorkflowRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     etag: _builtins.str
     """If set, must be the current one."""
+    force: _builtins.bool
+    """As in UpdateWorkflowRequest."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         etag: _builtins.str = ...,
+        force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "force", b"force", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -714,12 +724,15 @@ class RestoreWorkflowVersionRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     version: _builtins.int
     etag: _builtins.str
     """If set, must be the current one of the workflow."""
     request_id: _builtins.str
     """As in CreateWorkflowRequest."""
+    force: _builtins.bool
+    """As in UpdateWorkflowRequest."""
     def __init__(
         self,
         *,
@@ -727,10 +740,11 @@ class RestoreWorkflowVersionRequest(_message.Message):
         version: _builtins.int = ...,
         etag: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "request_id", b"request_id", "version", b"version", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "force", b"force", "request_id", b"request_id", "version", b"version", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -133,7 +133,8 @@ class WorkflowServiceServicer:
 
     def UpdateWorkflow(self, request, context):
         """Replaces fields named in the mask. A changed definition becomes a new version; the same text again changes
-        nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; else as CreateWorkflow.
+        nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; FAILED_PRECONDITION
+        `OWNED_BY_FILE` with its `path` if a definition file owns it and `force` is not set; else as CreateWorkflow.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,7 +142,7 @@ class WorkflowServiceServicer:
 
     def DeleteWorkflow(self, request, context):
         """Forgets a workflow; its runs and the versions they used stay. FAILED_PRECONDITION `RUN_ALREADY_ACTIVE`
-        while a run of it is active.
+        while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -179,7 +180,7 @@ class WorkflowServiceServicer:
 
     def SetWorkflowEnabled(self, request, context):
         """Sets whether schedules and events start it; a run by hand always may. Repeating it is harmless. It makes
-        no new version.
+        no new version. It works on what a definition file owns too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,11 +46,12 @@ class WorkflowServiceStub:
     """Workflows in order of name, without their definitions."""
     UpdateWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.UpdateWorkflowRequest, _workflow_pb2.UpdateWorkflowResponse]
     """Replaces fields named in the mask. A changed definition becomes a new version; the same text again changes
-    nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; else as CreateWorkflow.
+    nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; FAILED_PRECONDITION
+    `OWNED_BY_FILE` with its `path` if a definition file owns it and `force` is not set; else as CreateWorkflow.
     """
     DeleteWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.DeleteWorkflowRequest, _workflow_pb2.DeleteWorkflowResponse]
     """Forgets a workflow; its runs and the versions they used stay. FAILED_PRECONDITION `RUN_ALREADY_ACTIVE`
-    while a run of it is active.
+    while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
     """
     ValidateWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ValidateWorkflowRequest, _workflow_pb2.ValidateWorkflowResponse]
     """Says what is wrong with a definition, of a workflow or of jobs, and stores nothing. Never an error for a bad
@@ -66,7 +67,7 @@ class WorkflowServiceStub:
     """
     SetWorkflowEnabled: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.SetWorkflowEnabledRequest, _workflow_pb2.SetWorkflowEnabledResponse]
     """Sets whether schedules and events start it; a run by hand always may. Repeating it is harmless. It makes
-    no new version.
+    no new version. It works on what a definition file owns too.
     """
     PreviewSchedule: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.PreviewScheduleRequest, _workflow_pb2.PreviewScheduleResponse]
     """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
@@ -99,11 +100,12 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     """Workflows in order of name, without their definitions."""
     UpdateWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.UpdateWorkflowRequest, _workflow_pb2.UpdateWorkflowResponse]  # type: ignore[assignment]
     """Replaces fields named in the mask. A changed definition becomes a new version; the same text again changes
-    nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; else as CreateWorkflow.
+    nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; FAILED_PRECONDITION
+    `OWNED_BY_FILE` with its `path` if a definition file owns it and `force` is not set; else as CreateWorkflow.
     """
     DeleteWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.DeleteWorkflowRequest, _workflow_pb2.DeleteWorkflowResponse]  # type: ignore[assignment]
     """Forgets a workflow; its runs and the versions they used stay. FAILED_PRECONDITION `RUN_ALREADY_ACTIVE`
-    while a run of it is active.
+    while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
     """
     ValidateWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ValidateWorkflowRequest, _workflow_pb2.ValidateWorkflowResponse]  # type: ignore[assignment]
     """Says what is wrong with a definition, of a workflow or of jobs, and stores nothing. Never an error for a bad
@@ -119,7 +121,7 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     """
     SetWorkflowEnabled: _aio.UnaryUnaryMultiCallable[_workflow_pb2.SetWorkflowEnabledRequest, _workflow_pb2.SetWorkflowEnabledResponse]  # type: ignore[assignment]
     """Sets whether schedules and events start it; a run by hand always may. Repeating it is harmless. It makes
-    no new version.
+    no new version. It works on what a definition file owns too.
     """
     PreviewSchedule: _aio.UnaryUnaryMultiCallable[_workflow_pb2.PreviewScheduleRequest, _workflow_pb2.PreviewScheduleResponse]  # type: ignore[assignment]
     """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
@@ -173,7 +175,8 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.UpdateWorkflowResponse, _abc.Awaitable[_workflow_pb2.UpdateWorkflowResponse]]:
         """Replaces fields named in the mask. A changed definition becomes a new version; the same text again changes
-        nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; else as CreateWorkflow.
+        nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; FAILED_PRECONDITION
+        `OWNED_BY_FILE` with its `path` if a definition file owns it and `force` is not set; else as CreateWorkflow.
         """
 
     @_abc_1.abstractmethod
@@ -183,7 +186,7 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.DeleteWorkflowResponse, _abc.Awaitable[_workflow_pb2.DeleteWorkflowResponse]]:
         """Forgets a workflow; its runs and the versions they used stay. FAILED_PRECONDITION `RUN_ALREADY_ACTIVE`
-        while a run of it is active.
+        while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
         """
 
     @_abc_1.abstractmethod
@@ -229,7 +232,7 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.SetWorkflowEnabledResponse, _abc.Awaitable[_workflow_pb2.SetWorkflowEnabledResponse]]:
         """Sets whether schedules and events start it; a run by hand always may. Repeating it is harmless. It makes
-        no new version.
+        no new version. It works on what a definition file owns too.
         """
 
     @_abc_1.abstractmethod

@@ -229,6 +229,11 @@ def _wrong_state(error: Exception) -> status_pb2.Status | None:
                 code_pb2.FAILED_PRECONDITION, error, "WORKFLOW_RECURSION",
                 path=" → ".join(error.path),
             )  # fmt: skip
+        case errors.OwnedByFileError():
+            return _make(
+                code_pb2.FAILED_PRECONDITION, error, "OWNED_BY_FILE",
+                name=error.name, path=error.path,
+            )  # fmt: skip
         case DeadLetterClosedError():
             return _dead_letter_closed(error)
         case JobInUseError():

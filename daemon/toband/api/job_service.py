@@ -74,6 +74,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             given.etag,
             request_of("UpdateJob", request, request.request_id, context),
             kind=_JOB,
+            force=request.force,
         )
         return pb.UpdateJobResponse(
             job=convert.job(updated.stored, await self._store.workflows_using(given.id)),
@@ -86,7 +87,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def DeleteJob(
         self, request: pb.DeleteJobRequest, context: Context
     ) -> pb.DeleteJobResponse:
-        await self._workflows.delete(request.id, request.etag, kind=_JOB)
+        await self._workflows.delete(request.id, request.etag, kind=_JOB, force=request.force)
         return pb.DeleteJobResponse()
 
     @unary

@@ -14,6 +14,7 @@ from toband import __version__
 from toband.api import convert
 from toband.api.errors import Context, unary
 from toband.config import Config
+from toband.engine.definition_files import ChangeKind, DefinitionFiles, FileState
 from toband.engine.doctor import Doctor, FindingStatus
 from toband.engine.health import Health
 from toband.engine.retention import Retention
@@ -32,6 +33,14 @@ _FOUND = {
     FindingStatus.FAILED: pb.FINDING_STATUS_FAILED,
     FindingStatus.REPAIRED: pb.FINDING_STATUS_REPAIRED,
 }
+_CHANGED = {
+    ChangeKind.CREATED: pb.DEFINITION_OUTCOME_CREATED,
+    ChangeKind.UPDATED: pb.DEFINITION_OUTCOME_UPDATED,
+    ChangeKind.DISABLED: pb.DEFINITION_OUTCOME_DISABLED,
+    ChangeKind.DELETED: pb.DEFINITION_OUTCOME_DELETED,
+}
+_LISTED = 1000
+"""Files, or changes, that one answer has."""
 
 
 class SystemService(system_pb2_grpc.SystemServiceServicer):
@@ -48,8 +57,10 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         doctor: Doctor,
         retention: Retention,
         scheduling: Scheduling,
+        definition_files: DefinitionFiles,
         cgroup: str,
     ) -> None:
+        self._definition_files = definition_files
         self._cgroup = cgroup
         self._retention = retention
         self._scheduling = scheduling
@@ -67,6 +78,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
     async def GetInfo(self, request: pb.GetInfoRequest, context: Context) -> pb.GetInfoResponse:
         counts = await self._count()
         found = self._runs.recovered
+        files = self._definition_files.states
         return pb.GetInfoResponse(
             version=__version__,
             pid=os.getpid(),
@@ -85,6 +97,8 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             max_attempts_running=self._runs.launches.limit,
             cgroup=self._cgroup,
             health=self._health_now(),
+            definition_files=[_definition_file(each) for each in files[:_LISTED]],
+            definition_file_count=len(files),
             recovery=pb.Recovery(
                 runs=found.runs,
                 reattached=found.reattached,
@@ -175,3 +189,28 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
                 for key, value, source in self._config.shown()
             ]
         )
+
+    @unary
+    async def Reload(self, request: pb.ReloadRequest, context: Context) -> pb.ReloadResponse:
+        changes = await self._definition_files.reload()
+        files = self._definition_files.states
+        return pb.ReloadResponse(
+            changes=[
+                pb.DefinitionChange(name=each.name, outcome=_CHANGED[each.kind], path=each.path)
+                for each in changes[:_LISTED]
+            ],
+            change_count=len(changes),
+            files=len(files),
+            broken=[_definition_file(each) for each in files[:_LISTED] if each.broken],
+        )
+
+
+def _definition_file(state: FileState) -> pb.DefinitionFile:
+    broken, ok = pb.DEFINITION_FILE_STATE_BROKEN, pb.DEFINITION_FILE_STATE_OK
+    return pb.DefinitionFile(
+        path=state.path,
+        state=broken if state.broken else ok,
+        problems=state.problems,
+        loaded_at=convert.timestamp(state.loaded_at),
+        definitions=state.names,
+    )

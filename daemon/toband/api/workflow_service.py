@@ -67,6 +67,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
             base_dir(given.definition),
             given.etag,
             request_of("UpdateWorkflow", request, request.request_id, context),
+            force=request.force,
         )
         return pb.UpdateWorkflowResponse(
             workflow=await self._schedules.workflow(updated.stored),
@@ -78,7 +79,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     async def DeleteWorkflow(
         self, request: pb.DeleteWorkflowRequest, context: Context
     ) -> pb.DeleteWorkflowResponse:
-        await self._workflows.delete(request.name, request.etag)
+        await self._workflows.delete(request.name, request.etag, force=request.force)
         return pb.DeleteWorkflowResponse()
 
     @unary
@@ -123,6 +124,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
             request.version,
             request.etag,
             request_of("RestoreWorkflowVersion", request, request.request_id, context),
+            force=request.force,
         )
         assert restored.stored.definition is not None
         return pb.RestoreWorkflowVersionResponse(

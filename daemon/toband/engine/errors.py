@@ -6,6 +6,7 @@ EngineError
 ├── VersionNotFoundError
 ├── InvalidDefinitionError    carries every problem
 ├── WorkflowRecursionError    carries the names on the way
+├── OwnedByFileError          carries the path
 ├── UnknownScopeError
 ├── UnknownStepError          of a definition
 ├── NothingToRunError
@@ -73,6 +74,14 @@ class WorkflowRecursionError(EngineError):
     def __init__(self, path: Sequence[str]) -> None:
         super().__init__(f"a workflow cannot be a child of itself: {' → '.join(path)}")
         self.path = tuple(path)
+
+
+class OwnedByFileError(EngineError):
+    """A definition file owns it: whatever is changed here, the file would change back."""
+
+    def __init__(self, name: str, path: str) -> None:
+        super().__init__(f"{name!r} is defined by the file {path}: change it there")
+        self.name, self.path = name, path
 
 
 class UnknownScopeError(EngineError):

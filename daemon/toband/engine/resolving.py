@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,14 +102,17 @@ class Resolver:
         except PhraseError as error:
             raise InvalidDefinitionError([_problem(str(error), path="schedule")]) from None
 
-    async def users(self, job: str, source: str) -> Sequence[User]:
-        """What the workflows that use a job become with another source of it, in order.
+    async def users(
+        self, sources: Mapping[str, str], *, but: Collection[str] = ()
+    ) -> Sequence[User]:
+        """What the workflows that use jobs become with other sources of them, in order; without those in `but`.
 
         Raises InvalidDefinitionError if one of them would no longer hold.
         """
+        using = {job: await self._store.workflows_using(job) for job in sources}
         users: list[User] = []
         problems: list[Problem] = []
-        for name in await self._store.workflows_using(job):
+        for name in sorted({name for names in using.values() for name in names} - set(but)):
             user = await self._store.get_workflow(name)
             if user is None or user.definition is None:
                 continue
@@ -119,10 +122,11 @@ class Resolver:
                     definition.source,
                     definition.base_dir,
                     DefinitionKind.WORKFLOW,
-                    instead={job: source},
+                    instead=sources,
                     likely=jobs_of(definition.parsed),
                 )
             except InvalidDefinitionError as error:
+                job = next(job for job, names in using.items() if name in names)
                 problems += [
                     _of_user(each, name, job) for each in error.problems if not each.warning
                 ]
@@ -133,6 +137,16 @@ class Resolver:
         if problems:
             raise InvalidDefinitionError(problems)
         return users
+
+    async def is_stored(self, text: WorkflowText) -> bool:
+        """Whether what is stored is exactly this."""
+        stored = await self._store.get_workflow(text.name)
+        return (
+            stored is not None
+            and (definition := stored.definition) is not None
+            and (definition.source, definition.base_dir) == (text.source, text.base_dir)
+            and definition.parsed == text.parsed
+        )
 
     async def check_children(self, texts: Sequence[WorkflowText]) -> Sequence[Problem]:
         """Warnings about the first of them. Raises WorkflowRecursionError if one would be a child of itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from toban.definition import DefinitionKind, Problem
@@ -11,11 +11,13 @@ from toband.engine.admission import Admits, Always
 from toband.engine.errors import (
     InvalidDefinitionError,
     JobNotFoundError,
+    OwnedByFileError,
     VersionNotFoundError,
     WorkflowNotFoundError,
 )
 from toband.engine.resolving import Resolver, User
 from toband.ports import (
+    BY_API,
     Clock,
     ConflictError,
     Request,
@@ -85,7 +87,7 @@ class Workflows:
             self._changed()
             return stored, (*made.warnings, *warnings)
 
-        return await _until_undisturbed(create)
+        return await until_undisturbed(create)
 
     async def update(
         self,
@@ -96,25 +98,33 @@ class Workflows:
         request: Request | None,
         *,
         kind: DefinitionKind = DefinitionKind.WORKFLOW,
+        force: bool = False,
     ) -> Updated:
         """Stores another definition of it; of a job together with what becomes of every workflow that uses it.
 
+        What a file owns is changed with `force` only, and stays the file's.
+
         Raises InvalidDefinitionError, also if one of those would no longer hold, WorkflowRecursionError,
-        WorkflowNotFoundError or JobNotFoundError, RefusedError, ConflictError.
+        WorkflowNotFoundError or JobNotFoundError, OwnedByFileError, RefusedError, ConflictError.
         """
 
         async def update() -> Updated:
+            owner = await self._check_owner(name, force=force)
             made = await self._resolver.resolve(source, base_dir, kind)
             _check_name(made.text, name)
             users: Sequence[User] = ()
-            if kind is DefinitionKind.JOB and not await self._stored(made.text):
-                users = await self._resolver.users(name, source)
+            if kind is DefinitionKind.JOB and not await self._resolver.is_stored(made.text):
+                users = await self._resolver.users({name: source})
             also = [user.text for user in users]
             warnings = await self._resolver.check_children([made.text, *also])
             self._admission.check(f"update a {kind.value}")
             try:
                 updated = await self._store.update_workflow(
-                    made.text, at=self._clock.now(), etag=etag, request=request, also=also
+                    replace(made.text, owner=owner),
+                    at=self._clock.now(),
+                    etag=etag,
+                    request=request,
+                    also=also,
                 )
             except WorkflowExistsError:
                 # It is of the other kind.
@@ -130,19 +140,20 @@ class Workflows:
                 users=[user.text.name for user in users if changed and user.changed],
             )
 
-        return await _until_undisturbed(update)
+        return await until_undisturbed(update)
 
-    async def _stored(self, text: WorkflowText) -> bool:
-        """Whether what is stored is exactly this."""
-        stored = await self._store.get_workflow(text.name)
-        return (
-            stored is not None
-            and (definition := stored.definition) is not None
-            and (definition.source, definition.base_dir) == (text.source, text.base_dir)
-            and definition.parsed == text.parsed
-        )
+    async def _check_owner(self, name: str, *, force: bool) -> str:
+        """The owner that a change of it leaves it with. Raises OwnedByFileError."""
+        stored = await self._store.get_workflow(name)
+        if stored is None or not stored.file:
+            return BY_API
+        if not force:
+            raise OwnedByFileError(name, stored.file)
+        return stored.owner
 
-    async def restore(self, name: str, version: int, etag: str, request: Request | None) -> Updated:
+    async def restore(
+        self, name: str, version: int, etag: str, request: Request | None, *, force: bool = False
+    ) -> Updated:
         """A new version with the text of an old one. Raises VersionNotFoundError, and as `update`."""
         stored = await self._store.get_workflow(name)
         if stored is None:
@@ -150,7 +161,9 @@ class Workflows:
         old = await self._store.get_version(name, version)
         if old is None:
             raise VersionNotFoundError(name, version)
-        return await self.update(name, old.source, old.base_dir, etag, request, kind=stored.kind)
+        return await self.update(
+            name, old.source, old.base_dir, etag, request, kind=stored.kind, force=force
+        )
 
     async def get(
         self, name: str, *, kind: DefinitionKind = DefinitionKind.WORKFLOW
@@ -162,9 +175,19 @@ class Workflows:
         return stored
 
     async def delete(
-        self, name: str, etag: str, *, kind: DefinitionKind = DefinitionKind.WORKFLOW
+        self,
+        name: str,
+        etag: str,
+        *,
+        kind: DefinitionKind = DefinitionKind.WORKFLOW,
+        force: bool = False,
     ) -> None:
-        """Raises WorkflowNotFoundError or JobNotFoundError, ActiveRunError, EtagMismatchError, JobInUseError."""
+        """What a file owns is deleted with `force` only, and is back when the file is read again.
+
+        Raises WorkflowNotFoundError or JobNotFoundError, OwnedByFileError, ActiveRunError, EtagMismatchError,
+        JobInUseError.
+        """
+        await self._check_owner(name, force=force)
         if not await self._store.delete_workflow(name, etag=etag, kind=kind):
             raise _not_found(name, kind)
 
@@ -177,7 +200,7 @@ class Workflows:
         return stored
 
 
-async def _until_undisturbed(work: Callable[[], Awaitable[_Result]]) -> _Result:
+async def until_undisturbed(work: Callable[[], Awaitable[_Result]]) -> _Result:
     """Once more, from the start, if what it was decided on changed before it was stored. Raises ConflictError."""
     for _ in range(_TRIES - 1):
         try:

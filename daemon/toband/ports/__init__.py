@@ -14,6 +14,11 @@ from toband.ports.artifacts import (
 from toband.ports.clock import (
     Clock,
 )
+from toband.ports.definition_files import (
+    DefinitionSource,
+    Listing,
+    Mark,
+)
 from toband.ports.health import (
     Conditions,
     HealthStatus,
@@ -46,6 +51,8 @@ from toband.ports.processes import (
     Report,
 )
 from toband.ports.records import (
+    BY_API,
+    REMOVED,
     ActiveRunError,
     ConflictError,
     Counts,
@@ -57,6 +64,7 @@ from toband.ports.records import (
     HistoryEntry,
     Inspection,
     JobInUseError,
+    PutOutcome,
     Request,
     RequestReusedError,
     RunChange,
@@ -66,6 +74,7 @@ from toband.ports.records import (
     StoredWorkflow,
     UpdateResult,
     WorkflowExistsError,
+    WorkflowOwnedError,
     WorkflowText,
     WorkflowVersion,
 )
@@ -81,6 +90,8 @@ from toband.ports.store import (
 )
 
 __all__ = [
+    "BY_API",
+    "REMOVED",
     "ActiveRunError",
     "AlarmClock",
     "Archive",
@@ -94,6 +105,7 @@ __all__ = [
     "ConflictError",
     "Counts",
     "DeadLetterClosedError",
+    "DefinitionSource",
     "Descriptors",
     "Disk",
     "EndedRun",
@@ -106,14 +118,17 @@ __all__ = [
     "JobInUseError",
     "Launch",
     "Launcher",
+    "Listing",
     "LogKind",
     "LogPage",
     "LogPiece",
     "Logs",
+    "Mark",
     "Meter",
     "OutputTooLargeError",
     "Placement",
     "Premises",
+    "PutOutcome",
     "Reading",
     "Report",
     "Request",
@@ -137,6 +152,7 @@ __all__ = [
     "UpdateResult",
     "Values",
     "WorkflowExistsError",
+    "WorkflowOwnedError",
     "WorkflowText",
     "WorkflowVersion",
     "WrongPath",

@@ -21,6 +21,20 @@ class UpdateResult(StrEnum):
     WRONG_STATE = "wrong_state"
 
 
+class PutOutcome(StrEnum):
+    """What storing a definition of a file did to it."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+
+
+BY_API = "api"
+"""The owner of definitions that came over the API; other owners are paths of files."""
+REMOVED = " (removed)"
+"""Stands behind the path of an owner that has the definition no more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """Identifies a repeatable call: the same caller, rpc and id with the same digest is the same call."""
@@ -56,7 +70,7 @@ class WorkflowText:
     source: str
     parsed: Mapping[str, Any]
     base_dir: str
-    owner: str = "api"
+    owner: str = BY_API
     kind: DefinitionKind = DefinitionKind.WORKFLOW
     uses: frozenset[str] = frozenset()
     job_versions: Mapping[str, int] = field(default_factory=dict)
@@ -91,6 +105,19 @@ class StoredWorkflow:
     etag: str
     kind: DefinitionKind = DefinitionKind.WORKFLOW
     definition: WorkflowVersion | None = None
+
+    @property
+    def file(self) -> str:
+        """The path of the file that owns it; empty if none does, or not any more."""
+        return "" if self.owner == BY_API or self.owner.endswith(REMOVED) else self.owner
+
+
+class WorkflowOwnedError(Exception):
+    """Somebody else owns the name. `args[0]` is the name, `owner` who has it."""
+
+    def __init__(self, name: str, owner: str) -> None:
+        super().__init__(name)
+        self.owner = owner
 
 
 class WorkflowExistsError(Exception):

@@ -13,6 +13,7 @@ from toband.ports.records import (
     EndedRun,
     HistoryEntry,
     Inspection,
+    PutOutcome,
     Request,
     RunChange,
     RunSize,
@@ -75,6 +76,33 @@ class Store(ScheduleStore, Protocol):
         ConflictError with the name of what is not at its `expected_version`, of a job that is not as a text has it, or
         of a user of the job that is not in `also`. Nothing is stored then.
         """
+        ...
+
+    async def put_definitions(
+        self,
+        texts: Sequence[WorkflowText],
+        *,
+        at: datetime,
+        also: Sequence[WorkflowText] = (),
+        take_over: Mapping[str, str] | None = None,
+    ) -> Mapping[str, PutOutcome]:
+        """Stores all that a file defines, or nothing of it; what became of each, by name.
+
+        Jobs are stored first, so that workflows beside them may use them; `also` are as in `update_workflow`, for all
+        of the jobs. `take_over` has, by name, an owner whose definition may become that of the file. What was in no
+        file is enabled again as its text has it.
+
+        Raises WorkflowOwnedError for a name that somebody else owns, WorkflowExistsError for one of another kind, and
+        ConflictError as `update_workflow` does.
+        """
+        ...
+
+    async def disown_definition(self, name: str, owner: str, *, at: datetime) -> bool:
+        """Disables what is in no file any more, and notes so in its owner. False if `owner` does not own it."""
+        ...
+
+    async def list_file_owned(self) -> Sequence[StoredWorkflow]:
+        """Workflows and jobs that files own, or owned before they were removed, by name, without definitions."""
         ...
 
     async def get_workflow(self, name: str) -> StoredWorkflow | None: ...

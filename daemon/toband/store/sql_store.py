@@ -16,6 +16,7 @@ from toband.ports import (
     EndedRun,
     HistoryEntry,
     Inspection,
+    PutOutcome,
     Request,
     RunChange,
     RunSize,
@@ -65,6 +66,22 @@ class SqlStore(SqlSchedules):
         also: Sequence[WorkflowText] = (),
     ) -> tuple[StoredWorkflow, bool] | None:
         return await self._write.do(workflows.change(text, at, etag, request, also))
+
+    async def put_definitions(
+        self,
+        texts: Sequence[WorkflowText],
+        *,
+        at: datetime,
+        also: Sequence[WorkflowText] = (),
+        take_over: Mapping[str, str] | None = None,
+    ) -> Mapping[str, PutOutcome]:
+        return await self._write.do(workflows.put_all(texts, at, also, take_over or {}))
+
+    async def disown_definition(self, name: str, owner: str, *, at: datetime) -> bool:
+        return await self._write.do(workflows.disown(name, owner, at))
+
+    async def list_file_owned(self) -> Sequence[StoredWorkflow]:
+        return await self._read(workflows.read_owned)
 
     async def get_workflow(self, name: str) -> StoredWorkflow | None:
         return await self._read(workflows.read, name)

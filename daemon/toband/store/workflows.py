@@ -12,13 +12,17 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from toban.definition import DefinitionKind
 from toband.ports import (
+    BY_API,
+    REMOVED,
     ActiveRunError,
     ConflictError,
     EtagMismatchError,
     JobInUseError,
+    PutOutcome,
     Request,
     StoredWorkflow,
     WorkflowExistsError,
+    WorkflowOwnedError,
     WorkflowText,
     WorkflowVersion,
 )
@@ -76,21 +80,7 @@ def create(
         taken = _find(session.connection, text.name)
         if taken is not None:
             raise WorkflowExistsError(text.name, taken["kind"])
-        _check_jobs(session.connection, text)
-        version = _add_version(session, text, at)
-        header = _header(text) | {
-            "name": text.name,
-            "kind": text.kind,
-            "enabled": text.enabled,
-            "version": version,
-            "revision": 0,
-            "created_at": at,
-            "updated_at": at,
-        }
-        session.connection.execute(insert(workflows), header)
-        _set_labels(session, text)
-        _set_uses(session, text)
-        schedules.replace_all(session, text)
+        _add(session, text, at)
         return _answer(session, text.name, request, at)
 
     return operation
@@ -127,6 +117,70 @@ def change(
     return operation
 
 
+def put_all(
+    texts: Sequence[WorkflowText],
+    at: datetime,
+    also: Sequence[WorkflowText],
+    take_over: Mapping[str, str],
+) -> Callable[[Session], Mapping[str, PutOutcome]]:
+    def operation(session: Session) -> Mapping[str, PutOutcome]:
+        session.lock_creation()
+        outcomes = {}
+        changed_jobs = []
+        for text in sorted(texts, key=lambda text: text.kind is not DefinitionKind.JOB):
+            stored = _find(session.connection, text.name)
+            if stored is None:
+                _add(session, text, at)
+                outcomes[text.name] = PutOutcome.CREATED
+                continue
+            _check_owner(stored, text, take_over)
+            changed = _replace(session, stored, text, at)
+            if stored["owner"].endswith(REMOVED):
+                # It was disabled because it was in no file.
+                values = {"enabled": text.enabled, "updated_at": at}
+                session.connection.execute(_CHANGE, {"of_name": text.name} | values)
+            outcomes[text.name] = PutOutcome.UPDATED if changed else PutOutcome.UNCHANGED
+            if "version" in changed and text.kind is DefinitionKind.JOB:
+                changed_jobs.append(text)
+        for job in changed_jobs:
+            _check_users(session.connection, job, [*also, *texts])
+        for user in also:
+            using = _find(session.connection, user.name)
+            if using is not None:
+                _replace(session, using, replace(user, owner=using["owner"]), at)
+        return outcomes
+
+    return operation
+
+
+def disown(name: str, owner: str, at: datetime) -> Callable[[Session], bool]:
+    def operation(session: Session) -> bool:
+        session.lock_creation()
+        stored = _find(session.connection, name)
+        if stored is None or stored["owner"] != owner:
+            return False
+        values = {
+            "owner": owner + REMOVED,
+            "enabled": False,
+            "revision": stored["revision"] + 1,
+            "updated_at": at,
+        }
+        session.connection.execute(_CHANGE, {"of_name": name} | values)
+        return True
+
+    return operation
+
+
+def _check_owner(
+    stored: Mapping[str, Any], text: WorkflowText, take_over: Mapping[str, str]
+) -> None:
+    """Raises WorkflowExistsError for what is of another kind, WorkflowOwnedError for what somebody else owns."""
+    if stored["kind"] is not text.kind:
+        raise WorkflowExistsError(text.name, stored["kind"])
+    if stored["owner"] not in (text.owner, take_over.get(text.name, text.owner)):
+        raise WorkflowOwnedError(text.name, stored["owner"])
+
+
 def remove(name: str, etag: str, kind: DefinitionKind | None) -> Callable[[Session], bool]:
     def operation(session: Session) -> bool:
         session.lock_creation()
@@ -159,6 +213,25 @@ def enable(name: str, enabled: bool, at: datetime) -> Callable[[Session], Stored
         return read(session.connection, name)
 
     return operation
+
+
+def _add(session: Session, text: WorkflowText, at: datetime) -> None:
+    """Of a name that is free. Raises ConflictError."""
+    _check_jobs(session.connection, text)
+    version = _add_version(session, text, at)
+    header = _header(text) | {
+        "name": text.name,
+        "kind": text.kind,
+        "enabled": text.enabled,
+        "version": version,
+        "revision": 0,
+        "created_at": at,
+        "updated_at": at,
+    }
+    session.connection.execute(insert(workflows), header)
+    _set_labels(session, text)
+    _set_uses(session, text)
+    schedules.replace_all(session, text)
 
 
 def _find(connection: Connection, name: str) -> Mapping[str, Any] | None:
@@ -327,6 +400,11 @@ def read_all(
         # The walk is along those with the first label, so that workflows without it cost nothing.
         name = name if count else labelled.c.workflow
     query = query.where(name > after).order_by(name).limit(limit)
+    return [_workflow(dict(row)) for row in connection.execute(query).mappings()]
+
+
+def read_owned(connection: Connection) -> Sequence[StoredWorkflow]:
+    query = select(workflows).where(workflows.c.owner != BY_API).order_by(workflows.c.name)
     return [_workflow(dict(row)) for row in connection.execute(query).mappings()]
 
 

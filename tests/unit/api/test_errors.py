@@ -46,6 +46,7 @@ CASES: list[tuple[Exception, str, str]] = [
     (errors.NoPriorResultError("s"), "FAILED_PRECONDITION", "NO_PRIOR_RESULT"),
     (errors.NotWaitingError("r", "s"), "FAILED_PRECONDITION", "STEP_NOT_WAITING"),
     (errors.WorkflowRecursionError(["w", "w"]), "FAILED_PRECONDITION", "WORKFLOW_RECURSION"),
+    (errors.OwnedByFileError("w", "/w.yaml"), "FAILED_PRECONDITION", "OWNED_BY_FILE"),
     (RenderError("cannot render"), "FAILED_PRECONDITION", "TEMPLATE_FAILED"),
     (DeadLetterClosedError(LETTER), "FAILED_PRECONDITION", "DEAD_LETTER_CLOSED"),
     (JobInUseError(["w"]), "FAILED_PRECONDITION", "JOB_IN_USE"),

@@ -88,6 +88,7 @@ class FakeDaemon:
         self.steps_per_page = 1000
         self.info = system_pb2.GetInfoResponse(version="9.9.9", pid=4711, database="sqlite")
         self.findings: list[system_pb2.Finding] = []
+        self.reloaded = system_pb2.ReloadResponse()
         self.garbage = system_pb2.CollectGarbageResponse()
         self.collected: list[system_pb2.CollectGarbageResponse] = []
         self.changed: asyncio.Condition
@@ -390,6 +391,14 @@ class System(system_pb2_grpc.SystemServiceServicer):
             return system_pb2.ResumeResponse(changed=before)
 
         return await self._daemon.answer("Resume", context, request, work)
+
+    async def Reload(
+        self, request: system_pb2.ReloadRequest, context: Context
+    ) -> system_pb2.ReloadResponse:
+        async def work() -> system_pb2.ReloadResponse:
+            return self._daemon.reloaded
+
+        return await self._daemon.answer("Reload", context, request, work)
 
     async def CollectGarbage(
         self, request: system_pb2.CollectGarbageRequest, context: Context

@@ -1,0 +1,158 @@
+"""What one file defines: read, checked, and stored whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from toban.definition import DefinitionKind, Document, Problem, parse
+from toband.engine.admission import Admits
+from toband.engine.errors import InvalidDefinitionError, RefusedError, WorkflowRecursionError
+from toband.engine.resolving import Resolver
+from toband.engine.workflows import until_undisturbed
+from toband.ports import (
+    BY_API,
+    Clock,
+    ConflictError,
+    Mark,
+    PutOutcome,
+    Store,
+    WorkflowExistsError,
+    WorkflowOwnedError,
+    WorkflowText,
+)
+
+
+class UnusableFileError(Exception):
+    """Nothing of a file was stored; `problems` are lines for people."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """What was found in a file. With `problems` nobody can tell what it defines."""
+
+    path: str
+    mark: Mark | None
+    documents: Sequence[Document] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(document.name for document in self.documents)
+
+    @property
+    def has_jobs(self) -> bool:
+        return any(document.kind is DefinitionKind.JOB for document in self.documents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What became of the definitions of a file, by name, and what is worth knowing about them."""
+
+    outcomes: Mapping[str, PutOutcome]
+    warnings: tuple[str, ...]
+
+
+async def understand(path: str, mark: Mark | None, data: bytes) -> ReadFile:
+    """What a file defines, as far as it can be told without the jobs that it uses."""
+    parsed = await asyncio.to_thread(parse, data, path)
+    wrong = tuple(str(problem) for problem in parsed.problems if not problem.warning)
+    return ReadFile(
+        path=path, mark=mark, documents=() if wrong else parsed.documents, problems=wrong
+    )
+
+
+class Loader:
+    """Stores what files define."""
+
+    def __init__(self, *, store: Store, clock: Clock, admission: Admits, zone: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._admission = admission
+        self._resolver = Resolver(store, clock, zone)
+
+    async def keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
+        """All of it, or nothing. `take_over` has, by name, who may lose a definition to this file.
+
+        Raises UnusableFileError, StoreError.
+        """
+        try:
+            return await until_undisturbed(lambda: self._keep(file, take_over))
+        except InvalidDefinitionError as error:
+            wrong = [str(each) for each in error.problems if not each.warning]
+            raise UnusableFileError(wrong) from None
+        except (WorkflowRecursionError, RefusedError) as error:
+            raise UnusableFileError([f"{file.path}: {error}"]) from None
+        except ConflictError as error:
+            text = f"{file.path}: {error.args[0]} was changed meanwhile, more than once"
+            raise UnusableFileError([text]) from None
+        except WorkflowExistsError as error:
+            text = f"{file.path}: there is a {error.kind.value} {error.args[0]!r} already"
+            raise UnusableFileError([f"{text}; delete it first"]) from None
+        except WorkflowOwnedError as error:
+            raise UnusableFileError([_owned(file, error)]) from None
+
+    async def _keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
+        texts, warnings = await self._resolve(file)
+        changed = {
+            text.name: text.source
+            for text in texts
+            if text.kind is DefinitionKind.JOB and not await self._resolver.is_stored(text)
+        }
+        try:
+            users = await self._resolver.users(changed, but=file.names)
+        except InvalidDefinitionError as error:
+            found = [replace(each, file=file.path) for each in error.problems]
+            raise InvalidDefinitionError(found) from None
+        also = [user.text for user in users]
+        if texts:
+            await self._resolver.check_children([*texts, *also])
+        self._admission.check(f"load {file.path}")
+        outcomes = await self._store.put_definitions(
+            texts, at=self._clock.now(), also=also, take_over=take_over
+        )
+        return Kept(outcomes=outcomes, warnings=tuple(str(each) for each in warnings))
+
+    async def _resolve(self, file: ReadFile) -> tuple[list[WorkflowText], list[Problem]]:
+        """Raises InvalidDefinitionError with what is wrong with any of the documents."""
+        directory = os.path.dirname(file.path)
+        jobs = {
+            document.name: document.source
+            for document in file.documents
+            if document.kind is DefinitionKind.JOB
+        }
+        texts: list[WorkflowText] = []
+        warnings: list[Problem] = []
+        problems: list[Problem] = []
+        for document in file.documents:
+            try:
+                made = await self._resolver.resolve(
+                    document.source, directory, document.kind, instead=jobs, likely=document.uses
+                )
+            except InvalidDefinitionError as error:
+                problems += [_placed(file, document, each) for each in error.problems]
+                continue
+            texts.append(replace(made.text, owner=file.path))
+            warnings += [_placed(file, document, each) for each in made.warnings]
+        if problems:
+            raise InvalidDefinitionError(problems)
+        return texts, warnings
+
+
+def _placed(file: ReadFile, document: Document, problem: Problem) -> Problem:
+    """A problem of one document, at its place in the file."""
+    line = document.line + max(problem.line, 1) - 1
+    return replace(problem, file=file.path, line=line)
+
+
+def _owned(file: ReadFile, error: WorkflowOwnedError) -> str:
+    name = str(error.args[0])
+    if error.owner == BY_API:
+        return f"{file.path}: {name!r} was stored over the API before; delete it first"
+    return f"{file.path}: {name!r} belongs to {error.owner}, which cannot be read now"

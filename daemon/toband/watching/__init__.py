@@ -1,0 +1,1 @@
+"""Notices that files change."""

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from toban.v1 import system_pb2
+
+from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
+from ..sdk.fake_errors import info  # noqa: TID252
+from .conftest import Cli
+
+BROKEN = system_pb2.DefinitionFile(
+    path="/etc/b.yaml",
+    state=system_pb2.DEFINITION_FILE_STATE_BROKEN,
+    problems=["/etc/b.yaml:1:1: name: what is this"],
+)
+
+
+def test_what_a_reload_changed(cli: Cli, daemon: FakeDaemon) -> None:
+    assert cli("system", "reload").out == "0 files read, 0 changes\n"
+    daemon.reloaded = system_pb2.ReloadResponse(
+        changes=[
+            system_pb2.DefinitionChange(
+                name="nightly", outcome=system_pb2.DEFINITION_OUTCOME_UPDATED, path="/etc/a.yaml"
+            )
+        ],
+        change_count=3,
+        files=2,
+    )
+    done = cli("system", "reload")
+    assert done.code == 0
+    assert done.out.splitlines() == [
+        "nightly updated (/etc/a.yaml)",
+        "and 2 more changes",
+        "2 files read, 3 changes",
+    ]
+    assert cli("system", "reload", "-o", "name").out == "nightly\n"
+    assert cli("system", "reload", "-o", "json").data["files"] == "2"
+    daemon.reloaded.broken.append(BROKEN)
+    done = cli("system", "reload")
+    assert done.code == 7
+    assert "2 files read, 1 of them broken" in done.out
+    assert "name: what is this" in done.err
+
+
+def test_broken_files_are_told_with_the_daemon(cli: Cli, daemon: FakeDaemon) -> None:
+    assert "definition files" not in cli("system", "info").out
+    daemon.info.definition_files.append(BROKEN)
+    daemon.info.definition_file_count = 5
+    said = cli("system", "info").out
+    assert "5, 1 of them broken" in said
+    assert "name: what is this" in said
+
+
+SOURCE = "name: nightly\ndescription: x\nsteps: {one: {run: 'true'}}\n"
+
+
+@pytest.mark.parametrize(
+    ("rpc", "arguments"),
+    [
+        ("UpdateWorkflow", ["apply", "FILE"]),
+        ("RestoreWorkflowVersion", ["workflows", "restore", "nightly", "1"]),
+        ("DeleteWorkflow", ["workflows", "delete", "nightly"]),
+    ],
+)
+def test_what_a_file_owns_is_changed_by_force_only(
+    cli: Cli, daemon: FakeDaemon, tmp_path: Path, rpc: str, arguments: list[str]
+) -> None:
+    file = tmp_path / "nightly.yaml"
+    file.write_text(SOURCE, encoding="utf-8")
+    command = [str(file) if word == "FILE" else word for word in arguments]
+    daemon.add_workflow("nightly", SOURCE + "title: old\n")
+    text = "'nightly' is defined by the file /etc/a.yaml: change it there"
+    details = (info("OWNED_BY_FILE", {"path": "/etc/a.yaml"}),)
+    daemon.fail[rpc] = (grpc.StatusCode.FAILED_PRECONDITION, text, details)
+    refused = cli(*command)
+    assert refused.code == 6
+    assert text in refused.err
+    assert "--force" in refused.err
+    del daemon.fail[rpc]
+    assert cli(*command, "--force").code == 0
+    sent = [request for request in daemon.seen if type(request).__name__ == f"{rpc}Request"]
+    assert [getattr(request, "force", None) for request in sent] == [False, True]

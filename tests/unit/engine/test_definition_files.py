@@ -1,0 +1,360 @@
+"""Which definitions follow which files: with files, and a store, that a test holds in its hands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+
+from toban.definition import DefinitionKind
+from toband.engine.definition_files import DefinitionFiles
+from toband.engine.loading import Kept, Loader, ReadFile, UnusableFileError
+from toband.ports import (
+    REMOVED,
+    ActiveRunError,
+    HealthStatus,
+    Listing,
+    Mark,
+    PutOutcome,
+    Store,
+    StoredWorkflow,
+    StoreError,
+)
+
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+FLOWS = os.path.join(os.sep, "flows")
+A, B = os.path.join(FLOWS, "a.yaml"), os.path.join(FLOWS, "b.yaml")
+ELSEWHERE = os.path.join(os.sep, "other", "c.yaml")
+
+
+class Clock:
+    def now(self) -> datetime:
+        return NOW
+
+
+def definition(*names: str, job: str = "") -> str:
+    step = f"{{job: {job}}}" if job else "{run: 'true'}"
+    return "---\n".join(
+        f"name: {name}\ndescription: x\nsteps: {{only: {step}}}\n" for name in names
+    )
+
+
+@dataclass
+class Source:
+    """Files by path; every write gives a new mark."""
+
+    texts: dict[str, bytes] = field(default_factory=dict)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)
+    young: frozenset[str] = frozenset()
+    reads: list[str] = field(default_factory=list)
+    looks: int = 0
+
+    def write(self, path: str, text: str | bytes) -> None:
+        self.texts[path] = text.encode() if isinstance(text, str) else text
+        number = self.marks[path].inode + 1 if path in self.marks else 1
+        self.marks[path] = Mark(device=1, inode=number, size=1, modified_ns=1, changed_ns=1)
+
+    def remove(self, path: str) -> None:
+        del self.texts[path]
+
+    async def look(self) -> Listing:
+        self.looks += 1
+        files = {path: self.marks[path] for path in self.texts}
+        return Listing(files=files, unreadable=dict(self.unreadable), young=self.young)
+
+    async def read(self, path: str) -> bytes:
+        self.reads.append(path)
+        if path in self.denied:
+            raise PermissionError(13, "Permission denied")
+        return self.texts[path]
+
+    async def changed(self, within: float) -> None:
+        raise AssertionError("nobody waits here")
+
+
+@dataclass
+class Stored:
+    """Owners by name, as a store and a loader of files would keep them."""
+
+    owners: dict[str, str] = field(default_factory=dict)
+    disabled: set[str] = field(default_factory=set)
+    active: set[str] = field(default_factory=set)
+    jobs: set[str] = field(default_factory=set)
+    failing: bool = False
+
+    async def keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
+        if self.failing:
+            raise StoreError("the disk is gone")
+        names = set(file.names)
+        for document in file.documents:
+            if not document.uses <= self.jobs | names:
+                raise UnusableFileError([f"{file.path}: unknown job"])
+        for name in names:
+            if self.owners.get(name, file.path) not in (file.path, take_over.get(name)):
+                raise UnusableFileError([f"{file.path}: {name} is taken"])
+        outcomes = {}
+        for document in file.documents:
+            name = document.name
+            outcomes[name] = PutOutcome.UPDATED if name in self.owners else PutOutcome.CREATED
+            self.owners[name] = file.path
+            self.disabled.discard(name)
+            if document.kind is DefinitionKind.JOB:
+                self.jobs.add(name)
+        return Kept(outcomes=outcomes, warnings=())
+
+    async def list_file_owned(self) -> Sequence[StoredWorkflow]:
+        return [
+            StoredWorkflow(
+                name=name,
+                title="",
+                description="",
+                labels={},
+                enabled=name not in self.disabled,
+                version=1,
+                owner=owner,
+                created_at=NOW,
+                updated_at=NOW,
+                etag="",
+                kind=DefinitionKind.JOB if name in self.jobs else DefinitionKind.WORKFLOW,
+            )
+            for name, owner in sorted(self.owners.items())
+            if owner != "api"
+        ]
+
+    async def disown_definition(self, name: str, owner: str, *, at: datetime) -> bool:
+        self.owners[name] = owner + REMOVED
+        self.disabled.add(name)
+        return True
+
+    async def delete_workflow(self, name: str, *, kind: DefinitionKind) -> bool:
+        if name in self.active:
+            raise ActiveRunError("r")
+        return self.owners.pop(name, None) is not None
+
+
+@dataclass
+class Health:
+    told: dict[str, str] = field(default_factory=dict)
+
+    def trouble(self, name: str, status: HealthStatus, detail: str) -> None:
+        assert status is HealthStatus.DEGRADED
+        self.told[name] = detail
+
+    def well(self, name: str) -> None:
+        self.told.pop(name, None)
+
+
+class Scene:
+    def __init__(self, *, delete: bool = False) -> None:
+        self.source, self.stored, self.health = Source(), Stored(), Health()
+        self.rung = 0
+        self.delete = delete
+        self.restart()
+
+    def restart(self) -> None:
+        self.files = DefinitionFiles(
+            source=self.source,
+            loader=cast(Loader, self.stored),
+            store=cast(Store, self.stored),
+            clock=Clock(),
+            conditions=self.health,
+            changed=self._changed,
+            delete_removed=self.delete,
+            watch=False,
+        )
+
+    def _changed(self) -> None:
+        self.rung += 1
+
+    async def look(self) -> None:
+        self.source.reads.clear()
+        await self.files.run()
+
+    def broken(self) -> list[str]:
+        return [state.path for state in self.files.states if state.broken]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def test_only_what_changed_is_read(scene: Scene) -> None:
+    scene.source.write(A, definition("one"))
+    scene.source.write(B, definition("two"))
+    await scene.look()
+    assert scene.stored.owners == {"one": A, "two": B}
+    assert (scene.rung, scene.source.reads) == (1, [A, B])
+    await scene.look()
+    assert (scene.rung, scene.source.reads) == (1, [])
+    scene.source.write(B, definition("two", "three"))
+    await scene.look()
+    assert (scene.stored.owners["three"], scene.source.reads) == (B, [B])
+    scene.source.reads.clear()
+    changes = await scene.files.reload()
+    assert scene.source.reads == [A, B]
+    assert sorted(change.name for change in changes) == ["one", "three", "two"]
+
+
+@pytest.mark.parametrize("text", ["name: [", b"\xff\xfe", "", definition("one") + "---\nname: 5\n"])
+async def test_a_broken_file_keeps_what_it_had(scene: Scene, text: str | bytes) -> None:
+    scene.source.write(A, definition("one"))
+    await scene.look()
+    scene.source.write(A, text)
+    for _ in range(2):
+        await scene.look()
+        (state,) = scene.files.states
+        assert (state.broken, state.names) == (True, ("one",))
+        assert state.problems
+        assert scene.stored.owners == {"one": A}
+        assert A in scene.health.told["definitions"]
+        # The next daemon knows it from the store.
+        scene.restart()
+    scene.source.write(A, definition("one"))
+    await scene.look()
+    assert scene.broken() == []
+    assert scene.health.told == {}
+
+
+async def test_a_file_that_cannot_be_read_is_broken(scene: Scene) -> None:
+    scene.source.write(A, definition("one"))
+    await scene.look()
+    scene.source.write(A, definition("other"))
+    scene.source.denied.add(A)
+    await scene.look()
+    (state,) = scene.files.states
+    assert state.problems == (f"cannot read {A}: Permission denied",)
+    assert scene.stored.owners == {"one": A}
+    # Nothing tells that it may be read from now on: it is tried with every look.
+    scene.source.denied.clear()
+    await scene.look()
+    assert scene.stored.owners == {"one": A + REMOVED, "other": A}
+
+
+async def test_a_place_that_cannot_be_looked_at_keeps_what_it_had(scene: Scene) -> None:
+    scene.source.write(A, definition("one"))
+    await scene.look()
+    scene.source.remove(A)
+    scene.source.unreadable[FLOWS] = "Stale file handle"
+    scene.source.write(ELSEWHERE, definition("one"))
+    for _ in range(2):
+        await scene.look()
+        assert scene.stored.owners == {"one": A}
+        assert scene.broken() == [FLOWS, ELSEWHERE]
+        scene.restart()
+    scene.source.unreadable.clear()
+    await scene.look()
+    assert scene.stored.owners == {"one": ELSEWHERE}
+
+
+async def test_what_is_removed_is_disabled_and_comes_back(scene: Scene) -> None:
+    scene.source.write(A, definition("one", "two"))
+    await scene.look()
+    scene.source.write(A, definition("one"))
+    await scene.look()
+    assert scene.stored.disabled == {"two"}
+    scene.source.remove(A)
+    await scene.look()
+    assert scene.stored.disabled == {"one", "two"}
+    assert scene.files.states == []
+    rung = scene.rung
+    await scene.look()
+    assert scene.rung == rung
+    scene.source.write(B, definition("two"))
+    await scene.look()
+    assert scene.stored.owners == {"one": A + REMOVED, "two": B}
+    assert scene.stored.disabled == {"one"}
+
+
+async def test_what_is_removed_is_deleted_as_soon_as_it_can_be() -> None:
+    scene = Scene(delete=True)
+    scene.source.write(A, definition("one", "two"))
+    await scene.look()
+    scene.source.remove(A)
+    scene.stored.active.add("two")
+    await scene.look()
+    assert scene.stored.owners == {"two": A + REMOVED}
+    scene.stored.active.clear()
+    scene.restart()
+    await scene.look()
+    assert scene.stored.owners == {}
+
+
+async def test_a_renamed_file_and_a_definition_that_moves_stay_enabled(scene: Scene) -> None:
+    scene.source.write(B, definition("one", "two"))
+    await scene.look()
+    scene.source.remove(B)
+    scene.source.write(A, definition("one", "two"))
+    await scene.look()
+    assert scene.stored.owners == {"one": A, "two": A}
+    scene.source.write(A, definition("one"))
+    scene.source.write(B, definition("two"))
+    changes = await scene.files.reload()
+    assert scene.stored.owners == {"one": A, "two": B}
+    assert {change.kind.value for change in changes} == {"updated"}
+    assert scene.stored.disabled == set()
+
+
+async def test_a_name_belongs_to_the_file_that_had_it_first(scene: Scene) -> None:
+    scene.source.write(B, definition("one"))
+    await scene.look()
+    scene.source.write(A, definition("one", "two"))
+    await scene.look()
+    assert scene.broken() == [A]
+    assert scene.files.states[0].problems == (f"{A}:1:1: 'one' is defined twice: also in {B}",)
+    assert scene.stored.owners == {"one": B}
+    scene.source.remove(B)
+    await scene.look()
+    assert scene.stored.owners == {"one": A, "two": A}
+
+
+async def test_jobs_of_other_files_may_come_later(scene: Scene) -> None:
+    job = "jobs: {tool: {description: x, run: 'true'}}\n"
+    scene.source.write(A, definition("one", job="tool"))
+    await scene.look()
+    assert scene.broken() == [A]
+    scene.source.write(B, job)
+    await scene.look()
+    assert scene.broken() == []
+    assert scene.stored.owners == {"one": A, "tool": B}
+
+
+async def test_a_store_that_fails_makes_no_file_broken(scene: Scene) -> None:
+    scene.source.write(A, definition("one"))
+    scene.stored.failing = True
+    with pytest.raises(StoreError):
+        await scene.files.reload()
+    assert scene.broken() == []
+    scene.stored.failing = False
+    await scene.look()
+    assert scene.stored.owners == {"one": A}
+
+
+async def test_a_file_that_is_always_written_to_is_read_all_the_same(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toband.engine.definition_files.SETTLE", 0.0)
+    scene.source.write(A, definition("one"))
+    scene.source.young = frozenset({A})
+    await scene.look()
+    assert scene.stored.owners == {"one": A}
+    assert scene.source.looks > 1
+    # It may have changed once more within the same moment.
+    await scene.look()
+    assert scene.source.reads == [A]
+
+
+async def test_many_problems_are_cut(scene: Scene) -> None:
+    text = definition("one") + "".join(f"field{number}: 1\n" for number in range(40))
+    scene.source.write(A, text)
+    await scene.look()
+    (state,) = scene.files.states
+    assert len(state.problems) == 20
+    assert state.problems[-1] == "and 21 more"
+    assert replace(state, problems=()).loaded_at is None

@@ -1,0 +1,107 @@
+"""Which files count, and what is said of places that cannot be looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from toban.definition.parsing import MAX_SOURCE_BYTES
+from toband.ports import Listing
+from toband.watching import definition_files
+from toband.watching.definition_files import WatchedFiles, look
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs links and permissions of POSIX")
+
+
+def seen(*places: Path) -> Listing:
+    return look([str(place) for place in places], time.time())
+
+
+def names(listing: Listing, folder: Path) -> list[str]:
+    return [Path(path).relative_to(folder).as_posix() for path in listing.files]
+
+
+def test_definitions_at_any_depth_and_nothing_else(tmp_path: Path) -> None:
+    kept = ["a.yaml", "b.YML", "sub/deeper/c.json"]
+    others = [".hidden.yaml", "a.yaml~", "#a.yaml", ".git/x.yaml", "notes.txt", "a.yaml.bak"]
+    for name in (*kept, *others):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    (tmp_path / "folder.yaml").mkdir()
+    listing = seen(tmp_path, tmp_path / "a.yaml")
+    assert sorted(names(listing, tmp_path)) == sorted(kept)
+    assert listing.unreadable == {}
+
+
+def test_places_that_are_not_there(tmp_path: Path) -> None:
+    # A file that is gone was removed; whatever is below a missing directory nobody knows.
+    missing, below = tmp_path / "missing", tmp_path / "missing" / "a.yaml"
+    listing = seen(tmp_path / "gone.yaml", missing, below)
+    assert listing.files == {}
+    assert set(listing.unreadable) == {str(missing), str(below)}
+
+
+@POSIX
+def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    (tmp_path / "..1").mkdir()
+    (tmp_path / "..1" / "a.yaml").write_text("one")
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
+    (tmp_path / "nowhere.yaml").symlink_to("missing")
+    (tmp_path / "itself.yaml").symlink_to("itself.yaml")
+    (tmp_path / "loop").symlink_to(".")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    listing = seen(tmp_path)
+    assert names(listing, tmp_path) == ["a.yaml"]
+    assert set(listing.unreadable) == {str(tmp_path / "itself.yaml")}
+
+
+def test_a_file_that_is_still_written_to_is_young(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("x")
+    changed = path.stat().st_ctime
+    place = [str(path)]
+    assert look(place, changed + 0.1).young == {str(path)}
+    assert look(place, max(changed, path.stat().st_mtime) + 1).young == frozenset()
+
+
+def test_every_content_has_a_mark_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("x")
+    before = seen(path).files
+    assert seen(path).files == before
+    path.write_text("xx")
+    assert seen(path).files != before
+
+
+async def test_no_more_is_read_than_a_definition_may_have(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(b"#" * (MAX_SOURCE_BYTES + 100))
+    assert len(await WatchedFiles([]).read(str(path))) == MAX_SOURCE_BYTES + 1
+    with pytest.raises(FileNotFoundError):
+        await WatchedFiles([]).read(str(tmp_path / "missing"))
+
+
+async def test_where_the_system_does_not_tell_somebody_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(definition_files, "TICK", 0.01)
+
+    async def fail(self: WatchedFiles, paths: list[str], *, recursive: bool) -> None:
+        return
+
+    monkeypatch.setattr(WatchedFiles, "_watch", fail)
+    watched = WatchedFiles([str(tmp_path)])
+    async with asyncio.timeout(30):
+        for _ in range(5):
+            await watched.changed(600)
+        # A place that appears or goes is told in any case.
+        os.rmdir(tmp_path)
+        await watched.changed(600)
+    await watched.close()
