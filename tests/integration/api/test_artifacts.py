@@ -25,6 +25,8 @@ STEPS = {
     "each": {
         "run": "printf {{ item }} > out.bin",
         "for_each": ["x", "yy"],
+        # They write the same file.
+        "max_parallel": 1,
         "outputs": [{"name": "out", "path": "out.bin"}],
     },
 }
