@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -171,10 +171,13 @@ class Scheduling:
             while True:
                 now = self._clock.now()
                 due = await self._store.due_schedules(now, limit=AT_ONCE)
+                self._forget_mended(due)
                 entries = [entry for entry in due if self._troubled.get(entry.id) != entry.next_due]
                 if not entries:
                     return
-                fired = await asyncio.gather(*(self._fire_or_tell(entry, now) for entry in entries))
+                fired = await asyncio.gather(
+                    *(self._or_tell(entry, self._fire(entry, now)) for entry in entries)
+                )
                 caught_up += sum(fired)
                 if caught_up >= CATCH_UP_AT_ONCE:
                     caught_up = 0
@@ -185,10 +188,10 @@ class Scheduling:
         finally:
             self._begin()
 
-    async def _fire_or_tell(self, entry: ScheduleEntry, now: datetime) -> int:
+    async def _or_tell(self, entry: ScheduleEntry, work: Awaitable[int]) -> int:
         """One that cannot be decided, because its zone is gone, say, keeps no other from being due."""
         try:
-            return await self._fire(entry, now)
+            return await work
         except StoreError:
             raise
         except Exception as error:
@@ -201,6 +204,14 @@ class Scheduling:
             self._troubled[entry.id] = entry.next_due
             self._tell_troubled()
             return 0
+
+    def _forget_mended(self, due: Sequence[ScheduleEntry]) -> None:
+        """Those that were changed, or are gone, are not in trouble any more."""
+        if self._troubled:
+            still = {entry.id: entry.next_due for entry in due}
+            self._troubled = {k: v for k, v in self._troubled.items() if still.get(k, ...) == v}
+            if not self._troubled:
+                self._conditions.well(CONDITION)
 
     def _tell_troubled(self) -> None:
         named = ", ".join(sorted(self._troubled)[:5])
@@ -220,13 +231,16 @@ class Scheduling:
             entries = await self._store.start_schedules(after=after, limit=AT_ONCE)
             now = self._clock.now()
             for entry in entries:
-                stored = await self._store.get_workflow(entry.workflow)
-                way = self._in_the_way(stored, entry, now)
-                await self._save(entry, at_boot(entry, self._booted_at, now, way), now)
+                await self._or_tell(entry, self._boot(entry, self._booted_at, now))
             self._begin()
             if len(entries) < AT_ONCE:
                 return
             after = entries[-1].id
+
+    async def _boot(self, entry: ScheduleEntry, booted_at: datetime, now: datetime) -> int:
+        stored = await self._store.get_workflow(entry.workflow)
+        way = self._in_the_way(stored, entry, now)
+        return await self._save(entry, at_boot(entry, booted_at, now, way), now)
 
     async def _fire(self, entry: ScheduleEntry, now: datetime) -> int:
         """How many runs were started for times that had been missed. Raises StoreError."""

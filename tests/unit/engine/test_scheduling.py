@@ -134,6 +134,12 @@ async def test_one_that_cannot_be_decided_keeps_no_other_from_being_due() -> Non
         scene.alarm.ring()
         await scene.looked(2)
         assert len(scene.store.fired) == 1
+        # Mended, it is due like any other, and nobody is in trouble.
+        scene.store.entries["lost/0"] = entry("lost", next_due=NOW - timedelta(minutes=1))
+        scene.scheduling.changed()
+        await scene.looked(3)
+        assert [firing.before.workflow for firing in scene.store.fired] == ["w", "lost"]
+        assert list(scene.health.conditions) == []
 
 
 async def test_a_database_that_fails_is_asked_again() -> None:
