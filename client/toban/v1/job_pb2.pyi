@@ -60,6 +60,9 @@ class Job(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    SCHEDULES_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_FIELD_NUMBER: _builtins.int
+    EVENT_TYPES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Unique among jobs and workflows: [A-Za-z0-9][A-Za-z0-9_-]{0,63}."""
     title: _builtins.str
@@ -90,6 +93,18 @@ class Job(_message.Message):
     def updated_at(self) -> _timestamp_pb2.Timestamp:
         """Output only."""
 
+    @_builtins.property
+    def schedules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in Workflow. Output only."""
+
+    @_builtins.property
+    def next_due(self) -> _timestamp_pb2.Timestamp:
+        """As in Workflow. Output only."""
+
+    @_builtins.property
+    def event_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in Workflow. Output only."""
+
     def __init__(
         self,
         *,
@@ -105,10 +120,13 @@ class Job(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
         etag: _builtins.str = ...,
+        schedules: _abc.Iterable[_builtins.str] | None = ...,
+        next_due: _timestamp_pb2.Timestamp | None = ...,
+        event_types: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "next_due", b"next_due", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "id", b"id", "labels", b"labels", "owner", b"owner", "title", b"title", "updated_at", b"updated_at", "used_by", b"used_by", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "event_types", b"event_types", "id", b"id", "labels", b"labels", "next_due", b"next_due", "owner", b"owner", "schedules", b"schedules", "title", b"title", "updated_at", b"updated_at", "used_by", b"used_by", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -196,7 +196,9 @@ class _TriggerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Trigger.Value
     TRIGGER_PARENT: _Trigger.ValueType  # 4
     """A `workflow` step of another run: see `parent_run`."""
     TRIGGER_SCHEDULE: _Trigger.ValueType  # 5
-    """A schedule of the workflow: see `schedule`."""
+    """A schedule: see `schedule`."""
+    TRIGGER_EVENT: _Trigger.ValueType  # 6
+    """An event that the workflow listens to: see `event`."""
 
 class Trigger(_Trigger, metaclass=_TriggerEnumTypeWrapper):
     """Who started a run."""
@@ -211,7 +213,9 @@ TRIGGER_RETRY: Trigger.ValueType  # 3
 TRIGGER_PARENT: Trigger.ValueType  # 4
 """A `workflow` step of another run: see `parent_run`."""
 TRIGGER_SCHEDULE: Trigger.ValueType  # 5
-"""A schedule of the workflow: see `schedule`."""
+"""A schedule: see `schedule`."""
+TRIGGER_EVENT: Trigger.ValueType  # 6
+"""An event that the workflow listens to: see `event`."""
 Global___Trigger: _TypeAlias = Trigger  # noqa: Y015
 
 class _LogStream:
@@ -276,6 +280,9 @@ class Run(_message.Message):
     SCHEDULED_AT_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    EVENT_TYPE_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -316,6 +323,11 @@ class Run(_message.Message):
     parent_step: _builtins.str
     schedule: _builtins.str
     """Id of the schedule that started it, such as `nightly/0`; empty if none did."""
+    event_id: _builtins.str
+    """Id and type of the event that started it, or the run that it repeats; empty if none did."""
+    event_type: _builtins.str
+    depth: _builtins.int
+    """How many runs are before it in a chain of events."""
     @_builtins.property
     def params(self) -> _struct_pb2.Struct: ...
     @_builtins.property
@@ -383,10 +395,13 @@ class Run(_message.Message):
         scheduled_at: _timestamp_pb2.Timestamp | None = ...,
         missed: _abc.Iterable[_timestamp_pb2.Timestamp] | None = ...,
         schedule: _builtins.str = ...,
+        event_id: _builtins.str = ...,
+        event_type: _builtins.str = ...,
+        depth: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "ending", b"ending", "error_message", b"error_message", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule", b"schedule", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule", b"schedule", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

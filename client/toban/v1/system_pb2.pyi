@@ -155,6 +155,10 @@ class GetInfoResponse(_message.Message):
     NEXT_DUE_FIELD_NUMBER: _builtins.int
     DEFINITION_FILES_FIELD_NUMBER: _builtins.int
     DEFINITION_FILE_COUNT_FIELD_NUMBER: _builtins.int
+    PENDING_EVENTS_FIELD_NUMBER: _builtins.int
+    EVENT_RUNS_FIELD_NUMBER: _builtins.int
+    EVENT_RUNS_WAITING_FIELD_NUMBER: _builtins.int
+    EVENT_CONCURRENCY_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     pid: _builtins.int
     state_dir: _builtins.str
@@ -177,6 +181,12 @@ class GetInfoResponse(_message.Message):
     """Schedules that are still due at some time."""
     definition_file_count: _builtins.int
     """All of them."""
+    pending_events: _builtins.int
+    """Events that are stored and not resolved yet."""
+    event_runs: _builtins.int
+    """Runs that events started and that are under way, those that wait, and how many may be under way at once."""
+    event_runs_waiting: _builtins.int
+    event_concurrency: _builtins.int
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -218,10 +228,14 @@ class GetInfoResponse(_message.Message):
         next_due: _timestamp_pb2.Timestamp | None = ...,
         definition_files: _abc.Iterable[Global___DefinitionFile] | None = ...,
         definition_file_count: _builtins.int = ...,
+        pending_events: _builtins.int = ...,
+        event_runs: _builtins.int = ...,
+        event_runs_waiting: _builtins.int = ...,
+        event_concurrency: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "next_due", b"next_due", "recovery", b"recovery", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "definition_file_count", b"definition_file_count", "definition_files", b"definition_files", "draining", b"draining", "health", b"health", "jobs", b"jobs", "listen", b"listen", "max_attempts_running", b"max_attempts_running", "next_due", b"next_due", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "schedules", b"schedules", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "definition_file_count", b"definition_file_count", "definition_files", b"definition_files", "draining", b"draining", "event_concurrency", b"event_concurrency", "event_runs", b"event_runs", "event_runs_waiting", b"event_runs_waiting", "health", b"health", "jobs", b"jobs", "listen", b"listen", "max_attempts_running", b"max_attempts_running", "next_due", b"next_due", "pending_events", b"pending_events", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "schedules", b"schedules", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -107,16 +107,17 @@ class SystemServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """From here on schedules start nothing: what is due meanwhile is skipped, and the ledger says `draining`. Runs that
-        were started go on, and StartRun still starts others. It holds until Resume or the end of the daemon. Repeating it
-        is harmless.
+        """From here on schedules and events start nothing: what is due meanwhile is skipped, and the ledger says `draining`;
+        events are stored, and stay PENDING. Runs that were started go on, and StartRun still starts others. It holds until
+        Resume or the end of the daemon. Repeating it is harmless.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Resume(self, request, context):
-        """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless.
+        """Lets schedules and events start runs again; due times that were skipped are not made up for, events that came
+        meanwhile are. Repeating it is harmless.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,12 +46,14 @@ class SystemServiceStub:
     `repair` it mends what is safe to mend, and says what it did.
     """
     Drain: _grpc.UnaryUnaryMultiCallable[_system_pb2.DrainRequest, _system_pb2.DrainResponse]
-    """From here on schedules start nothing: what is due meanwhile is skipped, and the ledger says `draining`. Runs that
-    were started go on, and StartRun still starts others. It holds until Resume or the end of the daemon. Repeating it
-    is harmless.
+    """From here on schedules and events start nothing: what is due meanwhile is skipped, and the ledger says `draining`;
+    events are stored, and stay PENDING. Runs that were started go on, and StartRun still starts others. It holds until
+    Resume or the end of the daemon. Repeating it is harmless.
     """
     Resume: _grpc.UnaryUnaryMultiCallable[_system_pb2.ResumeRequest, _system_pb2.ResumeResponse]
-    """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless."""
+    """Lets schedules and events start runs again; due times that were skipped are not made up for, events that came
+    meanwhile are. Repeating it is harmless.
+    """
     Reload: _grpc.UnaryUnaryMultiCallable[_system_pb2.ReloadRequest, _system_pb2.ReloadResponse]
     """Reads every definition file of the configuration again, changed or not, and says what that changed. A file that
     cannot be used changes nothing, and is told as broken. Changes are found without it too, within two seconds.
@@ -75,12 +77,14 @@ class SystemServiceAsyncStub(SystemServiceStub):
     `repair` it mends what is safe to mend, and says what it did.
     """
     Drain: _aio.UnaryUnaryMultiCallable[_system_pb2.DrainRequest, _system_pb2.DrainResponse]  # type: ignore[assignment]
-    """From here on schedules start nothing: what is due meanwhile is skipped, and the ledger says `draining`. Runs that
-    were started go on, and StartRun still starts others. It holds until Resume or the end of the daemon. Repeating it
-    is harmless.
+    """From here on schedules and events start nothing: what is due meanwhile is skipped, and the ledger says `draining`;
+    events are stored, and stay PENDING. Runs that were started go on, and StartRun still starts others. It holds until
+    Resume or the end of the daemon. Repeating it is harmless.
     """
     Resume: _aio.UnaryUnaryMultiCallable[_system_pb2.ResumeRequest, _system_pb2.ResumeResponse]  # type: ignore[assignment]
-    """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless."""
+    """Lets schedules and events start runs again; due times that were skipped are not made up for, events that came
+    meanwhile are. Repeating it is harmless.
+    """
     Reload: _aio.UnaryUnaryMultiCallable[_system_pb2.ReloadRequest, _system_pb2.ReloadResponse]  # type: ignore[assignment]
     """Reads every definition file of the configuration again, changed or not, and says what that changed. A file that
     cannot be used changes nothing, and is told as broken. Changes are found without it too, within two seconds.
@@ -131,9 +135,9 @@ class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _system_pb2.DrainRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_system_pb2.DrainResponse, _abc.Awaitable[_system_pb2.DrainResponse]]:
-        """From here on schedules start nothing: what is due meanwhile is skipped, and the ledger says `draining`. Runs that
-        were started go on, and StartRun still starts others. It holds until Resume or the end of the daemon. Repeating it
-        is harmless.
+        """From here on schedules and events start nothing: what is due meanwhile is skipped, and the ledger says `draining`;
+        events are stored, and stay PENDING. Runs that were started go on, and StartRun still starts others. It holds until
+        Resume or the end of the daemon. Repeating it is harmless.
         """
 
     @_abc_1.abstractmethod
@@ -142,7 +146,9 @@ class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _system_pb2.ResumeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_system_pb2.ResumeResponse, _abc.Awaitable[_system_pb2.ResumeResponse]]:
-        """Lets schedules start runs again; what was skipped is not made up for. Repeating it is harmless."""
+        """Lets schedules and events start runs again; due times that were skipped are not made up for, events that came
+        meanwhile are. Repeating it is harmless.
+        """
 
     @_abc_1.abstractmethod
     def Reload(

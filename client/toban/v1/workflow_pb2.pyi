@@ -114,6 +114,7 @@ class Workflow(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     SCHEDULES_FIELD_NUMBER: _builtins.int
     NEXT_DUE_FIELD_NUMBER: _builtins.int
+    EVENT_TYPES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique id: [A-Za-z0-9][A-Za-z0-9_-]{0,63}."""
     title: _builtins.str
@@ -154,6 +155,10 @@ class Workflow(_message.Message):
         started then. Output only.
         """
 
+    @_builtins.property
+    def event_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The types of events that start it, in the order of the definition. Empty in lists. Output only."""
+
     def __init__(
         self,
         *,
@@ -170,10 +175,11 @@ class Workflow(_message.Message):
         etag: _builtins.str = ...,
         schedules: _abc.Iterable[_builtins.str] | None = ...,
         next_due: _timestamp_pb2.Timestamp | None = ...,
+        event_types: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "next_due", b"next_due", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "labels", b"labels", "name", b"name", "next_due", b"next_due", "owner", b"owner", "schedules", b"schedules", "title", b"title", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "event_types", b"event_types", "labels", b"labels", "name", b"name", "next_due", b"next_due", "owner", b"owner", "schedules", b"schedules", "title", b"title", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
