@@ -109,6 +109,10 @@ def test_every_example_holds() -> None:
         "name: a\nschedule: {when: 明日の9時, jitter: 5, misfire: skip}\nsteps: {a: {run: x}}",
         "name: a\nschedule: ['0 3 * * *', {at: 2026-12-01 09:00:00.5+0900}]\nsteps: {a: {run: x}}",
         "jobs: {a: {run: x, schedule: {every: 1h, start: 2026-12-01T09:00Z}, timezone: UTC}}",
+        "name: a\non: DATA_CHANGED\nwatch: /srv\nsteps: {a: {run: x}}",
+        "name: a\non: [A, {event: B, priority: 5}]\nwatch: [/srv, b]\nsteps: {a: {run: x}}",
+        "name: a\non: {eventTypes: [A, B], condition: true}\nsteps: {a: {run: x}}",
+        "jobs: {a: {run: x, on: {event: A, condition: event.depth == 0}}}",
     ],
 )
 def test_the_schema_knows_every_way_to_write_it(text: str) -> None:
@@ -135,6 +139,14 @@ def test_the_schema_knows_every_way_to_write_it(text: str) -> None:
         "name: a\nschedule: {every: 5m, cron: '@daily'}\nsteps: {a: {run: x}}",
         "name: a\nschedule: {at: 2026-12-01T09:00:00}\nsteps: {a: {run: x}}",
         "name: a\nblackout: '@daily/1h'\nsteps: {a: {run: x}}",
+        "name: a\non: []\nsteps: {a: {run: x}}",
+        "name: a\non: a b\nsteps: {a: {run: x}}",
+        "name: a\non: {condition: 'true'}\nsteps: {a: {run: x}}",
+        "name: a\non: {event: []}\nsteps: {a: {run: x}}",
+        "name: a\non: {event: A, eventTypes: [B]}\nsteps: {a: {run: x}}",
+        "name: a\non: {event: A, priority: 101}\nsteps: {a: {run: x}}",
+        "name: a\nwatch: ['/srv/*']\nsteps: {a: {run: x}}",
+        "jobs: {a: {run: x, watch: /srv}}",
     ],
 )
 def test_the_schema_refuses_what_has_the_wrong_shape(text: str) -> None:

@@ -20,6 +20,7 @@ from toban.definition.schema import (
     RetryInput,
     ScheduleInput,
     StepInput,
+    TriggerInput,
     WorkflowInput,
 )
 from toban.definition.shape import written_names
@@ -48,7 +49,8 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_every_field_of_the_format_is_described() -> None:
     rows = set(re.findall(r"`([a-z_]+)`", read("docs/definition.md")))
     steps = (StepInput, CheckInput, ResourcesInput, RetryInput, InputInput, OutputInput)
-    models = (WorkflowInput, ScheduleInput, RetentionInput, ParamInput, JobsInput, JobInput, *steps)
+    triggers = (ScheduleInput, TriggerInput)
+    models = (WorkflowInput, RetentionInput, ParamInput, JobsInput, JobInput, *triggers, *steps)
     assert {name for model in models for name in written_names(model)} <= rows
 
 

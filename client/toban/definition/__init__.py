@@ -13,11 +13,13 @@ from toban.definition.durations import format_duration, parse_duration
 from toban.definition.errors import DefinitionError, ParamError, RenderError
 from toban.definition.evaluate import (
     MAX_ITEMS,
+    NO_EVENT,
     NO_ITEM,
     Scope,
     evaluate_items,
     evaluate_when,
 )
+from toban.definition.event_conditions import EventView
 from toban.definition.model import (
     DefinitionKind,
     ErrorClass,
@@ -48,14 +50,37 @@ from toban.definition.render import (
 )
 from toban.definition.sizes import format_size, parse_size
 from toban.definition.timing.model import Fold, Gap, Misfire, Schedule
+from toban.definition.triggers import (
+    BUILT_IN,
+    DAEMON_STARTED,
+    DATA_CHANGED,
+    FILE_CHANGED,
+    RUN_FAILED,
+    RUN_SUCCEEDED,
+    SCHEDULE_TRIGGERED,
+    STEP_FAILED,
+    EventTrigger,
+    check_event_type,
+)
 
 __all__ = [
+    "BUILT_IN",
+    "DAEMON_STARTED",
+    "DATA_CHANGED",
+    "FILE_CHANGED",
     "MAX_ITEMS",
+    "NO_EVENT",
     "NO_ITEM",
+    "RUN_FAILED",
+    "RUN_SUCCEEDED",
+    "SCHEDULE_TRIGGERED",
+    "STEP_FAILED",
     "DefinitionError",
     "DefinitionKind",
     "Document",
     "ErrorClass",
+    "EventTrigger",
+    "EventView",
     "FailurePolicy",
     "Fold",
     "Gap",
@@ -80,6 +105,7 @@ __all__ = [
     "Step",
     "Workflow",
     "bind_params",
+    "check_event_type",
     "check_references",
     "command_line",
     "condition_references",

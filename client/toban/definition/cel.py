@@ -10,13 +10,13 @@ template that only names a value never needs it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from toban.definition.expressions import Expression, Fault
-from toban.definition.names import Kind
+from toban.definition.names import Kind, Names
 
 MIN_INT, MAX_INT = -(2**63), 2**63 - 1
 
@@ -26,6 +26,7 @@ _UNDECLARED = re.compile(r"undeclared reference to '(.+?)' \(in container ''\)")
 _SELECT = re.compile(r"expression of type '(.+?)' cannot be the operand of a select operation")
 _EXPECTING = re.compile(r" expecting (?:\{.*\}|\S+)$")
 _STATUS = re.compile(r"^[A-Z_]+: ")
+_NO_KEY = re.compile(r'Key not found in map : (".*")', re.DOTALL)
 _KINDS = {
     "STRING": Kind.STRING,
     "INT": Kind.INT,
@@ -51,16 +52,25 @@ class Program:
 
     def run(self, values: dict[str, Any]) -> Any:
         """The plain Python value; raises EvaluationError. Values are by variable name."""
-        from cel_expr_python import cel
-
         try:
-            result = self.compiled.eval(data=values)
-            if result.type() == cel.Type.ERROR:
-                raise EvaluationError(_STATUS.sub("", str(result.value())))
-            return result.plain_value()
+            return _plain(self.compiled.eval(data=values))
         except RuntimeError as error:
-            text = _STATUS.sub("", str(error)).split(" [", 1)[0]
-            raise EvaluationError(text) from None
+            raise _failed(error) from None
+
+
+def _plain(result: Any) -> Any:
+    from cel_expr_python import cel
+
+    if result.type() == cel.Type.ERROR:
+        reason = _STATUS.sub("", str(result.value()))
+        if match := _NO_KEY.fullmatch(reason):
+            reason = f"there is no field {match[1]}"
+        raise EvaluationError(reason)
+    return result.plain_value()
+
+
+def _failed(error: RuntimeError) -> EvaluationError:
+    return EvaluationError(_STATUS.sub("", str(error)).split(" [", 1)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,41 @@ class Rejected:
     """What the compiler said, with offsets in the text that holds the template."""
 
     faults: tuple[Fault, ...]
+
+
+def compile_unchecked(text: str) -> Any:
+    """A program for `Prepared.value`, of an expression that was checked before; raises EvaluationError.
+
+    What the compiler knows about types takes room, and this is for very many expressions.
+    """
+    try:
+        return _untyped().compile(text, disable_check=True)
+    except RuntimeError as error:
+        raise EvaluationError(_messages(str(error))[0][0]) from None
+
+
+@lru_cache(maxsize=1)
+def _untyped() -> Any:
+    return _new_environment({})
+
+
+class Prepared:
+    """Values by their names, converted once for any number of programs. They must not be changed afterwards."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._activation = _untyped().Activation(values)
+
+    def value(self, compiled: Any) -> Any:
+        """What the program gives for the values; raises EvaluationError."""
+        try:
+            result = compiled.eval(self._activation)
+            found = result.value()
+            # Asked this often, it matters that the type of an answer needs no look.
+            if found is True or found is False:
+                return found
+            return _plain(result)
+        except RuntimeError as error:
+            raise _failed(error) from None
 
 
 def variables(expression: Expression, kinds: Sequence[Kind]) -> dict[str, int]:
@@ -89,8 +134,10 @@ def _names(expression: Expression, kinds: tuple[Kind, ...]) -> list[str]:
     return names
 
 
-def compile_expression(expression: Expression, kinds: Sequence[Kind]) -> Program | Rejected:
-    """Compile with one kind per reference."""
+def compile_expression(
+    expression: Expression, kinds: Sequence[Kind], knows: str = Names.knows
+) -> Program | Rejected:
+    """Compile with one kind per reference; `knows` says which names there are."""
     names = _names(expression, tuple(kinds))
     text, starts = _rewrite(expression, names)
     compiled = _compile(text, _slots(len(names)))
@@ -99,8 +146,9 @@ def compile_expression(expression: Expression, kinds: Sequence[Kind]) -> Program
     faults = []
     for message, line, column in compiled:
         index = _index(text, line, column)
-        if text.startswith("(", index) and message.startswith("unknown name"):
-            message = message.replace("name", "function", 1).split(": ")[0]
+        if message.startswith("unknown name"):
+            called = text.startswith("(", index)
+            message = message.replace("name", "function", 1) if called else f"{message}: {knows}"
         faults.append(Fault(message, expression.offset + _original(index, starts)))
     return Rejected(tuple(faults))
 
@@ -149,6 +197,12 @@ def _slots(count: int) -> int:
 
 @lru_cache(maxsize=8)
 def _environment(slots: int) -> Any:
+    return _new_environment(
+        {f"toban_{kind.value}{index}": kind for kind in Kind for index in range(slots)}
+    )
+
+
+def _new_environment(names: Mapping[str, Kind]) -> Any:
     from cel_expr_python import cel
 
     types = cel.Type
@@ -162,12 +216,7 @@ def _environment(slots: int) -> Any:
         Kind.TEXTS: types.Map(types.STRING, types.STRING),
         Kind.DYN: types.DYN,
     }
-    names = {
-        f"toban_{kind.value}{index}": declared
-        for kind, declared in kinds.items()
-        for index in range(slots)
-    }
-    return cel.NewEnv(variables=names)
+    return cel.NewEnv(variables={name: kinds[kind] for name, kind in names.items()})
 
 
 @lru_cache(maxsize=2048)
@@ -204,7 +253,7 @@ def _readable(message: str) -> str:
     if match := _SELECT.search(message):
         return f"type error: a value of type {match[1]} has no fields"
     if match := _UNDECLARED.search(message):
-        return f'unknown name "{match[1]}": a template knows params, run, env and steps'
+        return f'unknown name "{match[1]}"'
     if "recursion" in message:
         return "the expression is nested too deeply: compute it in a step instead"
     if "Syntax error" in message:

@@ -16,7 +16,7 @@ from toban.definition.script import Form, Slot, assemble
 from toban.definition.values import to_json, to_text
 
 MAX_COMMAND_LENGTH = 1000
-_BEFORE_THE_RUN = frozenset({"params", "run", "env"})
+_BEFORE_THE_RUN = frozenset({"params", "run", "event", "env"})
 
 
 def command_line(step: Step) -> str:

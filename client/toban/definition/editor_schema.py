@@ -15,9 +15,15 @@ from toban.definition.schema import (
     ScheduleInput,
     Shape,
     StepInput,
+    TriggerInput,
     WorkflowInput,
 )
-from toban.definition.supported import JOB_ALIASES, STEP_ALIASES, WORKFLOW_ALIASES
+from toban.definition.supported import (
+    JOB_ALIASES,
+    STEP_ALIASES,
+    TRIGGER_ALIASES,
+    WORKFLOW_ALIASES,
+)
 
 
 def json_schema() -> dict[str, Any]:
@@ -34,6 +40,7 @@ def json_schema() -> dict[str, Any]:
         (StepInput, STEP_ALIASES),
         (ListedStepInput, STEP_ALIASES),
         (JobInput, JOB_ALIASES),
+        (TriggerInput, TRIGGER_ALIASES),
     ):
         _add_aliases(definitions[model.__name__]["properties"], aliases)
     definitions[ListedStepInput.__name__]["anyOf"] = [
@@ -41,6 +48,9 @@ def json_schema() -> dict[str, Any]:
     ]
     definitions[ScheduleInput.__name__]["oneOf"] = [
         {"required": [name]} for name in ("cron", "every", "at", "when")
+    ]
+    definitions[TriggerInput.__name__]["oneOf"] = [
+        {"required": [name]} for name in ("event", *TRIGGER_ALIASES)
     ]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -17,6 +17,17 @@ from toban.definition.values import checked_value, describe, to_text
 
 MAX_ITEMS: Final = 10_000
 _LONGEST_SHOWN = 80
+NO_EVENT: Final[Mapping[str, Any]] = {
+    "id": "",
+    "type": "",
+    "payload": {},
+    "source": "",
+    "source_run": "",
+    "source_step": "",
+    "depth": 0,
+    "at": "",
+}
+"""`event` in a run that none started."""
 
 
 class _NoItem:
@@ -35,7 +46,8 @@ class Scope:
 
     `steps` needs to hold only what `references` asked for; of a step with `for_each` its fields are lists. `env` gives
     values for names that the workflow's own env does not set; the workflow's win. `item` is that of an instance,
-    `iteration` counts from 1, and `check` has what the last completion check left.
+    `iteration` counts from 1, and `check` has what the last completion check left. `event` is the one that started
+    the run.
     """
 
     params: dict[str, Any]
@@ -45,6 +57,7 @@ class Scope:
     item: Any = NO_ITEM
     iteration: int = 0
     check: dict[str, Any] = field(default_factory=dict)
+    event: Mapping[str, Any] = field(default_factory=lambda: NO_EVENT)
 
 
 class Evaluator:
@@ -148,6 +161,8 @@ class Evaluator:
                 holder = scope.params
             case "run":
                 holder = scope.run
+            case "event":
+                holder = scope.event
             case "env":
                 if ref.names[0] in self._workflow.env:
                     return self._env_value(ref.names[0])

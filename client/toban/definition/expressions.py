@@ -1,6 +1,6 @@
 """`{{ … }}` templates and bare expressions: finding them, and what they refer to. No evaluation here.
 
-A reference is a root (`params`, `run`, `env`, `steps`, …) and the names after it, written with dots or
+A reference is a root (`params`, `run`, `event`, `env`, `steps`, …) and the names after it, written with dots or
 with a literal in brackets: `steps.fetch.stdout`, `steps["apply-repo-a"].stdout`.
 """
 
@@ -16,15 +16,25 @@ MAX_EXPRESSION_BYTES = 8 * 1024
 LONGEST_REMEMBERED = 16 * 1024
 
 # How many names make a value of each root.
-ROOTS = {"params": 1, "run": 1, "env": 1, "steps": 2, "item": 0, "iteration": 0, "check": 1}
+ROOTS = {
+    "params": 1,
+    "run": 1,
+    "event": 1,
+    "env": 1,
+    "steps": 2,
+    "item": 0,
+    "iteration": 0,
+    "check": 1,
+}
 FORMS = {
     "params": "params.<name>",
     "run": "run.<field>",
+    "event": "event.<field>",
     "env": "env.<NAME>",
     "steps": "steps.<id>.<field>",
     "check": "check.<field>",
 }
-UNSUPPORTED_ROOTS = frozenset({"secrets", "event"})
+UNSUPPORTED_ROOTS = frozenset({"secrets"})
 _MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
 _PLAIN_STRING = re.compile(r"'[^'\\]+'|\"[^\"\\]+\"")
 _RESERVED = re.compile(r"toban_[a-z][0-9]+")

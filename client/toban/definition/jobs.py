@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from toban.definition.build import build_step
+from toban.definition.event_check import read_triggers
 from toban.definition.fields import check_name
 from toban.definition.layers import FoundJob, Layer, StepDraft
 from toban.definition.model import DefinitionKind, JobType, Workflow
@@ -19,12 +20,13 @@ from toban.definition.shape import Origin, check_fields, read_fields
 from toban.definition.step_check import check_step_templates, read_layer, settle
 from toban.definition.supported import JOB_ALIASES, UNSUPPORTED_JOB_FIELDS
 from toban.definition.timing.model import Schedule
+from toban.definition.triggers import EventTrigger
 from toban.definition.values import describe
 from toban.definition.yaml_source import Entry, Node, read_documents
 
 MAX_JOBS = 10_000
-_OF_THE_JOB_ITSELF = frozenset({"name", "title", "labels", "enabled", "schedule", "timezone"})
-_NAMES = Names(params=None, env=None, steps=None, limit="a job may use run only")
+_OF_THE_JOB_ITSELF = frozenset({"name", "title", "labels", "enabled", "schedule", "timezone", "on"})
+_NAMES = Names(params=None, env=None, steps=None, limit="a job may use run and event only")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +104,10 @@ def _read_job(name: str, entry: Entry, later: int | None, source: str, report: R
         schedules = read_schedules(
             given.fields.get("schedule"), report, params={}, zone=given.values.get("timezone", "")
         )
+        triggers = read_triggers(given.fields.get("on"), report, params={})
         if not report.failed:
             layer = _inheritable(draft)
-            workflow = _workflow(draft, schedules)
+            workflow = _workflow(draft, schedules, triggers)
     document = Document(
         source=text, line=line, kind=DefinitionKind.JOB, name=name, workflow=workflow
     )
@@ -121,7 +124,9 @@ def _inheritable(draft: StepDraft) -> Layer:
     return Layer(fields, values).of(Origin.JOB)
 
 
-def _workflow(draft: StepDraft, schedules: tuple[Schedule, ...]) -> Workflow:
+def _workflow(
+    draft: StepDraft, schedules: tuple[Schedule, ...], triggers: tuple[EventTrigger, ...]
+) -> Workflow:
     """A job alone: a workflow of one step that has its name."""
     values = draft.values
     draft.job = draft.id
@@ -136,6 +141,7 @@ def _workflow(draft: StepDraft, schedules: tuple[Schedule, ...]) -> Workflow:
         env={},
         schedules=schedules,
         timezone=values.get("timezone", ""),
+        triggers=triggers,
         steps={draft.id: build_step(draft)},
     )
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from toban.definition.timing.model import Schedule
+from toban.definition.triggers import EventTrigger
 
 
 class ParamType(StrEnum):
@@ -411,7 +412,9 @@ class Workflow:
     """One workflow; `steps` keeps the order of the file, `depends_on` says what really orders it.
 
     Each of `schedules` has its time zone, if it or the workflow names one; `timezone` is the workflow's own, empty for
-    the daemon's. `blackout` are windows as `parse_blackout` reads them.
+    the daemon's. `blackout` are windows as `parse_blackout` reads them. `triggers` are the events that start it, and
+    `event_overlap` is what a run that an event starts meets: `overlap` if the file has one, else QUEUE, so that no
+    event is dropped. `watch` are paths whose changes are events; relative ones are below the base directory.
     """
 
     name: str
@@ -434,10 +437,21 @@ class Workflow:
     schedules: tuple[Schedule, ...] = ()
     timezone: str = ""
     blackout: tuple[str, ...] = ()
+    triggers: tuple[EventTrigger, ...] = ()
+    event_overlap: Overlap = Overlap.QUEUE
+    watch: tuple[str, ...] = ()
     steps: dict[str, Step]
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it; `from_dict` gives back an equal workflow."""
+        # Left out where they are as by default: what was stored before they existed is still the same.
+        events: dict[str, Any] = {}
+        if self.triggers:
+            events["triggers"] = [trigger.to_dict() for trigger in self.triggers]
+        if self.event_overlap is not Overlap.QUEUE:
+            events["event_overlap"] = self.event_overlap.value
+        if self.watch:
+            events["watch"] = list(self.watch)
         return {
             "name": self.name,
             "title": self.title,
@@ -459,6 +473,7 @@ class Workflow:
             "schedules": [schedule.to_dict() for schedule in self.schedules],
             "timezone": self.timezone,
             "blackout": list(self.blackout),
+            **events,
             "steps": [step.to_dict() for step in self.steps.values()],
         }
 
@@ -492,5 +507,8 @@ class Workflow:
             schedules=tuple(map(Schedule.from_dict, data.get("schedules", ()))),
             timezone=data.get("timezone", ""),
             blackout=tuple(data.get("blackout", ())),
+            triggers=tuple(map(EventTrigger.from_dict, data.get("triggers", ()))),
+            event_overlap=Overlap(data.get("event_overlap", Overlap.QUEUE)),
+            watch=tuple(data.get("watch", ())),
             steps={step.id: step for step in steps},
         )

@@ -47,6 +47,16 @@ RUN_FIELDS = {
     "scheduled_at": Kind.STRING,
     "missed": Kind.LIST,
 }
+EVENT_FIELDS = {
+    "id": Kind.STRING,
+    "type": Kind.STRING,
+    "payload": Kind.DYN,
+    "source": Kind.STRING,
+    "source_run": Kind.STRING,
+    "source_step": Kind.STRING,
+    "depth": Kind.INT,
+    "at": Kind.STRING,
+}
 STEP_FIELDS = {
     "stdout": Kind.STRING,
     "stderr": Kind.STRING,
@@ -77,6 +87,8 @@ def kind_of(ref: Ref, workflow: Workflow) -> Kind | None:
             return param_kind(param) if param is not None else None
         case "run":
             return RUN_FIELDS.get(ref.names[0])
+        case "event":
+            return EVENT_FIELDS.get(ref.names[0])
         case "env":
             return Kind.STRING
         case "item":
@@ -104,8 +116,18 @@ def _known(names: Collection[str], what: str) -> str:
     return ": there is " + ", ".join(shown[:_MOST_SHOWN]) + more
 
 
+def event_field(name: str) -> Kind | str:
+    """The kind of a field of `event`, or what is wrong with its name."""
+    if name in EVENT_FIELDS:
+        return EVENT_FIELDS[name]
+    hint = suggestion(name, EVENT_FIELDS) or _known(EVENT_FIELDS, "fields")
+    return f'unknown field "{name}" of event{hint}'
+
+
 class Names:
-    """What one place of a definition may refer to."""
+    """What one place of a definition may refer to; `knows` says it for people."""
+
+    knows = "a template knows params, run, event, env and steps"
 
     def __init__(
         self,
@@ -133,7 +155,7 @@ class Names:
         self._barred: Mapping[str, str] = {}
 
     def without(self, barred: Mapping[str, str]) -> Names:
-        """The same names, less `item`, `iteration` or `check` where they have no value, with the reasons."""
+        """The same names, less the roots that have no value there, with the reasons."""
         names = copy(self)
         names._barred = barred
         return names
@@ -149,6 +171,8 @@ class Names:
                 return self._param(ref.names[0])
             case "run":
                 return self._run_field(ref.names[0])
+            case "event":
+                return event_field(ref.names[0])
             case "env":
                 return self._env_name(ref.names[0])
             case "item":

@@ -9,6 +9,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
+from toban.definition.event_fields import (
+    MOST_TRIGGERS,
+    MOST_TYPES,
+    MOST_WATCHED,
+    EventType,
+    WatchedPath,
+)
 from toban.definition.fields import (
     FOR_EACH_SCHEMA,
     FREE,
@@ -36,6 +43,7 @@ from toban.definition.fields import (
     Name,
     OutputPath,
     Policy,
+    Priority,
     RetryOn,
     Size,
     Text,
@@ -158,6 +166,27 @@ _Schedules = (
     CronText
     | ScheduleInput
     | Annotated[list[CronText | ScheduleInput], Field(min_length=1, max_length=MOST_SCHEDULES)]
+)
+
+
+class TriggerInput(Shape):
+    """Events that start it."""
+
+    event: (
+        EventType | Annotated[list[EventType], Field(min_length=1, max_length=MOST_TYPES)] | None
+    ) = Field(None, description="The type, or a list of types; any of them will do.")
+    condition: Condition | None = Field(
+        None, description="Expression that has to be true of the event, which it sees as event."
+    )
+    priority: Priority | None = Field(
+        None, description="Of the runs that it starts; the workflow's if not given."
+    )
+
+
+_Triggers = (
+    EventType
+    | TriggerInput
+    | Annotated[list[EventType | TriggerInput], Field(min_length=1, max_length=MOST_TRIGGERS)]
 )
 
 
@@ -289,6 +318,9 @@ class JobInput(WorkInput):
     timezone: ZoneName | None = Field(
         None, description="Of its schedules; the daemon's if not given."
     )
+    on: _Triggers | None = Field(
+        None, description="Events that start it: a type, a mapping, or a list."
+    )
 
 
 class DefaultsInput(WorkInput):
@@ -345,6 +377,18 @@ class WorkflowInput(Shape):
     blackout: Annotated[list[Window], Field(min_length=1)] | None = Field(
         None, description='Windows in which schedules start nothing, such as "0 2 * * sun/2h".'
     )
+    on: _Triggers | None = Field(
+        None, description="Events that start it: a type, a mapping, or a list."
+    )
+    watch: (
+        WatchedPath
+        | Annotated[list[WatchedPath], Field(min_length=1, max_length=MOST_WATCHED)]
+        | None
+    ) = Field(
+        None,
+        description="Files and directories whose changes are FILE_CHANGED events; "
+        "relative ones start at the base directory.",
+    )
     params: dict[Annotated[str, AfterValidator(check_param_name)], ParamInput] = {}
     env: Env = Field(default={}, description="Environment of every step.")
     timeout: Timeout | None = Field(None, description="Of the whole run, from its start.")
@@ -355,9 +399,7 @@ class WorkflowInput(Shape):
         description="What a run beyond max_active_runs meets: skip refuses it, queue lets it wait, "
         "replace cancels the oldest, allow ignores the limit.",
     )
-    priority: Annotated[int, Field(ge=-100, le=100)] = Field(
-        0, description="Order among what waits: higher goes first."
-    )
+    priority: Priority = Field(0, description="Order among what waits: higher goes first.")
     retention: RetentionInput | None = Field(None, description="How long ended runs are kept.")
     context_dir: ContextDir = Field(
         "", description="Where artifacts go; a directory of the run's own if not given."

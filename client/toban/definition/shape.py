@@ -17,7 +17,7 @@ from toban.definition.supported import UNSUPPORTED_VALUES, VALUE_ALIASES
 from toban.definition.values import describe
 from toban.definition.yaml_source import Node
 
-_TEXT_FIELDS = frozenset({"version", "user", "when"})
+_TEXT_FIELDS = frozenset({"version", "user", "when", "condition"})
 _TEXT_MAPPINGS = frozenset({"env", "labels"})
 _EXPECTED = {
     "string_type": "a string",

@@ -19,6 +19,7 @@ from toban.definition.supported import NOT_IN_DEFAULTS, STEP_ALIASES, UNSUPPORTE
 from toban.definition.template_check import TemplateCheck
 from toban.definition.yaml_source import Node
 
+_READ_ELSEWHERE = frozenset({"completion_check", "schedule", "on"})
 _TEMPLATES = ("args", "kwargs", "env", "stdin")
 _NO_ITEM = "item has a value only in steps with for_each"
 _NO_LOOP = "{} has a value only in steps with a completion_check"
@@ -40,7 +41,7 @@ def read_layer(
 ) -> Layer:
     """The fields of a step, a job or of `defaults` as they are written; `node` must be a mapping.
 
-    What is `forbidden` was reported already. The schedule of a job is left to the caller.
+    What is `forbidden` was reported already. What starts a job is left to the caller.
     """
     fields = read_fields(
         node,
@@ -51,7 +52,7 @@ def read_layer(
         unsupported=unsupported,
     )
     fields = {name: found for name, found in fields.items() if name not in forbidden}
-    values = check_fields(model, fields, report, skip=frozenset({"completion_check", "schedule"}))
+    values = check_fields(model, fields, report, skip=_READ_ELSEWHERE)
     if (found := fields.get("completion_check")) is not None:
         check = read_check(found, report)
         if check is not None:

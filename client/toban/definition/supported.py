@@ -11,6 +11,7 @@ from collections.abc import Mapping
 WORKFLOW_ALIASES: Mapping[str, str] = {"is_enabled": "enabled"}
 STEP_ALIASES: Mapping[str, str] = {"on_fail": "on_failure", "job_id": "job"}
 JOB_ALIASES: Mapping[str, str] = {"on_fail": "on_failure", "is_enabled": "enabled"}
+TRIGGER_ALIASES: Mapping[str, str] = {"eventTypes": "event"}
 VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
     "on_failure": {"stop": "abort"},
     "on_failure_exhausted": {"stop": "abort"},
@@ -18,13 +19,13 @@ VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
     "stop_when_unchanged": {"stdout": "output"},
 }
 
-UNSUPPORTED_WORKFLOW_FIELDS = frozenset({"notify", "on", "watch"})
+UNSUPPORTED_WORKFLOW_FIELDS = frozenset({"notify"})
 
 UNSUPPORTED_STEP_FIELDS = frozenset(
     {"capabilities", "instructions", "max_command_time", "max_steps", "worker"}
 )
 
-UNSUPPORTED_JOB_FIELDS = UNSUPPORTED_STEP_FIELDS | {"on"}
+UNSUPPORTED_JOB_FIELDS = UNSUPPORTED_STEP_FIELDS
 
 # Of those, the ones that say what runs: with one of them a step needs no job_type.
 UNSUPPORTED_KIND_FIELDS = frozenset({"worker"})

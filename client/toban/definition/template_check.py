@@ -105,7 +105,7 @@ class TemplateCheck:
                 return kinds[0]
             if kinds[0] in (Kind.DYN, Kind.MAP):
                 return Kind.DYN
-        compiled = compile_expression(expression, kinds)
+        compiled = compile_expression(expression, kinds, self._names.knows)
         if isinstance(compiled, Rejected):
             for fault in compiled.faults:
                 self._report.inside(node, fault.offset, path, fault.message)

@@ -8,6 +8,7 @@ from typing import Any
 
 from toban.definition.artifacts_check import check_inputs
 from toban.definition.build import build_step
+from toban.definition.event_check import read_triggers, read_watch
 from toban.definition.fields import check_name
 from toban.definition.graph import Graph
 from toban.definition.jobs import Jobs
@@ -27,8 +28,8 @@ from toban.definition.yaml_source import Node
 
 MAX_STEPS = 10_000
 MAX_DESCRIPTION = 500
-_NESTED = frozenset({"params", "defaults", "schedule", "steps"})
-_IN_ENV = "the workflow's own env may use params and run only"
+_NESTED = frozenset({"params", "defaults", "schedule", "on", "watch", "steps"})
+_IN_ENV = "the workflow's own env may use params, run and event only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +62,12 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
     values = check_fields(WorkflowInput, fields, report, skip=_NESTED)
     _check_identity(root, fields, values, report)
     params = read_params(fields.get("params"), report)
+    given = params if _readable(fields.get("params")) else None
     schedules = read_schedules(
-        fields.get("schedule"),
-        report,
-        params=params if _readable(fields.get("params")) else None,
-        zone=values.get("timezone", ""),
+        fields.get("schedule"), report, params=given, zone=values.get("timezone", "")
     )
+    triggers = read_triggers(fields.get("on"), report, params=given)
+    watch = read_watch(fields.get("watch"), report)
     kinds = {name: param_kind(param) if param else None for name, param in params.items()}
     env_names = _check_env(fields, kinds, report)
     found = fields.get("defaults")
@@ -102,6 +103,9 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         schedules=schedules,
         timezone=values.get("timezone", ""),
         blackout=tuple(values.get("blackout", ())),
+        triggers=triggers,
+        event_overlap=values.get("overlap", Overlap.QUEUE),
+        watch=watch,
         steps={draft.id: build_step(draft, listed=listed) for draft in drafts},
     )
     return Checked(name=name, uses=uses, workflow=workflow)

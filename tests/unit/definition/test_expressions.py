@@ -93,7 +93,11 @@ def test_what_a_template_may_say(expression: str, workflow: Read) -> None:
         ("run.schedule", 0, 'unknown field "schedule" of run: did you mean "scheduled_at"?'),
         ("env.HSOT", 0, '"HSOT" is not in the env of the workflow: did you mean "HOST"?'),
         ("secrets.key", 0, '"secrets" in a template is not supported yet'),
-        ("event.payload", 0, "not supported yet"),
+        ("event", 0, "event is not a value by itself: write event.<field>"),
+        ("event.paylaod", 0, 'unknown field "paylaod" of event: did you mean "payload"?'),
+        ("event.nothing", 0, 'unknown field "nothing" of event: there is id, type, payload,'),
+        ("event.depth + ''", 12, "type error: + cannot be applied to (int, string)"),
+        ("event.type.x", 10, "type error: a value of type string has no fields"),
         ("run.scheduled_at + 1", 17, "type error: + cannot be applied to (string, int)"),
         ("run.missed + 1", 11, "type error: + cannot be applied to (list"),
         ("item", 0, "item has a value only in steps with for_each"),
@@ -110,7 +114,11 @@ def test_what_a_template_may_say(expression: str, workflow: Read) -> None:
         ("params.flag && params.n", 12, "type error: && cannot be applied to (bool, int)"),
         ("has(params.day)", 4, "has() argument must be a field selection"),
         ("params.n == 'x' && params.flag", 9, "type error: == cannot be applied to (int, string)"),
-        ("nothing.here", 7, 'unknown name "nothing.here": a template knows params, run, env and'),
+        (
+            "nothing.here",
+            7,
+            'unknown name "nothing.here": a template knows params, run, event, env',
+        ),
         ("upper(params.day)", 5, 'unknown function "upper"'),
         ("params.n +", 11, "syntax error: unexpected the end of the expression"),
         ("params.n params.n", 9, "syntax error: unexpected"),
@@ -169,12 +177,12 @@ def test_texts_around_templates_stay(workflow: Read) -> None:
 def test_templates_in_the_env_of_the_workflow(errors: Errors) -> None:
     found = errors(
         "name: a\nparams: {p: {default: x}}\n"
-        "env: {A: '{{ params.p }}{{ run.id }}', B: '{{ env.A }}', C: '{{ steps.s.stdout }}'}\n"
+        "env: {A: '{{ params.p }}{{ run.id }}{{ event.id }}', B: '{{ env.A }}', C: '{{ steps.s.stdout }}'}\n"
         "steps: {s: {run: x, env: {D: '{{ env.A }}', E: '{{ env.D }}'}}}"
     )
     assert [(problem.path, problem.message.split(":")[0]) for problem in found] == [
-        ("env.B", "the workflow's own env may use params and run only, not env"),
-        ("env.C", "the workflow's own env may use params and run only, not steps"),
+        ("env.B", "the workflow's own env may use params, run and event only, not env"),
+        ("env.C", "the workflow's own env may use params, run and event only, not steps"),
         ("steps.s.env.E", '"D" is not in the env of the workflow'),
     ]
 

@@ -14,6 +14,7 @@ from toban.definition import (
     DefinitionKind,
     JobType,
     OnLost,
+    Overlap,
     Resources,
     Retention,
     Retry,
@@ -42,7 +43,7 @@ labels: {a: b}
 enabled: false
 params:
   p: {type: list, default: [1, {a: null}], description: x}
-  q: {type: integer, required: true, choices: [1, 2]}
+  q: {type: integer, default: 1, choices: [1, 2]}
 env: {A: "1"}
 timeout: 1h
 concurrency: 3
@@ -59,6 +60,8 @@ schedule:
   - {every: 90m, start: 2026-12-01T09:00:00+09:00, end: 2027-01-01T00:00Z, params: {q: 2}, jitter: 5m}
   - {at: 2026-12-01 09:00Z, params: {q: 2}, misfire: run_all, misfire_grace: 0}
   - {when: every weekday at 15:00, max_occurrences: 3, params: {q: 1}}
+on: DATA_CHANGED
+watch: [/srv/in, files]
 steps:
   one: {run: "echo {{ params.q }}", args: [1, {a: [2.5, null]}], env: {B: x}, workspace: w}
   two:
@@ -111,6 +114,8 @@ def test_what_was_stored_before_a_field_existed_has_its_default(workflow: Read) 
         del stored[name]
     for name in ("kind", "context_dir", "scopes", "schedules", "timezone", "blackout"):
         del stored[name]
+    for name in ("triggers", "event_overlap", "watch"):
+        del stored[name]
     for step in stored["steps"]:
         for name in ("on_lost", "user", "resources", "retry", "outputs", "when"):
             step.pop(name, None)
@@ -118,6 +123,7 @@ def test_what_was_stored_before_a_field_existed_has_its_default(workflow: Read) 
     assert (found.priority, found.retention) == (0, None)
     assert (found.kind, found.context_dir, found.scopes) == (DefinitionKind.WORKFLOW, "", {})
     assert (found.schedules, found.timezone, found.blackout) == ((), "", ())
+    assert (found.triggers, found.event_overlap, found.watch) == ((), Overlap.QUEUE, ())
     for step in found.steps.values():
         assert (step.on_lost, step.user, step.resources) == (OnLost.FAIL, "", None)
         assert (step.retry, step.outputs, step.when) == (Retry(), (), "")
@@ -159,7 +165,7 @@ def test_the_schema_names_every_field() -> None:
         "JobsInput",
     ]
     assert schema["$defs"]["WorkflowInput"]["required"] == ["name", "steps"]
-    older = {"is_enabled", "on_fail", "job_id"}
+    older = {"is_enabled", "on_fail", "job_id", "eventTypes"}
     for model in (
         Shape.__subclasses__() + DefaultsInput.__subclasses__() + [ListedStepInput, JobInput]
     ):
@@ -175,6 +181,7 @@ def test_the_schema_names_every_field() -> None:
 def test_older_names_are_marked_in_the_schema() -> None:
     definitions = json_schema()["$defs"]
     assert definitions["WorkflowInput"]["properties"]["is_enabled"]["deprecated"] is True
+    assert definitions["TriggerInput"]["properties"]["eventTypes"]["deprecated"] is True
     for name in ("StepInput", "ListedStepInput"):
         assert {"on_fail", "job_id"} <= definitions[name]["properties"].keys()
     assert "stop" in definitions["StepInput"]["properties"]["on_failure"]["enum"]
@@ -186,6 +193,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
             *[None, True, 0, -1, 1.5, "", "x", "5m", "2MiB", "shell", "cmd", "powershell"],
             *["{{ params.p }}", "{{ 1 +", "a b", "a 'b {{ params.p }}", "retry", "workflow", "a"],
             *["approval", "params.p", "{{ item }}", "true", "output", "a/../b", 3],
+            *["DATA_CHANGED", "RUN_FAILD", "event.payload.a", "event.type == 'a'", "/srv/*"],
             *["@daily", "2026-12-01T09:00Z", "tomorrow", "UTC", "0 2 * * sun/2h", "skip"],
         ]
     ),
@@ -209,6 +217,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
                     ],
                     *["artifact", "path", "delay", "on", "5", "job_type", "target", "timeout"],
                     *["cron", "every", "at", "when", "timezone", "start", "params", "gap"],
+                    *["event", "eventTypes", "condition", "priority"],
                 ]
             ),
             inner,

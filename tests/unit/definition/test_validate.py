@@ -212,7 +212,7 @@ def test_step_fields_of_later(name: str, error: Error) -> None:
 
 def test_a_step_of_a_later_kind_is_one_problem(error: Error) -> None:
     assert "not supported yet" in error(f"{HEAD}steps: {{a: {{worker: CODEX_CLI}}}}").message
-    assert "not supported yet" in error("jobs: {a: {run: x, on: [X]}}").message
+    assert "not supported yet" in error("jobs: {a: {run: x, worker: CODEX_CLI}}").message
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""Events that start a workflow: what it listens to, and the names of those that the daemon emits itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+RUN_SUCCEEDED: Final = "RUN_SUCCEEDED"
+RUN_FAILED: Final = "RUN_FAILED"
+STEP_FAILED: Final = "STEP_FAILED"
+SCHEDULE_TRIGGERED: Final = "SCHEDULE_TRIGGERED"
+DATA_CHANGED: Final = "DATA_CHANGED"
+FILE_CHANGED: Final = "FILE_CHANGED"
+DAEMON_STARTED: Final = "DAEMON_STARTED"
+
+BUILT_IN: Final = frozenset(
+    {
+        RUN_SUCCEEDED,
+        RUN_FAILED,
+        STEP_FAILED,
+        SCHEDULE_TRIGGERED,
+        DATA_CHANGED,
+        FILE_CHANGED,
+        DAEMON_STARTED,
+    }
+)
+LONGEST_TYPE: Final = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTrigger:
+    """One entry of `on`: types of events, an expression that has to be true of one, and the priority of its runs.
+
+    `condition` is empty if any event of these types will do. `priority` is None for the workflow's own.
+    """
+
+    events: tuple[str, ...]
+    condition: str = ""
+    priority: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "events": list(self.events),
+            "condition": self.condition,
+            "priority": self.priority,
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> EventTrigger:
+        return EventTrigger(
+            events=tuple(data["events"]), condition=data["condition"], priority=data["priority"]
+        )
+
+
+def check_event_type(text: str) -> str:
+    """The name of a type of events. Raises ValueError with what is wrong with it."""
+    if not text:
+        raise ValueError("it is empty: give the event a type, such as DATA_CHANGED")
+    if len(text) > LONGEST_TYPE:
+        raise ValueError(f"it has {len(text)} characters: at most {LONGEST_TYPE} are possible")
+    if any(character.isspace() or not character.isprintable() for character in text):
+        raise ValueError("it has a space or a control character: use a name such as DATA_CHANGED")
+    return text
