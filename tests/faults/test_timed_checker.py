@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 
 from faults.timed import Spec, Timed, Version
-from faults.timed_checker import Ledger, Line, Started, check_timed
+from faults.timed_boots import check_boots
+from faults.timed_checker import Ledger, Line, check_timed
+from faults.timed_runs import REPLACED, Started, Witnessed, check_runs_done
 from faults.timeline import Timeline
 
 START = 1_800_000_000.0
@@ -17,6 +19,9 @@ END = START + 60
 AWAY = (START + 20.5, START + 27.2)
 BACK_AT = START + 27.4
 STOOD_FOR = (START + 22, START + 24)
+BOOTED = AWAY[1] - 0.6
+DRAINED = (START + 33, START + 33.1, START + 50, START + 50.1)
+SHUT_UNTIL = "blackout until 2027-01-15T08:00:26+00:00"
 
 
 class NoDial:
@@ -25,7 +30,10 @@ class NoDial:
 
 
 class Forged:
-    """A workflow that is due every two seconds, and a daemon that was away for seven."""
+    """A workflow that is due every two seconds, and one that is at each boot; a daemon that was away for seven.
+
+    Every run is done within half a second, and the machine went down once.
+    """
 
     def __init__(self) -> None:
         self.time = Timeline(NoDial())
@@ -38,7 +46,11 @@ class Forged:
             end_asked=math.inf,
             end_stored=math.inf,
         )
-        self.workflow = Timed(name="w", overlap="skip", run="true", versions=[[version]])
+        self.workflow = Timed(name="w", overlap="skip", seconds=1, versions=[[version]])
+        self.booting = Timed(name="b", overlap="allow", seconds=1)
+        self.time.boots += [(START - 9, START - 8), (AWAY[1] - 1, AWAY[1])]
+        self.time.cut.append(AWAY[0] + 0.1)
+        self.told = Witnessed()
         self.lines: dict[float, Line] = {}
         self.runs: dict[str, Started] = {}
         for number in range(0, 62, 2):
@@ -50,12 +62,29 @@ class Forged:
             self.lines[due] = replace(last, due=due, outcome="CAUGHT_UP")
         self.runs[last.run] = replace(self.runs[last.run], missed=STOOD_FOR)
         self.doubled: list[Line] = []
+        self.boot(BOOTED)
+
+    def boot(self, due: float) -> None:
+        run = f"boot-{due - START:g}"
+        line = Line(schedule="b/0", due=due, outcome="FIRED", at=BACK_AT, reason="", run=run)
+        self.lines[due] = line
+        self._run(
+            Started(id=run, workflow="b", schedule="b/0", due=due, missed=(), created=BACK_AT)
+        )
+
+    def _run(self, run: Started) -> None:
+        self.runs[run.id] = run
+        self.told.began[run.id] = [run.created + 0.1]
+        self.told.done[run.id] = run.created + 0.5
 
     def start(self, due: float, at: float) -> None:
         run = f"run-{due - START:g}"
         self.lines[due] = Line(schedule="w/0", due=due, outcome="FIRED", at=at, reason="", run=run)
-        self.runs[run] = Started(
-            id=run, workflow="w", schedule="w/0", due=due, missed=(), created=at
+        number = int(due - START)
+        self._run(
+            Started(
+                id=run, workflow="w", schedule="w/0", due=due, missed=(), created=at, number=number
+            )
         )
 
     def of(self, number: float) -> Line:
@@ -64,17 +93,30 @@ class Forged:
     def change(self, number: float, **fields: object) -> None:
         self.lines[START + number] = replace(self.of(number), **fields)  # type: ignore[arg-type]
 
+    def change_run(self, number: float, **fields: object) -> None:
+        run = self.runs[self.of(number).run]
+        self.runs[run.id] = replace(run, **fields)  # type: ignore[arg-type]
+
     def without_run(self, number: float, outcome: str, reason: str = "") -> None:
-        del self.runs[self.of(number).run]
+        self.forget(self.of(number).run)
         self.change(number, outcome=outcome, reason=reason, run="")
+
+    def forget(self, run: str) -> None:
+        del self.runs[run], self.told.began[run], self.told.done[run]
 
     def check(self) -> list[str]:
         lines = [*self.lines.values(), *self.doubled]
-        return check_timed([self.workflow], Ledger(lines=lines, runs=self.runs, end=END), self.time)
+        ledger = Ledger(lines=lines, runs=self.runs, end=END, read=END, told=self.told)
+        boots = [self.booting]
+        return [
+            *check_timed([self.workflow], ledger, self.time, ["b/0"]),
+            *check_boots(boots, ledger, self.time),
+            *check_runs_done([self.workflow, *boots], self.runs, self.told, self.time),
+        ]
 
 
 def _lose(made: Forged) -> None:
-    del made.runs[made.of(8).run]
+    made.forget(made.of(8).run)
     del made.lines[START + 8]
 
 
@@ -108,7 +150,60 @@ def _fire_too_often(made: Forged) -> None:
 
 
 def _start_though_disabled(made: Forged) -> None:
-    made.workflow.disabled.append((START + 33, START + 33.1, START + 50, START + 50.1))
+    made.workflow.disabled.append(DRAINED)
+
+
+def _shut(made: Forged) -> None:
+    """A true ledger of a workflow with a blackout: what was due in it is not made up for."""
+    made.workflow.blackout = ("20 * * * * */6s",)
+    made.runs["run-26"] = replace(made.runs["run-26"], missed=())
+    made.forget("run-20")
+    for number in (20, 22, 24):
+        made.change(number, outcome="SKIPPED", reason=SHUT_UNTIL, run="")
+
+
+def _start_in_a_blackout(made: Forged) -> None:
+    _shut(made)
+    made.start(START + 20, START + 20.01)
+
+
+def _put_off(made: Forged) -> None:
+    _shut(made)
+    made.runs["run-26"] = replace(made.runs["run-26"], missed=STOOD_FOR)
+    for due in STOOD_FOR:
+        made.change(due - START, outcome="CAUGHT_UP", reason="", run="run-26")
+
+
+def _tell_another_end(made: Forged) -> None:
+    _shut(made)
+    made.change(20, reason="blackout until 2027-01-15T08:00:27+00:00")
+
+
+def _take_turns(made: Forged) -> None:
+    """Two that were made together, in the wrong order."""
+    made.workflow.overlap = "queue"
+    began, done = made.told.began, made.told.done
+    began["run-6"], began["run-8"] = began["run-8"], began["run-6"]
+    done["run-6"], done["run-8"] = done["run-8"], done["run-6"]
+
+
+def _be_replaced_by(made: Forged, other: str) -> None:
+    made.workflow.overlap = "replace"
+    made.change_run(8, state="CANCELLED", error=f"{REPLACED}{other}")
+    made.told.signalled["run-8"] = made.told.done.pop("run-8")
+
+
+def _boot_twice(made: Forged) -> None:
+    made.boot(BOOTED + 0.1)
+
+
+def _skip_the_boot(made: Forged, reason: str) -> None:
+    made.forget(made.lines[BOOTED].run)
+    made.lines[BOOTED] = replace(made.lines[BOOTED], outcome="SKIPPED", reason=reason, run="")
+
+
+def _forget_the_boot(made: Forged) -> None:
+    made.forget(made.lines.pop(BOOTED).run)
 
 
 FORGERIES: list[tuple[Callable[[Forged], object], str]] = [
@@ -135,6 +230,34 @@ FORGERIES: list[tuple[Callable[[Forged], object], str]] = [
     (_leave_out_missed, "MISSED instead of stood for"),
     (_fire_too_often, "it was not due"),
     (_start_though_disabled, "it was disabled"),
+    (lambda made: made.time.drained.append(DRAINED), "it was draining"),
+    (lambda made: made.without_run(8, "SKIPPED", "draining"), "nobody had drained it"),
+    (_start_in_a_blackout, "FIRED instead of blackout"),
+    (_put_off, "stood for instead of blackout"),
+    (_tell_another_end, "instead of blackout"),
+    (lambda made: made.without_run(8, "SKIPPED", SHUT_UNTIL), "instead of FIRED"),
+    (
+        lambda made: made.without_run(18, "SKIPPED", "overlap: run run-4 is active"),
+        "SKIPPED instead of FIRED",
+    ),
+    (
+        lambda made: made.without_run(8, "SKIPPED", "100 runs of 'w' wait already, no more may"),
+        "SKIPPED instead of FIRED",
+    ),
+    (lambda made: made.told.began["run-8"].append(START + 9), "more than once"),
+    (lambda made: made.told.began.update(gone=[START]), "executed and does not exist"),
+    (lambda made: made.told.done.pop("run-8"), "did not come to its end"),
+    (lambda made: made.told.done.update({"run-8": START + 11}), "under way at once"),
+    (_take_turns, "began after it"),
+    (lambda made: made.change_run(8, state="RUNNING"), "has not come to its end"),
+    (lambda made: made.change_run(8, state="FAILED"), "the machine did not go down"),
+    (lambda made: made.change_run(8, state="CANCELLED"), "nobody cancelled it"),
+    (lambda made: _be_replaced_by(made, "run-6"), "the other one is older"),
+    (_forget_the_boot, "0 lines of b"),
+    (_boot_twice, "2 lines of b"),
+    (lambda made: made.boot(START + 11), "no boot was then"),
+    (lambda made: _skip_the_boot(made, "disabled"), "it was enabled"),
+    (lambda made: _skip_the_boot(made, "tired"), "SKIPPED instead of FIRED"),
 ]
 
 
@@ -146,6 +269,31 @@ def test_an_overlap_with_a_run_that_exists_is_no_defect() -> None:
     made = Forged()
     made.without_run(8, "SKIPPED", "overlap: run run-6 is active")
     assert made.check() == []
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        _shut,
+        lambda made: _be_replaced_by(made, "run-10"),
+        lambda made: made.change_run(20, state="FAILED"),
+    ],
+)
+def test_what_has_a_reason_is_no_defect(forge: Callable[[Forged], object]) -> None:
+    made = Forged()
+    forge(made)
+    assert made.check() == []
+
+
+def test_nobody_decides_while_the_clock_shows_less_again() -> None:
+    """It was due a moment before the daemon died, and was not when it came back."""
+    time = Timeline(NoDial())
+    time.away.append((START + 10, START + 12))
+    time.offsets += [(START + 11, -60.0), (START + 40, 0.0)]
+    time.woken += [START + 12, START + 40]
+    assert time.decided_by(START + 9.5, START) == START + 46
+    assert time.decided_by(START + 1, START) == START + 7
+    assert time.decided_by(START + 9999, START) == START + 9999 + 6
 
 
 @pytest.mark.parametrize(("forge", "found"), FORGERIES)

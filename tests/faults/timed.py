@@ -7,15 +7,21 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from faults.timeline import moment
+from faults.timeline import Stretch, moment
 from unit.timing.walking import walk
 
 ZONES = ("UTC", "Asia/Tokyo", "Asia/Kathmandu", "America/St_Johns")
 CRONS = ("*/2 * * * * *", "1-59/3 * * * * *", "5,10,20,35,40,55 * * * * *", "*/4 * * * * *")
+REBOOT = "@reboot"
 MISFIRES = ("skip", "run_once", "run_all")
+BLACKOUTS = ("20 * * * * */6s", "0 */2 * * * */15s", "40 1-59/2 * * * */10s")
+"""None of them touches the next window of its own; those that name minutes depend on the time zone."""
+SAYS = 'echo "%s $TOBAN_RUN_ID $(date +%%s.%%N)" >> "%s"'
+"""A line of the witness: what happened, to which run, and when by the right clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +39,8 @@ class Spec:
     most: int | None = None
 
     def written(self) -> dict[str, Any]:
+        if self.cron == REBOOT:
+            return {"cron": REBOOT}  # nothing of it can be missed
         made: dict[str, Any] = {
             "timezone": self.zone,
             "misfire": self.misfire,
@@ -84,21 +92,50 @@ class Timed:
 
     name: str
     overlap: str
-    run: str
+    seconds: float
+    """How long its step takes."""
+    witness: str = "/dev/null"
+    """The file that its step says in when it begins and ends; no daemon knows it."""
+    blackout: tuple[str, ...] = ()
+    closed: tuple[tuple[str, str], ...] = ()
+    """The windows of the daemon itself, and the zone of each."""
     versions: list[list[Version]] = field(default_factory=list)
     """By schedule, those that were stored first come first."""
-    disabled: list[tuple[float, float, float, float]] = field(default_factory=list)
-    """Asked and done, and the same of the end of it."""
+    disabled: list[Stretch] = field(default_factory=list)
 
     def definition(self, specs: Sequence[Spec], note: str = "x") -> str:
+        windows = {"blackout": list(self.blackout)} if self.blackout else {}
         made: Mapping[str, Any] = {
             "name": self.name,
             "description": note,
             "overlap": self.overlap,
+            **windows,
             "schedule": [spec.written() for spec in specs],
-            "steps": {"only": {"run": self.run}},
+            "steps": {"only": {"run": self._script()}},
         }
         return json.dumps(made)
+
+    def _script(self) -> str:
+        began, done, signalled = (SAYS % (letter, self.witness) for letter in "BEC")
+        waits = f"sleep {self.seconds:g} & wait $!; " if self.seconds else ""
+        return f"trap '{signalled}; exit 1' TERM; {began}; {waits}{done}"
+
+    def shut_until(self, zone: str, at: float) -> float | None:
+        """The end of the window that covers this time, of a schedule in that zone. None: none does."""
+        for text, place in (*((text, zone) for text in self.blackout), *self.closed):
+            end = _window(text, place, at)
+            if end is not None:
+                return end
+        return None
+
+
+@lru_cache(100_000)
+def _window(text: str, zone: str, at: float) -> float | None:
+    """The end of the window that covers this time: its first moment is in it, its last is not."""
+    cron, _, length = text.rpartition("/")
+    seconds = float(length.removesuffix("s"))
+    begins = [begin for begin, _ in walk(cron, ZoneInfo(zone), moment(at - seconds), moment(at))]
+    return begins[-1].timestamp() + seconds if begins else None
 
 
 def random_spec(rng: random.Random, shown: float) -> Spec:

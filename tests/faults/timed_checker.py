@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import groupby
 
 from faults.timed import Timed, Version
-from faults.timeline import LATE, NEAR, Timeline, moment
-from toban.v1 import run_pb2, workflow_pb2
+from faults.timed_runs import Started, Witnessed
+from faults.timeline import LATE, NEAR, Timeline, maybe_in, moment, surely_in
+from helpers.daemon import Daemon
+from toban.v1 import workflow_pb2
 
 ON_TIME = 5.0
 """Seconds by which a run may be late and is not one that was missed."""
 WITH_RUN = ("FIRED", "CAUGHT_UP")
+WAITING_MOST = 100
+"""Runs of one workflow that may wait for their turn."""
+SHUT = "blackout until "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +37,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A run, as far as its schedule matters."""
-
-    id: str
-    workflow: str
-    schedule: str
-    due: float
-    missed: tuple[float, ...]
-    created: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     lines: Sequence[Line]
     runs: Mapping[str, Started]
     end: float
     """When the last of it was waited for: what had to be decided by then was."""
+    read: float
+    """When it was read: more may have been decided since."""
+    told: Witnessed = field(default_factory=Witnessed)
+    """What the steps say themselves."""
 
     def of(self, schedule: str) -> list[Line]:
         return sorted(
@@ -66,21 +64,23 @@ def line_of(fire: workflow_pb2.Fire) -> Line:
     )
 
 
-def started_of(run: run_pb2.Run) -> Started:
-    return Started(
-        id=run.id,
-        workflow=run.workflow,
-        schedule=run.schedule,
-        due=run.scheduled_at.ToMicroseconds() / 1e6,
-        missed=tuple(at.ToMicroseconds() / 1e6 for at in run.missed),
-        created=run.created_at.ToMicroseconds() / 1e6,
-    )
+def lines_of(daemon: Daemon, workflow: str) -> list[Line]:
+    lines: list[Line] = []
+    request = workflow_pb2.ListFiresRequest(workflow=workflow, page_size=1000)
+    while True:
+        page = daemon.workflows.ListFires(request, timeout=20)
+        lines += [line_of(fire) for fire in page.fires]
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            return lines
 
 
-def check_timed(workflows: Sequence[Timed], ledger: Ledger, line_time: Timeline) -> list[str]:
-    """Everything that is wrong, in words."""
+def check_timed(
+    workflows: Sequence[Timed], ledger: Ledger, line_time: Timeline, others: Sequence[str] = ()
+) -> list[str]:
+    """Everything that is wrong, in words. `others` are schedules that are looked at elsewhere."""
     found = [*_check_runs(ledger)]
-    known = set()
+    known = set(others)
     for workflow in workflows:
         for index, versions in enumerate(workflow.versions):
             schedule = f"{workflow.name}/{index}"
@@ -148,17 +148,20 @@ class _Schedule:
         self._versions = versions
         self._name = name
         self._runs = ledger.runs
+        self._told = ledger.told
         self._end = ledger.end
+        self._read = ledger.read
         self._time = line_time
         self._lines = ledger.of(name)
         self._has_line = {line.due for line in self._lines}
-        self._may = [self._due(version, version.asked - NEAR) for version in versions]
         # If one became due while it was stored, all counting begins there.
-        for version, times in zip(versions, self._may, strict=True):
-            times |= self._due(version, version.stored)
+        self._may = [
+            (self._due(version, version.asked - NEAR), self._due(version, version.stored))
+            for version in versions
+        ]
 
     def _due(self, version: Version, since: float) -> set[float]:
-        until = self._time.highest(since, min(version.end_stored, self._end) + LATE)
+        until = self._time.highest(since, min(version.end_stored, self._read) + LATE)
         return set(version.spec.due(self._time.shown(since), until))
 
     def check(self) -> Iterator[str]:
@@ -173,23 +176,25 @@ class _Schedule:
 
     def missing(self, *, at_all: bool = True) -> Iterator[str]:
         """Of the last version nothing may be missing at the end; of others what was decided just in time may be."""
-        for version in self._versions:
+        for version, (earlier, later) in zip(self._versions, self._may, strict=True):
             end = min(version.end_asked, self._end)
-            for due in sorted(self._due(version, version.stored) - self._has_line):
-                reached = self._time.reached(due + version.delay, version.stored)
+            # Of those that are counted only what is due either way must be decided.
+            for due in sorted((earlier & later) - self._has_line):
+                alarm = due + version.delay
+                reached = self._time.reached(alarm, version.stored)
                 if reached is None or reached > end:
                     continue
                 lasts = at_all and version.end_asked > self._end
-                if lasts or self._time.decided_by(reached) < end:
+                if lasts or self._time.decided_by(alarm, version.stored) < end:
                     yield f"no line for {self._name} due {moment(due)}, {version.spec}"
 
     def _check_decision(self, lines: list[Line]) -> list[str]:
         """All that was decided at one moment. One explanation that fits is enough."""
         complaints: list[list[str]] = []
         for at in self._time.moments(lines[0].at):
-            for version, times in zip(self._versions, self._may, strict=True):
+            for version, counted in zip(self._versions, self._may, strict=True):
                 if version.asked - NEAR <= at <= version.end_stored + NEAR:
-                    complaints.append([*self._complain(lines, version, times, at)])
+                    complaints += [[*self._complain(lines, version, each, at)] for each in counted]
         if not complaints:
             return [f"decided at a time at which there was no such schedule: {lines[0]}"]
         return min(complaints, key=len)
@@ -201,66 +206,94 @@ class _Schedule:
             yield f"decided while nobody was there: {lines[0]}"
         for line in lines:
             alarm = line.due + version.delay
-            reached = self._time.reached(alarm, version.asked)
             if line.due not in times:
                 yield f"it was not due: {line}, {version.spec}"
             elif line.at < alarm - 1e-5:
                 yield f"early: {line}, {version.spec}"
-            elif reached is None or at > self._time.decided_by(reached) + NEAR:
+            elif at > self._time.decided_by(alarm, version.asked) + NEAR:
                 yield f"late: {line}, {version.spec}"
-        if all(line.reason == "disabled" for line in lines):
-            if not self._maybe_disabled(at):
+        reasons = {line.reason for line in lines}
+        if reasons == {"disabled"}:
+            if not maybe_in(self._workflow.disabled, at):
                 yield f"it was enabled: {lines[0]}"
             return
-        if self._surely_disabled(at):
+        if surely_in(self._workflow.disabled, at):
             yield f"it was disabled: {lines[0]}"
-        for line, wanted in zip(lines, _wanted(lines, version), strict=True):
+        if reasons == {"draining"}:
+            if not maybe_in(self._time.drained, at):
+                yield f"nobody had drained it: {lines[0]}"
+            return
+        if surely_in(self._time.drained, at):
+            yield f"it was draining: {lines[0]}"
+        for line, wanted in zip(lines, self._wanted(lines, version, times), strict=True):
             became = self._became(line)
-            if became != wanted and not self._in_the_way(line, wanted):
+            if became != wanted and not self._in_the_way(line, wanted, at):
                 yield f"{became} instead of {wanted}: {line}, {version.spec}"
 
     def _became(self, line: Line) -> str:
         run = self._runs.get(line.run)
-        if run is None:
-            return line.outcome
-        return line.outcome if run.due == line.due else "stood for"
+        if run is not None and run.due != line.due:
+            return "stood for"
+        if line.outcome == "SKIPPED" and line.reason.startswith(SHUT):
+            until = datetime.fromisoformat(line.reason.removeprefix(SHUT))
+            return f"{SHUT}{moment(until.timestamp())}"
+        return line.outcome
 
-    def _in_the_way(self, line: Line, wanted: str) -> bool:
-        """Whether a run that should have been made could not be."""
-        if line.outcome != "SKIPPED" or wanted == "MISSED":
+    def _wanted(self, lines: Sequence[Line], version: Version, times: set[float]) -> Iterator[str]:
+        """What each of the due times that were decided together becomes: nothing in a blackout, else by its policy."""
+        spec, delay = version.spec, version.delay
+        now = lines[0].at
+        shut_now = self._shut(version, now)
+        # Others may have been decided already, before the clock was set back: those are due again, too.
+        due_by_now = (due for due in times if due + delay <= now)
+        last = max((due for due in due_by_now if not self._shut(version, due + delay)), default=0.0)
+        for line in lines:
+            late = now - line.due - delay
+            shut = self._shut(version, line.due + delay)
+            if shut_now:
+                yield shut_now
+            elif late > max(ON_TIME, spec.grace):
+                yield "MISSED"
+            elif shut:
+                yield shut
+            elif line.due >= last and late <= ON_TIME:
+                yield "FIRED"
+            elif spec.misfire == "skip":
+                yield "MISSED"
+            elif spec.misfire == "run_all" or line.due >= last:
+                yield "CAUGHT_UP"
+            else:
+                yield "stood for"
+
+    def _shut(self, version: Version, at: float) -> str:
+        until = self._workflow.shut_until(version.spec.zone, at)
+        return "" if until is None else f"{SHUT}{moment(until)}"
+
+    def _in_the_way(self, line: Line, wanted: str, at: float) -> bool:
+        """Whether a run that should have been made at that moment could not be."""
+        if line.outcome != "SKIPPED" or wanted not in (*WITH_RUN, "stood for"):
             return False
         if line.reason.endswith("was decided before"):
             return len(self._versions) > 1
+        if line.reason.endswith("wait already, no more may"):
+            return self._workflow.overlap == "queue" and self._waiting(at) >= WAITING_MOST
         words = line.reason.split()
         if self._workflow.overlap != "skip" or words[:2] != ["overlap:", "run"]:
             return False
         other = self._runs.get(words[2])
-        return other is not None and other.workflow == self._workflow.name
+        if other is None or other.workflow != self._workflow.name or not self._made(other, at):
+            return False
+        return at <= self._time.noticed_by(self._told.over(other.id, self._time.cut))
 
-    def _maybe_disabled(self, at: float) -> bool:
-        return any(
-            asked - LATE <= at <= end_done + NEAR
-            for asked, _, _, end_done in self._workflow.disabled
+    def _made(self, run: Started, at: float) -> bool:
+        """Those that are decided together are made a moment later."""
+        return any(made <= at + LATE for made in self._time.moments(run.created))
+
+    def _waiting(self, at: float) -> int:
+        """How many of its runs may have waited for their turn then."""
+        return sum(
+            run.workflow == self._workflow.name
+            and self._made(run, at)
+            and self._told.began.get(run.id, [at])[0] >= at - LATE
+            for run in self._runs.values()
         )
-
-    def _surely_disabled(self, at: float) -> bool:
-        """It is looked up a moment after the clock is."""
-        return any(
-            done + NEAR < at < end_asked - LATE for _, done, end_asked, _ in self._workflow.disabled
-        )
-
-
-def _wanted(lines: Sequence[Line], version: Version) -> Iterator[str]:
-    """What each of the due times that were decided together becomes, by its policy for missed ones."""
-    spec = version.spec
-    late = [line.at - line.due - version.delay for line in lines]
-    last = len(lines) - 1
-    for number, seconds in enumerate(late):
-        if number == last and seconds <= ON_TIME:
-            yield "FIRED"
-        elif spec.misfire == "skip" or seconds > max(ON_TIME, spec.grace):
-            yield "MISSED"
-        elif spec.misfire == "run_all" or number == last:
-            yield "CAUGHT_UP"
-        else:
-            yield "stood for"

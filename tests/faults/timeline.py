@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -14,6 +14,9 @@ LATE = 6.0
 """Seconds within which it decides about a due time, or about all that passed while it was away."""
 NEAR = 0.5
 """Seconds by which a note may differ from the moment itself."""
+
+Stretch = tuple[float, float, float, float]
+"""When something was asked for and when it was done, and the same of its end."""
 
 
 class Dial(Protocol):
@@ -33,6 +36,12 @@ class Timeline:
         """The same, but one that is started may decide things from its first moment on."""
         self.woken: list[float] = []
         """When it was made to look at its clock."""
+        self.drained: list[Stretch] = []
+        """When no schedule was to start anything."""
+        self.boots: list[tuple[float, float]] = []
+        """Of each boot of the machine: when a daemon was started first, and when one served first."""
+        self.cut: list[float] = []
+        """When the machine went down, with all that ran on it."""
 
     @property
     def offset(self) -> float:
@@ -65,7 +74,10 @@ class Timeline:
     # -- afterwards
 
     def __str__(self) -> str:
-        return f"offsets {self.offsets}\naway {self.away}\nwoken {self.woken}"
+        return "\n".join(
+            f"{name} {getattr(self, name)}"
+            for name in ("offsets", "away", "woken", "drained", "boots")
+        )
 
     def shown(self, at: float) -> float:
         return at + next(offset for since, offset in reversed(self.offsets) if since <= at)
@@ -103,18 +115,43 @@ class Timeline:
     def was_away(self, at: float) -> bool:
         return any(begin + NEAR < at < end - NEAR for begin, end in self.gone)
 
-    def decided_by(self, at: float) -> float:
-        """Until when the daemon must have seen what became due at that moment."""
-        latest = at + LATE
-        for begin, end in sorted([*self.away, *self._unnoticed()]):
-            if begin <= latest and end >= at:
-                latest = max(latest, end + LATE)
-        return latest
+    def decided_by(self, shown: float, since: float) -> float:
+        """Until when the daemon must have seen that this was due. Never, if it had not enough time for it.
+
+        While its clock shows less again, nobody has to.
+        """
+        busy = [*self.away, *self._unnoticed()]
+        for begin, end, offset in self.segments():
+            at = max(begin, since, shown - offset)
+            if at < end and (latest := _within(at, busy)) <= end:
+                return latest
+        return math.inf
+
+    def noticed_by(self, at: float) -> float:
+        """Until when the daemon must have seen what happened at that moment, whatever its clock shows."""
+        return _within(at, self.away)
 
     def _unnoticed(self) -> Iterator[tuple[float, float]]:
         for since, _ in self.offsets[1:]:
             woken = min((at for at in self.woken if at >= since), default=math.inf)
             yield since, min(woken, since + LOOK_AGAIN)
+
+
+def _within(at: float, busy: Iterable[tuple[float, float]]) -> float:
+    latest = at + LATE
+    for begin, end in sorted(busy):
+        if begin <= latest and end >= at:
+            latest = max(latest, end + LATE)
+    return latest
+
+
+def maybe_in(stretches: Sequence[Stretch], at: float) -> bool:
+    """Whether what was decided at that moment may have met it: it is looked up a moment after the clock is."""
+    return any(asked - LATE <= at <= end_done + NEAR for asked, _, _, end_done in stretches)
+
+
+def surely_in(stretches: Sequence[Stretch], at: float) -> bool:
+    return any(done + NEAR < at < end_asked - LATE for _, done, end_asked, _ in stretches)
 
 
 def moment(seconds: float) -> datetime:

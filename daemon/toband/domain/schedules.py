@@ -5,10 +5,11 @@ Pure. The caller says what time it is and what is in the way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import groupby
 from zoneinfo import ZoneInfo
 
 from toban.definition import Workflow
@@ -143,10 +144,21 @@ def first_due(entry: ScheduleEntry, after: datetime) -> ScheduleEntry:
     return replace(entry, next_due=found.at if found is not None else None)
 
 
-def decide(entry: ScheduleEntry, *, now: datetime, in_the_way: str = "") -> Decision:
+def _never(_: datetime) -> str:
+    return ""
+
+
+def decide(
+    entry: ScheduleEntry,
+    *,
+    now: datetime,
+    in_the_way: str = "",
+    shut: Callable[[datetime], str] = _never,
+) -> Decision:
     """What becomes of everything that is due by now. `in_the_way` is why nothing may start; empty: nothing is.
 
-    After a very long absence not all may be decided at once: then the entry is due again at once.
+    `shut` says why nothing was to start at a time that has passed: what was due then is not put off. After a very long
+    absence not all may be decided at once: then the entry is due again at once.
     """
     old, times = _due_by(entry, now)
     if not old and not times:
@@ -156,6 +168,7 @@ def decide(entry: ScheduleEntry, *, now: datetime, in_the_way: str = "") -> Deci
     if in_the_way:
         fires = _lines(entry, [*old, *times], FireOutcome.SKIPPED, now, in_the_way)
         return Decision(fires=fires, starts=(), entry=moved)
+    skipped, times = _shut_out(entry, times, now, shut)
     # Of several only the last can be on time: nobody was there for those before it.
     on_time = times[-1:] if times and _late(entry, times[-1], now) <= ON_TIME else []
     missed = times[: len(times) - len(on_time)]
@@ -168,7 +181,22 @@ def decide(entry: ScheduleEntry, *, now: datetime, in_the_way: str = "") -> Deci
             starts = []
         starts.append(Start(due_at=at, outcome=FireOutcome.FIRED, missed=stood_for))
     fires = _lines(entry, [*old, *lost], FireOutcome.MISSED, now, _why_missed(entry))
-    return Decision(fires=fires, starts=tuple(starts), entry=moved)
+    return Decision(fires=(*fires, *skipped), starts=tuple(starts), entry=moved)
+
+
+def _shut_out(
+    entry: ScheduleEntry, times: Sequence[datetime], now: datetime, shut: Callable[[datetime], str]
+) -> tuple[list[Fire], list[datetime]]:
+    """The lines of those at which nothing was to start, and the others."""
+    jitter = timedelta(seconds=jitter_of(entry.id, entry.spec))
+    skipped: list[Fire] = []
+    left: list[datetime] = []
+    for reason, same in groupby(times, key=lambda at: shut(at + jitter)):
+        if reason:
+            skipped += _lines(entry, [*same], FireOutcome.SKIPPED, now, reason)
+        else:
+            left += same
+    return skipped, left
 
 
 def at_boot(

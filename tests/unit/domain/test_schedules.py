@@ -106,6 +106,38 @@ def test_what_is_in_the_way_skips_everything() -> None:
     assert decision.entry.next_due == MIDNIGHT + 3 * HOUR
 
 
+def test_what_was_due_in_a_blackout_is_not_put_off() -> None:
+    """Nobody was there for the window, and it has ended since."""
+
+    def shut(at: datetime) -> str:
+        return "blackout until 04:00" if 2 <= at.hour < 4 else ""
+
+    entry = hourly(misfire=Misfire.RUN_ONCE, misfire_grace=86400.0)
+    decision = decide(entry, now=MIDNIGHT + 5.5 * HOUR, shut=shut)
+    assert started(decision) == [(5, "CAUGHT_UP", [1, 4])]
+    assert lines(decision) == [(2, "SKIPPED"), (3, "SKIPPED")]
+    assert {fire.reason for fire in decision.fires} == {"blackout until 04:00"}
+    assert decision.entry.occurrences == 5
+    assert decision.entry.next_due == MIDNIGHT + 6 * HOUR
+
+
+def test_if_all_was_due_in_a_blackout_nothing_starts() -> None:
+    decision = decide(hourly(), now=MIDNIGHT + 2 * HOUR, shut=lambda _: "blackout")
+    assert started(decision) == []
+    assert lines(decision) == [(1, "SKIPPED"), (2, "SKIPPED")]
+
+
+def test_a_blackout_covers_the_start_and_not_the_due_time() -> None:
+    entry = hourly(jitter=600.0)
+    assert entry.alarm is not None
+    starts_at = entry.alarm
+
+    def shut(at: datetime) -> str:
+        return "blackout" if at >= starts_at else ""
+
+    assert lines(decide(entry, now=starts_at, shut=shut)) == [(1, "SKIPPED")]
+
+
 def test_it_is_due_as_often_as_it_may() -> None:
     entry = hourly(max_occurrences=2, misfire=Misfire.RUN_ALL, misfire_grace=86400.0)
     decision = decide(entry, now=MIDNIGHT + 5 * HOUR)
