@@ -116,6 +116,7 @@ class Trigger(StrEnum):
     RETRY = "RETRY"
     PARENT = "PARENT"
     SCHEDULE = "SCHEDULE"
+    EVENT = "EVENT"
 
 
 class EndingCause(StrEnum):
@@ -315,7 +316,8 @@ class Run:
     `launches` counts the attempts launched so far. `retry_of` is the run that this one repeats, `from_run` the one that
     results of steps outside of the scope were asked to come from, `parent_run` and `parent_step` whose child it is.
     `schedule` is the id of the schedule that started it, `scheduled_at` the time at which it was due, and `missed` are
-    the due times before it that it stands for too.
+    the due times before it that it stands for too. `event` is the event that started it, as templates see it; None:
+    none did. `depth` is how many runs are before it in a chain of events.
     `total_steps`, `ended_steps`, `failed_steps` and `incomplete_steps` count steps of the definition, not instances.
     `moving` holds the ids of steps that are READY, RUNNING or CHECKING; None: not worked out. `touched` holds those of
     its last change.
@@ -349,6 +351,8 @@ class Run:
     schedule: str = ""
     scheduled_at: datetime | None = None
     missed: tuple[datetime, ...] = ()
+    event: Mapping[str, Any] | None = None
+    depth: int = 0
     ending: Ending | None = None
     steps: Mapping[str, StepRun] = field(default_factory=dict)
     sequence: int = 0
@@ -356,6 +360,11 @@ class Run:
     timeout: float | None = None
     moving: frozenset[str] | None = field(default=None, compare=False)
     touched: frozenset[str] | None = field(default=None, compare=False)
+
+    @property
+    def by_event(self) -> bool:
+        """Whether an event started it, and not somebody who repeats such a run."""
+        return self.event is not None and self.trigger in (Trigger.EVENT, Trigger.SCHEDULE)
 
 
 class DeadLetterState(StrEnum):

@@ -11,14 +11,18 @@ from toband.ports.artifacts import (
     Stored,
     Values,
 )
+from toband.ports.boots import Boot
 from toband.ports.clock import (
     Clock,
 )
 from toband.ports.definition_files import (
+    DefinitionMemory,
     DefinitionSource,
+    Known,
     Listing,
     Mark,
 )
+from toband.ports.events import EventStore
 from toband.ports.health import (
     Conditions,
     HealthStatus,
@@ -59,6 +63,7 @@ from toband.ports.records import (
     DeadLetterClosedError,
     EndedRun,
     EtagMismatchError,
+    EventResolution,
     Fired,
     Firing,
     HistoryEntry,
@@ -67,9 +72,11 @@ from toband.ports.records import (
     PutOutcome,
     Request,
     RequestReusedError,
+    Resolved,
     RunChange,
     RunGoneError,
     RunSize,
+    RunSpan,
     StoredSize,
     StoredWorkflow,
     UpdateResult,
@@ -88,6 +95,12 @@ from toband.ports.store import (
     StoreFullError,
     StoreWatcher,
 )
+from toband.ports.watching import (
+    FileChange,
+    PathChange,
+    PathWatcher,
+    WatchChanges,
+)
 
 __all__ = [
     "BY_API",
@@ -98,6 +111,7 @@ __all__ = [
     "ArtifactError",
     "Artifacts",
     "AttemptSeen",
+    "Boot",
     "Clock",
     "ClockReading",
     "Collect",
@@ -105,17 +119,22 @@ __all__ = [
     "ConflictError",
     "Counts",
     "DeadLetterClosedError",
+    "DefinitionMemory",
     "DefinitionSource",
     "Descriptors",
     "Disk",
     "EndedRun",
     "EtagMismatchError",
+    "EventResolution",
+    "EventStore",
+    "FileChange",
     "Fired",
     "Firing",
     "HealthStatus",
     "HistoryEntry",
     "Inspection",
     "JobInUseError",
+    "Known",
     "Launch",
     "Launcher",
     "Listing",
@@ -126,6 +145,8 @@ __all__ = [
     "Mark",
     "Meter",
     "OutputTooLargeError",
+    "PathChange",
+    "PathWatcher",
     "Placement",
     "Premises",
     "PutOutcome",
@@ -133,10 +154,12 @@ __all__ = [
     "Report",
     "Request",
     "RequestReusedError",
+    "Resolved",
     "RunChange",
     "RunDirectory",
     "RunGoneError",
     "RunSize",
+    "RunSpan",
     "ScheduleStore",
     "Space",
     "StepProcess",
@@ -151,6 +174,7 @@ __all__ = [
     "Stray",
     "UpdateResult",
     "Values",
+    "WatchChanges",
     "WorkflowExistsError",
     "WorkflowOwnedError",
     "WorkflowText",

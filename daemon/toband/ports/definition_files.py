@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,6 +31,37 @@ class Listing:
     young: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A file as it was when it was loaded last.
+
+    `digest` is of its content. `stored` has, by name, what tells the state in which each of its definitions was left
+    from any other state of it; `warnings` are what people were told about them.
+    """
+
+    digest: str
+    stored: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
+
+
+class DefinitionMemory(Protocol):
+    """What is known of files from one daemon to the next.
+
+    Losing it costs time and nothing else: whoever uses it compares with the file and with what is stored.
+    """
+
+    async def recall(self) -> Mapping[str, Known]:
+        """By path; nothing of files that another release, or another configuration, may have understood otherwise.
+
+        Raises nothing.
+        """
+        ...
+
+    async def remember(self, files: Mapping[str, Known], changed: Collection[str]) -> None:
+        """All of them; `changed` are the paths that are other than before, or gone. Raises nothing."""
+        ...
+
+
 class DefinitionSource(Protocol):
     """The files and directories that the configuration names."""
 
@@ -38,8 +69,8 @@ class DefinitionSource(Protocol):
         """What there is now. Raises nothing: what cannot be looked at is in `unreadable`."""
         ...
 
-    async def read(self, path: str) -> bytes:
-        """At most a little more than a definition may have. Raises OSError."""
+    async def read(self, paths: Sequence[str]) -> Mapping[str, bytes | OSError]:
+        """Of each at most a little more than a definition may have, or why it cannot be read."""
         ...
 
     async def changed(self, within: float) -> None:

@@ -8,7 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from toban.definition import DefinitionKind
+from toban.definition import DefinitionKind, EventTrigger
+from toband.domain.emitted import Emitted, EventRun, EventState
 from toband.domain.model import DeadLetter, Run
 from toband.domain.schedules import Fire, ScheduleEntry
 
@@ -76,6 +77,10 @@ class WorkflowText:
     job_versions: Mapping[str, int] = field(default_factory=dict)
     expected_version: int | None = None
     schedules: tuple[ScheduleEntry, ...] = ()
+    triggers: tuple[EventTrigger, ...] = ()
+    """They take the place of those that it had, as the schedules do. Each has its priority."""
+    watches: tuple[str, ...] = ()
+    """Absolute paths whose changes are events; they take the place of those that it had, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +170,7 @@ class RunChange:
 
     Rows of steps and attempts are written where `after` holds another object than `before`; of attempts only those of
     this run. `touched` holds the ids of the steps that may differ, so that no others are looked at; None: any may.
+    `events` are stored with it, as `add_events` does; they have no dedupe key.
     """
 
     before: Run
@@ -173,6 +179,7 @@ class RunChange:
     event: str
     dead_letters: tuple[DeadLetter, ...] = ()
     touched: Collection[str] | None = None
+    events: tuple[Emitted, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,13 +188,15 @@ class Firing:
 
     `fires` are lines of the ledger that need no run of their own. A run comes with the line that is written if it is
     made, and how many runs of the workflow may be active with it, as in `create_run`. If it is not made, its line, and
-    each of `fires` that has its `run_id`, says SKIPPED and why.
+    each of `fires` that has its `run_id`, says SKIPPED and why. An event comes with the line that is written with it;
+    it is stored, as `add_events` does, unless the due time of the line has one already.
     """
 
     before: ScheduleEntry
     after: ScheduleEntry
     fires: tuple[Fire, ...] = ()
     runs: tuple[tuple[Fire, Run, int | None], ...] = ()
+    events: tuple[tuple[Fire, Emitted], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +208,31 @@ class Fired:
     runs: tuple[Run, ...]
     skipped: tuple[Fire, ...] = ()
     repeated: tuple[Fire, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventResolution:
+    """What was decided about an event, to be saved whole or not at all.
+
+    `skipped` are workflows that it matched and does not start. A run comes with the row that is written if it is made,
+    and how many runs of the workflow may be active with it, as in `create_run`; if it is not made, its row says SKIPPED
+    and why.
+    """
+
+    event_id: str
+    state: EventState
+    at: datetime
+    reason: str = ""
+    skipped: tuple[EventRun, ...] = ()
+    runs: tuple[tuple[EventRun, Run, int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """The event as it is now, and the runs that were made, with their numbers, in order."""
+
+    event: Emitted
+    runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +269,16 @@ class EndedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpan:
+    """Between what the runs of a workflow lie. It has at most as many as there are numbers from `first` to `last`."""
+
+    workflow: str
+    first: int
+    last: int
+    oldest_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSize:
     runs: int
     bytes: int
@@ -248,6 +292,7 @@ class Counts:
     jobs: int = 0
     schedules: int = 0
     """Those that have a due time to come."""
+    pending_events: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,8 +39,12 @@ class ScheduleStore(Protocol):
         after: str = "",
         limit: int = 100,
         active_only: bool = True,
+        of_subjects: bool = False,
     ) -> Sequence[ScheduleEntry]:
-        """In order of id (as text), those behind `after`. `workflow`: its own and those of subjects that start it."""
+        """In order of id (as text), those behind `after`. `workflow`: its own and those of subjects that start it.
+
+        `of_subjects`: none that came with a definition.
+        """
         ...
 
     async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None: ...
@@ -63,6 +67,10 @@ class ScheduleStore(Protocol):
         request answers what the first one did, as it is now, with False. Raises RequestReusedError; ValueError if it
         has no subject.
         """
+        ...
+
+    async def schedule_of_request(self, request: Request) -> ScheduleEntry | None:
+        """The schedule that this request made when it was made before, as it is now. Raises RequestReusedError."""
         ...
 
     async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
@@ -88,6 +96,10 @@ class ScheduleStore(Protocol):
         With `before_schedule` also those due at `before` whose schedule has a lower id: what follows on a page that
         ended with that line.
         """
+        ...
+
+    async def forget_schedules(self, before: datetime) -> int:
+        """Removes those of subjects that were cancelled before then, or had their last due time before; how many."""
         ...
 
     async def forget_fires(self, before: datetime, keep: int) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from toban.definition import DefinitionKind
+from toban.definition import DefinitionKind, Retention
 from toband.domain.model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
+from toband.ports.events import EventStore
 from toband.ports.records import (
     Counts,
     EndedRun,
@@ -17,6 +18,7 @@ from toband.ports.records import (
     Request,
     RunChange,
     RunSize,
+    RunSpan,
     StoredSize,
     StoredWorkflow,
     UpdateResult,
@@ -26,7 +28,7 @@ from toband.ports.records import (
 from toband.ports.schedules import ScheduleStore
 
 
-class Store(ScheduleStore, Protocol):
+class Store(ScheduleStore, EventStore, Protocol):
     """Durable truth. What a method has answered survives any crash.
 
     Every method may be called from the event loop at any time; writers are serialised and share commits, readers run
@@ -123,7 +125,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def delete_workflow(
-        self, name: str, *, etag: str = "", kind: DefinitionKind | None = None
+        self, name: str, *, at: datetime, etag: str = "", kind: DefinitionKind | None = None
     ) -> bool:
         """False if there is none, or it is of another kind than `kind`. Runs and versions stay.
 
@@ -271,8 +273,12 @@ class Store(ScheduleStore, Protocol):
 
     # retention
 
-    async def run_workflows(self) -> Sequence[str]:
-        """Names of all workflows that may have runs, deleted ones included."""
+    async def retention_rules(self) -> Mapping[str, Retention]:
+        """What workflows say themselves about how long their runs are kept, by name; without those that do not."""
+        ...
+
+    async def run_spans(self) -> Sequence[RunSpan]:
+        """Of every workflow that has runs, deleted ones included, in no order. It does not go through all runs."""
         ...
 
     async def removable_runs(
@@ -295,8 +301,12 @@ class Store(ScheduleStore, Protocol):
         """The number of the oldest run when the newest `keep` are kept; 0 if there are fewer."""
         ...
 
-    async def stored_size(self, workflow: str = "") -> StoredSize:
-        """Of all runs, or of a workflow's; the bytes are of those that were measured."""
+    async def stored_size(self) -> StoredSize:
+        """Of all runs; the bytes are of those that were measured."""
+        ...
+
+    async def stored_bytes(self, workflows: Collection[str]) -> Mapping[str, int]:
+        """What the measured runs of these workflows take, by name; without those that have none."""
         ...
 
     async def unmeasured_runs(self, *, start: str = "", limit: int = 500) -> Sequence[EndedRun]:

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from toband.domain.model import Attempt, StepRun
 from toband.ports import RunChange, UpdateResult
+from toband.store import event_rows
 from toband.store.codec import Raw, attempt_row, letter_row, run_facts, step_row
 from toband.store.columns import printable, to_micros
 from toband.store.history import change_json
@@ -27,6 +28,7 @@ class Write:
     new_attempts: list[Raw]
     attempts: list[Raw]
     letters: list[Raw]
+    events: list[event_rows.NewEvent]
 
 
 def encode(change: RunChange) -> Write:
@@ -48,6 +50,7 @@ def encode(change: RunChange) -> Write:
         new_attempts=[],
         attempts=[],
         letters=[letter_row(letter) for letter in change.dead_letters],
+        events=[event_rows.encode(event) for event in change.events],
     )
     touched: list[tuple[Raw, Raw | None]] = []
     if after.steps is not before.steps:
@@ -112,4 +115,6 @@ def apply(sql: Statements, write: Write, session: Session) -> UpdateResult:
         if rows:
             session.run_many(insert, rows)
     session.run(sql.insert_history, write.history)
+    if write.events:
+        event_rows.append(sql, session, write.events)
     return UpdateResult.UPDATED

@@ -57,6 +57,8 @@ RUN_IDENTITY = frozenset(
         "schedule",
         "scheduled_at",
         "missed",
+        "event",
+        "depth",
     )
 )
 STEP_IDENTITY = frozenset(("run_id", "position", "step"))
@@ -91,6 +93,8 @@ def run_identity(run: Run) -> Raw:
         "schedule": run.schedule,
         "scheduled_at": _time(run.scheduled_at),
         "missed": to_json([to_micros(at) for at in run.missed]) if run.missed else "[]",
+        "event": None if run.event is None else to_json(run.event),
+        "depth": run.depth,
     }
 
 
@@ -289,6 +293,8 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
         schedule=values["schedule"],
         scheduled_at=values["scheduled_at"],
         missed=tuple(map(from_micros, values["missed"])),
+        event=values["event"],
+        depth=values["depth"],
         ending=None if cause is None else Ending(cause=cause, at=values["ending_at"]),
         steps=steps,
         sequence=values["sequence"],

@@ -1,4 +1,4 @@
-"""The ledger of due times: written with the runs that they start, read, and kept bounded."""
+"""The ledger of due times: written with the runs and events that they start, read, and kept bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select
 from toband.domain.model import Run
 from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
 from toband.ports import ActiveRunError, Fired, Firing
-from toband.store import runs
+from toband.store import event_rows, runs
 from toband.store.columns import printable, to_json, to_micros
 from toband.store.statements import Statements
 from toband.store.tables import fires as table
@@ -52,7 +52,8 @@ _SURPLUS = (
 def fire(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
     """Raises ValueError if `after` is another schedule than `before`, or a line is of another one."""
     before, after = firing.before, firing.after
-    lines = (*firing.fires, *(line for line, _, _ in firing.runs))
+    told = tuple(line for line, _ in firing.events)
+    lines = (*firing.fires, *(line for line, _, _ in firing.runs), *told)
     if after.id != before.id or any(line.schedule_id != before.id for line in lines):
         raise ValueError(f"cannot fire {before.id}: not all of it is of that schedule")
     # Encoded here, in the caller's thread.
@@ -64,6 +65,7 @@ def fire(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
         "last": max(times, default=-1),
     }
     new = {run.id: runs.encode(run) for _, run, _ in firing.runs}
+    events = [(line, event_rows.encode(event)) for line, event in firing.events]
 
     def operation(session: Session) -> Fired | None:
         session.lock_creation()
@@ -90,10 +92,17 @@ def fire(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
                 runs.check_sources(session.connection, encoded.sources)
                 made.append(runs.add(sql, session, encoded))
             ledger.add(line, in_the_way)
+        emitted = []
+        for line, event in events:
+            if not ledger.knows(line):
+                emitted.append(event)
+                ledger.add(line, in_the_way)
         for line in firing.fires:
             ledger.add(line, in_the_way)
         if ledger.rows:
             session.run_many(sql.insert_fire, ledger.rows)
+        if emitted:
+            event_rows.append(sql, session, emitted)
         return Fired(
             runs=tuple(made), skipped=tuple(ledger.skipped), repeated=tuple(ledger.repeated)
         )

@@ -6,10 +6,10 @@ from sqlalchemy import Connection, Table, exc, func, select, text
 
 from toban.definition import DefinitionKind
 from toband.ports import Inspection
-from toband.store import schema, workflows
+from toband.store import definitions, schema
 from toband.store.database import Database
 from toband.store.errors import reason
-from toband.store.tables import dead_letters, runs, schedules
+from toband.store.tables import dead_letters, events, runs, schedules
 from toband.store.writer import Session
 
 _MOST = 20
@@ -61,12 +61,13 @@ def _server(connection: Connection, sqlite: bool) -> str:
 
 
 def _counts(connection: Connection) -> list[str]:
-    by_kind = workflows.count(connection)
+    by_kind = definitions.count(connection)
     numbers = {
         "workflow": by_kind.get(DefinitionKind.WORKFLOW, 0),
         "run": _rows(connection, runs),
         "job": by_kind.get(DefinitionKind.JOB, 0),
         "schedule": _rows(connection, schedules),
+        "event": _rows(connection, events),
         "dead letter": _rows(connection, dead_letters),
     }
     return [

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    ScalarSelect,
     Select,
     and_,
+    bindparam,
     delete,
     exists,
     func,
@@ -19,17 +21,10 @@ from sqlalchemy import (
     select,
 )
 
-from toband.ports import EndedRun, RunSize, StoredSize
-from toband.store.columns import to_micros
+from toband.domain.run_ids import first_id
+from toband.ports import EndedRun, RunSize, RunSpan, StoredSize
 from toband.store.runs import read_states
-from toband.store.tables import (
-    ACTIVE_RUNS,
-    among,
-    run_sizes,
-    run_sources,
-    runs,
-    workflow_versions,
-)
+from toband.store.tables import ACTIVE_RUNS, among, run_sizes, run_sources, runs
 from toband.store.writer import Session
 
 # Below what any of the databases takes in one statement.
@@ -57,16 +52,50 @@ _NOT_NEEDED = and_(
     not_(exists().where(_parents.c.id == runs.c.parent_run, among(_parents.c.state, ACTIVE_RUNS))),
 )
 _REMOVABLE = and_(_ENDED, _NOT_LAST, _NOT_NEEDED)
+# From one name to the next by the index: a look per workflow that has runs, however many each has.
+_first_name = select(func.min(runs.c.workflow).label("workflow")).cte("names", recursive=True)
+_NAMES = _first_name.union_all(
+    select(
+        select(func.min(_others.c.workflow))
+        .where(_others.c.workflow > _first_name.c.workflow)
+        .scalar_subquery()
+    ).where(_first_name.c.workflow.is_not(None))
+)
+
+
+def _of_each(value: ColumnElement[Any]) -> ScalarSelect[Any]:
+    """Each a look at one end of an index, which no aggregate over a group of rows is."""
+    return (
+        select(value)
+        .where(runs.c.workflow == _NAMES.c.workflow)
+        .correlate(_NAMES)
+        .scalar_subquery()
+    )
+
+
+SPANS = select(
+    _NAMES.c.workflow,
+    _of_each(func.min(runs.c.number)),
+    _of_each(func.max(runs.c.number)),
+    _of_each(func.min(runs.c.id)),
+).where(_NAMES.c.workflow.is_not(None))
+_BYTES_OF_EACH = (
+    select(runs.c.workflow, func.sum(run_sizes.c.bytes))
+    .select_from(runs.join(run_sizes))
+    .where(runs.c.workflow.in_(bindparam("names", expanding=True)))
+    .group_by(runs.c.workflow)
+)
 _SUMS = (
     func.coalesce(func.sum(run_sizes.c.bytes), 0),
     func.coalesce(func.sum(run_sizes.c.log_bytes), 0),
 )
 
 
-def read_workflows(connection: Connection) -> Sequence[str]:
-    # Every run is of a version, and there are far fewer of these.
-    names = select(workflow_versions.c.workflow).distinct()
-    return list(connection.execute(names.order_by(workflow_versions.c.workflow)).scalars())
+def read_spans(connection: Connection) -> Sequence[RunSpan]:
+    return [
+        RunSpan(workflow=workflow, first=first, last=last, oldest_id=oldest_id)
+        for workflow, first, last, oldest_id in connection.execute(SPANS)
+    ]
 
 
 def read_removable(
@@ -85,7 +114,7 @@ def read_removable(
     if finished_before is not None:
         # What ended before then was created before then: the index leads past everything younger.
         query = query.where(
-            runs.c.finished_at < finished_before, runs.c.id < _first_id(finished_before)
+            runs.c.finished_at < finished_before, runs.c.id < first_id(finished_before)
         )
     if number_below is not None:
         query = query.where(runs.c.number < number_below)
@@ -104,16 +133,20 @@ def read_kept_number(connection: Connection, workflow: str, keep: int) -> int:
     return connection.execute(oldest).scalar() or 0
 
 
-def read_stored_size(connection: Connection, workflow: str) -> StoredSize:
-    count, sums = select(func.count()).select_from(runs), select(*_SUMS)
-    if workflow:
-        count = count.where(runs.c.workflow == workflow)
-        sums = sums.select_from(run_sizes.join(runs)).where(runs.c.workflow == workflow)
-    size, log_size = connection.execute(sums).one()
+def read_stored_size(connection: Connection) -> StoredSize:
+    count = connection.execute(select(func.count()).select_from(runs)).scalar_one()
+    size, log_size = connection.execute(select(*_SUMS)).one()
     # PostgreSQL sums whole numbers to decimals.
-    return StoredSize(
-        runs=connection.execute(count).scalar_one(), bytes=int(size), log_bytes=int(log_size)
-    )
+    return StoredSize(runs=count, bytes=int(size), log_bytes=int(log_size))
+
+
+def read_stored_bytes(connection: Connection, workflows: Collection[str]) -> Mapping[str, int]:
+    wanted, found = list(workflows), {}
+    for place in range(0, len(wanted), _AT_ONCE):
+        some = wanted[place : place + _AT_ONCE]
+        for workflow, size in connection.execute(_BYTES_OF_EACH, {"names": some}):
+            found[workflow] = int(size)
+    return found
 
 
 def read_unmeasured(connection: Connection, start: str, limit: int) -> Sequence[EndedRun]:
@@ -193,9 +226,3 @@ def _all(connection: Connection, query: Select[Any]) -> Sequence[EndedRun]:
             )
         )
     return found
-
-
-def _first_id(at: datetime) -> str:
-    """Sorts behind every uuid7 that was made before that millisecond."""
-    digits = f"{to_micros(at) // 1000 + 1:012x}"
-    return f"{digits[:8]}-{digits[8:]}"

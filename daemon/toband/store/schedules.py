@@ -12,9 +12,11 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    exists,
     func,
     insert,
     literal_column,
+    not_,
     or_,
     select,
     text,
@@ -24,11 +26,15 @@ from sqlalchemy import (
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.model import Schedule
 from toband.domain.schedules import ScheduleEntry
-from toband.ports import Request, WorkflowText
+from toband.ports import Request, RequestReusedError, WorkflowText
 from toband.store.columns import from_json, to_json
 from toband.store.requests import recall, remember
+from toband.store.tables import fires
 from toband.store.tables import schedules as table
 from toband.store.writer import Session
+
+FORGET_AT_ONCE = 1_000
+"""Schedules that are removed in one transaction: others want to write too."""
 
 # Not cancelled, and still to come.
 _ACTIVE = and_(table.c.cancelled_at.is_(None), or_(table.c.next_due.is_not(None), table.c.at_start))
@@ -63,6 +69,23 @@ _SAME = (
 )
 _CANCEL = update(table).where(table.c.id == bindparam("of_id"), _BOUND, _ACTIVE)
 _CANCEL_SUBJECT = update(table).where(_OF_SUBJECT, _ACTIVE)
+_SINCE = or_(fires.c.due_at >= bindparam("before"), fires.c.at >= bindparam("before"))
+_OVER = and_(
+    _BOUND,
+    or_(
+        table.c.cancelled_at < bindparam("before"),
+        and_(
+            table.c.cancelled_at.is_(None),
+            table.c.next_due.is_(None),
+            not_(table.c.at_start),
+            table.c.stored_at < bindparam("before"),
+            # One that was late is kept from when it fired, not from when it should have.
+            not_(exists().where(fires.c.schedule_id == table.c.id, _SINCE)),
+        ),
+    ),
+)
+_FIND_OVER = select(table.c.id).where(_OVER).limit(FORGET_AT_ONCE)
+_FORGET = delete(table).where(table.c.id.in_(bindparam("of_ids", expanding=True)))
 
 # What a definition that says its time in words leaves open.
 _MEANT = ("cron", "every", "at")
@@ -140,7 +163,9 @@ def create(
         made = recall(session.connection, request)
         if made is not None:
             known = read(session.connection, made)
-            assert known is not None  # nobody removes one
+            if known is None:
+                assert request is not None
+                raise RequestReusedError(request.id)  # the clock was set back by months
             return known, False
         same = _same(session.connection, entry) if entry.dedupe_key else None
         if same is None:
@@ -171,6 +196,19 @@ def cancel_subject(subject: str, at: datetime) -> Callable[[Session], int]:
     return operation
 
 
+def forget(before: datetime) -> Callable[[Session], int]:
+    """Some of those that were over before then; how many. Lines of the ledger stay."""
+
+    def operation(session: Session) -> int:
+        session.lock_creation()
+        ids = session.connection.execute(_FIND_OVER, {"before": before}).scalars().all()
+        if ids:
+            session.connection.execute(_FORGET, {"of_ids": ids})
+        return len(ids)
+
+    return operation
+
+
 def _same(connection: Connection, entry: ScheduleEntry) -> ScheduleEntry | None:
     found = _entries(connection, _SAME, of_subject=entry.subject, of_key=entry.dedupe_key)
     return found[0] if found else None
@@ -184,6 +222,11 @@ def read(connection: Connection, schedule_id: str) -> ScheduleEntry | None:
     return found[0] if found else None
 
 
+def read_made(connection: Connection, request: Request) -> ScheduleEntry | None:
+    made = recall(connection, request)
+    return None if made is None else read(connection, made)
+
+
 def read_all(
     connection: Connection,
     workflow: str,
@@ -191,8 +234,11 @@ def read_all(
     after: str,
     limit: int,
     active_only: bool,
+    of_subjects: bool,
 ) -> Sequence[ScheduleEntry]:
     query = select(table).where(table.c.id > after).order_by(table.c.id).limit(limit)
+    if of_subjects:
+        query = query.where(_BOUND)
     if subject:
         query = query.where(_BOUND, table.c.subject == subject)
     if workflow:

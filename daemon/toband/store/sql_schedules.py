@@ -33,8 +33,11 @@ class SqlSchedules(SqlAccess):
         after: str = "",
         limit: int = 100,
         active_only: bool = True,
+        of_subjects: bool = False,
     ) -> Sequence[ScheduleEntry]:
-        return await self._read(schedules.read_all, workflow, subject, after, limit, active_only)
+        return await self._read(
+            schedules.read_all, workflow, subject, after, limit, active_only, of_subjects
+        )
 
     async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
         return await self._read(schedules.read, schedule_id)
@@ -46,6 +49,9 @@ class SqlSchedules(SqlAccess):
         self, entry: ScheduleEntry, *, request: Request | None = None
     ) -> tuple[ScheduleEntry, bool]:
         return await self._write.do(schedules.create(entry, request))
+
+    async def schedule_of_request(self, request: Request) -> ScheduleEntry | None:
+        return await self._read(schedules.read_made, request)
 
     async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
         return await self._write.do(schedules.cancel(schedule_id, at))
@@ -66,6 +72,12 @@ class SqlSchedules(SqlAccess):
         return await self._read(
             fires.read, schedule_id, workflow, before, before_schedule, after, limit
         )
+
+    async def forget_schedules(self, before: datetime) -> int:
+        gone = 0
+        while removed := await self._write.do(schedules.forget(before)):
+            gone += removed
+        return gone
 
     async def forget_fires(self, before: datetime, keep: int) -> int:
         gone = 0

@@ -9,7 +9,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from toban.definition import DefinitionKind
+from toban.definition import DefinitionKind, Retention
 from toband.domain.model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
 from toband.ports import (
     Counts,
@@ -20,6 +20,7 @@ from toband.ports import (
     Request,
     RunChange,
     RunSize,
+    RunSpan,
     StoredSize,
     StoredWorkflow,
     UpdateResult,
@@ -30,7 +31,10 @@ from toband.store import (
     attempts,
     changes,
     dead_letters,
+    definitions,
+    events,
     inspection,
+    own_retention,
     requests,
     retention,
     runs,
@@ -40,10 +44,11 @@ from toband.store import (
 )
 from toband.store.errors import store_errors
 from toband.store.history import read_history
+from toband.store.sql_events import SqlEvents
 from toband.store.sql_schedules import SqlSchedules
 
 
-class SqlStore(SqlSchedules):
+class SqlStore(SqlSchedules, SqlEvents):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
 
     Raises StoreError for a URL that names neither.
@@ -54,7 +59,7 @@ class SqlStore(SqlSchedules):
     async def create_workflow(
         self, text: WorkflowText, *, at: datetime, request: Request | None = None
     ) -> StoredWorkflow:
-        return await self._write.do(workflows.create(text, at, request))
+        return await self._write.do(workflows.create(self._sql, text, at, request))
 
     async def update_workflow(
         self,
@@ -65,7 +70,7 @@ class SqlStore(SqlSchedules):
         request: Request | None = None,
         also: Sequence[WorkflowText] = (),
     ) -> tuple[StoredWorkflow, bool] | None:
-        return await self._write.do(workflows.change(text, at, etag, request, also))
+        return await self._write.do(workflows.change(self._sql, text, at, etag, request, also))
 
     async def put_definitions(
         self,
@@ -75,16 +80,16 @@ class SqlStore(SqlSchedules):
         also: Sequence[WorkflowText] = (),
         take_over: Mapping[str, str] | None = None,
     ) -> Mapping[str, PutOutcome]:
-        return await self._write.do(workflows.put_all(texts, at, also, take_over or {}))
+        return await self._write.do(workflows.put_all(self._sql, texts, at, also, take_over or {}))
 
     async def disown_definition(self, name: str, owner: str, *, at: datetime) -> bool:
-        return await self._write.do(workflows.disown(name, owner, at))
+        return await self._write.do(workflows.disown(self._sql, name, owner, at))
 
     async def list_file_owned(self) -> Sequence[StoredWorkflow]:
-        return await self._read(workflows.read_owned)
+        return await self._read(definitions.read_owned)
 
     async def get_workflow(self, name: str) -> StoredWorkflow | None:
-        return await self._read(workflows.read, name)
+        return await self._read(definitions.read, name)
 
     async def list_workflows(
         self,
@@ -94,26 +99,26 @@ class SqlStore(SqlSchedules):
         labels: Mapping[str, str] | None = None,
         kind: DefinitionKind | None = DefinitionKind.WORKFLOW,
     ) -> Sequence[StoredWorkflow]:
-        return await self._read(workflows.read_all, after, limit, labels or {}, kind)
+        return await self._read(definitions.read_all, after, limit, labels or {}, kind)
 
     async def workflows_using(self, job: str) -> Sequence[str]:
-        return await self._read(workflows.read_users, job)
+        return await self._read(definitions.read_users, job)
 
     async def delete_workflow(
-        self, name: str, *, etag: str = "", kind: DefinitionKind | None = None
+        self, name: str, *, at: datetime, etag: str = "", kind: DefinitionKind | None = None
     ) -> bool:
-        return await self._write.do(workflows.remove(name, etag, kind))
+        return await self._write.do(workflows.remove(self._sql, name, at, etag, kind))
 
     async def set_enabled(self, name: str, enabled: bool, *, at: datetime) -> StoredWorkflow | None:
-        return await self._write.do(workflows.enable(name, enabled, at))
+        return await self._write.do(workflows.enable(self._sql, name, enabled, at))
 
     async def list_versions(
         self, workflow: str, *, before: int | None = None, limit: int = 100
     ) -> Sequence[WorkflowVersion]:
-        return await self._read(workflows.read_versions, workflow, before, limit)
+        return await self._read(definitions.read_versions, workflow, before, limit)
 
     async def get_version(self, workflow: str, version: int) -> WorkflowVersion | None:
-        return await self._read(workflows.read_version, workflow, version)
+        return await self._read(definitions.read_version, workflow, version)
 
     # runs
 
@@ -215,8 +220,11 @@ class SqlStore(SqlSchedules):
 
     # retention
 
-    async def run_workflows(self) -> Sequence[str]:
-        return await self._read(retention.read_workflows)
+    async def retention_rules(self) -> Mapping[str, Retention]:
+        return await self._read(own_retention.read_all)
+
+    async def run_spans(self) -> Sequence[RunSpan]:
+        return await self._read(retention.read_spans)
 
     async def removable_runs(
         self,
@@ -234,8 +242,11 @@ class SqlStore(SqlSchedules):
     async def kept_number(self, workflow: str, keep: int) -> int:
         return await self._read(retention.read_kept_number, workflow, keep)
 
-    async def stored_size(self, workflow: str = "") -> StoredSize:
-        return await self._read(retention.read_stored_size, workflow)
+    async def stored_size(self) -> StoredSize:
+        return await self._read(retention.read_stored_size)
+
+    async def stored_bytes(self, workflows: Collection[str]) -> Mapping[str, int]:
+        return await self._read(retention.read_stored_bytes, workflows)
 
     async def unmeasured_runs(self, *, start: str = "", limit: int = 500) -> Sequence[EndedRun]:
         return await self._read(retention.read_unmeasured, start, limit)
@@ -272,10 +283,11 @@ class SqlStore(SqlSchedules):
 
 
 def _counts(connection: Connection) -> Counts:
-    stored = workflows.count(connection)
+    stored = definitions.count(connection)
     return Counts(
         workflows=stored.get(DefinitionKind.WORKFLOW, 0),
         active_runs=runs.count_active(connection),
         jobs=stored.get(DefinitionKind.JOB, 0),
         schedules=schedules.count(connection),
+        pending_events=events.count_pending(connection),
     )

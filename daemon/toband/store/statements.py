@@ -10,6 +10,7 @@ from sqlalchemy import Dialect, Table, and_, bindparam, func, insert, select, up
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from toband.domain.emitted import EventState
 from toband.store.codec import ATTEMPT_IDENTITY, RUN_IDENTITY, STEP_IDENTITY
 from toband.store.tables import (
     ACTIVE_RUNS,
@@ -17,6 +18,9 @@ from toband.store.tables import (
     OPEN_STEPS,
     among,
     dead_letters,
+    event_runs,
+    event_triggers,
+    events,
     fires,
     process_executions,
     run_history,
@@ -49,6 +53,8 @@ class Statement:
         names = compiled.positiontup
         if names is None:
             self.bind = _as_it_is
+        elif not names:
+            self.bind = lambda row: ()
         elif len(names) == 1:
             only = names[0]
             self.bind = lambda row: (row[only],)
@@ -96,6 +102,36 @@ class Statements:
                 fires.c.schedule_id == bindparam("schedule_id"),
                 fires.c.due_at >= bindparam("first"),
                 fires.c.due_at <= bindparam("last"),
+            )
+        )
+
+        self.insert_event = whole(events)
+        self.insert_event_run = whole(event_runs)
+        self.last_event = text(select(func.max(events.c.sequence)))
+        self.event = text(select(events).where(events.c.id == bindparam("event_id")))
+        self.event_of_key = text(
+            select(events).where(
+                events.c.dedupe_key == bindparam("dedupe_key"), events.c.type == bindparam("type")
+            )
+        )
+        self.event_runs = text(
+            select(event_runs).where(event_runs.c.event_id == bindparam("event_id"))
+        )
+        self.event_workflows = text(
+            select(event_runs.c.workflow).where(event_runs.c.event_id == bindparam("event_id"))
+        )
+        self.resolve_event = text(
+            update(events).where(
+                events.c.id == bindparam("event_id"), among(events.c.state, [EventState.PENDING])
+            ),
+            ["state", "reason", "resolved_at"],
+        )
+        self.answer_with_event = text(
+            update(events).where(events.c.id == bindparam("event_id")), ["requested_at"]
+        )
+        self.first_listener = text(
+            select(func.min(event_triggers.c.workflow)).where(
+                event_triggers.c.type == bindparam("type")
             )
         )
 

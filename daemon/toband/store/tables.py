@@ -27,6 +27,7 @@ from sqlalchemy import (
 )
 
 from toban.definition import DefinitionKind
+from toband.domain.emitted import EventRunOutcome, EventSource, EventState
 from toband.domain.model import (
     AttemptState,
     DeadLetterState,
@@ -59,10 +60,10 @@ def among(column: Column[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]
     return column.in_([literal_column(f"'{state.value}'") for state in states])
 
 
-def _linked(*names: str, condition: str = "") -> Index:
+def _linked(*names: str, condition: str = "", unique: bool = False) -> Index:
     """For the few rows that have the first column, or meet the condition: the others are not in it."""
     there = text(condition or f"{names[0]} IS NOT NULL")
-    return Index(None, *names, sqlite_where=there, postgresql_where=there)
+    return Index(None, *names, unique=unique, sqlite_where=there, postgresql_where=there)
 
 
 def _states(members: type[StrEnum], column: str = "state") -> CheckConstraint:
@@ -110,6 +111,35 @@ workflow_uses = Table(
     Index(None, "job", "workflow"),
 )
 
+# The events that the current version of a workflow listens to: one row per entry of `on` and type.
+event_triggers = Table(
+    "event_triggers",
+    metadata,
+    Column("workflow", Key, ForeignKey("workflows.name", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("type", Key, primary_key=True),
+    Column("condition", Prose, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Index(None, "type", "workflow", "position"),
+)
+
+# The paths whose changes are events because the current version of a workflow watches them.
+workflow_watches = Table(
+    "workflow_watches",
+    metadata,
+    Column("workflow", Key, ForeignKey("workflows.name", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("path", Prose, nullable=False),
+)
+
+# How long runs are kept, of the workflows whose current version says so itself.
+workflow_retention = Table(
+    "workflow_retention",
+    metadata,
+    Column("workflow", Key, ForeignKey("workflows.name", ondelete="CASCADE"), primary_key=True),
+    Column("rules", JsonText, nullable=False),
+)
+
 # Written once, never changed, kept when the workflow is deleted.
 workflow_versions = Table(
     "workflow_versions",
@@ -146,6 +176,9 @@ runs = Table(
     Column("scheduled_at", Micros),
     # In microseconds since the epoch.
     Column("missed", JsonText, nullable=False, server_default=text("'[]'")),
+    # The event that started it, as templates see it.
+    Column("event", JsonText),
+    Column("depth", Integer, nullable=False, server_default=text("0")),
     # From here on what a transition may change.
     Column("state", Name(RunState), nullable=False),
     Column("sequence", BigInteger, nullable=False),
@@ -350,6 +383,55 @@ fires = Table(
     _states(FireOutcome, "outcome"),
     Index(None, "workflow", "due_at", "schedule_id"),
     Index(None, "due_at", "schedule_id"),
+    sqlite_with_rowid=False,
+)
+
+# What was emitted, in order of `sequence`: PENDING until it is decided what each starts.
+events = Table(
+    "events",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("type", Key, nullable=False),
+    Column("payload", JsonText, nullable=False),
+    Column("emitted_at", Micros, nullable=False),
+    Column("source", Name(EventSource), nullable=False),
+    Column("caller", Prose, nullable=False),
+    Column("source_run", Key, nullable=False),
+    Column("source_step", Key, nullable=False),
+    Column("depth", Integer, nullable=False),
+    # NULL: none.
+    Column("dedupe_key", Key),
+    Column("workflow", Key, nullable=False),
+    Column("params", JsonText, nullable=False),
+    Column("schedule", Key, nullable=False),
+    Column("scheduled_at", Micros),
+    # When a request was last answered with it: it stays as long as that is remembered.
+    Column("requested_at", Micros),
+    # From here on what deciding about it changes.
+    Column("state", Name(EventState), nullable=False),
+    Column("reason", Prose, nullable=False),
+    Column("resolved_at", Micros),
+    _states(EventState),
+    UniqueConstraint("sequence"),
+    _linked("sequence", condition="state = 'PENDING'"),
+    Index(None, "type", "sequence"),
+    Index(None, "emitted_at"),
+    _linked("dedupe_key", "type", unique=True),
+)
+
+# The workflows that an event matched: what each started, or why it did not.
+event_runs = Table(
+    "event_runs",
+    metadata,
+    Column("event_id", Key, ForeignKey("events.id", ondelete="CASCADE"), primary_key=True),
+    Column("workflow", Key, primary_key=True),
+    Column("priority", Integer, nullable=False),
+    Column("outcome", Name(EventRunOutcome), nullable=False),
+    Column("reason", Prose, nullable=False),
+    # It may be gone.
+    Column("run_id", Key, nullable=False),
+    _states(EventRunOutcome, "outcome"),
     sqlite_with_rowid=False,
 )
 

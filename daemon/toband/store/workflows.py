@@ -12,7 +12,6 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from toban.definition import DefinitionKind
 from toband.ports import (
-    BY_API,
     REMOVED,
     ActiveRunError,
     ConflictError,
@@ -24,11 +23,21 @@ from toband.ports import (
     WorkflowExistsError,
     WorkflowOwnedError,
     WorkflowText,
-    WorkflowVersion,
 )
-from toband.store import schedules
+from toband.store import event_triggers, own_retention, schedules, watches
 from toband.store.columns import from_json, from_micros, to_json, to_micros
+from toband.store.data_changes import Action, DataChanges
+from toband.store.definitions import (
+    VERSION,
+    etag_of,
+    find,
+    read,
+    read_users,
+    read_version,
+    workflow_from,
+)
 from toband.store.requests import recall, remember
+from toband.store.statements import Statements
 from toband.store.tables import (
     ACTIVE_RUNS,
     among,
@@ -40,11 +49,6 @@ from toband.store.tables import (
 )
 from toband.store.writer import Session
 
-_WORKFLOW = select(workflows).where(workflows.c.name == bindparam("of_name"))
-_VERSION = select(workflow_versions).where(
-    workflow_versions.c.workflow == bindparam("of_name"),
-    workflow_versions.c.version == bindparam("of_version"),
-)
 _LAST_VERSION = select(func.max(workflow_versions.c.version)).where(
     workflow_versions.c.workflow == bindparam("of_name")
 )
@@ -58,35 +62,32 @@ _CHANGE = update(workflows).where(workflows.c.name == bindparam("of_name"))
 _DELETE = delete(workflows).where(workflows.c.name == bindparam("of_name"))
 _DELETE_LABELS = delete(workflow_labels).where(workflow_labels.c.workflow == bindparam("of_name"))
 _DELETE_USES = delete(workflow_uses).where(workflow_uses.c.workflow == bindparam("of_name"))
-_USERS = (
-    select(workflow_uses.c.workflow)
-    .where(workflow_uses.c.job == bindparam("of_job"))
-    .order_by(workflow_uses.c.workflow)
-)
-_COUNT = select(workflows.c.kind, func.count()).group_by(workflows.c.kind)
 
 
 # ------------------------------------------------------------------------------------------------ writing
 
 
 def create(
-    text: WorkflowText, at: datetime, request: Request | None
+    sql: Statements, text: WorkflowText, at: datetime, request: Request | None
 ) -> Callable[[Session], StoredWorkflow]:
     def operation(session: Session) -> StoredWorkflow:
         session.lock_creation()
         answered = recall(session.connection, request)
         if answered is not None:
             return _restored(session.connection, answered)
-        taken = _find(session.connection, text.name)
+        taken = find(session.connection, text.name)
         if taken is not None:
             raise WorkflowExistsError(text.name, taken["kind"])
-        _add(session, text, at)
+        told = DataChanges(sql, session, at)
+        told.add(Action.CREATED, _add(session, text, at))
+        told.store()
         return _answer(session, text.name, request, at)
 
     return operation
 
 
 def change(
+    sql: Statements,
     text: WorkflowText,
     at: datetime,
     etag: str,
@@ -98,26 +99,25 @@ def change(
         answered = recall(session.connection, request)
         if answered is not None:
             return _restored(session.connection, answered), answered["changed"]
-        stored = _find(session.connection, text.name)
+        stored = find(session.connection, text.name)
         if stored is None:
             return None
         if stored["kind"] is not text.kind:
             raise WorkflowExistsError(text.name, stored["kind"])
         _check_etag(stored, etag)
-        changed = _replace(session, stored, text, at)
+        told = DataChanges(sql, session, at)
+        changed = _replace(session, stored, text, at, told)
         if "version" in changed:
             _check_users(session.connection, text, also)
-        for user in also:
-            using = _find(session.connection, user.name)
-            if using is not None:
-                # It was not they who were sent: they stay whose they were.
-                _replace(session, using, replace(user, owner=using["owner"]), at)
+        _replace_users(session, also, at, told)
+        told.store()
         return _answer(session, text.name, request, at, changed=bool(changed)), bool(changed)
 
     return operation
 
 
 def put_all(
+    sql: Statements,
     texts: Sequence[WorkflowText],
     at: datetime,
     also: Sequence[WorkflowText],
@@ -125,16 +125,17 @@ def put_all(
 ) -> Callable[[Session], Mapping[str, PutOutcome]]:
     def operation(session: Session) -> Mapping[str, PutOutcome]:
         session.lock_creation()
+        told = DataChanges(sql, session, at)
         outcomes = {}
         changed_jobs = []
         for text in sorted(texts, key=lambda text: text.kind is not DefinitionKind.JOB):
-            stored = _find(session.connection, text.name)
+            stored = find(session.connection, text.name)
             if stored is None:
-                _add(session, text, at)
+                told.add(Action.CREATED, _add(session, text, at))
                 outcomes[text.name] = PutOutcome.CREATED
                 continue
             _check_owner(stored, text, take_over)
-            changed = _replace(session, stored, text, at)
+            changed = _replace(session, stored, text, at, told)
             if stored["owner"].endswith(REMOVED):
                 # It was disabled because it was in no file.
                 values = {"enabled": text.enabled, "updated_at": at}
@@ -144,19 +145,17 @@ def put_all(
                 changed_jobs.append(text)
         for job in changed_jobs:
             _check_users(session.connection, job, [*also, *texts])
-        for user in also:
-            using = _find(session.connection, user.name)
-            if using is not None:
-                _replace(session, using, replace(user, owner=using["owner"]), at)
+        _replace_users(session, also, at, told)
+        told.store()
         return outcomes
 
     return operation
 
 
-def disown(name: str, owner: str, at: datetime) -> Callable[[Session], bool]:
+def disown(sql: Statements, name: str, owner: str, at: datetime) -> Callable[[Session], bool]:
     def operation(session: Session) -> bool:
         session.lock_creation()
-        stored = _find(session.connection, name)
+        stored = find(session.connection, name)
         if stored is None or stored["owner"] != owner:
             return False
         values = {
@@ -165,7 +164,10 @@ def disown(name: str, owner: str, at: datetime) -> Callable[[Session], bool]:
             "revision": stored["revision"] + 1,
             "updated_at": at,
         }
+        told = DataChanges(sql, session, at)
         session.connection.execute(_CHANGE, {"of_name": name} | values)
+        told.add(Action.DISABLED if stored["enabled"] else Action.UPDATED, {**stored, **values})
+        told.store()
         return True
 
     return operation
@@ -181,10 +183,12 @@ def _check_owner(
         raise WorkflowOwnedError(text.name, stored["owner"])
 
 
-def remove(name: str, etag: str, kind: DefinitionKind | None) -> Callable[[Session], bool]:
+def remove(
+    sql: Statements, name: str, at: datetime, etag: str, kind: DefinitionKind | None
+) -> Callable[[Session], bool]:
     def operation(session: Session) -> bool:
         session.lock_creation()
-        stored = _find(session.connection, name)
+        stored = find(session.connection, name)
         if stored is None or (kind is not None and stored["kind"] is not kind):
             return False
         _check_etag(stored, etag)
@@ -194,29 +198,38 @@ def remove(name: str, etag: str, kind: DefinitionKind | None) -> Callable[[Sessi
         active = session.connection.execute(_OLDEST_ACTIVE, {"of_name": name}).scalar()
         if active is not None:
             raise ActiveRunError(active)
+        told = DataChanges(sql, session, at)
+        # Labels, uses and triggers go with it.
         session.connection.execute(_DELETE, {"of_name": name})
         schedules.remove_all(session, name)
+        told.add(Action.DELETED, stored)
+        told.store()
         return True
 
     return operation
 
 
-def enable(name: str, enabled: bool, at: datetime) -> Callable[[Session], StoredWorkflow | None]:
+def enable(
+    sql: Statements, name: str, enabled: bool, at: datetime
+) -> Callable[[Session], StoredWorkflow | None]:
     def operation(session: Session) -> StoredWorkflow | None:
         session.lock_creation()
-        stored = _find(session.connection, name)
+        stored = find(session.connection, name)
         if stored is None:
             return None
         if stored["enabled"] is not enabled:
             values = {"enabled": enabled, "revision": stored["revision"] + 1, "updated_at": at}
+            told = DataChanges(sql, session, at)
             session.connection.execute(_CHANGE, {"of_name": name} | values)
+            told.add(Action.ENABLED if enabled else Action.DISABLED, stored)
+            told.store()
         return read(session.connection, name)
 
     return operation
 
 
-def _add(session: Session, text: WorkflowText, at: datetime) -> None:
-    """Of a name that is free. Raises ConflictError."""
+def _add(session: Session, text: WorkflowText, at: datetime) -> Mapping[str, Any]:
+    """Its columns; of a name that is free. Raises ConflictError."""
     _check_jobs(session.connection, text)
     version = _add_version(session, text, at)
     header = _header(text) | {
@@ -232,27 +245,21 @@ def _add(session: Session, text: WorkflowText, at: datetime) -> None:
     _set_labels(session, text)
     _set_uses(session, text)
     schedules.replace_all(session, text)
-
-
-def _find(connection: Connection, name: str) -> Mapping[str, Any] | None:
-    row = connection.execute(_WORKFLOW, {"of_name": name}).mappings().first()
-    return None if row is None else dict(row)
+    event_triggers.replace_all(session, text)
+    watches.replace_all(session, text)
+    own_retention.replace_own(session, text)
+    return header
 
 
 def _check_etag(stored: Mapping[str, Any], etag: str) -> None:
-    if etag and etag != _etag(stored):
-        raise EtagMismatchError(_etag(stored))
-
-
-def _etag(stored: Mapping[str, Any]) -> str:
-    """A version's number is never used again, so no two states of a workflow share one."""
-    return f"{stored['version']}-{stored['revision']}"
+    if etag and etag != etag_of(stored):
+        raise EtagMismatchError(etag_of(stored))
 
 
 def _check_jobs(connection: Connection, text: WorkflowText) -> None:
     """Raises ConflictError for a job that is not as the text has it."""
     for job in sorted(text.uses):
-        stored = _find(connection, job)
+        stored = find(connection, job)
         if stored is None or stored["kind"] is not DefinitionKind.JOB:
             raise ConflictError(job)
         if stored["version"] != text.job_versions.get(job, stored["version"]):
@@ -276,8 +283,23 @@ def _header(text: WorkflowText) -> dict[str, Any]:
     }
 
 
+def _replace_users(
+    session: Session, also: Sequence[WorkflowText], at: datetime, told: DataChanges
+) -> None:
+    """Those that are still there. Raises ConflictError."""
+    for user in also:
+        using = find(session.connection, user.name)
+        if using is not None:
+            # It was not they who were sent: they stay whose they were.
+            _replace(session, using, replace(user, owner=using["owner"]), at, told)
+
+
 def _replace(
-    session: Session, stored: Mapping[str, Any], text: WorkflowText, at: datetime
+    session: Session,
+    stored: Mapping[str, Any],
+    text: WorkflowText,
+    at: datetime,
+    told: DataChanges,
 ) -> dict[str, Any]:
     """The columns that changed. Raises ConflictError."""
     if text.expected_version not in (None, stored["version"]):
@@ -288,8 +310,12 @@ def _replace(
         session.connection.execute(_CHANGE, {"of_name": text.name, "updated_at": at} | values)
         _set_labels(session, text)
         _set_uses(session, text)
+        own_retention.replace_own(session, text)
+        told.add(Action.UPDATED, {**stored, **values})
     # They may change without it: the daemon's own zone is not written in it.
     schedules.replace_all(session, text)
+    event_triggers.replace_all(session, text)
+    watches.replace_all(session, text)
     return values
 
 
@@ -298,7 +324,7 @@ def _changes(
 ) -> dict[str, Any]:
     """The columns that are to change; none if nothing does. Adds a version if need be."""
     key = {"of_name": text.name, "of_version": stored["version"]}
-    current = session.connection.execute(_VERSION, key).one()
+    current = session.connection.execute(VERSION, key).one()
     header = _header(text)
     if (
         text.source == current.source
@@ -358,110 +384,15 @@ def _answer(
     session: Session, name: str, request: Request | None, at: datetime, changed: bool = True
 ) -> StoredWorkflow:
     """The workflow as it is now, remembered as the answer to the request."""
-    stored = _find(session.connection, name)
+    stored = find(session.connection, name)
     assert stored is not None
     if request is not None:
         times = {key: to_micros(stored[key]) for key in ("created_at", "updated_at")}
         remember(session, request, {**stored, **times, "changed": changed}, at)
-    return _workflow(stored, read_version(session.connection, name, stored["version"]))
+    return workflow_from(stored, read_version(session.connection, name, stored["version"]))
 
 
 def _restored(connection: Connection, answer: Mapping[str, Any]) -> StoredWorkflow:
     times = {key: from_micros(answer[key]) for key in ("created_at", "updated_at")}
     definition = read_version(connection, answer["name"], answer["version"])
-    return _workflow({**answer, **times}, definition)
-
-
-# ------------------------------------------------------------------------------------------------ reading
-
-
-def read(connection: Connection, name: str) -> StoredWorkflow | None:
-    stored = _find(connection, name)
-    if stored is None:
-        return None
-    return _workflow(stored, read_version(connection, name, stored["version"]))
-
-
-def read_all(
-    connection: Connection,
-    after: str,
-    limit: int,
-    labels: Mapping[str, str],
-    kind: DefinitionKind | None,
-) -> Sequence[StoredWorkflow]:
-    query, name = select(workflows), workflows.c.name
-    if kind is not None:
-        query = query.where(workflows.c.kind == kind)
-    for count, (label, content) in enumerate(labels.items()):
-        labelled = workflow_labels.alias(f"label_{count}")
-        query = query.join(labelled, labelled.c.workflow == workflows.c.name).where(
-            labelled.c.label == label, labelled.c.content == content
-        )
-        # The walk is along those with the first label, so that workflows without it cost nothing.
-        name = name if count else labelled.c.workflow
-    query = query.where(name > after).order_by(name).limit(limit)
-    return [_workflow(dict(row)) for row in connection.execute(query).mappings()]
-
-
-def read_owned(connection: Connection) -> Sequence[StoredWorkflow]:
-    query = select(workflows).where(workflows.c.owner != BY_API).order_by(workflows.c.name)
-    return [_workflow(dict(row)) for row in connection.execute(query).mappings()]
-
-
-def read_versions(
-    connection: Connection, name: str, before: int | None, limit: int
-) -> Sequence[WorkflowVersion]:
-    table = workflow_versions
-    query = (
-        select(table.c.version, table.c.digest, table.c.base_dir, table.c.created_at)
-        .where(table.c.workflow == name)
-        .order_by(table.c.version.desc())
-        .limit(limit)
-    )
-    if before is not None:
-        query = query.where(table.c.version < before)
-    return [WorkflowVersion(workflow=name, **row) for row in connection.execute(query).mappings()]
-
-
-def read_version(connection: Connection, name: str, version: int) -> WorkflowVersion | None:
-    row = connection.execute(_VERSION, {"of_name": name, "of_version": version}).first()
-    if row is None:
-        return None
-    return WorkflowVersion(
-        workflow=row.workflow,
-        version=row.version,
-        digest=row.digest,
-        created_at=row.created_at,
-        source=row.source,
-        base_dir=row.base_dir,
-        parsed=row.parsed,
-    )
-
-
-def read_users(connection: Connection, job: str) -> Sequence[str]:
-    return connection.execute(_USERS, {"of_job": job}).scalars().all()
-
-
-def count(connection: Connection) -> Mapping[DefinitionKind, int]:
-    """By kind; without those that there are none of."""
-    return {kind: number for kind, number in connection.execute(_COUNT)}  # noqa: C416 - rows
-
-
-def _workflow(
-    stored: Mapping[str, Any], definition: WorkflowVersion | None = None
-) -> StoredWorkflow:
-    return StoredWorkflow(
-        name=stored["name"],
-        title=stored["title"],
-        description=stored["description"],
-        labels=stored["labels"],
-        enabled=stored["enabled"],
-        version=stored["version"],
-        owner=stored["owner"],
-        created_at=stored["created_at"],
-        updated_at=stored["updated_at"],
-        etag=_etag(stored),
-        # An answer that was remembered by an older release has none.
-        kind=DefinitionKind(stored.get("kind", DefinitionKind.WORKFLOW)),
-        definition=definition,
-    )
+    return workflow_from({**answer, **times}, definition)

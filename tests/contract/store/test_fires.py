@@ -342,7 +342,7 @@ async def test_lines_outlive_schedule_and_run(store: Store) -> None:
     await store.delete_runs([run.id])
     moved = await save(store, last, launched(last, "s0"))
     await save(store, moved, finished(ended(moved, "s0")))
-    await store.delete_workflow("backup")
+    await store.delete_workflow("backup", at=NOW)
     assert await store.fires(workflow="backup") == [one]
 
 

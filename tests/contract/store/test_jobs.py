@@ -71,10 +71,10 @@ async def test_a_job_has_runs(store: Store) -> None:
     await with_job(store)
     run = await stored_run(store, "fetch")
     with pytest.raises(ActiveRunError):
-        await store.delete_workflow("fetch")
+        await store.delete_workflow("fetch", at=NOW)
     await save(store, run, finished(run))
-    assert await store.run_workflows() == ["fetch"]
-    assert await store.delete_workflow("fetch") is True
+    assert [span.workflow for span in await store.run_spans()] == ["fetch"]
+    assert await store.delete_workflow("fetch", at=NOW) is True
 
 
 async def test_names_are_shared(store: Store) -> None:
@@ -93,9 +93,9 @@ async def test_names_are_shared(store: Store) -> None:
 
 async def test_deleting_by_kind(store: Store) -> None:
     await with_job(store)
-    assert await store.delete_workflow("fetch", kind=WORKFLOW) is False
+    assert await store.delete_workflow("fetch", at=NOW, kind=WORKFLOW) is False
     assert await store.get_workflow("fetch") is not None
-    assert await store.delete_workflow("fetch", kind=JOB) is True
+    assert await store.delete_workflow("fetch", at=NOW, kind=JOB) is True
     # The name is free, for either kind.
     assert (await store.create_workflow(text("fetch"), at=NOW)).version == 2
 
@@ -111,18 +111,18 @@ async def test_who_uses_a_job(store: Store) -> None:
     await store.update_workflow(user("a", "copy", source="# 2"), at=NOW)
     assert await store.workflows_using("fetch") == ["b", "c"]
     assert await store.workflows_using("copy") == ["a", "c"]
-    await store.delete_workflow("c")
+    await store.delete_workflow("c", at=NOW)
     assert await store.workflows_using("copy") == ["a"]
 
 
 async def test_a_job_in_use_cannot_be_deleted(store: Store) -> None:
     await with_job(store, "b", "a")
     with pytest.raises(JobInUseError) as refused:
-        await store.delete_workflow("fetch")
+        await store.delete_workflow("fetch", at=NOW)
     assert refused.value.args[0] == ("a", "b")
-    await store.delete_workflow("a")
+    await store.delete_workflow("a", at=NOW)
     await store.update_workflow(text("b", source="# alone"), at=NOW)
-    assert await store.delete_workflow("fetch") is True
+    assert await store.delete_workflow("fetch", at=NOW) is True
 
 
 async def test_a_new_parsed_form_is_a_new_version(store: Store) -> None:
@@ -204,7 +204,7 @@ async def test_a_workflow_needs_its_jobs_as_it_was_made_with_them(store: Store) 
     await store.create_workflow(text("fetch"), at=NOW)
     with pytest.raises(ConflictError):
         await store.create_workflow(user("a"), at=NOW)
-    await store.delete_workflow("fetch")
+    await store.delete_workflow("fetch", at=NOW)
     await store.create_workflow(job(), at=NOW)
     with pytest.raises(ConflictError):
         await store.create_workflow(user("a", job_versions={"fetch": 1}), at=NOW)

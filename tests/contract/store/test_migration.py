@@ -9,13 +9,15 @@ import pytest
 from alembic import command
 from sqlalchemy import Connection, Engine, text
 
-from contract.builders import NOW, ended, launched, new_id, request, save, stored_run
+from contract.builders import NOW, ended, later, launched, new_id, request, save, stored_run
 from contract.builders import text as workflow_text
-from toban.definition import DefinitionKind
+from contract.emitting import event_run, on, resolution, stored_event
+from contract.scheduled import reminder
+from toban.definition import DefinitionKind, Retention
 from toband.domain.model import AttemptState, Run, RunState, StepState
 from toband.ports import Counts
 from toband.store import SqlStore, schema
-from toband.store.columns import to_micros
+from toband.store.columns import to_json, to_micros
 from toband.store.database import database
 
 AT = to_micros(NOW)
@@ -116,6 +118,7 @@ def check(run: Run, attempt_id: str) -> None:
     assert (run.state, run.timeout, run.priority) == (RunState.RUNNING, 2.5, 3)
     assert (run.retry_of, run.parent_run, run.incomplete_steps, run.paused_at) == ("", "", 0, None)
     assert (run.schedule, run.scheduled_at, run.missed) == ("", None, ())
+    assert (run.event, run.depth) == (None, 0)
 
 
 async def test_runs_steps_and_history_are_what_they_were(
@@ -157,5 +160,85 @@ async def test_workflows_and_answers_are_what_they_were(
         assert await store.counts() == Counts(workflows=1, active_runs=1, jobs=0)
         answered = await store.create_workflow(workflow_text(), at=NOW, request=request())
         assert answered == await store.get_workflow("backup")
+    finally:
+        await store.close()
+
+
+async def test_what_workflows_say_of_retention_is_known(empty_url: str) -> None:
+    """A database of revision 0004 has it in definitions only, which nobody wants to read at every pass."""
+    rules = {"age": None, "runs": 3, "bytes": 1 << 40}
+    definitions: dict[str, list[dict[str, Any]]] = {
+        "early": [{}],
+        "none": [{"retention": rules}, {"retention": None}],
+        "own": [{"retention": None}, {"retention": rules}],
+        "param": [{"retention": None, "params": [{"default": {"retention": {"runs": 1}}}]}],
+    }
+    target = database(empty_url)
+    target.prepare()
+    migrate(target.writer, "0004")
+    with target.writer.connect() as connection:
+        for name, versions in definitions.items():
+            fill(connection, "workflow_versions", *({"workflow": name, "version": number,
+                "digest": "d", "source": "# 1", "base_dir": "/srv", "parsed": to_json(parsed),
+                "enabled": True, "created_at": AT}
+                for number, parsed in enumerate(versions, 1)))  # fmt: skip
+            fill(connection, "workflows", {"name": name, "title": "", "description": "",
+                "labels": "{}", "enabled": True, "version": len(versions), "revision": 0,
+                "owner": "api", "created_at": AT, "updated_at": AT})  # fmt: skip
+    target.close()
+    store = SqlStore(empty_url)
+    await store.open()
+    try:
+        assert (await store.inspect()).problems == []
+        assert await store.retention_rules() == {"own": Retention(runs=3, bytes=1 << 40)}
+    finally:
+        await store.close()
+
+
+async def test_schedules_are_what_they_were(empty_url: str) -> None:
+    """A database of revision 0004: what it has of schedules stays, and events come to it."""
+    run_id = new_id()
+    bound = reminder("ticket-7")
+    target = database(empty_url)
+    target.prepare()
+    migrate(target.writer, "0004")
+    with target.writer.connect() as connection:
+        fill(connection, "workflow_versions", {"workflow": "backup", "version": 1, "digest": "d",
+            "source": "# 1", "base_dir": "/srv", "parsed": "{}", "enabled": True,
+            "created_at": AT})  # fmt: skip
+        fill(connection, "workflows", {"name": "backup", "title": "", "description": "",
+            "labels": "{}", "enabled": True, "version": 1, "revision": 0, "owner": "api",
+            "created_at": AT, "updated_at": AT})  # fmt: skip
+        fill(connection, "runs", {"id": run_id, "workflow": "backup", "version": 1, "number": 1,
+            "scope": "full", "triggered_by": "SCHEDULE", "caller": "", "params": "{}",
+            "created_at": AT, "schedule": "backup/0", "scheduled_at": AT, "missed": f"[{AT}]",
+            "state": "PENDING", "sequence": 0, "error": "", "failed_steps": 0, "ended_steps": 0,
+            "total_steps": 0, "current_step": "", "launches": 0})  # fmt: skip
+        fill(connection, "schedules", {"id": bound.id, "workflow": "", "position": 0,
+            "spec": json.dumps(bound.spec.to_dict()), "zone": bound.zone, "at_start": False,
+            "subject": bound.subject, "action": bound.action, "dedupe_key": "", "caller": "",
+            "stored_at": AT, "next_due": to_micros(later(90)), "alarm": to_micros(later(90)),
+            "occurrences": 0})  # fmt: skip
+        fill(connection, "fires", {"schedule_id": "backup/0", "due_at": AT, "workflow": "backup",
+            "outcome": "FIRED", "at": AT, "reason": "", "run_id": run_id, "more": 0})  # fmt: skip
+    target.close()
+    store = SqlStore(empty_url)
+    await store.open()
+    try:
+        assert (await store.inspect()).problems == []
+        run = await store.get_run(run_id)
+        assert run is not None
+        assert (run.schedule, run.scheduled_at, run.missed) == ("backup/0", NOW, (NOW,))
+        assert (run.event, run.depth) == (None, 0)
+        assert await store.list_schedules() == [bound]
+        assert [fire.run_id for fire in await store.fires()] == [run_id]
+        assert await store.last_event() == 0
+        await store.update_workflow(workflow_text(triggers=(on("ORDER_PLACED"),)), at=NOW)
+        (listener,) = await store.listeners("ORDER_PLACED")
+        event = await stored_event(store)
+        pair = event_run(event, listener.workflow, version=2)
+        resolved = await store.resolve_event(resolution(event, pair))
+        assert resolved is not None
+        assert [(made.number, made.event) for made in resolved.runs] == [(2, event.seen())]
     finally:
         await store.close()

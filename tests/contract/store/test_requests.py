@@ -25,7 +25,7 @@ async def test_creating_a_workflow_again_answers_as_before(store: Store) -> None
     await store.update_workflow(text(source="# 2", title="Other"), at=later(1))
     assert await store.create_workflow(text(), at=later(2), request=request()) == first
     # Even when it is gone meanwhile: the answer tells what was, it makes nothing.
-    await store.delete_workflow("backup")
+    await store.delete_workflow("backup", at=NOW)
     assert await store.create_workflow(text(), at=later(3), request=request()) == first
     assert await store.get_workflow("backup") is None
 
@@ -117,7 +117,7 @@ async def test_what_failed_may_be_tried_again_with_the_same_id(store: Store) -> 
     await with_workflow(store)
     with pytest.raises(WorkflowExistsError):
         await store.create_workflow(text(), at=NOW, request=request())
-    await store.delete_workflow("backup")
+    await store.delete_workflow("backup", at=NOW)
     assert (await store.create_workflow(text(), at=NOW, request=request())).version == 2
     assert await store.update_workflow(text("nope"), at=NOW, request=request("r-2")) is None
     await with_workflow(store, "nope")

@@ -19,11 +19,13 @@ from contract.builders import (
     request,
     save,
     stored_run,
+    text,
     touched,
     with_workflow,
 )
+from toban.definition import Retention
 from toband.domain.model import Run, RunState, Sample, Usage
-from toband.ports import RunGoneError, RunSize, Store, StoredSize
+from toband.ports import RunGoneError, RunSize, RunSpan, Store, StoredSize, WorkflowText
 
 DAY = timedelta(days=1)
 
@@ -117,8 +119,9 @@ async def test_sizes_are_kept_summed_and_replaced(store: Store) -> None:
     )
     assert await store.unmeasured_runs() == []
     assert await store.stored_size() == StoredSize(runs=3, bytes=large + 5, log_bytes=9)
-    assert await store.stored_size("other") == StoredSize(runs=1, bytes=5, log_bytes=2)
-    assert await store.stored_size("nope") == StoredSize(runs=0, bytes=0, log_bytes=0)
+    assert await store.stored_bytes(["other", "backup", "nope"]) == {"backup": large, "other": 5}
+    assert await store.stored_bytes(["other"]) == {"other": 5}
+    assert await store.stored_bytes([]) == {}
     await store.save_sizes({one.id: RunSize(bytes=3, log_bytes=1)})
     await save(store, active, finished(active))
     (found,) = await store.removable_runs()
@@ -178,10 +181,77 @@ async def test_a_request_whose_run_is_gone_says_so(store: Store) -> None:
     assert len(await store.list_runs()) == 1
 
 
-async def test_all_workflows_that_ever_were_may_have_runs(store: Store) -> None:
-    await with_workflow(store, "b", "a")
-    await store.delete_workflow("b")
-    assert await store.run_workflows() == ["a", "b"]
+async def spans(store: Store) -> dict[str, RunSpan]:
+    found = await store.run_spans()
+    by_name = {span.workflow: span for span in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+async def test_between_what_the_runs_of_each_workflow_lie(store: Store) -> None:
+    await with_workflow(store, "b", "a", "B", "ü", "never")
+    assert await spans(store) == {}
+    runs = {name: [await over(store, name) for _ in range(3)] for name in ("b", "a", "ü")}
+    active = await stored_run(store, "B")
+    found = await spans(store)
+    assert found == {
+        "B": RunSpan(workflow="B", first=1, last=1, oldest_id=active.id),
+        **{
+            name: RunSpan(workflow=name, first=1, last=3, oldest_id=made[0].id)
+            for name, made in runs.items()
+        },
+    }
+    await store.delete_runs([runs["a"][0].id, runs["b"][1].id])
+    # Runs of a workflow that is gone still are there.
+    await store.delete_workflow("b", at=NOW)
+    later_found = await spans(store)
+    assert later_found == found | {
+        "a": RunSpan(workflow="a", first=2, last=3, oldest_id=runs["a"][1].id)
+    }
+
+
+async def test_sizes_of_more_workflows_than_one_statement_names(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toband.store.retention._AT_ONCE", 3)
+    names = [f"w{number}" for number in range(8)]
+    await with_workflow(store, *names)
+    runs = [await over(store, name, steps=0) for name in names * 2]
+    await store.save_sizes({run.id: RunSize(bytes=run.number, log_bytes=0) for run in runs})
+    assert await store.stored_bytes(names) == dict.fromkeys(names, 3)
+
+
+def keeping(name: str, own: Retention | None, **changes: Any) -> WorkflowText:
+    said = None if own is None else own.to_dict()
+    return text(name, parsed={"steps": [{"id": "copy"}], "retention": said}, **changes)
+
+
+async def test_what_workflows_say_themselves_is_that_of_their_current_version(store: Store) -> None:
+    own = Retention(runs=3, age=86400.5)
+    await store.create_workflow(keeping("a", own), at=NOW)
+    await store.create_workflow(keeping("b", None), at=NOW)
+    await store.create_workflow(text("c"), at=NOW)
+    file = keeping("d", Retention(bytes=1 << 62), owner="/flows/d.yaml")
+    await store.put_definitions([file], at=NOW)
+    in_file = {"d": Retention(bytes=1 << 62)}
+    assert await store.retention_rules() == {"a": own, **in_file}
+
+    assert await store.update_workflow(keeping("a", own, title="A"), at=NOW)
+    assert await store.retention_rules() == {"a": own, **in_file}
+    changes: list[tuple[str, Retention | None]] = [
+        ("b", own),
+        ("b", Retention(runs=1)),
+        ("a", None),
+    ]
+    for name, rules in changes:
+        answer = await store.update_workflow(keeping(name, rules), at=NOW)
+        assert answer is not None
+    assert await store.retention_rules() == {"b": Retention(runs=1), **in_file}
+    # In no file any more, it is still there, and says what it said.
+    await store.disown_definition("d", "/flows/d.yaml", at=NOW)
+    assert await store.retention_rules() == {"b": Retention(runs=1), **in_file}
+    assert await store.delete_workflow("b", at=NOW)
+    assert await store.retention_rules() == in_file
 
 
 async def test_many_at_once(store: Store) -> None:

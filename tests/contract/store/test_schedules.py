@@ -12,11 +12,12 @@ import pytest
 
 from contract.builders import NOW, later, request, text, with_workflow
 from contract.conftest import NewStore
-from contract.scheduled import entry, reminder, with_schedules
+from contract.scheduled import entry, line, reminder, with_schedules
 from toban.definition import DefinitionKind
 from toban.definition.timing.model import Fold, Gap, Misfire, Schedule
-from toband.domain.schedules import ScheduleEntry
-from toband.ports import ConflictError, RequestReusedError, Store
+from toband.domain.schedules import FireOutcome, ScheduleEntry
+from toband.ports import ConflictError, Firing, RequestReusedError, Store
+from toband.store import SqlStore, schedules
 
 HOURLY = Schedule(cron="0 * * * *")
 DAILY = Schedule(cron="0 3 * * *")
@@ -140,7 +141,7 @@ async def test_schedules_go_with_what_they_are_of(store: Store) -> None:
     assert await names(store, workflow="backup") == [bound.id, "backup/0"]
     await store.update_workflow(text("other", source="# 2"), at=NOW)
     assert await names(store) == [bound.id, "backup/0"]
-    await store.delete_workflow("backup")
+    await store.delete_workflow("backup", at=NOW)
     assert await names(store) == [bound.id]
 
 
@@ -322,6 +323,50 @@ async def test_cancelling_all_of_a_subject(store: Store) -> None:
     assert await store.list_schedules() == [made[3], entry(0)]
 
 
+async def test_those_that_are_over_are_forgotten(store: Store) -> None:
+    await with_schedules(store, entry(0, next_due=None, stored_at=later(-900)))
+    made: dict[str, ScheduleEntry] = {}
+    kinds: dict[str, dict[str, Any]] = {
+        "active": {},
+        "starting": {"spec": Schedule(cron="@reboot"), "next_due": None},
+        "cancelled": {},
+        "cancelled lately": {},
+        "over": {"next_due": None},
+        "over lately": {"next_due": None, "stored_at": later(-100)},
+    }
+    for subject, changes in kinds.items():
+        new = reminder(subject, **({"stored_at": later(-900)} | changes))
+        made[subject], _ = await store.create_schedule(new)
+    for subject, due_at, late in (("fired", -800, 0), ("due lately", -100, 0), ("late", -800, 700)):
+        due, _ = await store.create_schedule(
+            reminder(subject, stored_at=later(-900), next_due=later(due_at))
+        )
+        told = line(due, later(due_at), FireOutcome.FIRED, at=later(due_at + late))
+        made[subject] = replace(due, next_due=None, occurrences=1)
+        assert await store.fire(Firing(before=due, after=made[subject], fires=(told,)))
+    await store.cancel_schedule(made["cancelled"].id, at=later(-501))
+    await store.cancel_schedule(made["cancelled lately"].id, at=later(-500))
+
+    assert await store.forget_schedules(later(-500)) == 3
+    assert await store.forget_schedules(later(-500)) == 0
+    left = await store.list_schedules(active_only=False)
+    gone = made.keys() - {each.subject for each in left}
+    assert gone == {"cancelled", "over", "fired"}
+    # What became of their due times stays, and so do schedules of definitions.
+    assert len(await store.fires()) == 3
+    assert "backup/0" in {each.id for each in left}
+
+
+async def test_forgetting_many(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several transactions, so that nobody has to wait long."""
+    query = schedules._FIND_OVER.limit(2)
+    monkeypatch.setattr(schedules, "_FIND_OVER", query)
+    for _ in range(5):
+        await sql_store.create_schedule(reminder("a", next_due=None))
+    assert await sql_store.forget_schedules(later(1)) == 5
+    assert await sql_store.list_schedules(active_only=False) == []
+
+
 async def test_schedules_are_there_after_a_restart(new_store: NewStore) -> None:
     store = await new_store()
     await with_workflow(store, "plain")
@@ -331,3 +376,13 @@ async def test_schedules_are_there_after_a_restart(new_store: NewStore) -> None:
     again = await new_store()
     assert await again.list_schedules() == [made, entry(0)]
     assert entry(0).stored_at.tzinfo is UTC
+
+
+async def test_those_of_subjects_alone(store: Store) -> None:
+    await with_schedules(store, entry(0), entry(1))
+    first, _ = await store.create_schedule(reminder("a", id="a", workflow="backup"))
+    last, _ = await store.create_schedule(reminder("c", id="c"))
+    assert await names(store) == ["a", "backup/0", "backup/1", "c"]
+    assert await store.list_schedules(of_subjects=True) == [first, last]
+    assert await names(store, of_subjects=True, workflow="backup") == ["a"]
+    assert await names(store, of_subjects=True, after="a", limit=1) == ["c"]

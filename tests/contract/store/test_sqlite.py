@@ -17,6 +17,7 @@ from sqlalchemy import event, text
 from contract.builders import (
     NOW,
     ended,
+    later,
     launched,
     new_run,
     request,
@@ -25,10 +26,12 @@ from contract.builders import (
     with_workflow,
 )
 from contract.builders import text as workflow_text
+from contract.emitting import new_event
 from contract.scheduled import reminder
 from toband.domain.model import DeadLetterState, Run, RunState
 from toband.ports import StoreError
 from toband.store import SqlStore
+from toband.store.retention import SPANS
 from toband.store.statements import Statement
 from toband.store.tables import metadata
 
@@ -189,6 +192,27 @@ ASKED: dict[str, Ask] = {
         workflow="a", before=NOW, before_schedule="a/1", after=NOW
     ),
     "forget_fires": lambda store, _: store.forget_fires(NOW, 5),
+    "get_event": lambda store, _: store.get_event("nope"),
+    "list_events": lambda store, _: store.list_events(before=5),
+    "list_events type": lambda store, _: store.list_events(types=["A"], before=5),
+    "events_after": lambda store, _: store.events_after(1, up_to=5),
+    "events_after type": lambda store, _: store.events_after(1, up_to=5, types=["A"]),
+    "pending_events": lambda store, _: store.pending_events(after=1),
+    "last_event": lambda store, _: store.last_event(),
+    "listened_types": lambda store, _: store.listened_types(),
+    "listeners": lambda store, _: store.listeners("A"),
+    "forget_events": lambda store, _: store.forget_events(NOW, 5),
+    "retention_rules": lambda store, _: store.retention_rules(),
+    "run_spans": lambda store, _: store.run_spans(),
+    "kept_number": lambda store, _: store.kept_number("backup", 5),
+    "stored_bytes": lambda store, _: store.stored_bytes(["a", "backup"]),
+    "removable_runs age": lambda store, _: store.removable_runs(
+        workflow="backup", finished_before=NOW, after="a"
+    ),
+    "removable_runs number": lambda store, _: store.removable_runs(
+        workflow="backup", number_below=5, after="a"
+    ),
+    "unmeasured_runs": lambda store, run: store.unmeasured_runs(start=run.id),
 }
 # Where some other index would do, and walk through what nobody asked for.
 BY_INDEX = {
@@ -197,6 +221,11 @@ BY_INDEX = {
     "start_schedules": "ix_schedules_id",
     "list_schedules workflow": "ix_schedules_workflow_id",
     "list_schedules subject": "ix_schedules_subject_id",
+    "list_events type": "ix_events_type_sequence",
+    "events_after type": "ix_events_type_sequence",
+    "pending_events": "ix_events_sequence",
+    "listeners": "ix_event_triggers_type_workflow_position",
+    "run_spans": "ix_runs_workflow_id",
     "fires": "ix_fires_due_at_schedule_id",
     "fires workflow": "ix_fires_workflow_due_at_schedule_id",
     "fires page": "ix_fires_workflow_due_at_schedule_id",
@@ -209,6 +238,8 @@ SORTED: dict[str, Ask] = {
     "list_runs all": lambda store, run: store.list_runs(
         workflow="backup", states=[RunState.FAILED, RunState.RUNNING], before=run.id
     ),
+    "list_events types": lambda store, _: store.list_events(types=["A", "B"], before=5),
+    "events_after types": lambda store, _: store.events_after(1, up_to=5, types=["A", "B"]),
     "current_run": lambda store, _: store.current_run("backup"),
     "active_run_ids": lambda store, _: store.active_run_ids(),
     "counts": lambda store, _: store.counts(),
@@ -237,7 +268,7 @@ async def test_every_query_has_its_index(sql_store: SqlStore, name: str) -> None
     seen: list[tuple[str, Any]] = []
 
     def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if statement.startswith("SELECT"):
+        if statement.startswith(("SELECT", "WITH")):
             seen.append((statement, parameters))
 
     event.listen(sql_store._database.reader, "before_cursor_execute", record)
@@ -251,6 +282,15 @@ async def test_every_query_has_its_index(sql_store: SqlStore, name: str) -> None
         assert (
             any(BY_INDEX.get(name, "") in line.split() for line in plan) or name not in BY_INDEX
         ), plan
+
+
+async def test_spans_are_found_without_going_through_runs(sql_store: SqlStore) -> None:
+    """Neither the table nor an index of it is walked: with many runs of few workflows that would be slow."""
+    plan = plan_of(sql_store, str(SPANS.compile(sql_store._database.reader)), ())
+    looks = [line for line in plan if re.search(r"\b(runs|others)\b", line)]
+    assert len(looks) == 5
+    for line in looks:
+        assert re.match(r"SEARCH (runs|others) USING COVERING INDEX", line), plan
 
 
 async def test_every_written_row_is_found_by_an_index(sql_store: SqlStore) -> None:
@@ -271,7 +311,7 @@ async def test_what_is_written_beside_runs_has_its_index(sql_store: SqlStore) ->
     await with_workflow(sql_store)
     await sql_store.create_run(new_run(), max_active=1, request=request())
     await sql_store.set_enabled("backup", False, at=new_run().created_at)
-    await sql_store.delete_workflow("none")
+    await sql_store.delete_workflow("none", at=NOW)
     await sql_store.update_workflow(workflow_text(source="# 2"), at=new_run().created_at)
     await sql_store.discard_dead_letter("none", at=new_run().created_at, by="me")
     await sql_store.delete_runs(["none"])
@@ -280,6 +320,10 @@ async def test_what_is_written_beside_runs_has_its_index(sql_store: SqlStore) ->
     await sql_store.create_schedule(reminder("a", dedupe_key="k"))
     await sql_store.cancel_schedule("none", at=NOW)
     await sql_store.cancel_by_subject("a", at=NOW)
+    await sql_store.forget_schedules(NOW)
+    await sql_store.add_events([new_event(dedupe_key="k")], request=request("r-2"))
+    await sql_store.add_events([new_event(dedupe_key="k")])
+    await sql_store.forget_events(later(1), 1)
     event.remove(sql_store._database.writer, "before_cursor_execute", record)
     assert len(seen) > 15
     for statement, parameters in seen:

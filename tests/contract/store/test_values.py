@@ -167,6 +167,8 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "schedule": words,
     "scheduled_at": maybe_times,
     "missed": st.lists(times, max_size=3).map(tuple),
+    "event": st.none() | st.dictionaries(st.text(max_size=5), json_values, max_size=3),
+    "depth": counts,
     "ending": st.none() | st.builds(Ending, cause=st.sampled_from(EndingCause), at=times),
     "steps": st.fixed_dictionaries(
         {"s0": st.builds(StepRun, **STEP), "s0[3]": st.builds(StepRun, **INSTANCE)}
@@ -216,6 +218,8 @@ async def test_whatever_a_run_holds_comes_back(store: Store, run: Run) -> None:
         schedule=run.schedule,
         scheduled_at=run.scheduled_at,
         missed=run.missed,
+        event=run.event,
+        depth=run.depth,
     )
     before, _ = await store.create_run(fresh, max_active=None)
     after = replace(run, number=before.number)

@@ -40,7 +40,7 @@ async def test_what_is_not_there(store: Store) -> None:
     assert await store.get_version("nope", 1) is None
     assert await store.update_workflow(text("nope"), at=NOW) is None
     assert await store.set_enabled("nope", True, at=NOW) is None
-    assert await store.delete_workflow("nope") is False
+    assert await store.delete_workflow("nope", at=NOW) is False
     assert await store.list_versions("nope") == []
     assert await store.list_workflows() == []
 
@@ -143,10 +143,10 @@ async def test_etags_guard_changes(store: Store) -> None:
         await store.update_workflow(text(source="# 3"), at=later(2), etag=first.etag)
     assert refused.value.args[0] == second.etag
     with pytest.raises(EtagMismatchError) as refused:
-        await store.delete_workflow("backup", etag=first.etag)
+        await store.delete_workflow("backup", at=NOW, etag=first.etag)
     assert refused.value.args[0] == second.etag
     assert await store.get_workflow("backup") == second
-    assert await store.delete_workflow("backup", etag=second.etag) is True
+    assert await store.delete_workflow("backup", at=NOW, etag=second.etag) is True
 
 
 async def test_no_two_states_share_an_etag(store: Store) -> None:
@@ -159,7 +159,7 @@ async def test_no_two_states_share_an_etag(store: Store) -> None:
             toggled = await store.set_enabled("backup", enabled, at=NOW)
             assert toggled is not None
             seen.append(toggled.etag)
-    await store.delete_workflow("backup")
+    await store.delete_workflow("backup", at=NOW)
     seen.append((await store.create_workflow(text(), at=NOW)).etag)
     assert len(set(seen)) == len(seen)
 
@@ -168,7 +168,7 @@ async def test_deleting_keeps_versions_and_runs(store: Store) -> None:
     await with_workflow(store)
     run = await stored_run(store)
     run = await save(store, run, finished(run))
-    assert await store.delete_workflow("backup") is True
+    assert await store.delete_workflow("backup", at=NOW) is True
     assert await store.get_workflow("backup") is None
     assert await store.list_workflows() == []
     assert await store.get_version("backup", 1) is not None
@@ -180,7 +180,7 @@ async def test_deleting_is_refused_while_a_run_is_active(store: Store) -> None:
     oldest = await stored_run(store)
     await stored_run(store)
     with pytest.raises(ActiveRunError) as refused:
-        await store.delete_workflow("backup")
+        await store.delete_workflow("backup", at=NOW)
     assert refused.value.args[0] == oldest.id
     assert await store.get_workflow("backup") is not None
 
@@ -188,7 +188,7 @@ async def test_deleting_is_refused_while_a_run_is_active(store: Store) -> None:
 async def test_versions_go_on_counting_after_a_deletion(store: Store) -> None:
     await with_workflow(store)
     await store.update_workflow(text(source="# 2"), at=NOW)
-    await store.delete_workflow("backup")
+    await store.delete_workflow("backup", at=NOW)
     again = await store.create_workflow(text(source="# 3"), at=NOW)
     assert again.version == 3
     versions = await store.list_versions("backup")

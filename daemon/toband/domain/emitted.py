@@ -1,0 +1,159 @@
+"""Events that were emitted, by a client, by a step or by the daemon itself, and what became of them.
+
+Not to be confused with `events`, which are what happens to one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from toban.definition import RUN_FAILED, RUN_SUCCEEDED, STEP_FAILED
+from toband.domain.model import Run, RunState, StepState
+
+DEPTH_MOST = 16
+"""Runs that may follow on each other through events; an event behind so many starts nothing."""
+
+
+class EventSource(StrEnum):
+    CLIENT = "client"
+    STEP = "step"
+    DAEMON = "daemon"
+
+
+class EventState(StrEnum):
+    PENDING = "PENDING"
+    """Stored; which workflows it starts is not decided yet."""
+    RESOLVED = "RESOLVED"
+    CUT = "CUT"
+    """Terminal: its chain is too long, and it starts nothing."""
+
+
+class EventRunOutcome(StrEnum):
+    """What became of a workflow that an event was to start."""
+
+    STARTED = "STARTED"
+    SKIPPED = "SKIPPED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRun:
+    """One workflow that an event matched: the run that it started, or why there is none."""
+
+    workflow: str
+    priority: int
+    outcome: EventRunOutcome
+    reason: str = ""
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emitted:
+    """One event. `sequence` is its place among all events, given when it is stored.
+
+    `depth` counts the runs before it in its chain. `dedupe_key` is unique per type; empty: none. `workflow` is one that
+    it starts whatever that listens to, with `params`: of a schedule that is bound to a subject; `schedule` is that
+    schedule, and `scheduled_at` the due time. `reason` says why it was cut.
+    """
+
+    id: str
+    type: str
+    payload: Any
+    at: datetime
+    source: EventSource
+    caller: str = ""
+    source_run: str = ""
+    source_step: str = ""
+    depth: int = 0
+    dedupe_key: str = ""
+    workflow: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    schedule: str = ""
+    scheduled_at: datetime | None = None
+    sequence: int = 0
+    state: EventState = EventState.PENDING
+    reason: str = ""
+    resolved_at: datetime | None = None
+    runs: tuple[EventRun, ...] = ()
+
+    def seen(self) -> dict[str, Any]:
+        """As conditions and templates see it: `event`."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "payload": self.payload,
+            "source": self.source.value,
+            "source_run": self.source_run,
+            "source_step": self.source_step,
+            "depth": self.depth,
+            "at": self.at.isoformat(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """A workflow that listens to a type of event: one of its triggers."""
+
+    workflow: str
+    position: int
+    condition: str
+    priority: int
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedPath:
+    """A path, absolute, whose changes are events because a workflow declares that it watches it."""
+
+    workflow: str
+    path: str
+
+
+def announced(before: Run, after: Run) -> list[tuple[str, str, dict[str, Any]]]:
+    """What a transition of a run announces: types of events with the step that each is about, and payloads."""
+    found = []
+    for name in sorted(after.touched or ()):
+        step, old = after.steps[name], before.steps.get(name)
+        if step.parent:
+            continue  # of its instances the step itself tells
+        if step.state is StepState.FAILED and (old is None or old.state is not StepState.FAILED):
+            attempt = step.attempt
+            about = _about(after) | {
+                "step": step.id,
+                "reason": step.reason,
+                "exit_code": step.exit_code,
+                "error_class": step.error_class.value if step.error_class is not None else "",
+                "attempts": step.attempts,
+                "error": attempt.error if attempt is not None else "",
+            }
+            found.append((STEP_FAILED, step.id, about))
+    if after.state.terminal and not before.state.terminal:
+        ended = _about(after) | {
+            "state": after.state.value,
+            "error": after.error,
+            "failed_steps": after.failed_steps,
+            "incomplete_steps": after.incomplete_steps,
+            "started_at": after.started_at.isoformat() if after.started_at else "",
+            "finished_at": after.finished_at.isoformat() if after.finished_at else "",
+        }
+        match after.state:
+            case RunState.SUCCEEDED:
+                found.append((RUN_SUCCEEDED, "", ended))
+            case RunState.FAILED | RunState.TIMED_OUT:
+                found.append((RUN_FAILED, "", ended))
+            case _:
+                pass  # whoever cancelled it knows
+    return found
+
+
+def _about(run: Run) -> dict[str, Any]:
+    return {
+        "run_id": run.id,
+        "workflow": run.workflow,
+        "number": run.number,
+        "trigger": run.trigger.value.lower(),
+        "params": dict(run.params),
+    }

@@ -1,0 +1,60 @@
+"""What is done to definitions as events, in the transaction that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import uuid_utils
+
+from toban.definition import DATA_CHANGED
+from toband.domain.emitted import Emitted, EventSource
+from toband.store import event_rows
+from toband.store.statements import Statements
+from toband.store.writer import Session
+
+
+class Action(StrEnum):
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+class DataChanges:
+    """Gathers what one operation does; `store` writes it, if somebody listened to it before.
+
+    To be made before anything is changed: a workflow that is the first to listen is not told of itself.
+    """
+
+    def __init__(self, sql: Statements, session: Session, at: datetime) -> None:
+        self._sql = sql
+        self._session = session
+        self._at = at
+        ((listener,),) = session.fetch(sql.first_listener, {"type": DATA_CHANGED})
+        self._listened = listener is not None
+        self._events: list[event_rows.NewEvent] = []
+
+    def add(self, action: Action, stored: Mapping[str, Any]) -> None:
+        """`stored` are the columns of the definition as they are now; of one that was deleted, as they were."""
+        if not self._listened:
+            return
+        event = Emitted(
+            id=str(uuid_utils.uuid7()),
+            type=DATA_CHANGED,
+            payload={
+                "entity": stored["kind"].value,
+                "action": action.value,
+                "data": {name: stored[name] for name in ("name", "version", "owner")},
+            },
+            at=self._at,
+            source=EventSource.DAEMON,
+        )
+        self._events.append(event_rows.encode(event))
+
+    def store(self) -> None:
+        if self._events:
+            event_rows.append(self._sql, self._session, self._events)

@@ -1,0 +1,169 @@
+"""Events as rows, and back; and putting them behind the last one, in whatever transaction they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Table
+
+from toband.domain.emitted import Emitted, EventRun
+from toband.store.codec import Raw, Values
+from toband.store.columns import JsonText, Micros, Name, printable, to_json, to_micros
+from toband.store.statements import Statements
+from toband.store.tables import event_runs, events
+from toband.store.writer import Session
+
+
+class NewEvent(NamedTuple):
+    """A raw row, ready for the driver but for its sequence."""
+
+    event: Emitted
+    row: Raw
+
+
+def encode(event: Emitted) -> NewEvent:
+    """In the caller's thread. Raises ValueError for times without a zone."""
+    row = {
+        "id": event.id,
+        "type": event.type,
+        "payload": to_json(event.payload),
+        "emitted_at": to_micros(event.at),
+        "source": event.source.value,
+        "caller": printable(event.caller),
+        "source_run": event.source_run,
+        "source_step": event.source_step,
+        "depth": event.depth,
+        "dedupe_key": event.dedupe_key or None,
+        "workflow": event.workflow,
+        "params": to_json(event.params) if event.params else "{}",
+        "schedule": event.schedule,
+        "scheduled_at": _time(event.scheduled_at),
+        "requested_at": None,
+        "state": event.state.value,
+        "reason": printable(event.reason),
+        "resolved_at": _time(event.resolved_at),
+    }
+    return NewEvent(event, row)
+
+
+def run_row(event_id: str, run: EventRun) -> Raw:
+    return {
+        "event_id": event_id,
+        "workflow": run.workflow,
+        "priority": run.priority,
+        "outcome": run.outcome.value,
+        "reason": printable(run.reason),
+        "run_id": run.run_id,
+    }
+
+
+def append(
+    sql: Statements, session: Session, new: Sequence[NewEvent]
+) -> list[tuple[Emitted, bool]]:
+    """Each with its sequence, and whether it is new; else it is the one that has its dedupe key.
+
+    Whoever writes in the same transaction what they tell of calls it last: until its end nobody else gets a sequence.
+    """
+    session.lock_creation()
+    last: int = session.fetch(sql.last_event, {})[0][0] or 0
+    answers: list[tuple[Emitted, bool]] = []
+    rows: list[Raw] = []
+    keys: dict[tuple[str, str], Emitted] = {}
+    for event, row in new:
+        key = event.type, event.dedupe_key
+        if event.dedupe_key:
+            known = keys.get(key) or _of_key(sql, session, row)
+            if known is not None:
+                answers.append((known, False))
+                continue
+        last += 1
+        rows.append(row | {"sequence": last})
+        stored = keys[key] = replace(event, sequence=last)
+        answers.append((stored, True))
+    if rows:
+        session.run_many(sql.insert_event, rows)
+    return answers
+
+
+def _of_key(sql: Statements, session: Session, row: Raw) -> Emitted | None:
+    return _first(sql, session, session.fetch(sql.event_of_key, row))
+
+
+def read_written(sql: Statements, session: Session, event_id: str) -> Emitted | None:
+    """As it is in this transaction, with its runs."""
+    return _first(sql, session, session.fetch(sql.event, {"event_id": event_id}))
+
+
+def _first(sql: Statements, session: Session, rows: Sequence[tuple[Any, ...]]) -> Emitted | None:
+    if not rows:
+        return None
+    values = _EVENT(rows[0])
+    found = session.fetch(sql.event_runs, {"event_id": values["id"]})
+    return event_from(values, [run_from(_RUN(row)) for row in found])
+
+
+# ------------------------------------------------------------------------------------------------ from rows
+
+
+def event_from(values: Values, runs: Iterable[EventRun]) -> Emitted:
+    """`values` as the types of the columns make them. The runs of the highest priority come first, then by name."""
+    return Emitted(
+        id=values["id"],
+        type=values["type"],
+        payload=values["payload"],
+        at=values["emitted_at"],
+        source=values["source"],
+        caller=values["caller"],
+        source_run=values["source_run"],
+        source_step=values["source_step"],
+        depth=values["depth"],
+        dedupe_key=values["dedupe_key"] or "",
+        workflow=values["workflow"],
+        params=values["params"],
+        schedule=values["schedule"],
+        scheduled_at=values["scheduled_at"],
+        sequence=values["sequence"],
+        state=values["state"],
+        reason=values["reason"],
+        resolved_at=values["resolved_at"],
+        runs=tuple(sorted(runs, key=lambda run: (-run.priority, run.workflow))),
+    )
+
+
+def run_from(values: Values) -> EventRun:
+    return EventRun(
+        workflow=values["workflow"],
+        priority=values["priority"],
+        outcome=values["outcome"],
+        reason=values["reason"],
+        run_id=values["run_id"],
+    )
+
+
+class _Read:
+    """Makes of a row as the driver gave it what reading it through its table would have given."""
+
+    def __init__(self, table: Table) -> None:
+        self._names = tuple(table.c.keys())
+        self._convert = tuple(
+            (column.name, column.type.process_result_value)
+            for column in table.c
+            if isinstance(column.type, (JsonText, Micros, Name))
+        )
+
+    def __call__(self, row: Sequence[Any]) -> Mapping[str, Any]:
+        values = dict(zip(self._names, row, strict=True))
+        for name, convert in self._convert:
+            values[name] = convert(values[name], None)
+        return values
+
+
+_EVENT = _Read(events)
+_RUN = _Read(event_runs)
+
+
+def _time(time: datetime | None) -> int | None:
+    return None if time is None else to_micros(time)

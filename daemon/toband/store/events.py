@@ -1,0 +1,278 @@
+"""Events that were emitted: stored, resolved with the runs that they start, read, and kept bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    not_,
+    or_,
+    select,
+    union_all,
+)
+
+from toband.domain.emitted import Emitted, EventRun, EventRunOutcome, EventState
+from toband.domain.model import Run
+from toband.ports import (
+    ActiveRunError,
+    EventResolution,
+    Request,
+    RequestReusedError,
+    Resolved,
+)
+from toband.store import event_rows, runs
+from toband.store.columns import printable, to_micros
+from toband.store.requests import recall, remember
+from toband.store.statements import Statements
+from toband.store.tables import event_runs, requests
+from toband.store.tables import events as table
+from toband.store.writer import Session
+
+FORGET_AT_ONCE = 500
+"""Events that are removed in one transaction, with what they started: others want to write too."""
+# Below what either database takes as parameters of one statement.
+_AT_ONCE = 500
+
+# As the index has it, word for word: without it SQLite does not take it.
+_PENDING = table.c.state == literal_column(f"'{EventState.PENDING.value}'")
+_EVENT = select(table).where(table.c.id == bindparam("of_id"))
+_RUNS = select(event_runs).where(event_runs.c.event_id.in_(bindparam("of_ids", expanding=True)))
+_WAITING = (
+    select(table)
+    .where(_PENDING, table.c.sequence > bindparam("after"))
+    .order_by(table.c.sequence)
+    .limit(bindparam("at_most"))
+)
+_LAST = select(func.max(table.c.sequence))
+_COUNT = select(func.count()).select_from(table).where(_PENDING)
+
+_FIRST_REQUEST = select(func.min(requests.c.created_at)).scalar_subquery()
+_REMOVABLE = and_(
+    not_(_PENDING),
+    # Sequences go on from the last one.
+    table.c.sequence < _LAST.scalar_subquery(),
+    # Whoever repeats a request gets the same answer.
+    or_(table.c.requested_at.is_(None), func.coalesce(table.c.requested_at < _FIRST_REQUEST, True)),
+)
+_OLD = (
+    select(table.c.id)
+    .where(table.c.emitted_at < bindparam("before"), _REMOVABLE)
+    .order_by(table.c.emitted_at)
+    .limit(FORGET_AT_ONCE)
+)
+_OLDEST_KEPT = select(table.c.sequence).order_by(table.c.sequence.desc()).limit(1)
+_SURPLUS = (
+    select(table.c.id, table.c.sequence)
+    .where(table.c.sequence > bindparam("after"), table.c.sequence < bindparam("first"), _REMOVABLE)
+    .order_by(table.c.sequence)
+    .limit(FORGET_AT_ONCE)
+)
+_REMOVE = delete(table).where(table.c.id.in_(bindparam("of_ids", expanding=True)), _REMOVABLE)
+
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+def add(
+    sql: Statements, events: Sequence[Emitted], request: Request | None
+) -> Callable[[Session], Sequence[tuple[Emitted, bool]]]:
+    """Raises ValueError for a request that is for more than one event."""
+    if request is not None and len(events) != 1:
+        raise ValueError(f"cannot store {len(events)} events for one request")
+    new = [event_rows.encode(event) for event in events]
+
+    def operation(session: Session) -> Sequence[tuple[Emitted, bool]]:
+        session.lock_creation()
+        made = recall(session.connection, request)
+        if made is not None:
+            known = event_rows.read_written(sql, session, made)
+            if known is None:
+                assert request is not None
+                raise RequestReusedError(request.id)  # the clock was set back by days
+            return [(known, False)]
+        answers = event_rows.append(sql, session, new)
+        if request is not None:
+            ((event, _),) = answers
+            at = events[0].at
+            session.run(
+                sql.answer_with_event, {"event_id": event.id, "requested_at": to_micros(at)}
+            )
+            remember(session, request, event.id, at)
+        return answers
+
+    return operation
+
+
+def resolve(sql: Statements, resolution: EventResolution) -> Callable[[Session], Resolved | None]:
+    event_id = resolution.event_id
+    pending = resolution.state is EventState.PENDING
+    decided = {
+        "event_id": event_id,
+        "state": resolution.state.value,
+        "reason": printable(resolution.reason),
+        "resolved_at": None if pending else to_micros(resolution.at),
+    }
+    # Encoded here, in the caller's thread.
+    new = [(line, runs.encode(run), most) for line, run, most in resolution.runs]
+
+    def operation(session: Session) -> Resolved | None:
+        session.lock_creation()
+        if not session.run(sql.resolve_event, decided):
+            return None
+        lines = _Lines(sql, session, event_id)
+        made: list[Run] = []
+        for line, run, max_active in new:
+            if not lines.free(line):
+                continue
+            try:
+                runs.check_active(sql, session, line.workflow, max_active)
+            except ActiveRunError as error:
+                reason = f"overlap: run {error.args[0]} is active"
+                lines.add(replace(line, outcome=EventRunOutcome.SKIPPED, reason=reason, run_id=""))
+            else:
+                runs.check_sources(session.connection, run.sources)
+                made.append(runs.add(sql, session, run))
+                lines.add(line)
+        for line in resolution.skipped:
+            if lines.free(line):
+                lines.add(line)
+        lines.write()
+        event = event_rows.read_written(sql, session, event_id)
+        assert event is not None
+        return Resolved(event=event, runs=tuple(made))
+
+    return operation
+
+
+class _Lines:
+    """Gathers what became of each workflow, once for each."""
+
+    def __init__(self, sql: Statements, session: Session, event_id: str) -> None:
+        self._sql = sql
+        self._session = session
+        self._event_id = event_id
+        found = session.fetch(sql.event_workflows, {"event_id": event_id})
+        self._known = {workflow for (workflow,) in found}
+        self._rows: list[dict[str, Any]] = []
+
+    def free(self, line: EventRun) -> bool:
+        return line.workflow not in self._known
+
+    def add(self, line: EventRun) -> None:
+        self._known.add(line.workflow)
+        self._rows.append(event_rows.run_row(self._event_id, line))
+
+    def write(self) -> None:
+        if self._rows:
+            self._session.run_many(self._sql.insert_event_run, self._rows)
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read(connection: Connection, event_id: str) -> Emitted | None:
+    found = _events(connection, _EVENT, of_id=event_id)
+    return found[0] if found else None
+
+
+def read_all(
+    connection: Connection, types: Sequence[str], before: int | None, limit: int
+) -> Sequence[Emitted]:
+    conditions = [] if before is None else [table.c.sequence < before]
+    return _events(connection, _walk(types, conditions, limit, newest_first=True))
+
+
+def read_after(
+    connection: Connection, sequence: int, up_to: int, types: Sequence[str], limit: int
+) -> Sequence[Emitted]:
+    conditions = [table.c.sequence > sequence, table.c.sequence <= up_to]
+    return _events(connection, _walk(types, conditions, limit, newest_first=False))
+
+
+def _walk(
+    types: Sequence[str],
+    conditions: Sequence[ColumnElement[bool]],
+    limit: int,
+    *,
+    newest_first: bool,
+) -> Select[Any]:
+    """One walk of an index per type, each cut at the limit: never through events of other types."""
+    pages = []
+    for wanted in dict.fromkeys(types) or [None]:
+        page = select(table).where(*conditions)
+        if wanted is not None:
+            page = page.where(table.c.type == wanted)
+        pages.append(_in_order(page, table.c.sequence, limit, newest_first))
+    if len(pages) == 1:
+        return pages[0]
+    merged = union_all(*(select(page.subquery()) for page in pages)).subquery()
+    return _in_order(select(merged), merged.c.sequence, limit, newest_first)
+
+
+def _in_order(
+    page: Select[Any], sequence: ColumnElement[int], limit: int, newest_first: bool
+) -> Select[Any]:
+    return page.order_by(sequence.desc() if newest_first else sequence).limit(limit)
+
+
+def read_pending(connection: Connection, after: int, limit: int) -> Sequence[Emitted]:
+    return _events(connection, _WAITING, after=after, at_most=limit)
+
+
+def read_last(connection: Connection) -> int:
+    return connection.execute(_LAST).scalar() or 0
+
+
+def count_pending(connection: Connection) -> int:
+    return connection.execute(_COUNT).scalar_one()
+
+
+def _events(connection: Connection, query: Any, **of: object) -> list[Emitted]:
+    rows = connection.execute(query, of).mappings().all()
+    runs_of: dict[str, list[EventRun]] = {row["id"]: [] for row in rows}
+    ids = list(runs_of)
+    for first in range(0, len(ids), _AT_ONCE):
+        some = {"of_ids": ids[first : first + _AT_ONCE]}
+        for run in connection.execute(_RUNS, some).mappings():
+            runs_of[run["event_id"]].append(event_rows.run_from(dict(run)))
+    return [event_rows.event_from(dict(row), runs_of[row["id"]]) for row in rows]
+
+
+# ------------------------------------------------------------------------------------------------ forgetting
+
+
+def read_old(connection: Connection, before: datetime) -> Sequence[str]:
+    """Some of those that were emitted before then."""
+    return connection.execute(_OLD, {"before": before}).scalars().all()
+
+
+def read_first_kept(connection: Connection, keep: int) -> int:
+    """The lowest sequence among the newest `keep`; 0 if there are no more than these."""
+    return connection.execute(_OLDEST_KEPT.offset(max(keep, 1) - 1)).scalar() or 0
+
+
+def read_surplus(connection: Connection, after: int, first_kept: int) -> Sequence[tuple[str, int]]:
+    """Some of those between the two sequences: ids, with the sequences that go on with."""
+    found = connection.execute(_SURPLUS, {"after": after, "first": first_kept})
+    return [(event_id, sequence) for event_id, sequence in found]
+
+
+def remove(ids: Sequence[str]) -> Callable[[Session], int]:
+    """Those of them that may still go; how many."""
+
+    def operation(session: Session) -> int:
+        session.lock_creation()
+        return session.connection.execute(_REMOVE, {"of_ids": list(ids)}).rowcount
+
+    return operation
