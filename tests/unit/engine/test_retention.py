@@ -17,7 +17,8 @@ import pytest
 from helpers.waiting import wait_for
 from toban.definition import parse
 from toband.domain.model import Attempt, AttemptState, Run, RunState, StepRun, StepState
-from toband.engine.retention import Collected, Retention, Rules
+from toband.engine.keeping import Collected, Rules
+from toband.engine.retention import Retention
 from toband.ports import (
     HealthStatus,
     LogKind,
@@ -240,7 +241,7 @@ async def test_runs_of_a_deleted_workflow_go_by_the_daemons_settings(world: Worl
     await world.workflow("a", "retention: {runs: 3}")
     for _ in range(3):
         await world.run("a")
-    await world.store.delete_workflow("a")
+    await world.store.delete_workflow("a", at=NOW)
     assert (await world.retention(runs=2).collect()).run_count == 1
 
 
@@ -430,9 +431,9 @@ async def test_many_runs_go_in_small_transactions(
     for _ in range(30):
         await world.run("a")
     monkeypatch.setattr("toband.engine.retention.PLANNED", 12)
-    monkeypatch.setattr("toband.engine.retention.ROWS_AT_ONCE", 40)
-    monkeypatch.setattr("toband.engine.retention.PAGE", 5)
-    monkeypatch.setattr("toband.engine.retention.LISTED", 10)
+    monkeypatch.setattr("toband.engine.removal_plan.ROWS_AT_ONCE", 40)
+    monkeypatch.setattr("toband.engine.removal_plan.PAGE", 5)
+    monkeypatch.setattr("toband.engine.keeping.LISTED", 10)
     batches = []
     delete = world.store.delete_runs
 
@@ -459,7 +460,7 @@ async def test_passes_come_by_themselves_and_trouble_is_told(
     async def failing() -> Any:
         raise StoreError("cannot read the database: it is broken")
 
-    monkeypatch.setattr(world.store, "run_workflows", failing)
+    monkeypatch.setattr(world.store, "run_spans", failing)
     retention = world.retention(age=86400.0)
     task = asyncio.ensure_future(retention.run())
     await wait_for(lambda: "it is broken" in world.told.now.get("retention", ""), "not told")
@@ -523,7 +524,9 @@ async def test_all_logs_together_have_a_limit(world: World) -> None:
     Path(f"{world.files.work(active.id)}/data").write_bytes(b"x" * 5_000_000)  # noqa: ASYNC240
     retention = world.retention(total_logs=700_000, compress_after=3600.0)
     task = asyncio.ensure_future(retention.run())
-    await wait_for(lambda: retention._full is False, "never checked")
+    limit = retention._log_limit
+    assert limit is not None
+    await wait_for(lambda: limit.full is False, "never checked")
     assert not full(world)()
     attempt = (await world.store.run_attempts(active.id))[0]
     world.write_log(attempt, b"x" * 200_000)
