@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import grpc
@@ -259,11 +259,64 @@ def test_the_api_leaves_them_alone_unless_it_is_forced(daemon: Daemon, folder: P
     assert (kept := get(daemon, "kept")) is not None
     # The file has its way again; that somebody disabled it stays.
     assert (kept.title, kept.enabled) == ("kept", False)
+    # A restored version lasts as long: the file was not changed, but what is stored was.
+    restore.version, restore.force = forced.version, True
+    assert daemon.workflows.RestoreWorkflowVersion(restore, timeout=20).changed
+    assert (restored := get(daemon, "kept")) is not None
+    assert (restored.title, restored.owner) == ("by hand", str(folder / "kept.yaml"))
+    daemon.stop()
+    daemon.start()
+    wait_until(lambda: titled(daemon, "kept", "kept"), "the file does not have its way")
     delete.force = True
     daemon.workflows.DeleteWorkflow(delete, timeout=20)
     assert [change.name for change in reload(daemon).changes] == ["kept"]
     again = reload(daemon)
     assert (list(again.changes), again.files, list(again.broken)) == ([], 1, [])
+
+
+def test_jobs_of_a_file_are_due_and_belong_to_it(daemon: Daemon, folder: Path) -> None:
+    file = folder / "jobs.yaml"
+
+    def text(schedule: str, run: str) -> str:
+        return f"jobs: {{tick: {{description: x, schedule: {schedule}, run: '{run}'}}}}\n"
+
+    def tick() -> job_pb2.Job:
+        return daemon.jobs.GetJob(job_pb2.GetJobRequest(id="tick"), timeout=20).job
+
+    def ticks() -> Sequence[run_pb2.Run]:
+        request = run_pb2.ListRunsRequest(workflow="tick")
+        return daemon.runs.ListRuns(request, timeout=20).runs
+
+    write(file, text(EVERY_SECOND, "true"))
+    wait_until(ticks, "it never became due")
+    assert ticks()[0].triggered_by == run_pb2.TRIGGER_SCHEDULE
+    write(file, text(YEARLY, "true"))
+    wait_until(lambda: tick().version == 2, "it was not applied")
+    wait_until(lambda: all(run.HasField("finished_at") for run in ticks()), "it still runs")
+
+    by_hand = workflow_pb2.Definition(source=text(YEARLY, "false"))
+    update = job_pb2.UpdateJobRequest(job=job_pb2.Job(id="tick", definition=by_hand))
+    delete = job_pb2.DeleteJobRequest(id="tick")
+    for call in (
+        lambda: daemon.jobs.UpdateJob(update, timeout=20),
+        lambda: daemon.jobs.DeleteJob(delete, timeout=20),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            call()
+        assert isinstance(refused.value, grpc.Call)
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert str(file) in (refused.value.details() or "")
+    update.force = delete.force = True
+    forced = daemon.jobs.UpdateJob(update, timeout=20).job
+    assert (forced.version, forced.owner) == (3, str(file))
+    # The file has its way again.
+    assert [change.name for change in reload(daemon).changes] == ["tick"]
+    assert "true" in tick().definition.source
+    daemon.jobs.DeleteJob(delete, timeout=20)
+    # Nothing of the file changed, but what it defines is not there.
+    assert [change.name for change in reload(daemon).changes] == ["tick"]
+    assert tick().owner == str(file)
+    assert not reload(daemon).changes
 
 
 def test_places_that_appear_later_and_links_that_lead_elsewhere(tmp_path: Path) -> None:

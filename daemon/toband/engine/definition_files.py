@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from enum import StrEnum
 
 import structlog
 
 from toban.definition import DefinitionKind
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST
-from toband.engine.loading import Loader, ReadFile, UnusableFileError, understand
+from toband.engine.file_claims import (
+    FirstClaims,
+    below,
+    by_owner,
+    check_claims,
+    claims_of,
+    losing,
+    portions,
+)
+from toband.engine.file_states import FileState, FileStates
+from toband.engine.known_files import KnownFiles, LoadedFile
+from toband.engine.loading import Loader, ReadFile, Unread, UnusableFileError, understand
 from toband.ports import (
     REMOVED,
     ActiveRunError,
     Clock,
     Conditions,
+    DefinitionMemory,
     DefinitionSource,
-    HealthStatus,
     JobInUseError,
+    Known,
     Listing,
     Mark,
     PutOutcome,
@@ -30,13 +40,10 @@ from toband.ports import (
     StoreError,
 )
 
-CONDITION = "definitions"
 LOOK_AGAIN = 15.0
 """Seconds after which the files are looked at although nobody told of a change."""
 SETTLE, SETTLE_TRIES = 0.15, 4
 """Seconds that a file which is still written to gets, and how often."""
-PROBLEMS_MOST = 20
-"""Lines that are told of one file."""
 
 log = structlog.get_logger()
 
@@ -57,22 +64,6 @@ class DefinitionChange:
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileState:
-    """A file, or a directory that cannot be looked at. One that is broken has the names that it had before.
-
-    `mark` is of what was read last; None: it is to be read again. `loaded_at` is None if what is stored of it was
-    stored by an earlier daemon.
-    """
-
-    path: str
-    mark: Mark | None
-    names: tuple[str, ...] = ()
-    broken: bool = False
-    problems: tuple[str, ...] = ()
-    loaded_at: datetime | None = None
-
-
 class DefinitionFiles:
     """Belongs to the event loop."""
 
@@ -80,37 +71,38 @@ class DefinitionFiles:
         self,
         *,
         source: DefinitionSource,
+        memory: DefinitionMemory,
         loader: Loader,
         store: Store,
         clock: Clock,
         conditions: Conditions,
         changed: Callable[[], None],
+        read: asyncio.Event,
         delete_removed: bool = False,
         watch: bool = True,
     ) -> None:
-        """`changed` is called when schedules may have changed; without `watch` the files are looked at once only."""
+        """`changed` is called when schedules may have changed, and `read` is set when all files were looked at once.
+
+        Without `watch` they are looked at once only.
+        """
         self._source = source
+        self._known = KnownFiles(memory)
         self._loader = loader
         self._store = store
         self._clock = clock
-        self._conditions = conditions
         self._changed = changed
+        self._read = read
         self._delete_removed = delete_removed
         self._watch = watch
-        self._files: dict[str, FileState] = {}
-        self._unreadable: Mapping[str, str] = {}
+        self._files = FileStates(clock, conditions)
+        self._settled_with: Listing | None = None
+        """What was there at the last look, if that left nothing to be done."""
         self._turn = asyncio.Lock()
 
     @property
     def states(self) -> Sequence[FileState]:
         """Broken ones first, then by path."""
-        unreadable = [
-            FileState(path=path, mark=None, broken=True, problems=(f"cannot read {path}: {why}",))
-            for path, why in self._unreadable.items()
-        ]
-        return sorted(
-            (*self._files.values(), *unreadable), key=lambda each: (not each.broken, each.path)
-        )
+        return self._files.all
 
     async def run(self) -> None:
         """Until it is cancelled, or there is nothing to watch. Nothing that it meets ends it."""
@@ -130,6 +122,9 @@ class DefinitionFiles:
                 pause = min(RETRY_MOST, pause * 2)
                 continue
             pause = RETRY_FIRST
+            if not self._read.is_set():
+                self._read.set()
+                self._changed()
             if not self._watch:
                 return
             await self._source.changed(LOOK_AGAIN)
@@ -144,19 +139,38 @@ class DefinitionFiles:
         async with self._turn:
             changes: list[DefinitionChange] = []
             try:
+                await self._known.recall()
                 listing = await self._settled(everything=everything)
-                self._unreadable = listing.unreadable
+                if not everything and self._is_settled(listing):
+                    return changes
+                self._settled_with = None
+                self._files.unreadable(listing.unreadable)
                 self._forget_gone(listing)
-                owned = {each.name: each for each in await self._store.list_file_owned()}
-                read = await self._read(listing, owned, everything=everything)
-                if read:
-                    await self._keep(listing, read, owned, changes)
-                await self._remove(listing, changes)
+                owned = await self._owned()
+                loaded = await self._load(listing, owned, changes, everything=everything)
+                now = await self._owned() if loaded else owned
+                await self._known.loaded(loaded, owned, now)
+                if await self._remove(listing, now.values(), changes):
+                    self._settled_with = listing
+                await self._known.remember()
             finally:
                 if changes:
                     self._changed()
-                self._tell()
+                self._files.tell()
             return changes
+
+    async def _owned(self) -> Mapping[str, StoredWorkflow]:
+        return {each.name: each for each in await self._store.list_file_owned()}
+
+    def _is_settled(self, listing: Listing) -> bool:
+        """Whether this is what there was before, and all of it was well: nothing is asked of the database then."""
+        last = self._settled_with
+        return (
+            last is not None
+            and not listing.young
+            and (listing.files, listing.unreadable) == (last.files, last.unreadable)
+            and self._files.are_settled(listing.files)
+        )
 
     async def _settled(self, *, everything: bool) -> Listing:
         """A listing without files that somebody seems to be writing, if that can be had in time."""
@@ -169,104 +183,176 @@ class DefinitionFiles:
         return listing
 
     def _is_new(self, path: str, listing: Listing) -> bool:
-        state = self._files.get(path)
+        state = self._files.of(path)
         return state is None or state.mark != listing.files[path]
 
     def _forget_gone(self, listing: Listing) -> None:
-        for path in self._files.keys() - listing.files.keys():
-            if not _below(path, listing.unreadable):
-                del self._files[path]
+        for path in set(self._files.paths) - listing.files.keys():
+            if not below(path, listing.unreadable):
+                self._files.gone(path)
+                self._known.gone(path)
 
-    async def _read(
-        self, listing: Listing, owned: Mapping[str, StoredWorkflow], *, everything: bool
-    ) -> dict[str, ReadFile]:
+    def _wanted(self, listing: Listing, *, everything: bool) -> Mapping[str, Mark]:
         """Files that are new, were changed, or could not be used before: what was in their way may be gone."""
-        read: dict[str, ReadFile] = {}
-        for path, mark in sorted(listing.files.items()):
-            state = self._files.get(path)
-            if not everything and state is not None and state.mark == mark and not state.broken:
+        return {
+            path: mark
+            for path, mark in sorted(listing.files.items())
+            if everything
+            or (state := self._files.of(path)) is None
+            or state.mark != mark
+            or state.broken
+        }
+
+    async def _load(
+        self,
+        listing: Listing,
+        owned: Mapping[str, StoredWorkflow],
+        changes: list[DefinitionChange],
+        *,
+        everything: bool,
+    ) -> Sequence[LoadedFile]:
+        """Reads and stores; which files were stored.
+
+        Those that are stored as they are, are well without being understood. Those that have to do with no other file
+        are stored as they come, so that no more than a few are held at a time; the rest at the end.
+        """
+        wanted = self._wanted(listing, everything=everything)
+        stored = by_owner(owned.values())
+        claims = FirstClaims(owned)
+        for path in listing.files.keys() - wanted.keys():
+            claims.take(path, self._files.names_of(path))
+        later: dict[str, ReadFile] = {}
+        loaded: list[LoadedFile] = []
+        for paths in portions(wanted):
+            known = {path: self._known.of(path, stored.get(path, ())) for path in paths}
+            now: list[ReadFile] = []
+            for file in await self._understood(paths, listing, known):
+                if (before := known[file.path]) is not None and file.known:
+                    self._files.well(file, tuple(before.stored), before.warnings)
+                    claims.take(file.path, tuple(before.stored))
+                elif file.problems:
+                    had = [each.name for each in stored.get(file.path, ())]
+                    self._files.broken(file, file.problems, had)
+                    claims.take(file.path, self._files.names_of(file.path))
+                elif claims.take(file.path, file.names) and file.plain:
+                    now.append(file)
+                else:
+                    later[file.path] = file
+            failed = await self._store_together(now, {}, loaded, changes)
+            later |= {file.path: file for file, _ in failed}
+        await self._load_rest(listing, later, owned, loaded, changes)
+        return loaded
+
+    async def _understood(
+        self, paths: Sequence[str], listing: Listing, known: Mapping[str, Known | None]
+    ) -> Sequence[ReadFile]:
+        unread: list[Unread] = []
+        failed: list[ReadFile] = []
+        for path, data in (await self._source.read(paths)).items():
+            if isinstance(data, FileNotFoundError):
+                continue
+            if isinstance(data, OSError):
+                text = f"cannot read {path}: {data.strerror or data}"
+                failed.append(ReadFile(path=path, mark=None, problems=(text,)))
                 continue
             # One that may yet change without a new mark is read again next time.
-            known = None if path in listing.young else mark
-            try:
-                found = await understand(path, known, await self._source.read(path))
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                text = f"cannot read {path}: {error.strerror or error}"
-                found = ReadFile(path=path, mark=None, problems=(text,))
-            if found.problems:
-                self._is_broken(found, found.problems, _names_of(path, owned))
-            read[path] = found
-        return read
+            mark = None if path in listing.young else listing.files[path]
+            before = known[path]
+            digest = before.digest if before is not None else ""
+            unread.append(Unread(path=path, mark=mark, data=data, known=digest))
+        return [*failed, *await asyncio.to_thread(understand, unread)]
 
-    async def _keep(
+    async def _load_rest(
         self,
         listing: Listing,
         read: Mapping[str, ReadFile],
         owned: Mapping[str, StoredWorkflow],
+        loaded: list[LoadedFile],
         changes: list[DefinitionChange],
     ) -> None:
-        """Stores what was read.
+        """Stores files one by one: of workflows that would start each other, the last sees those before it.
 
         A file may need a job of another: as long as one works out, the others get another try.
         """
-        claims = self._claims(listing, read, owned)
-        waiting = [file for file in read.values() if not file.problems]
-        waiting.sort(key=lambda file: (not file.has_jobs, file.path))
-        progress = True
-        while waiting and progress:
-            failed: list[tuple[ReadFile, tuple[str, ...]]] = []
+        names = {
+            path: read[path].names if path in read else self._files.names_of(path)
+            for path in listing.files
+        }
+        claims = claims_of(names, owned) if read else {}
+        waiting = sorted(read.values(), key=lambda file: (not file.has_jobs, file.path))
+        while waiting:
+            failed: list[tuple[ReadFile, UnusableFileError]] = []
             for file in waiting:
                 try:
-                    _check_claims(file, claims)
-                    take_over = _losing(file, owned, listing)
-                    kept = await self._loader.keep(file, take_over)
-                except UnusableFileError as error:
-                    failed.append((file, error.problems))
+                    check_claims(file, claims)
+                except UnusableFileError as taken:
+                    failed.append((file, taken))
                     continue
-                changes += _told(file, kept.outcomes)
-                self._is_well(file, kept.warnings)
-            progress = len(failed) < len(waiting)
+                take_over = losing(file, owned, listing)
+                failed += await self._store_together([file], take_over, loaded, changes)
+            if len(failed) == len(waiting):
+                stored = by_owner(owned.values())
+                for file, error in failed:
+                    had = [each.name for each in stored.get(file.path, ())]
+                    self._files.broken(file, error.problems, had)
+                return
             waiting = [file for file, _ in failed]
-            if not progress:
-                for file, problems in failed:
-                    self._is_broken(file, problems, _names_of(file.path, owned))
 
-    def _claims(
+    async def _store_together(
         self,
-        listing: Listing,
-        read: Mapping[str, ReadFile],
-        owned: Mapping[str, StoredWorkflow],
-    ) -> Mapping[str, str]:
-        """Which file has a name: the one that had it before, if it still has; else the first."""
-        claims: dict[str, str] = {}
-        for path in sorted(listing.files):
-            file, state = read.get(path), self._files.get(path)
-            if file is not None and not file.problems:
-                names: Iterable[str] = file.names
-            else:
-                names = state.names if state is not None else ()
-            for name in names:
-                if name not in claims or (name in owned and owned[name].owner == path):
-                    claims[name] = path
-        return claims
+        files: Sequence[ReadFile],
+        take_over: Mapping[str, str],
+        loaded: list[LoadedFile],
+        changes: list[DefinitionChange],
+    ) -> Sequence[tuple[ReadFile, UnusableFileError]]:
+        """Each whole or not at all, at the same time, so that they may share a commit; those that cannot be used.
 
-    async def _remove(self, listing: Listing, changes: list[DefinitionChange]) -> None:
-        """What is in no file any more is disabled, or deleted. Workflows first: they use the jobs."""
-        owned = await self._store.list_file_owned()
+        Raises StoreError.
+        """
+        failed: list[tuple[ReadFile, UnusableFileError]] = []
+        broke: BaseException | None = None
+        tries = [self._loader.keep(file, take_over) for file in files]
+        for file, kept in zip(
+            files, await asyncio.gather(*tries, return_exceptions=True), strict=True
+        ):
+            if isinstance(kept, UnusableFileError):
+                failed.append((file, kept))
+            elif isinstance(kept, BaseException):
+                broke = kept
+            else:
+                changes += _told(file, kept.outcomes)
+                self._files.well(file, file.names, kept.warnings)
+                loaded.append(LoadedFile.of(file, kept))
+        if changes:
+            # They become due also while there are others to be read.
+            self._changed()
+        if broke is not None:
+            raise broke
+        return failed
+
+    async def _remove(
+        self, listing: Listing, owned: Iterable[StoredWorkflow], changes: list[DefinitionChange]
+    ) -> bool:
+        """What is in no file any more is disabled, or deleted. Workflows first: they use the jobs.
+
+        False if something was in the way of that.
+        """
+        done = True
         for each in sorted(owned, key=lambda each: each.kind is DefinitionKind.JOB):
             path = each.owner.removesuffix(REMOVED)
             if each.file:
                 if self._still_has(each, listing):
                     continue
                 if not await self._store.disown_definition(each.name, path, at=self._clock.now()):
+                    done = False
                     continue
             if self._delete_removed and await self._deleted(each):
                 kind = ChangeKind.DELETED
             elif each.file:
                 kind = ChangeKind.DISABLED
+                done = done and not self._delete_removed
             else:
+                done = done and not self._delete_removed
                 continue
             changes.append(DefinitionChange(name=each.name, kind=kind, path=path))
             log.warning(
@@ -276,94 +362,23 @@ class DefinitionFiles:
                 outcome=kind.value,
                 path=path,
             )
+        return done
 
     def _still_has(self, stored: StoredWorkflow, listing: Listing) -> bool:
         if stored.file not in listing.files:
-            return _below(stored.file, listing.unreadable)
-        state = self._files.get(stored.file)
+            return below(stored.file, listing.unreadable)
+        state = self._files.of(stored.file)
         # One that went while it was being read is looked for again next time.
         return state is None or state.broken or stored.name in state.names
 
     async def _deleted(self, stored: StoredWorkflow) -> bool:
         """False if something is in the way; it is tried again with every look."""
         try:
-            return await self._store.delete_workflow(stored.name, kind=stored.kind)
+            return await self._store.delete_workflow(
+                stored.name, at=self._clock.now(), kind=stored.kind
+            )
         except (ActiveRunError, JobInUseError):
             return False
-
-    # -- what is known of each
-
-    def _is_well(self, file: ReadFile, warnings: tuple[str, ...]) -> None:
-        before = self._files.get(file.path)
-        self._files[file.path] = FileState(
-            path=file.path,
-            mark=file.mark,
-            names=file.names,
-            problems=_cut(warnings),
-            loaded_at=self._clock.now(),
-        )
-        if before is not None and before.broken:
-            log.info("a definition file is well again", action="definitions_well", path=file.path)
-
-    def _is_broken(self, file: ReadFile, problems: tuple[str, ...], names: tuple[str, ...]) -> None:
-        """What it defined stays as it was."""
-        before = self._files.get(file.path)
-        after = FileState(
-            path=file.path,
-            mark=file.mark,
-            names=before.names if before is not None and before.names else names,
-            broken=True,
-            problems=_cut(problems),
-            loaded_at=before.loaded_at if before is not None else None,
-        )
-        self._files[file.path] = after
-        if before is None or replace(before, mark=None) != replace(after, mark=None):
-            log.error(
-                "a definition file cannot be used: what it defined stays as it was",
-                action="definitions_broken",
-                path=file.path,
-                problems=list(after.problems),
-            )
-
-    def _tell(self) -> None:
-        broken = [state for state in self.states if state.broken]
-        if not broken:
-            self._conditions.well(CONDITION)
-            return
-        more = f", and {len(broken) - 1} more like it" if len(broken) > 1 else ""
-        text = f"{broken[0].path} cannot be used{more}: {broken[0].problems[0]}"
-        detail = f"{text}; what was defined before stays as it was"
-        self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
-
-
-def _below(path: str, places: Iterable[str]) -> bool:
-    return any(path == place or path.startswith(place.rstrip(os.sep) + os.sep) for place in places)
-
-
-def _names_of(path: str, owned: Mapping[str, StoredWorkflow]) -> tuple[str, ...]:
-    return tuple(name for name, each in owned.items() if each.owner == path)
-
-
-def _check_claims(file: ReadFile, claims: Mapping[str, str]) -> None:
-    """Raises UnusableFileError for names that another file has."""
-    taken = [
-        f"{file.path}:{document.line}:1: {document.name!r} is defined twice: also in {claims[document.name]}"
-        for document in file.documents
-        if claims[document.name] != file.path
-    ]
-    if taken:
-        raise UnusableFileError(taken)
-
-
-def _losing(
-    file: ReadFile, owned: Mapping[str, StoredWorkflow], listing: Listing
-) -> Mapping[str, str]:
-    """By name, the owners that have no use for it any more; never one that cannot be looked at."""
-    return {
-        name: owned[name].owner
-        for name in file.names
-        if name in owned and not _below(owned[name].file, listing.unreadable)
-    }
 
 
 def _told(file: ReadFile, outcomes: Mapping[str, PutOutcome]) -> Sequence[DefinitionChange]:
@@ -381,9 +396,3 @@ def _told(file: ReadFile, outcomes: Mapping[str, PutOutcome]) -> Sequence[Defini
             path=file.path,
         )
     return changes
-
-
-def _cut(lines: tuple[str, ...]) -> tuple[str, ...]:
-    if len(lines) <= PROBLEMS_MOST:
-        return lines
-    return (*lines[: PROBLEMS_MOST - 1], f"and {len(lines) - PROBLEMS_MOST + 1} more")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
-from toban.definition import DefinitionKind, Document, Problem, parse
+from toban.definition import DefinitionKind, Document, JobType, Problem, parse
 from toband.engine.admission import Admits
 from toband.engine.errors import InvalidDefinitionError, RefusedError, WorkflowRecursionError
 from toband.engine.resolving import Resolver
@@ -33,14 +35,31 @@ class UnusableFileError(Exception):
         self.problems = tuple(problems)
 
 
+BREATH = 0.0002
+"""Seconds after each file in which others get to work: reading one is plain computing, for which they would wait."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFile:
-    """What was found in a file. With `problems` nobody can tell what it defines."""
+class Unread:
+    """The content of a file. `known` is the digest of what needs no reading, if there is such."""
 
     path: str
     mark: Mark | None
+    data: bytes
+    known: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """What was found in a file. With `problems` nobody can tell what it defines; one that is `known` was not read."""
+
+    path: str
+    mark: Mark | None
+    digest: str = ""
     documents: Sequence[Document] = ()
     problems: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    known: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,21 +69,52 @@ class ReadFile:
     def has_jobs(self) -> bool:
         return any(document.kind is DefinitionKind.JOB for document in self.documents)
 
+    @property
+    def plain(self) -> bool:
+        """Whether it has workflows that stand for themselves and nothing else: no jobs, none of others, no children."""
+        return all(
+            document.kind is DefinitionKind.WORKFLOW
+            and document.workflow is not None
+            and not document.uses
+            and all(
+                step.job_type is not JobType.WORKFLOW for step in document.workflow.steps.values()
+            )
+            for document in self.documents
+        )
+
+    @property
+    def uses_jobs(self) -> bool:
+        return any(document.uses for document in self.documents)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What became of the definitions of a file, by name, and what is worth knowing about them."""
+    """What became of the definitions of a file, by name and at that time, and what is worth knowing about them."""
 
     outcomes: Mapping[str, PutOutcome]
     warnings: tuple[str, ...]
+    at: datetime
 
 
-async def understand(path: str, mark: Mark | None, data: bytes) -> ReadFile:
-    """What a file defines, as far as it can be told without the jobs that it uses."""
-    parsed = await asyncio.to_thread(parse, data, path)
-    wrong = tuple(str(problem) for problem in parsed.problems if not problem.warning)
+def understand(files: Sequence[Unread]) -> Sequence[ReadFile]:
+    """What files define, as far as it can be told without the jobs that they use. For a thread."""
+    return [_understood(file) for file in files]
+
+
+def _understood(file: Unread) -> ReadFile:
+    digest = hashlib.sha256(file.data).hexdigest()
+    if digest == file.known:
+        return ReadFile(path=file.path, mark=file.mark, digest=digest, known=True)
+    parsed = parse(file.data, file.path)
+    time.sleep(BREATH)
+    wrong = tuple(str(problem) for problem in parsed.errors)
     return ReadFile(
-        path=path, mark=mark, documents=() if wrong else parsed.documents, problems=wrong
+        path=file.path,
+        mark=file.mark,
+        digest=digest,
+        documents=() if wrong else parsed.documents,
+        problems=wrong,
+        warnings=parsed.warnings,
     )
 
 
@@ -114,10 +164,9 @@ class Loader:
         if texts:
             await self._resolver.check_children([*texts, *also])
         self._admission.check(f"load {file.path}")
-        outcomes = await self._store.put_definitions(
-            texts, at=self._clock.now(), also=also, take_over=take_over
-        )
-        return Kept(outcomes=outcomes, warnings=tuple(str(each) for each in warnings))
+        at = self._clock.now()
+        outcomes = await self._store.put_definitions(texts, at=at, also=also, take_over=take_over)
+        return Kept(outcomes=outcomes, warnings=tuple(str(each) for each in warnings), at=at)
 
     async def _resolve(self, file: ReadFile) -> tuple[list[WorkflowText], list[Problem]]:
         """Raises InvalidDefinitionError with what is wrong with any of the documents."""
@@ -132,17 +181,22 @@ class Loader:
         problems: list[Problem] = []
         for document in file.documents:
             try:
+                if not file.uses_jobs:
+                    texts.append(await self._resolver.take(document, directory))
+                    continue
                 made = await self._resolver.resolve(
                     document.source, directory, document.kind, instead=jobs, likely=document.uses
                 )
             except InvalidDefinitionError as error:
                 problems += [_placed(file, document, each) for each in error.problems]
                 continue
-            texts.append(replace(made.text, owner=file.path))
+            texts.append(made.text)
             warnings += [_placed(file, document, each) for each in made.warnings]
         if problems:
             raise InvalidDefinitionError(problems)
-        return texts, warnings
+        texts = [replace(text, owner=file.path) for text in texts]
+        # What was read without jobs was read for good.
+        return texts, warnings if file.uses_jobs else list(file.warnings)
 
 
 def _placed(file: ReadFile, document: Document, problem: Problem) -> Problem:

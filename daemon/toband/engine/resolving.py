@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toban.definition import DefinitionKind, Document, JobType, Parsed, Problem, Workflow, parse
+from toban.definition import (
+    DefinitionKind,
+    Document,
+    EventTrigger,
+    JobType,
+    Parsed,
+    Problem,
+    Workflow,
+    parse,
+)
+from toban.definition.timing.model import Schedule
 from toban.definition.timing.words import PhraseError
 from toband.domain.schedules import ScheduleEntry, entries_of
 from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
@@ -41,6 +52,9 @@ class _Jobs:
 
     sources: Mapping[str, str]
     versions: Mapping[str, int]
+
+
+_NO_JOBS = _Jobs(sources={}, versions={})
 
 
 class Resolver:
@@ -84,19 +98,34 @@ class Resolver:
         if document.kind is not kind:
             message = f"found a {document.kind.value}, expected a {kind.value}"
             raise InvalidDefinitionError([_problem(message)])
+        text = await self._whole(document, source, base_dir, jobs)
+        return Resolved(text=text, warnings=parsed.warnings)
+
+    async def take(self, document: Document, base_dir: str) -> WorkflowText:
+        """A document that holds and uses no jobs, as it was read. Raises InvalidDefinitionError."""
+        assert not document.uses
+        return await self._whole(document, document.source, base_dir, _NO_JOBS)
+
+    async def _whole(
+        self, document: Document, source: str, base_dir: str, jobs: _Jobs
+    ) -> WorkflowText:
         text = _text(document, source, base_dir, jobs)
         assert document.workflow is not None
-        text = replace(text, schedules=await self._schedules(document.workflow))
-        return Resolved(text=text, warnings=parsed.warnings)
+        return replace(
+            text,
+            schedules=await self._schedules(document.workflow),
+            triggers=_triggers(document.workflow),
+            watches=_watches(document.workflow, base_dir),
+        )
 
     async def _schedules(self, workflow: Workflow) -> tuple[ScheduleEntry, ...]:
         """Raises InvalidDefinitionError for words that mean nothing now."""
-        if not workflow.schedules:
-            return ()
-        stored = await self._store.list_schedules(
-            workflow=workflow.name, limit=_SCHEDULES_LISTED, active_only=False
-        )
-        known = {entry.spec.words: entry.spec for entry in stored if entry.spec.words}
+        known: dict[str, Schedule] = {}
+        if any(schedule.words for schedule in workflow.schedules):
+            stored = await self._store.list_schedules(
+                workflow=workflow.name, limit=_SCHEDULES_LISTED, active_only=False
+            )
+            known = {entry.spec.words: entry.spec for entry in stored if entry.spec.words}
         try:
             return entries_of(workflow, zone=self._zone, now=self._clock.now(), known=known)
         except PhraseError as error:
@@ -277,6 +306,25 @@ def _text(document: Document, source: str, base_dir: str, jobs: _Jobs) -> Workfl
         uses=document.uses,
         job_versions=versions,
     )
+
+
+def _triggers(workflow: Workflow) -> tuple[EventTrigger, ...]:
+    """What it listens to; its own priority is that of triggers which have none."""
+    return tuple(
+        trigger if trigger.priority is not None else replace(trigger, priority=workflow.priority)
+        for trigger in workflow.triggers
+    )
+
+
+def _watches(workflow: Workflow, base_dir: str) -> tuple[str, ...]:
+    """The paths that it watches, absolute, each once. Raises InvalidDefinitionError if nobody can tell below what."""
+    for path in workflow.watch:
+        if not base_dir and not os.path.isabs(path):
+            text = f"cannot tell where {path!r} is: the definition comes without a base directory"
+            problem = _problem(f"{text}; give an absolute path", path="watch")
+            raise InvalidDefinitionError([problem])
+    paths = (os.path.abspath(os.path.join(base_dir, path)) for path in workflow.watch)
+    return tuple(dict.fromkeys(paths))
 
 
 def _of_user(found: Problem, workflow: str, job: str) -> Problem:

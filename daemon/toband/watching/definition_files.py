@@ -11,7 +11,7 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -47,8 +47,8 @@ class WatchedFiles:
     async def look(self) -> Listing:
         return await asyncio.to_thread(look, self._places, time.time())
 
-    async def read(self, path: str) -> bytes:
-        return await asyncio.to_thread(_read, path)
+    async def read(self, paths: Sequence[str]) -> Mapping[str, bytes | OSError]:
+        return await asyncio.to_thread(lambda: {path: _tried(path) for path in paths})
 
     async def changed(self, within: float) -> None:
         until = time.monotonic() + within
@@ -214,6 +214,13 @@ def _watchable(places: Sequence[str]) -> tuple[list[str], list[str]]:
     parents = {os.path.realpath(os.path.dirname(place)) for place in single}
     parents |= {os.path.dirname(os.path.realpath(place)) for place in single}
     return sorted(trees), sorted(path for path in parents - trees if os.path.isdir(path))
+
+
+def _tried(path: str) -> bytes | OSError:
+    try:
+        return _read(path)
+    except OSError as error:
+        return error
 
 
 def _read(path: str) -> bytes:

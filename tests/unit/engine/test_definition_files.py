@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
@@ -17,6 +18,7 @@ from toband.ports import (
     REMOVED,
     ActiveRunError,
     HealthStatus,
+    Known,
     Listing,
     Mark,
     PutOutcome,
@@ -68,14 +70,28 @@ class Source:
         files = {path: self.marks[path] for path in self.texts}
         return Listing(files=files, unreadable=dict(self.unreadable), young=self.young)
 
-    async def read(self, path: str) -> bytes:
-        self.reads.append(path)
-        if path in self.denied:
-            raise PermissionError(13, "Permission denied")
-        return self.texts[path]
+    async def read(self, paths: Sequence[str]) -> Mapping[str, bytes | OSError]:
+        self.reads += paths
+        denied = PermissionError(13, "Permission denied")
+        return {path: denied if path in self.denied else self.texts[path] for path in paths}
 
     async def changed(self, within: float) -> None:
         raise AssertionError("nobody waits here")
+
+
+@dataclass
+class Memory:
+    """What daemons tell each other, and how often one did."""
+
+    files: dict[str, Known] = field(default_factory=dict)
+    told: list[set[str]] = field(default_factory=list)
+
+    async def recall(self) -> Mapping[str, Known]:
+        return dict(self.files)
+
+    async def remember(self, files: Mapping[str, Known], changed: Collection[str]) -> None:
+        self.files = dict(files)
+        self.told.append(set(changed))
 
 
 @dataclass
@@ -83,6 +99,11 @@ class Stored:
     """Owners by name, as a store and a loader of files would keep them."""
 
     owners: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    changed_at: dict[str, datetime] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
+    lists: int = 0
+    meddle: str = ""
     disabled: set[str] = field(default_factory=set)
     active: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
@@ -91,6 +112,7 @@ class Stored:
     async def keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
         if self.failing:
             raise StoreError("the disk is gone")
+        self.kept.append(file.path)
         names = set(file.names)
         for document in file.documents:
             if not document.uses <= self.jobs | names:
@@ -99,16 +121,28 @@ class Stored:
             if self.owners.get(name, file.path) not in (file.path, take_over.get(name)):
                 raise UnusableFileError([f"{file.path}: {name} is taken"])
         outcomes = {}
+        at = NOW + timedelta(seconds=len(self.kept))
         for document in file.documents:
             name = document.name
+            if self.owners.get(name) == file.path and self.sources[name] == document.source:
+                outcomes[name] = PutOutcome.UNCHANGED
+                continue
             outcomes[name] = PutOutcome.UPDATED if name in self.owners else PutOutcome.CREATED
             self.owners[name] = file.path
+            self.edit(name, document.source, at)
             self.disabled.discard(name)
             if document.kind is DefinitionKind.JOB:
                 self.jobs.add(name)
-        return Kept(outcomes=outcomes, warnings=())
+        if self.meddle:
+            self.edit(self.meddle, "by somebody else", at + timedelta(microseconds=1))
+            self.meddle = ""
+        return Kept(outcomes=outcomes, warnings=(f"{file.path}: mind this",), at=at)
+
+    def edit(self, name: str, source: str, at: datetime) -> None:
+        self.sources[name], self.changed_at[name] = source, at
 
     async def list_file_owned(self) -> Sequence[StoredWorkflow]:
+        self.lists += 1
         return [
             StoredWorkflow(
                 name=name,
@@ -119,7 +153,7 @@ class Stored:
                 version=1,
                 owner=owner,
                 created_at=NOW,
-                updated_at=NOW,
+                updated_at=self.changed_at.get(name, NOW),
                 etag="",
                 kind=DefinitionKind.JOB if name in self.jobs else DefinitionKind.WORKFLOW,
             )
@@ -132,7 +166,7 @@ class Stored:
         self.disabled.add(name)
         return True
 
-    async def delete_workflow(self, name: str, *, kind: DefinitionKind) -> bool:
+    async def delete_workflow(self, name: str, *, at: datetime, kind: DefinitionKind) -> bool:
         if name in self.active:
             raise ActiveRunError("r")
         return self.owners.pop(name, None) is not None
@@ -153,6 +187,7 @@ class Health:
 class Scene:
     def __init__(self, *, delete: bool = False) -> None:
         self.source, self.stored, self.health = Source(), Stored(), Health()
+        self.memory = Memory()
         self.rung = 0
         self.delete = delete
         self.restart()
@@ -160,11 +195,13 @@ class Scene:
     def restart(self) -> None:
         self.files = DefinitionFiles(
             source=self.source,
+            memory=self.memory,
             loader=cast(Loader, self.stored),
             store=cast(Store, self.stored),
             clock=Clock(),
             conditions=self.health,
             changed=self._changed,
+            read=asyncio.Event(),
             delete_removed=self.delete,
             watch=False,
         )
@@ -174,6 +211,7 @@ class Scene:
 
     async def look(self) -> None:
         self.source.reads.clear()
+        self.stored.kept.clear()
         await self.files.run()
 
     def broken(self) -> list[str]:
@@ -190,16 +228,130 @@ async def test_only_what_changed_is_read(scene: Scene) -> None:
     scene.source.write(B, definition("two"))
     await scene.look()
     assert scene.stored.owners == {"one": A, "two": B}
-    assert (scene.rung, scene.source.reads) == (1, [A, B])
+    assert scene.source.reads == [A, B]
+    rung = scene.rung
+    assert rung > 0
     await scene.look()
-    assert (scene.rung, scene.source.reads) == (1, [])
+    assert (scene.rung, scene.source.reads) == (rung, [])
     scene.source.write(B, definition("two", "three"))
     await scene.look()
     assert (scene.stored.owners["three"], scene.source.reads) == (B, [B])
     scene.source.reads.clear()
-    changes = await scene.files.reload()
+    assert await scene.files.reload() == []
     assert scene.source.reads == [A, B]
-    assert sorted(change.name for change in changes) == ["one", "three", "two"]
+
+
+async def test_what_is_stored_as_it_stands_in_the_file_is_not_stored_again(scene: Scene) -> None:
+    scene.source.write(A, definition("one", "two"))
+    scene.source.write(B, definition("three"))
+    await scene.look()
+    before = scene.files.states
+    assert scene.stored.kept == [A, B]
+    scene.restart()
+    await scene.look()
+    # It was looked into all the same: nobody trusts marks of another time.
+    assert (scene.source.reads, scene.stored.kept) == ([A, B], [])
+    assert [(state.path, state.names, state.problems) for state in scene.files.states] == [
+        (state.path, state.names, state.problems) for state in before
+    ]
+    assert all(state.loaded_at is not None for state in scene.files.states)
+    assert len(scene.memory.told) == 1
+    scene.stored.kept.clear()
+    await scene.files.reload()
+    assert scene.stored.kept == []
+    scene.source.write(B, definition("three") + "# and more\n")
+    scene.restart()
+    await scene.look()
+    assert scene.stored.kept == [B]
+    assert scene.memory.told[1:] == [{B}]
+    scene.source.remove(B)
+    await scene.look()
+    assert scene.memory.files.keys() == {A}
+
+
+@pytest.mark.parametrize("restart", [True, False])
+async def test_a_definition_that_somebody_changed_is_stored_from_its_file_again(
+    scene: Scene, restart: bool
+) -> None:
+    text = definition("one")
+    scene.source.write(A, text)
+    await scene.look()
+    scene.stored.edit("one", "by hand", NOW + timedelta(hours=1))
+    if restart:
+        scene.restart()
+    assert [change.name for change in await scene.files.reload()] == ["one"]
+    assert scene.stored.sources["one"] == text
+    # So is one that is gone, and one that nobody owned any more.
+    del scene.stored.owners["one"]
+    assert [change.name for change in await scene.files.reload()] == ["one"]
+    scene.stored.owners["one"] = A + REMOVED
+    assert [change.name for change in await scene.files.reload()] == ["one"]
+    assert await scene.files.reload() == []
+
+
+async def test_a_change_right_after_a_file_was_stored_is_not_taken_for_that_of_the_file(
+    scene: Scene,
+) -> None:
+    text = definition("one")
+    scene.source.write(A, text)
+    scene.stored.meddle = "one"
+    await scene.look()
+    assert scene.stored.sources["one"] == "by somebody else"
+    assert scene.memory.files == {}
+    scene.restart()
+    await scene.look()
+    assert scene.stored.sources["one"] == text
+    # Nor one right after it was found to be unchanged.
+    scene.memory.files.clear()
+    scene.stored.meddle = "one"
+    scene.restart()
+    await scene.look()
+    assert scene.stored.sources["one"] == "by somebody else"
+    assert scene.memory.files == {}
+
+
+async def test_a_look_that_finds_nothing_new_asks_nobody(scene: Scene) -> None:
+    scene.source.write(A, definition("one"))
+    await scene.look()
+    lists = scene.stored.lists
+    await scene.look()
+    assert scene.stored.lists == lists
+    scene.source.remove(A)
+    await scene.look()
+    assert scene.stored.disabled == {"one"}
+
+
+async def test_a_broken_file_is_tried_again_although_nothing_changed(scene: Scene) -> None:
+    scene.source.write(A, definition("one", job="tool"))
+    await scene.look()
+    assert scene.broken() == [A]
+    scene.stored.jobs.add("tool")
+    await scene.look()
+    assert scene.broken() == []
+
+
+async def test_many_files_are_stored_together(scene: Scene) -> None:
+    names = [f"n{number:03}" for number in range(150)]
+    paths = {name: os.path.join(FLOWS, f"{name}.yaml") for name in names}
+    for name, path in paths.items():
+        scene.source.write(path, definition(name))
+    await scene.look()
+    assert scene.stored.owners == paths
+    scene.restart()
+    scene.source.write(paths["n007"], "name: [")
+    await scene.look()
+    assert (scene.stored.owners, scene.stored.kept) == (paths, [])
+    assert scene.broken() == [paths["n007"]]
+
+
+async def test_one_that_cannot_be_stored_keeps_none_beside_it_from_being(scene: Scene) -> None:
+    scene.source.write(A, definition("one"))
+    scene.stored.owners["two"] = "api"
+    scene.source.write(B, definition("two"))
+    scene.source.write(ELSEWHERE, definition("three"))
+    await scene.look()
+    assert scene.broken() == [B]
+    assert scene.stored.owners == {"one": A, "two": "api", "three": ELSEWHERE}
 
 
 @pytest.mark.parametrize("text", ["name: [", b"\xff\xfe", "", definition("one") + "---\nname: 5\n"])

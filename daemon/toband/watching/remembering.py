@@ -1,0 +1,114 @@
+"""What is known of definition files, kept in a file of its own from one daemon to the next.
+
+A line for each file; a later line replaces an earlier one. So one change is one line, and a line that was cut off
+concerns nobody but itself. Nothing is synced: what is lost is found out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from toban import definition
+from toband.ports import Known
+
+SPARE = 1000
+"""Lines that may be out of date before the file is written anew, beside one for each file."""
+
+log = structlog.get_logger()
+
+
+class RememberedFiles:
+    """Implements `ports.DefinitionMemory`."""
+
+    def __init__(self, path: str, reader: str) -> None:
+        """`reader` tells who understood the files: what another one noted is worth nothing."""
+        self._path = path
+        self._head = json.dumps({"reader": reader}) + "\n"
+        self._lines = 0
+        """Of the file as it is; 0: it is to be written anew."""
+
+    async def recall(self) -> Mapping[str, Known]:
+        return await asyncio.to_thread(self._recall)
+
+    async def remember(self, files: Mapping[str, Known], changed: Collection[str]) -> None:
+        try:
+            await asyncio.to_thread(self._remember, files, changed)
+        except OSError as error:
+            self._lines = 0
+            text = "cannot note which definition files are known: the next start takes longer"
+            log.warning(text, action="note_failed", file=self._path, error=str(error))
+
+    def _recall(self) -> Mapping[str, Known]:
+        files: dict[str, Known] = {}
+        try:
+            with open(self._path, encoding="utf-8", errors="replace") as file:
+                if file.readline() != self._head:
+                    return {}
+                self._lines = 1
+                for line in file:
+                    self._lines += 1
+                    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                        _apply(json.loads(line), files)
+        except OSError:
+            return {}
+        return files
+
+    def _remember(self, files: Mapping[str, Known], changed: Collection[str]) -> None:
+        if self._lines and self._lines + len(changed) <= 2 * len(files) + SPARE:
+            with open(self._path, "a", encoding="utf-8") as file:
+                # Begins on a line of its own whatever became of the last one.
+                file.write("\n")
+                file.writelines(_line(path, files.get(path)) for path in sorted(changed))
+            self._lines += len(changed) + 1
+            return
+        self._write((self._head, *(_line(path, known) for path, known in files.items())))
+        self._lines = len(files) + 1
+
+    def _write(self, lines: Iterable[str]) -> None:
+        new = f"{self._path}.new"
+        with open(new, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+        os.replace(new, self._path)
+
+
+def reader_of_definitions(version: str, zone: str) -> str:
+    """Changes with whatever a text is understood by: the release, the code that reads, the zone that it leaves out."""
+    digest = hashlib.sha256()
+    for folder in definition.__path__:
+        for place, folders, names in os.walk(folder):
+            folders.sort()
+            for name in sorted(names):
+                if name.endswith(".py"):
+                    with open(os.path.join(place, name), "rb") as file:
+                        digest.update(file.read())
+    return f"{version} {zone} {digest.hexdigest()}"
+
+
+def _line(path: str, known: Known | None) -> str:
+    facts: dict[str, Any] = {"path": path}
+    if known is not None:
+        facts |= {"digest": known.digest, "stored": dict(known.stored)}
+        if known.warnings:
+            facts["warnings"] = known.warnings
+    return json.dumps(facts) + "\n"
+
+
+def _apply(facts: Any, files: dict[str, Known]) -> None:
+    """Raises ValueError, KeyError, TypeError or AttributeError for a line that nobody wrote like that."""
+    path = facts["path"]
+    if "digest" not in facts:
+        files.pop(path, None)
+        return
+    files[path] = Known(
+        digest=facts["digest"],
+        stored={str(name): str(state) for name, state in facts["stored"].items()},
+        warnings=tuple(map(str, facts.get("warnings", ()))),
+    )
