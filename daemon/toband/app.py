@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import signal
@@ -16,26 +17,36 @@ import uuid_utils
 from toband import __version__
 from toband.api.artifact_answers import ArtifactAnswers
 from toband.api.dead_letter_service import DeadLetterService
+from toband.api.event_service import EventService
 from toband.api.job_service import JobService
 from toband.api.run_service import RunService
 from toband.api.schedule_answers import ScheduleAnswers
+from toband.api.schedule_service import ScheduleService
 from toband.api.server import Server
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.config import Config
 from toband.domain.transition import Ids
 from toband.engine.admission import Admission
+from toband.engine.announcing import Announcing
+from toband.engine.blackouts import Blackouts
 from toband.engine.changes import Changes
 from toband.engine.definition_files import DefinitionFiles
 from toband.engine.doctor import Doctor
+from toband.engine.draining import Draining
+from toband.engine.events import Events
+from toband.engine.file_watches import FileWatches
 from toband.engine.guard import Guard
 from toband.engine.health import Health
+from toband.engine.keeping import Rules
 from toband.engine.loading import Loader
 from toband.engine.log_stream import LogStreams
-from toband.engine.retention import Retention, Rules
+from toband.engine.outlook import Outlook
+from toband.engine.retention import Retention
 from toband.engine.run_artifacts import RunArtifacts
 from toband.engine.runs import Runs
 from toband.engine.scheduling import Scheduling
+from toband.engine.subjects import Subjects
 from toband.engine.usage import Usages
 from toband.engine.workflows import Workflows
 from toband.notify import notify
@@ -53,6 +64,8 @@ from toband.supervise.meter import ProcessMeter
 from toband.supervise.premises import HostPremises
 from toband.supervise.value_files import ValueFiles
 from toband.watching.definition_files import WatchedFiles
+from toband.watching.paths import WatchedPaths
+from toband.watching.remembering import RememberedFiles, reader_of_definitions
 
 if sys.platform == "win32":
     from toband.supervise.windows.launcher import WindowsLauncher
@@ -64,6 +77,8 @@ REQUESTS_KEPT = timedelta(days=7)
 FIRES_KEPT = timedelta(days=90)
 FIRES_MOST = 1000
 """Lines of the ledger that are kept of each schedule."""
+EVENTS_KEPT = timedelta(days=30)
+EVENTS_MOST = 100_000
 HOUSEKEEPING = 3600.0
 ANNOUNCE_AGAIN = 5.0
 
@@ -117,10 +132,21 @@ class Application:
         store.watch(guard)
         guard.make_room_to_start()
         server = Server()
+        watched_paths = WatchedPaths()
         watched = WatchedFiles(self._config.definitions)
         await store.open()
         try:
             listen = server.bind(self._config.listen)
+            ids = Ids(
+                new_id=lambda: str(uuid_utils.uuid7()),
+                new_token=lambda: uuid.uuid4().hex,
+                boot_id=launcher.boot_id,
+                random=random.random,
+            )
+            announcing = Announcing(self._clock, ids)
+            draining = Draining()
+            definitions_read = asyncio.Event()
+            blackouts = Blackouts(self._config.blackout, self._config.timezone)
             runs = Runs(
                 store=store,
                 launcher=launcher,
@@ -129,20 +155,18 @@ class Application:
                 values=ValueFiles(files),
                 artifacts=artifacts,
                 clock=self._clock,
-                ids=Ids(
-                    new_id=lambda: str(uuid_utils.uuid7()),
-                    new_token=lambda: uuid.uuid4().hex,
-                    boot_id=launcher.boot_id,
-                    random=random.random,
-                ),
+                ids=ids,
                 changes=changes,
                 health=health,
                 server=listen[0],
+                tools=self._tools(),
                 default_timeout=self._config.default_run_timeout,
                 max_running=self._config.max_attempts_running,
                 log_limit=self._config.attempt_log_limit,
                 admission=admission,
                 remove=retention.remove,
+                announcing=announcing,
+                event_concurrency=self._config.event_concurrency,
             )
             await launcher.open(runs.report)
             await runs.find()
@@ -172,19 +196,49 @@ class Application:
                 alarm=ApsAlarmClock(),
                 admission=admission,
                 conditions=health,
-                zone=self._config.timezone,
-                blackouts=self._config.blackout,
-                booted_at=self._state.booted_at(launcher.boot_id, self._clock.now()),
+                blackouts=blackouts,
+                draining=draining,
+                announcing=announcing,
+                boot=self._state.boot(launcher.boot_id, self._clock.now()),
+                definitions_read=definitions_read,
             )
+            events = Events(
+                store=store,
+                runs=runs,
+                clock=self._clock,
+                ids=ids,
+                announcing=announcing,
+                admission=admission,
+                draining=draining,
+                started={
+                    "version": __version__,
+                    "pid": os.getpid(),
+                    "started_at": started_at.isoformat(),
+                },
+            )
+
+            file_watches = FileWatches(
+                store=store, paths=watched_paths, announce=events.announce, conditions=health
+            )
+
+            def changed() -> None:
+                scheduling.changed()
+                events.changed()
+                file_watches.changed()
+
             workflows = Workflows(
                 store=store,
                 clock=self._clock,
                 admission=admission,
                 zone=self._config.timezone,
-                changed=scheduling.changed,
+                changed=changed,
             )
             definition_files = DefinitionFiles(
                 source=watched,
+                memory=RememberedFiles(
+                    self._state.join("definition-files.jsonl"),
+                    reader_of_definitions(__version__, self._config.timezone),
+                ),
                 loader=Loader(
                     store=store,
                     clock=self._clock,
@@ -194,7 +248,8 @@ class Application:
                 store=store,
                 clock=self._clock,
                 conditions=health,
-                changed=scheduling.changed,
+                changed=changed,
+                read=definitions_read,
                 delete_removed=self._config.definitions_removed == "delete",
                 watch=bool(self._config.definitions),
             )
@@ -206,11 +261,27 @@ class Application:
                 usages,
                 ArtifactAnswers(RunArtifacts(store, artifacts, runs.context_of)),
             )
+            schedule_answers = ScheduleAnswers(
+                Outlook(store=store, clock=self._clock, blackouts=blackouts, draining=draining),
+                store,
+            )
             await server.start(
-                workflows=WorkflowService(workflows, store, ScheduleAnswers(scheduling, store)),
-                jobs=JobService(workflows, runs, store, run_service),
+                workflows=WorkflowService(workflows, store, schedule_answers),
+                jobs=JobService(workflows, runs, store, run_service, schedule_answers),
                 runs=run_service,
                 dead_letters=DeadLetterService(runs, store, self._clock, run_service),
+                events=EventService(events, store),
+                schedules=ScheduleService(
+                    Subjects(
+                        store=store,
+                        clock=self._clock,
+                        ids=ids,
+                        admission=admission,
+                        zone=self._config.timezone,
+                        changed=scheduling.changed,
+                    ),
+                    store,
+                ),
                 system=SystemService(
                     config=self._config,
                     listen=listen,
@@ -228,6 +299,8 @@ class Application:
             )
             server.follow(health)
             announced = self._announced(listen, started_at)
+            # What the daemon is made of stays: looking through it for garbage would only hold everybody up.
+            gc.freeze()
             log.info("serving", action="serving", listen=listen, pid=os.getpid())
             notify("READY=1", f"STATUS=serving {', '.join(listen)}", f"MAINPID={os.getpid()}")
             async with asyncio.TaskGroup() as group:
@@ -239,15 +312,21 @@ class Application:
                     group.create_task(self._announce(listen, started_at, announced)),
                     group.create_task(usages.run()),
                     group.create_task(definition_files.run()),
+                    group.create_task(file_watches.run()),
                 ]
-                due = group.create_task(scheduling.run())
+                starting = [
+                    group.create_task(scheduling.run()),
+                    group.create_task(events.run()),
+                ]
                 await self._stop.wait()
-                # What is due from now on is for the next daemon.
-                due.cancel()
+                # What is due from now on, or told from now on, is for the next daemon.
+                for task in starting:
+                    task.cancel()
                 await self._wind_down(runs, launcher.running())
                 for task in tasks:
                     task.cancel()
             scheduling.close()
+            events.close()
             changes.close()
             await server.stop(self._config.stop_deadline / 2)
             await runs.close()
@@ -255,6 +334,7 @@ class Application:
         finally:
             server.close()
             await watched.close()
+            await watched_paths.close()
             await archive.close()
             await artifacts.close()
             logs.close()
@@ -277,6 +357,14 @@ class Application:
                 await runs.drain()
         except TimeoutError:
             log.warning("runs go on without the daemon", action="stop_detached")
+
+    def _tools(self) -> str:
+        """A directory with what steps may call; empty if there can be none."""
+        try:
+            return self._state.provide_command()
+        except OSError as error:
+            log.error("steps have no toban to call", action="tools_failed", error=str(error))
+            return ""
 
     def _announced(self, listen: list[str], started_at: datetime) -> bool:
         """A disk that takes nothing does not keep anybody from being served."""
@@ -309,6 +397,8 @@ class Application:
             try:
                 await store.forget_requests(self._clock.now() - REQUESTS_KEPT)
                 await store.forget_fires(self._clock.now() - FIRES_KEPT, FIRES_MOST)
+                await store.forget_schedules(self._clock.now() - FIRES_KEPT)
+                await store.forget_events(self._clock.now() - EVENTS_KEPT, EVENTS_MOST)
             except StoreError as error:
                 log.error("cannot forget what is old", action="housekeeping", error=str(error))
             await asyncio.sleep(HOUSEKEEPING)

@@ -52,6 +52,7 @@ class Config:
     stop_deadline: float
     default_run_timeout: float | None
     max_attempts_running: int
+    event_concurrency: int
     disk_reserve: int | None
     """Bytes; None: worked out from the size of the disk."""
     cgroup: str
@@ -82,6 +83,7 @@ class Config:
             "stop_deadline": format_duration(self.stop_deadline),
             "default_run_timeout": _shown_duration(self.default_run_timeout),
             "max_attempts_running": self.max_attempts_running,
+            "event_concurrency": self.event_concurrency,
             "disk_reserve": "auto" if self.disk_reserve is None else format_size(self.disk_reserve),
             "cgroup": self.cgroup,
             "limits.attempt_log": _shown_size(self.attempt_log_limit),
@@ -258,6 +260,7 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "stop_deadline": _duration,
     "default_run_timeout": _or_none(_duration),
     "max_attempts_running": _count,
+    "event_concurrency": _count,
     "disk_reserve": _reserve,
     "cgroup": _one_of(("auto", "off")),
     "limits.attempt_log": _or_none(_size),
@@ -315,6 +318,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         stop_deadline=values.get("stop_deadline", 10.0),
         default_run_timeout=values.get("default_run_timeout"),
         max_attempts_running=values.get("max_attempts_running", 256),
+        event_concurrency=values.get("event_concurrency", 10),
         disk_reserve=values.get("disk_reserve"),
         cgroup=values.get("cgroup", "auto"),
         attempt_log_limit=values.get("limits.attempt_log", GIB),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +16,30 @@ _TRIES = 500
 
 class StateDirError(Exception):
     """The directory cannot be used; the text says why."""
+
+
+class NoticedBoot:
+    """`toband.ports.Boot`, in a file."""
+
+    def __init__(self, path: str, boot_id: str, at: datetime, *, done: bool) -> None:
+        self._path = path
+        self._boot_id = boot_id
+        self.at = at
+        self.done = done
+
+    def finish(self) -> None:
+        self.done = True
+        self.keep()
+
+    def keep(self) -> None:
+        """A disk that takes nothing keeps nobody from being served."""
+        facts = {"boot_id": self._boot_id, "at": self.at.isoformat(), "done": self.done}
+        with contextlib.suppress(OSError):
+            with open(f"{self._path}.new", "w", encoding="utf-8") as file:
+                json.dump(facts, file)
+                file.flush()
+                os.fsync(file.fileno())
+            _replace(f"{self._path}.new", self._path)
 
 
 class StateDir:
@@ -63,22 +88,39 @@ class StateDir:
             json.dump(facts, file)
         _replace(own, self.join("toband.json"))
 
-    def booted_at(self, boot_id: str, now: datetime) -> datetime:
-        """When this boot of the machine was first noticed here: the same moment for every daemon of that boot."""
+    def provide_command(self) -> str:
+        """A directory with a `toban` in it that is this installation's, wherever that is. Raises OSError."""
+        directory = self.join("bin")
+        os.makedirs(directory, mode=0o755, exist_ok=True)
+        # Nothing of the directory or the settings that a step has for itself gets into its interpreter.
+        options = "-E -P -X utf8 -m toban.cli"
+        if sys.platform == "win32":
+            name, text = "toban.cmd", f'@"{sys.executable}" {options} %*\n'
+        else:
+            name, text = "toban", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {options} "$@"\n'
+        path = os.path.join(directory, name)
+        with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+            if file.read() == text:
+                return directory
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{path}.new")
+        with open(f"{path}.new", "w", encoding="utf-8", opener=_executable) as file:
+            file.write(text)
+        _replace(f"{path}.new", path)
+        return directory
+
+    def boot(self, boot_id: str, now: datetime) -> NoticedBoot:
+        """The boot that the machine is in; noticed now, or by a daemon before this one."""
         path = self.join("boot.json")
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             with open(path, encoding="utf-8") as file:
                 known = json.load(file)
             if known["boot_id"] == boot_id:
-                return datetime.fromisoformat(known["at"])
-        # A disk that takes nothing keeps nobody from being served.
-        with contextlib.suppress(OSError):
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump({"boot_id": boot_id, "at": now.isoformat()}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            _replace(f"{path}.new", path)
-        return now
+                at = datetime.fromisoformat(known["at"])
+                return NoticedBoot(path, boot_id, at, done=bool(known.get("done")))
+        noticed = NoticedBoot(path, boot_id, now, done=False)
+        noticed.keep()
+        return noticed
 
     def release(self) -> None:
         """Does nothing if it is somebody else's."""
@@ -90,6 +132,10 @@ class StateDir:
                 os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = -1
+
+
+def _executable(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o755)
 
 
 def _replace(new: str, path: str) -> None:

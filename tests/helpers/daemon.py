@@ -22,9 +22,12 @@ from helpers.processes import describe, kill, users_of
 from helpers.waiting import wait_until
 from toban.v1 import (
     dead_letter_pb2_grpc,
+    event_pb2,
+    event_pb2_grpc,
     job_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
+    schedule_pb2_grpc,
     system_pb2_grpc,
     workflow_pb2,
     workflow_pb2_grpc,
@@ -148,6 +151,20 @@ class Daemon:
     @property
     def dead_letters(self) -> dead_letter_pb2_grpc.DeadLetterServiceStub:
         return dead_letter_pb2_grpc.DeadLetterServiceStub(self.channel)
+
+    @property
+    def events(self) -> event_pb2_grpc.EventServiceStub:
+        return event_pb2_grpc.EventServiceStub(self.channel)
+
+    @property
+    def schedules(self) -> schedule_pb2_grpc.ScheduleServiceStub:
+        return schedule_pb2_grpc.ScheduleServiceStub(self.channel)
+
+    def emit(self, event_type: str, payload: Any = None, **fields: Any) -> event_pb2.Event:
+        request = event_pb2.EmitEventRequest(
+            type=event_type, payload_json=json.dumps(payload), **fields
+        )
+        return self.events.EmitEvent(request, timeout=20).event
 
     @property
     def system(self) -> system_pb2_grpc.SystemServiceStub:

@@ -38,6 +38,7 @@ OTHERS = {
     "stop_policy": ("detach", "default"),
     "default_run_timeout": ("none", "default"),
     "max_attempts_running": (256, "default"),
+    "event_concurrency": (10, "default"),
     "disk_reserve": ("auto", "default"),
     "cgroup": ("auto", "default"),
     "limits.attempt_log": ("1GiB", "default"),

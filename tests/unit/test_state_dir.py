@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import UTC, datetime
+import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from toban import __version__
 from toband.state_dir import StateDir, StateDirError
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -69,3 +71,31 @@ def test_a_place_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "s" / "toband.lock").mkdir(parents=True)
     with pytest.raises(StateDirError, match="Is a directory"):
         StateDir(f"{tmp_path}/s").acquire()
+
+
+def test_steps_find_the_command_of_this_installation(tmp_path: Path) -> None:
+    state = StateDir(str(tmp_path))
+    directory = state.provide_command()
+    assert directory == state.provide_command()
+    (command,) = Path(directory).iterdir()
+    command.write_text("of an installation that has moved")
+    state.provide_command()
+    answer = subprocess.run([str(command), "--version"], capture_output=True, text=True, check=True)
+    assert __version__ in answer.stdout
+
+
+def test_a_boot_is_noticed_once_and_done_once(tmp_path: Path) -> None:
+    state = StateDir(str(tmp_path))
+    first = state.boot("one", NOW)
+    assert (first.at, first.done) == (NOW, False)
+    later = NOW + timedelta(hours=1)
+    assert (state.boot("one", later).at, state.boot("one", later).done) == (NOW, False)
+    first.finish()
+    assert state.boot("one", later).done
+    again = state.boot("two", later)
+    assert (again.at, again.done) == (later, False)
+    # Written by a version that did not know whether it was done.
+    (tmp_path / "boot.json").write_text(json.dumps({"boot_id": "two", "at": NOW.isoformat()}))
+    assert not state.boot("two", later).done
+    (tmp_path / "boot.json").write_text("broken")
+    assert state.boot("two", later).at == later

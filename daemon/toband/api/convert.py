@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
 from toban.definition import Overlap, Step
-from toban.definition.timing.due import describe
-from toban.definition.timing.model import Change
-from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, workflow_pb2
+from toban.v1 import dead_letter_pb2, run_pb2
 from toband.domain.model import (
     Artifact,
     Attempt,
@@ -29,17 +25,9 @@ from toband.domain.model import (
     Usage,
 )
 from toband.domain.plan import Plan
-from toband.domain.schedules import Fire, ScheduleEntry
-from toband.engine.scheduling import Upcoming
 from toband.engine.starting import PlannedStep
-from toband.ports import StoredWorkflow, WorkflowVersion
 
 FREE_PLACE = "a free place"
-_CHANGES = {
-    Change.NONE: workflow_pb2.CLOCK_CHANGE_UNSPECIFIED,
-    Change.SHIFTED: workflow_pb2.CLOCK_CHANGE_SHIFTED,
-    Change.REPEATED: workflow_pb2.CLOCK_CHANGE_REPEATED,
-}
 
 
 def timestamp(value: datetime | None) -> timestamp_pb2.Timestamp | None:
@@ -54,95 +42,6 @@ def duration(seconds: float) -> duration_pb2.Duration:
     made = duration_pb2.Duration()
     made.FromTimedelta(timedelta(seconds=seconds))
     return made
-
-
-def workflow(
-    value: StoredWorkflow, schedules: Sequence[ScheduleEntry] = ()
-) -> workflow_pb2.Workflow:
-    """`schedules` are all that it has."""
-    next_due = min((each.next_due for each in schedules if each.next_due), default=None)
-    return workflow_pb2.Workflow(
-        name=value.name,
-        title=value.title,
-        description=value.description,
-        labels=dict(value.labels),
-        enabled=value.enabled,
-        version=value.version,
-        owner=value.owner,
-        definition=definition(value.definition) if value.definition else None,
-        created_at=timestamp(value.created_at),
-        updated_at=timestamp(value.updated_at),
-        etag=value.etag,
-        schedules=[schedule(each) for each in sorted(schedules, key=lambda each: each.index)],
-        next_due=timestamp(next_due),
-    )
-
-
-def schedule(value: ScheduleEntry) -> str:
-    """In words, with its time zone; and in those of the person who gave it, if it was given in words."""
-    told = describe(replace(value.spec, timezone=value.zone))
-    return f"{value.spec.words}: {told}" if value.spec.words else told
-
-
-def due_time(value: Upcoming) -> workflow_pb2.DueTime:
-    local = value.due.astimezone(ZoneInfo(value.zone))
-    return workflow_pb2.DueTime(
-        due_at=timestamp(value.due),
-        start_at=timestamp(value.at),
-        zone=value.zone,
-        local=local.isoformat(sep=" ", timespec="seconds"),
-        change=_CHANGES[value.change],
-        schedule_index=value.index,
-        blackout=value.blackout,
-    )
-
-
-def fire(value: Fire) -> workflow_pb2.Fire:
-    return workflow_pb2.Fire(
-        schedule_id=value.schedule_id,
-        workflow=value.workflow,
-        due_at=timestamp(value.due_at),
-        outcome=workflow_pb2.FireOutcome.Value(f"FIRE_OUTCOME_{value.outcome.value}"),
-        at=timestamp(value.at),
-        reason=value.reason,
-        run_id=value.run_id,
-        more=value.more,
-    )
-
-
-def job(value: StoredWorkflow, used_by: Sequence[str] = ()) -> job_pb2.Job:
-    return job_pb2.Job(
-        id=value.name,
-        title=value.title,
-        description=value.description,
-        labels=dict(value.labels),
-        enabled=value.enabled,
-        version=value.version,
-        owner=value.owner,
-        definition=definition(value.definition) if value.definition else None,
-        used_by=used_by,
-        created_at=timestamp(value.created_at),
-        updated_at=timestamp(value.updated_at),
-        etag=value.etag,
-    )
-
-
-def definition(value: WorkflowVersion) -> workflow_pb2.Definition:
-    return workflow_pb2.Definition(
-        source=value.source,
-        base_dir=value.base_dir,
-        parsed_json=json.dumps(dict(value.parsed), ensure_ascii=False),
-    )
-
-
-def version(value: WorkflowVersion) -> workflow_pb2.WorkflowVersion:
-    return workflow_pb2.WorkflowVersion(
-        workflow=value.workflow,
-        version=value.version,
-        definition=definition(value) if value.source else None,
-        digest=value.digest,
-        created_at=timestamp(value.created_at),
-    )
 
 
 def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
@@ -181,6 +80,9 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         scheduled_at=timestamp(value.scheduled_at),
         missed=[made for at in value.missed if (made := timestamp(at)) is not None],
         schedule=value.schedule,
+        event_id=value.event["id"] if value.event is not None else "",
+        event_type=value.event["type"] if value.event is not None else "",
+        depth=value.depth,
         steps=[step(s, plan, paused=value.paused_at is not None) for s in value.steps.values()],
     )
     if not made.waiting_for and value.state is RunState.RUNNING:
@@ -202,7 +104,8 @@ def summary(steps: Iterable[StepRun]) -> str:
 def _waiting_for(value: Run, plan: Plan | None) -> str:
     if value.state is RunState.PENDING:
         queued = plan is not None and plan.workflow.overlap in (Overlap.QUEUE, Overlap.REPLACE)
-        return "its turn" if queued or value.parent_run else "its start"
+        waits = queued or value.parent_run or value.event is not None
+        return "its turn" if waits else "its start"
     if value.state is RunState.RUNNING and value.ending is not None:
         return "the end of its processes"
     if value.state is RunState.RUNNING and value.paused_at is not None:

@@ -46,6 +46,10 @@ class InvalidFieldError(Exception):
     """A field of a request that cannot be taken. `args` are its path and what is wrong with it."""
 
 
+class UnclearTimeError(Exception):
+    """A field that should say when something is due, and does not. `args` are its path and why, for people."""
+
+
 def unary(method: _Method) -> _Method:
     """Answers errors of a handler as statuses; whatever nobody expected becomes INTERNAL, and is logged."""
     handler = cast(Callable[[Any, Any, Context], Awaitable[Any]], method)
@@ -148,6 +152,14 @@ def _missing(error: Exception) -> status_pb2.Status | None:
             return _make(
                 code_pb2.NOT_FOUND, error, "DEAD_LETTER_NOT_FOUND", dead_letter_id=error.letter_id
             )
+        case errors.EventNotFoundError():
+            return _make(code_pb2.NOT_FOUND, error, "EVENT_NOT_FOUND", event_id=error.event_id)
+        case errors.EventSourceNotFoundError():
+            return _make(code_pb2.NOT_FOUND, error, "EVENT_SOURCE_NOT_FOUND", run_id=error.run_id)
+        case errors.ScheduleNotFoundError():
+            return _make(
+                code_pb2.NOT_FOUND, error, "SCHEDULE_NOT_FOUND", schedule_id=error.schedule_id
+            )
         case _:
             return None
 
@@ -165,6 +177,10 @@ def _wrong_request(error: Exception) -> status_pb2.Status | None:
             return _invalid("INVALID_PARAMS", f"the parameters do not fit: {text}", violations)
         case InvalidFieldError():
             return _invalid("INVALID_ARGUMENT", f"{error.args[0]}: {error.args[1]}", [error.args])
+        case UnclearTimeError():
+            return _invalid("TIME_NOT_UNDERSTOOD", error.args[1], [error.args])
+        case errors.TimeNotUnderstoodError():
+            return _invalid("TIME_NOT_UNDERSTOOD", str(error), [("rule", str(error))])
         case errors.UnknownScopeError():
             return _make(
                 code_pb2.INVALID_ARGUMENT, error, "UNKNOWN_SCOPE",

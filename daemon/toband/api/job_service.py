@@ -5,10 +5,11 @@ from __future__ import annotations
 from toban.definition import DefinitionKind
 from toban.v1 import job_pb2 as pb
 from toban.v1 import job_pb2_grpc
-from toband.api import convert, paging, run_requests
+from toband.api import convert_definitions, paging, run_requests
 from toband.api.errors import Context, problem, unary
 from toband.api.requests import base_dir, caller, check_mask, request_of
 from toband.api.run_service import RunService
+from toband.api.schedule_answers import ScheduleAnswers
 from toband.engine.runs import Runs
 from toband.engine.workflows import Workflows
 from toband.ports import Store
@@ -19,8 +20,16 @@ _JOB = DefinitionKind.JOB
 class JobService(job_pb2_grpc.JobServiceServicer):
     """`shows` gives the runs of jobs the form that all runs have."""
 
-    def __init__(self, workflows: Workflows, runs: Runs, store: Store, shows: RunService) -> None:
+    def __init__(
+        self,
+        workflows: Workflows,
+        runs: Runs,
+        store: Store,
+        shows: RunService,
+        schedules: ScheduleAnswers,
+    ) -> None:
         self._workflows = workflows
+        self._schedules = schedules
         self._runs = runs
         self._store = store
         self._shows = shows
@@ -36,14 +45,14 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             kind=_JOB,
         )
         return pb.CreateJobResponse(
-            job=convert.job(stored), warnings=[problem(w) for w in warnings]
+            job=await self._schedules.job(stored), warnings=[problem(w) for w in warnings]
         )
 
     @unary
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         stored = await self._workflows.get(request.id, kind=_JOB)
         users = await self._store.workflows_using(request.id)
-        return pb.GetJobResponse(job=convert.job(stored, users))
+        return pb.GetJobResponse(job=await self._schedules.job(stored, users))
 
     @unary
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
@@ -54,7 +63,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             labels=dict(request.labels),
             kind=_JOB,
         )
-        jobs = [convert.job(each) for each in found[:limit]]
+        jobs = [convert_definitions.job(each) for each in found[:limit]]
         count = paging.fitting(jobs)
         return pb.ListJobsResponse(
             jobs=jobs[:count],
@@ -77,7 +86,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             force=request.force,
         )
         return pb.UpdateJobResponse(
-            job=convert.job(updated.stored, await self._store.workflows_using(given.id)),
+            job=await self._schedules.job(
+                updated.stored, await self._store.workflows_using(given.id)
+            ),
             changed=updated.changed,
             warnings=[problem(w) for w in updated.warnings],
             updated_workflows=updated.users,

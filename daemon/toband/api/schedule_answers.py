@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from google.protobuf import timestamp_pb2
 
+from toban.v1 import job_pb2
 from toban.v1 import workflow_pb2 as pb
-from toband.api import convert, paging
+from toband.api import convert, convert_definitions, paging
 from toband.api.errors import InvalidFieldError
-from toband.domain.schedules import Fire
+from toband.domain.schedules import Fire, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
-from toband.engine.scheduling import Scheduling
+from toband.engine.outlook import Outlook
 from toband.ports import Store, StoredWorkflow
 
 PREVIEW = 10
@@ -21,12 +23,19 @@ _SCHEDULES_MOST = 1000
 
 
 class ScheduleAnswers:
-    def __init__(self, scheduling: Scheduling, store: Store) -> None:
-        self._scheduling = scheduling
+    def __init__(self, outlook: Outlook, store: Store) -> None:
+        self._outlook = outlook
         self._store = store
 
     async def workflow(self, stored: StoredWorkflow) -> pb.Workflow:
         """One workflow with its schedules, also those that have run out."""
+        return convert_definitions.workflow(stored, await self._schedules(stored))
+
+    async def job(self, stored: StoredWorkflow, used_by: Sequence[str] = ()) -> job_pb2.Job:
+        """As `workflow`, with those that use it."""
+        return convert_definitions.job(stored, used_by, await self._schedules(stored))
+
+    async def _schedules(self, stored: StoredWorkflow) -> list[ScheduleEntry]:
         found = await self._store.list_schedules(
             workflow=stored.name,
             # Their ids begin so; those that are bound to a subject are no part of the definition.
@@ -34,22 +43,24 @@ class ScheduleAnswers:
             limit=_SCHEDULES_MOST,
             active_only=False,
         )
-        return convert.workflow(stored, [each for each in found if not each.subject])
+        return [each for each in found if not each.subject]
 
     async def preview(self, request: pb.PreviewScheduleRequest) -> pb.PreviewScheduleResponse:
         """Raises InvalidFieldError and WorkflowNotFoundError."""
         count = min(paging.size(request.count, PREVIEW, "count"), PREVIEW_MOST)
         start = _moment(request.from_time, "from_time") if request.HasField("from_time") else None
-        found = await self._scheduling.preview(request.name, count, start)
-        return pb.PreviewScheduleResponse(due_times=[convert.due_time(each) for each in found])
+        found = await self._outlook.preview(request.name, count, start)
+        return pb.PreviewScheduleResponse(
+            due_times=[convert_definitions.due_time(each) for each in found]
+        )
 
     async def explain(self, request: pb.ExplainScheduleRequest) -> pb.ExplainScheduleResponse:
         """Raises InvalidFieldError and WorkflowNotFoundError."""
         at = _moment(request.at, "at") if request.HasField("at") else None
-        found = await self._scheduling.explain(request.name, at)
+        found = await self._outlook.explain(request.name, at)
         return pb.ExplainScheduleResponse(
             sentences=found.sentences,
-            fires=[convert.fire(each) for each in found.fires],
+            fires=[convert_definitions.fire(each) for each in found.fires],
             due_before=convert.timestamp(found.before),
             due_after=convert.timestamp(found.after),
         )
@@ -66,7 +77,7 @@ class ScheduleAnswers:
         )
         if not found and request.workflow and before is None:
             await self._check(request.workflow)
-        fires = [convert.fire(each) for each in found[:limit]]
+        fires = [convert_definitions.fire(each) for each in found[:limit]]
         count = paging.fitting(fires)
         more = len(found) > count
         return pb.ListFiresResponse(

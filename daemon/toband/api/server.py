@@ -18,18 +18,24 @@ from grpc_reflection.v1alpha import reflection
 from toban.v1 import (
     dead_letter_pb2,
     dead_letter_pb2_grpc,
+    event_pb2,
+    event_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
+    schedule_pb2,
+    schedule_pb2_grpc,
     system_pb2,
     system_pb2_grpc,
     workflow_pb2,
     workflow_pb2_grpc,
 )
 from toband.api.dead_letter_service import DeadLetterService
+from toband.api.event_service import EventService
 from toband.api.job_service import JobService
 from toband.api.run_service import RunService
+from toband.api.schedule_service import ScheduleService
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.engine.health import Health
@@ -67,12 +73,16 @@ class Server:
         jobs: JobService,
         runs: RunService,
         dead_letters: DeadLetterService,
+        events: EventService,
+        schedules: ScheduleService,
         system: SystemService,
     ) -> None:
         workflow_pb2_grpc.add_WorkflowServiceServicer_to_server(workflows, self._server)
         job_pb2_grpc.add_JobServiceServicer_to_server(jobs, self._server)
         run_pb2_grpc.add_RunServiceServicer_to_server(runs, self._server)
         dead_letter_pb2_grpc.add_DeadLetterServiceServicer_to_server(dead_letters, self._server)
+        event_pb2_grpc.add_EventServiceServicer_to_server(events, self._server)
+        schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, self._server)
         system_pb2_grpc.add_SystemServiceServicer_to_server(system, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [
@@ -80,6 +90,8 @@ class Server:
             job_pb2.DESCRIPTOR.services_by_name["JobService"].full_name,
             RUNS,
             dead_letter_pb2.DESCRIPTOR.services_by_name["DeadLetterService"].full_name,
+            event_pb2.DESCRIPTOR.services_by_name["EventService"].full_name,
+            schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name,
             system_pb2.DESCRIPTOR.services_by_name["SystemService"].full_name,
         ]
         reflection.enable_server_reflection(

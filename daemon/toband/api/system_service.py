@@ -14,8 +14,9 @@ from toband import __version__
 from toband.api import convert
 from toband.api.errors import Context, unary
 from toband.config import Config
-from toband.engine.definition_files import ChangeKind, DefinitionFiles, FileState
+from toband.engine.definition_files import ChangeKind, DefinitionFiles
 from toband.engine.doctor import Doctor, FindingStatus
+from toband.engine.file_states import FileState
 from toband.engine.health import Health
 from toband.engine.retention import Retention
 from toband.engine.runs import Runs
@@ -79,6 +80,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         counts = await self._count()
         found = self._runs.recovered
         files = self._definition_files.states
+        event_runs, event_runs_waiting = self._runs.event_runs()
         return pb.GetInfoResponse(
             version=__version__,
             pid=os.getpid(),
@@ -91,6 +93,10 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             workflows=counts.workflows,
             jobs=counts.jobs,
             schedules=counts.schedules,
+            pending_events=counts.pending_events,
+            event_runs=event_runs,
+            event_runs_waiting=event_runs_waiting,
+            event_concurrency=self._config.event_concurrency,
             draining=self._scheduling.draining,
             next_due=convert.timestamp(self._scheduling.next_alarm),
             waiting_attempts=self._runs.launches.waiting,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toban.v1 import workflow_pb2 as pb
 from toban.v1 import workflow_pb2_grpc
-from toband.api import convert, paging
+from toband.api import convert_definitions, paging
 from toband.api.errors import Context, problem, unary
 from toband.api.requests import base_dir, check_mask, request_of
 from toband.api.schedule_answers import ScheduleAnswers
@@ -48,7 +48,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         found = await self._store.list_workflows(
             after=paging.last(request.page_token), limit=limit + 1, labels=dict(request.labels)
         )
-        workflows = [convert.workflow(w) for w in found[:limit]]
+        workflows = [convert_definitions.workflow(w) for w in found[:limit]]
         count = paging.fitting(workflows)
         return pb.ListWorkflowsResponse(
             workflows=workflows[:count],
@@ -102,7 +102,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
             raise WorkflowNotFoundError(request.workflow)
         more = len(found) > limit
         return pb.ListWorkflowVersionsResponse(
-            versions=[convert.version(v) for v in found[:limit]],
+            versions=[convert_definitions.version(v) for v in found[:limit]],
             next_page_token=paging.token(str(found[limit - 1].version)) if more else "",
         )
 
@@ -113,7 +113,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         found = await self._store.get_version(request.workflow, request.version)
         if found is None:
             raise VersionNotFoundError(request.workflow, request.version)
-        return pb.GetWorkflowVersionResponse(version=convert.version(found))
+        return pb.GetWorkflowVersionResponse(version=convert_definitions.version(found))
 
     @unary
     async def RestoreWorkflowVersion(
@@ -128,7 +128,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         )
         assert restored.stored.definition is not None
         return pb.RestoreWorkflowVersionResponse(
-            version=convert.version(restored.stored.definition),
+            version=convert_definitions.version(restored.stored.definition),
             changed=restored.changed,
             warnings=[problem(w) for w in restored.warnings],
         )

@@ -24,6 +24,7 @@ from toband.domain.events import (
 from toband.domain.model import Run
 from toband.domain.plan import Plan
 from toband.domain.transition import Ids, transition
+from toband.engine.announcing import Announcing
 from toband.ports import Clock, RunChange, Store, StoreError, UpdateResult
 
 RETRY_FIRST, RETRY_MOST = 0.05, 5.0
@@ -60,6 +61,7 @@ class RunActor:
         ids: Ids,
         act: Act,
         start: Callable[[Coroutine[Any, Any, None]], object],
+        announcing: Announcing,
     ) -> None:
         self.plan = plan
         self.run = run
@@ -72,6 +74,7 @@ class RunActor:
         self._ids = ids
         self._act = act
         self._start = start
+        self._announcing = announcing
         self._letters: deque[_Letter] = deque()
         self._busy = False
 
@@ -144,11 +147,15 @@ class RunActor:
                 return
             event = name_of(letter.event)
             letters = tuple(e.letter for e in effects if isinstance(e, KeepDeadLetter))
+            announced = self._announcing.of_run(before, after)
             change = RunChange(
-                before=before, after=after, at=letter.at, event=event, dead_letters=letters, touched=after.touched
+                before=before, after=after, at=letter.at, event=event, dead_letters=letters, touched=after.touched,
+                events=announced,
             )  # fmt: skip
             if await self._save(change):
                 self.run = after
+                if announced:
+                    self._announcing.fresh.set()
                 await self._act(self, tuple(effects))
                 return
 

@@ -209,6 +209,30 @@ class DeadLetterNotFoundError(EngineError):
         self.letter_id = letter_id
 
 
+class EventNotFoundError(EngineError):
+    def __init__(self, event_id: str) -> None:
+        super().__init__(f"there is no event {event_id}; it may have been forgotten")
+        self.event_id = event_id
+
+
+class EventSourceNotFoundError(EngineError):
+    """The attempt that is said to emit an event is none of the run."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"cannot take the event: no step of run {run_id} has that token")
+        self.run_id = run_id
+
+
+class ScheduleNotFoundError(EngineError):
+    def __init__(self, schedule_id: str) -> None:
+        super().__init__(f"there is no schedule {schedule_id} of a subject")
+        self.schedule_id = schedule_id
+
+
+class TimeNotUnderstoodError(EngineError):
+    """Words that cannot be read as a time, or a time that is over. The text has examples of what can be."""
+
+
 class BadPositionError(EngineError):
     def __init__(self, position: str) -> None:
         shown = position if len(position) <= 100 else position[:100] + "…"

@@ -25,6 +25,8 @@ class Known:
     fires: tuple[Fire, ...]
     before: datetime | None
     after: datetime | None
+    events: tuple[str, ...] = ()
+    """The types of events that start it."""
 
 
 def told(known: Known) -> tuple[str, ...]:
@@ -34,12 +36,17 @@ def told(known: Known) -> tuple[str, ...]:
 
 def _sentences(known: Known) -> Iterator[str]:
     if not known.entries and not known.fires:
-        yield f"{known.workflow} has no schedule: it runs only when somebody starts it."
+        if known.events:
+            yield f"{known.workflow} has no schedule. {_events(known)}"
+        else:
+            yield f"{known.workflow} has no schedule: it runs only when somebody starts it."
         return
     zone = ZoneInfo(known.entries[0].zone if known.entries else "UTC")
     if known.asked is None:
         for entry in known.entries:
-            yield f"It is to run {describe(entry.spec)}{_zone(entry)}."
+            yield f"It is to run {describe(entry.spec)}{_zone(entry)}{_subject(entry)}."
+        if known.events:
+            yield _events(known)
     for fire in known.fires:
         yield _fire(fire, zone)
     if known.asked is not None and not known.fires:
@@ -75,19 +82,33 @@ def _fire(fire: Fire, zone: ZoneInfo) -> str:
     match fire.outcome:
         case FireOutcome.FIRED:
             late = (fire.at - fire.due_at).total_seconds()
-            return f"It was due at {due}, and run {fire.run_id} was started, {late:.1f} s later."
+            return f"It was due at {due}, and {_made(fire)}, {late:.1f} s later."
         case FireOutcome.CAUGHT_UP:
             started = _time(fire.at, zone)
-            return (
-                f"It was due at {due} and nobody was there; run {fire.run_id} was started for it "
-                f"at {started}."
-            )
+            return f"It was due at {due} and nobody was there; {_made(fire)} for it at {started}."
         case FireOutcome.SKIPPED:
             return f"It was due at {due} and was skipped: {fire.reason}.{more}"
         case FireOutcome.MISSED:
             return f"It was due at {due} and was missed: {fire.reason}.{more}"
         case _:
             assert_never(fire.outcome)
+
+
+def _made(fire: Fire) -> str:
+    """One of a subject is told of as an event, which starts the run."""
+    return f"run {fire.run_id} was started" if fire.run_id else f"{fire.reason} was emitted"
+
+
+def _events(known: Known) -> str:
+    types = ", ".join(known.events)
+    return (
+        f"It is started by events ({types}): `toban events list` shows those that came, and "
+        f"`toban events resolve {known.events[0]}` which of them would start it."
+    )
+
+
+def _subject(entry: ScheduleEntry) -> str:
+    return f", for {entry.subject}" if entry.subject else ""
 
 
 def _zone(entry: ScheduleEntry) -> str:

@@ -19,6 +19,8 @@ from toband.engine.seen import Seen
 from toband.ports import Launch
 
 _RUNNER = str(Path(toban.step.__file__).with_name("runner.py"))
+# Started beside what a step has for itself: no module of its directory, and no setting of its interpreter, gets in.
+_CLI = json.dumps([sys.executable, "-E", "-P", "-X", "utf8", "-m", "toban.cli"])
 _WINDOWS = (
     "PATH", "PATHEXT", "COMSPEC", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "TEMP", "TMP", "USERPROFILE", "USERNAME",
     "USERDOMAIN", "COMPUTERNAME", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES",
@@ -54,6 +56,8 @@ class Rooms:
     files: Files
     seen: Seen
     server: str
+    tools: str = ""
+    """A directory with `toban` in it, which comes last in the PATH of steps."""
     log_limit: int | None = None
 
     def build(
@@ -62,7 +66,10 @@ class Rooms:
         """Everything the shim needs. Raises RenderError with a reason for people."""
         step = plan.definition(attempt.step)
         rendered = self.rendered(plan, run, attempt)
-        env = _environment(step) | dict(rendered.env)
+        env = _environment(step)
+        if self.tools:
+            env["PATH"] = os.pathsep.join(filter(None, (env.get("PATH"), self.tools)))
+        env |= dict(rendered.env)
         env |= {
             "TOBAN_RUN_ID": run.id,
             "TOBAN_WORKFLOW": run.workflow,
@@ -73,6 +80,7 @@ class Rooms:
             "TOBAN_CONTEXT_DIR": self.context(plan, run.id, base_dir),
             "TOBAN_PARAMS": self.files.params(run.id),
             "TOBAN_SERVER": self.server,
+            "TOBAN_CLI": _CLI,
         }
         owner = plan.step(attempt.owner)
         if owner.completion_check is not None:

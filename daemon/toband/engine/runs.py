@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from toban.definition import Overlap
+from toband.domain.emitted import Emitted
 from toband.domain.events import (
     AttemptEnded,
     AttemptLost,
@@ -29,6 +30,7 @@ from toband.domain.plan import Plan
 from toband.domain.transition import Ids
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.admission import Admits, Always
+from toband.engine.announcing import Announcing
 from toband.engine.changes import Changes
 from toband.engine.children import Children
 from toband.engine.effects import Effects
@@ -87,11 +89,14 @@ class Runs:
         changes: Changes,
         health: Health,
         server: str,
+        tools: str = "",
         default_timeout: float | None = None,
         max_running: int = 256,
         log_limit: int | None = None,
         admission: Admits | None = None,
         remove: Callable[[str], Awaitable[bool]] | None = None,
+        announcing: Announcing | None = None,
+        event_concurrency: int = 10,
     ) -> None:
         self._admission = admission or Always()
         self._store = store
@@ -104,7 +109,7 @@ class Runs:
             store=store, plans=self._plans, clock=clock, ids=ids, default_timeout=default_timeout
         )
         seen = Seen(logs, values, files.work)
-        self._rooms = Rooms(files=files, seen=seen, server=server, log_limit=log_limit)
+        self._rooms = Rooms(files=files, seen=seen, server=server, tools=tools, log_limit=log_limit)
         handing = Handing(self._rooms, artifacts)
         self._notes = Notes(artifacts)
         self.launches = Launches(
@@ -122,7 +127,8 @@ class Runs:
             registry=self, store=store, launcher=launcher, launches=self.launches, children=self._children,
             effects=self._effects, plans=self._plans, clock=clock, start=self._spawn,
         )  # fmt: skip
-        self._lines = Lines(self._begin)
+        self._lines = Lines(self._begin, places=event_concurrency)
+        self._announcing = announcing or Announcing(clock, ids)
         self._actors: dict[str, RunActor] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._creating: set[asyncio.Task[Run]] = set()
@@ -215,6 +221,26 @@ class Runs:
         run = replace(new.run, schedule=schedule, scheduled_at=at, missed=tuple(missed))
         return replace(new, run=run)
 
+    async def triggered(
+        self, workflow: str, event: Emitted, *, priority: int | None, trigger: Trigger
+    ) -> NewRun:
+        """The run that an event starts, not stored yet. Raises as `start` does. `priority` None: the workflow's."""
+        if self._closing:
+            raise StoppingError("the daemon is stopping")
+        params = event.params if workflow == event.workflow else {}
+        new = await self._starting.new(
+            workflow, params, trigger=trigger, caller=event.caller or event.source.value, selection=Selection()
+        )  # fmt: skip
+        run = replace(
+            new.run,
+            event=event.seen(),
+            depth=event.depth,
+            priority=new.run.priority if priority is None else priority,
+            schedule=event.schedule,
+            scheduled_at=event.scheduled_at,
+        )
+        return replace(new, run=run)
+
     def begin(self, new: NewRun, run: Run) -> None:
         """A run that was stored elsewhere begins when it is its turn."""
         self._line_up(self.take_up(new.plan, new.base_dir, run))
@@ -229,7 +255,7 @@ class Runs:
             workflow, params, trigger=Trigger.PARENT, caller=parent.caller, selection=Selection(),
             run_id=run_id, parent_run=parent.id, parent_step=step,
         )  # fmt: skip
-        return await self._enter(new, None)
+        return await self._enter(replace(new, run=replace(new.run, depth=parent.depth)), None)
 
     async def _made_before(self, request: Request | None) -> Run | None:
         """Whatever became of the workflow since, a repeated request is answered with the run it made."""
@@ -299,13 +325,17 @@ class Runs:
     def _replace(self, run: Run, limit: int) -> None:
         """Of one workflow's runs that replace each other the newest stays."""
         waiting, begun = self._lines.waiting(run.workflow), self._lines.under_way(run.workflow)
-        newer = [other for other in (*waiting, *begun) if other > run.id]
+        newer = [other for other in (*waiting, *begun) if self._number(other) > run.number]
         if newer:
             self._actors[run.id].post(CancelRequested(reason=f"replaced by run {newer[0]}"))
         oldest = begun[: max(0, len(begun) - limit + 1)]
         for other in (*waiting, *oldest):
-            if other < run.id:
+            if self._number(other) < run.number:
                 self._actors[other].post(CancelRequested(reason=f"replaced by run {run.id}"))
+
+    def _number(self, run_id: str) -> int:
+        """Which of its workflow's runs it is. Ids of a clock that was set back before a restart do not tell."""
+        return self._actors[run_id].run.number
 
     def _begin(self, run_id: str) -> None:
         self._actors[run_id].post(RunStarted())
@@ -409,6 +439,10 @@ class Runs:
         """Whether as many runs of its workflow are under way as may be."""
         return self._lines.waits(run)
 
+    def event_runs(self) -> tuple[int, int]:
+        """Runs that events started: how many are under way, and how many wait for their turn."""
+        return self._lines.by_events()
+
     def waits_for_place(self, step: StepRun) -> bool:
         """Whether the step is to start and as many attempts run already as may."""
         return step.attempt is not None and self.launches.waits(step.attempt.token)
@@ -468,7 +502,7 @@ class Runs:
     def take_up(self, plan: Plan, base_dir: str, run: Run) -> RunActor:
         actor = RunActor(
             plan, run, base_dir=base_dir, store=self._store, clock=self._clock, ids=self._ids,
-            act=self._saved, start=self._spawn,
+            act=self._saved, start=self._spawn, announcing=self._announcing,
         )  # fmt: skip
         self._actors[run.id] = actor
         return actor

@@ -1,20 +1,15 @@
-"""Starts runs when they are due, and can say why one was or was not started."""
+"""Starts runs when they are due. What becomes of each due time is in the ledger."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import islice
-from zoneinfo import ZoneInfo
 
 import structlog
 
 from toban.definition import Overlap, ParamError
-from toban.definition.timing.blackouts import covers, ends_at, parse_blackout
-from toban.definition.timing.due import jitter_of, occurrences
-from toban.definition.timing.model import Change, Due
 from toband import failpoints
 from toband.domain.model import Run
 from toband.domain.schedules import (
@@ -28,12 +23,16 @@ from toband.domain.schedules import (
 )
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST
 from toband.engine.admission import Admits
-from toband.engine.errors import EngineError, RefusedError, WorkflowNotFoundError
-from toband.engine.explaining import Known, told
+from toband.engine.announcing import Announcing
+from toband.engine.blackouts import Blackouts
+from toband.engine.draining import Draining
+from toband.engine.errors import EngineError, RefusedError
 from toband.engine.runs import Runs
 from toband.engine.starting import NewRun
+from toband.engine.subjects import triggered
 from toband.ports import (
     AlarmClock,
+    Boot,
     Clock,
     Conditions,
     Firing,
@@ -53,32 +52,8 @@ CATCH_UP_AT_ONCE = 20
 """Runs for missed times that are started in a second, so that an outage does not become a storm."""
 CALLER = "schedule"
 CONDITION = "schedules"
-LAST = 5
-"""Lines of the ledger that are told when nobody asks for a time."""
-NEAR = 60.0
-"""Seconds by which somebody's time may differ from the due time that they mean."""
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upcoming:
-    """A time at which a workflow is due; `at` is when its run starts, with the jitter."""
-
-    due: datetime
-    at: datetime
-    zone: str
-    index: int
-    change: Change
-    blackout: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    sentences: tuple[str, ...]
-    fires: Sequence[Fire]
-    before: datetime | None
-    after: datetime | None
 
 
 class Scheduling:
@@ -93,24 +68,28 @@ class Scheduling:
         alarm: AlarmClock,
         admission: Admits,
         conditions: Conditions,
-        zone: str,
-        blackouts: Sequence[str] = (),
-        booted_at: datetime | None = None,
+        blackouts: Blackouts,
+        draining: Draining,
+        announcing: Announcing,
+        boot: Boot,
+        definitions_read: asyncio.Event,
     ) -> None:
-        """`zone` and `blackouts` are the daemon's own. `booted_at` is when `@reboot` was due; None: unknown."""
+        """`definitions_read` is set when what files define is stored: from then on `@reboot` can be decided."""
         self._store = store
         self._runs = runs
         self._clock = clock
         self._alarm = alarm
         self._admission = admission
         self._conditions = conditions
-        self._zone = zone
-        self._blackouts = tuple(blackouts)
-        self._booted_at = booted_at
+        self._blackouts = blackouts
+        self._the_boot = boot
+        self._definitions_read = definitions_read
         self._rung = asyncio.Event()
         self._stored: list[tuple[NewRun, Run]] = []
         self._troubled: dict[str, datetime | None] = {}
-        self.draining = False
+        self._draining = draining
+        self._announcing = announcing
+        draining.after(self._rung.set)
         self.next_alarm: datetime | None = None
 
     # -- life
@@ -120,13 +99,11 @@ class Scheduling:
         await self._runs.wait_recovered()
         self._alarm.open(self._rung.set)
         pause = RETRY_FIRST
-        booted = False
         while True:
             self._rung.clear()
             try:
-                if not booted:
+                if not self._the_boot.done and self._definitions_read.is_set():
                     await self._fire_at_boot()
-                    booted = True
                 await self._look()
                 self.next_alarm = await self._store.earliest_alarm()
                 pause = RETRY_FIRST
@@ -151,13 +128,16 @@ class Scheduling:
         """Schedules may have changed: the alarm is set anew."""
         self._rung.set()
 
+    @property
+    def draining(self) -> bool:
+        return self._draining.active
+
     def drain(self) -> None:
         """No schedule starts anything from now on; times that are due are told as skipped."""
-        self.draining = True
+        self._draining.begin()
 
     def resume(self) -> None:
-        self.draining = False
-        self._rung.set()
+        self._draining.end()
 
     def close(self) -> None:
         self._alarm.close()
@@ -225,28 +205,38 @@ class Scheduling:
             self._runs.begin(new, run)
 
     async def _fire_at_boot(self) -> None:
-        """What is due once per boot of the machine; the ledger knows whether it was done."""
+        """What is due once per boot of the machine. What is stored later is for the next one.
+
+        After a crash in the midst of it the ledger knows what was done.
+        """
         after = ""
-        while self._booted_at is not None:
+        while True:
             entries = await self._store.start_schedules(after=after, limit=AT_ONCE)
             now = self._clock.now()
             for entry in entries:
-                await self._or_tell(entry, self._boot(entry, self._booted_at, now))
+                await self._or_tell(entry, self._boot(entry, now))
             self._begin()
             if len(entries) < AT_ONCE:
-                return
+                break
             after = entries[-1].id
+        self._the_boot.finish()
 
-    async def _boot(self, entry: ScheduleEntry, booted_at: datetime, now: datetime) -> int:
+    async def _boot(self, entry: ScheduleEntry, now: datetime) -> int:
         stored = await self._store.get_workflow(entry.workflow)
         way = self._in_the_way(stored, entry, now)
-        return await self._save(entry, at_boot(entry, booted_at, now, way), now)
+        return await self._save(entry, at_boot(entry, self._the_boot.at, now, way), now)
 
     async def _fire(self, entry: ScheduleEntry, now: datetime) -> int:
         """How many runs were started for times that had been missed. Raises StoreError."""
+        if entry.subject:
+            return await self._trigger(entry, now)
         stored = await self._store.get_workflow(entry.workflow)
         way = self._in_the_way(stored, entry, now)
-        return await self._save(entry, decide(entry, now=now, in_the_way=way), now)
+
+        def shut(at: datetime) -> str:
+            return self._blackouts.until(stored, entry.zone, at)
+
+        return await self._save(entry, decide(entry, now=now, in_the_way=way, shut=shut), now)
 
     async def _save(self, entry: ScheduleEntry, decision: Decision, now: datetime) -> int:
         fires = list(decision.fires)
@@ -286,6 +276,29 @@ class Scheduling:
         )  # fmt: skip
         return sum(start.outcome is FireOutcome.CAUGHT_UP for start in decision.starts)
 
+    async def _trigger(self, entry: ScheduleEntry, now: datetime) -> int:
+        """One of a subject is told of as an event, whatever the daemon does; that starts what there is to start."""
+        decision = decide(entry, now=now)
+        fires = list(decision.fires)
+        events = []
+        for start in decision.starts:
+            event = triggered(entry, start, decision.entry, self._announcing)
+            line = replace(_line(entry, start, now), reason=f"event {event.id}")
+            events.append((line, event))
+            fires += [
+                replace(line, due_at=at, outcome=FireOutcome.CAUGHT_UP) for at in start.missed
+            ]
+        firing = Firing(
+            before=entry, after=decision.entry, fires=tuple(fires), events=tuple(events)
+        )
+        try:
+            await self._store.fire(firing)
+        finally:
+            self._announcing.fresh.set()
+        failpoints.hit("schedule.fired")
+        log.info("schedule fired", action="schedule_fired", schedule=entry.id, events=len(events))
+        return 0
+
     def _in_the_way(
         self, stored: StoredWorkflow | None, entry: ScheduleEntry, now: datetime
     ) -> str:
@@ -295,25 +308,13 @@ class Scheduling:
             return "disabled"
         if self.draining:
             return "draining"
-        parsed = stored.definition.parsed if stored.definition is not None else {}
-        until = self._blackout(tuple(parsed.get("blackout", ())), entry.zone, now)
+        until = self._blackouts.until(stored, entry.zone, now)
         if until:
             return until
         try:
             self._admission.check("start a run")
         except RefusedError as error:
             return str(error)
-        return ""
-
-    def _blackout(self, own: Sequence[str], zone: str, at: datetime) -> str:
-        """`blackout until …`, or nothing."""
-        for texts, name in ((own, zone), (self._blackouts, self._zone)):
-            for text in texts:
-                window = parse_blackout(text)
-                if covers(window, ZoneInfo(name), at):
-                    end = ends_at(window, ZoneInfo(name), at)
-                    shown = end.astimezone(ZoneInfo(name)).isoformat() if end else "further notice"
-                    return f"blackout until {shown}"
         return ""
 
     async def _new(self, entry: ScheduleEntry, start: Start) -> NewRun | str:
@@ -331,78 +332,6 @@ class Scheduling:
             return f"parameters: {error}"
         except EngineError as error:
             return str(error)
-
-    # -- telling
-
-    async def preview(self, name: str, count: int, start: datetime | None = None) -> list[Upcoming]:
-        """The next times at which it is due, of all of its schedules. Raises WorkflowNotFoundError."""
-        stored = await self._existing(name)
-        parsed = stored.definition.parsed if stored.definition is not None else {}
-        own = tuple(parsed.get("blackout", ()))
-        found: list[Upcoming] = []
-        for entry in await self._store.list_schedules(workflow=name, limit=1000):
-            for due in islice(_upcoming(entry, start or self._clock.now()), count):
-                at = due.at + timedelta(seconds=jitter_of(entry.id, entry.spec))
-                found.append(
-                    Upcoming(
-                        due=due.at,
-                        at=at,
-                        zone=entry.zone,
-                        index=entry.index,
-                        change=due.change,
-                        blackout=self._blackout(own, entry.zone, at),
-                    )
-                )
-        return sorted(found, key=lambda upcoming: (upcoming.at, upcoming.index))[:count]
-
-    async def explain(self, name: str, at: datetime | None = None) -> Explanation:
-        """Why it did or did not run, at that time or lately. Raises WorkflowNotFoundError."""
-        stored = await self._existing(name)
-        entries = await self._store.list_schedules(workflow=name, limit=1000)
-        now = self._clock.now()
-        around = at or now
-        near = timedelta(seconds=NEAR)
-        fires = (
-            await self._store.fires(workflow=name, limit=LAST)
-            if at is None
-            else await self._store.fires(workflow=name, after=at - near, before=at + near)
-        )
-        before = await self._store.fires(workflow=name, before=around, limit=1)
-        after = [due.at for entry in entries for due in islice(_upcoming(entry, around), 1)]
-        known = Known(
-            workflow=name,
-            enabled=stored.enabled,
-            draining=self.draining,
-            now=now,
-            asked=at,
-            entries=tuple(entries),
-            fires=tuple(fires),
-            before=before[0].due_at if before else None,
-            after=min(after, default=None),
-        )
-        return Explanation(
-            sentences=told(known), fires=fires, before=known.before, after=known.after
-        )
-
-    async def _existing(self, name: str) -> StoredWorkflow:
-        stored = await self._store.get_workflow(name)
-        if stored is None:
-            raise WorkflowNotFoundError(name)
-        return stored
-
-
-def _upcoming(entry: ScheduleEntry, after: datetime) -> Iterator[Due]:
-    """Its due times behind `after`, as far as it may still be due; none before it was stored."""
-    if entry.next_due is None:
-        return iter(())
-    left = entry.spec.max_occurrences
-    times = occurrences(
-        entry.spec,
-        zone=ZoneInfo(entry.zone),
-        after=max(after, entry.stored_at - timedelta(microseconds=1)),
-        stored_at=entry.stored_at,
-    )
-    return times if left is None else islice(times, max(0, left - entry.occurrences))
 
 
 def _line(entry: ScheduleEntry, start: Start, now: datetime) -> Fire:

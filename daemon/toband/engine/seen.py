@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toban.definition import NO_ITEM, RenderError, Scope
+from toban.definition import NO_EVENT, NO_ITEM, RenderError, Scope
 from toband.domain.model import CHECK, Attempt, AttemptState, Run, StepRun, StepState
 from toband.domain.plan import Plan
 from toband.ports import LogKind, Logs, OutputTooLargeError, Values
@@ -49,6 +49,7 @@ class Seen:
             item=step.item if step.parent else NO_ITEM,
             iteration=step.iteration or 1,
             check=_Said(self, run, step) if looping else {},
+            event=run.event or NO_EVENT,
         )
 
     def _field(self, plan: Plan, run: Run, name: str, field: str) -> Any:

@@ -40,8 +40,10 @@ class NewRun:
 
     @property
     def overlap(self) -> Overlap:
-        # Whoever waits for a child is under way already.
-        return Overlap.QUEUE if self.run.parent_run else self.plan.workflow.overlap
+        if self.run.parent_run:
+            return Overlap.QUEUE  # whoever waits for a child is under way already
+        workflow = self.plan.workflow
+        return workflow.event_overlap if self.run.by_event else workflow.overlap
 
     @property
     def limit(self) -> int | None:
@@ -159,6 +161,7 @@ class Starting:
             kept=keep(plan, before, repeated),
             retry_of=run_id,
         )
+        run = replace(run, event=before.event, depth=before.depth)
         return NewRun(plan=plan, base_dir=base_dir, run=self._timed(run))
 
     async def preview(

@@ -188,8 +188,9 @@ class Workflows:
         JobInUseError.
         """
         await self._check_owner(name, force=force)
-        if not await self._store.delete_workflow(name, etag=etag, kind=kind):
+        if not await self._store.delete_workflow(name, at=self._clock.now(), etag=etag, kind=kind):
             raise _not_found(name, kind)
+        self._changed()
 
     async def set_enabled(self, name: str, enabled: bool) -> StoredWorkflow:
         """Raises WorkflowNotFoundError."""
@@ -197,6 +198,7 @@ class Workflows:
         stored = await self._store.set_enabled(name, enabled, at=self._clock.now())
         if stored is None:
             raise WorkflowNotFoundError(name)
+        self._changed()
         return stored
 
 

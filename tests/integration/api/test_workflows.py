@@ -141,8 +141,8 @@ def test_two_documents_are_not_one_workflow(daemon: Daemon) -> None:
 
 
 def test_a_field_that_is_not_supported_yet_is_refused(daemon: Daemon) -> None:
-    refusal = refused(lambda: daemon.apply(source("watching", watch=["/srv/in"])))
-    assert [each.path for each in refusal.problems] == ["watch"]
+    refusal = refused(lambda: daemon.apply(source("telling", notify=["ops"])))
+    assert [each.path for each in refusal.problems] == ["notify"]
     assert "not supported yet" in refusal.problems[0].message
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 from helpers.daemon import Daemon, error_class, run_state, steps_of
@@ -37,6 +38,8 @@ steps:
     assert json.loads(params.read_text()) == {"day": "friday"}
     context = own.pop("TOBAN_CONTEXT_DIR")
     assert os.path.isdir(context)
+    command_line = json.loads(own.pop("TOBAN_CLI"))
+    assert subprocess.run([*command_line, "--version"], check=False, timeout=60).returncode == 0
     assert own == {
         "TOBAN_RUN_ID": run.id,
         "TOBAN_WORKFLOW": "environment",
@@ -51,7 +54,7 @@ steps:
         "SHARED": "workflow",
         "OVERRIDDEN": "step",
         "OWN": "step",
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": f"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{daemon.state_dir}/bin",
         "SHELL": "/bin/sh",
         "LANG": "C.UTF-8",
     }

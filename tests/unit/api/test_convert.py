@@ -264,6 +264,18 @@ def test_a_run_that_a_schedule_started(plan: Plan) -> None:
     assert [at.ToDatetime(tzinfo=UTC).hour for at in made.missed] == [10, 11]
 
 
+def test_a_run_that_an_event_started(plan: Plan) -> None:
+    by_hand = convert.run(run_of(plan))
+    assert (by_hand.event_id, by_hand.event_type, by_hand.depth) == ("", "", 0)
+    event = {"id": "e", "type": "DATA_CHANGED", "payload": {}}
+    run = run_of(plan, trigger=Trigger.EVENT, event=event, depth=3)
+    made = convert.run(run)
+    assert (made.event_id, made.event_type, made.depth) == ("e", "DATA_CHANGED", 3)
+    assert made.triggered_by == run_pb2.TRIGGER_EVENT
+    # It may have to wait for other runs of events, whatever its workflow says.
+    assert convert.run(replace(run, state=RunState.PENDING), plan).waiting_for == "its turn"
+
+
 @pytest.mark.parametrize("trigger", list(Trigger))
 def test_every_trigger_can_be_told(plan: Plan, trigger: Trigger) -> None:
     made = convert.run(run_of(plan, trigger=trigger))

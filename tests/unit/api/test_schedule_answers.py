@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from toban.definition import parse
 from toban.definition.timing.model import Change, Schedule
 from toban.v1 import workflow_pb2 as pb
 from toband.api import paging
@@ -16,8 +17,8 @@ from toband.api.errors import InvalidFieldError
 from toband.api.schedule_answers import ScheduleAnswers
 from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
-from toband.engine.scheduling import Explanation, Scheduling, Upcoming
-from toband.ports import Store, StoredWorkflow
+from toband.engine.outlook import Explanation, Outlook, Upcoming
+from toband.ports import Store, StoredWorkflow, WorkflowVersion
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 WORKFLOW = StoredWorkflow(
@@ -63,7 +64,7 @@ class FakeStore:
         return [name for name in self.known if name == workflow]
 
 
-class FakeScheduling:
+class FakeOutlook:
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []
         self.upcoming: list[Upcoming] = []
@@ -84,13 +85,13 @@ def store() -> FakeStore:
 
 
 @pytest.fixture
-def scheduling() -> FakeScheduling:
-    return FakeScheduling()
+def scheduling() -> FakeOutlook:
+    return FakeOutlook()
 
 
 @pytest.fixture
-def answers(store: FakeStore, scheduling: FakeScheduling) -> ScheduleAnswers:
-    return ScheduleAnswers(cast(Scheduling, scheduling), cast(Store, store))
+def answers(store: FakeStore, scheduling: FakeOutlook) -> ScheduleAnswers:
+    return ScheduleAnswers(cast(Outlook, scheduling), cast(Store, store))
 
 
 def line(minutes: int, index: int = 0, **more: Any) -> Fire:
@@ -127,7 +128,7 @@ def time(text: str) -> Any:
 
 
 async def test_due_times_on_the_clocks_of_their_zone(
-    answers: ScheduleAnswers, scheduling: FakeScheduling
+    answers: ScheduleAnswers, scheduling: FakeOutlook
 ) -> None:
     due = datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
     first = Upcoming(
@@ -156,7 +157,7 @@ async def test_due_times_on_the_clocks_of_their_zone(
 
 @pytest.mark.parametrize(("count", "expected"), [(0, 10), (1, 1), (100, 100), (5000, 100)])
 async def test_how_many_due_times(
-    answers: ScheduleAnswers, scheduling: FakeScheduling, count: int, expected: int
+    answers: ScheduleAnswers, scheduling: FakeOutlook, count: int, expected: int
 ) -> None:
     request = pb.PreviewScheduleRequest(name="nightly", count=count)
     await answers.preview(request)
@@ -177,7 +178,7 @@ async def test_wrong_questions(answers: ScheduleAnswers) -> None:
 # -- why
 
 
-async def test_an_explanation(answers: ScheduleAnswers, scheduling: FakeScheduling) -> None:
+async def test_an_explanation(answers: ScheduleAnswers, scheduling: FakeOutlook) -> None:
     skipped = replace(line(0), outcome=FireOutcome.SKIPPED, reason="disabled", more=3)
     scheduling.explanation = Explanation(
         sentences=("It was skipped.",), fires=[skipped], before=NOW, after=None
@@ -264,6 +265,39 @@ async def test_a_workflow_tells_its_schedules_in_words(
         "平日の15時: every weekday at 15:00 Asia/Tokyo",
     ]
     assert shown.next_due == time("2026-03-01T13:00:00Z")
+
+
+async def test_a_job_tells_its_schedules_too(answers: ScheduleAnswers, store: FakeStore) -> None:
+    store.entries.append(entry(0, Schedule(cron="0 3 * * *")))
+    shown = await answers.job(WORKFLOW, ["uses-it"])
+    assert (shown.id, list(shown.used_by)) == ("nightly", ["uses-it"])
+    assert list(shown.schedules) == ["every day at 03:00 Asia/Tokyo"]
+    assert shown.next_due == time("2026-03-01T13:00:00Z")
+
+
+async def test_the_types_of_events_each_once_in_their_order(answers: ScheduleAnswers) -> None:
+    text = """
+name: nightly
+description: for a test
+on:
+  - {event: [B, A], condition: event.depth == 0}
+  - {event: [C, A], priority: 3, condition: event.depth == 1}
+steps: {a: {run: "true"}}
+"""
+    workflow = parse(text).documents[0].workflow
+    assert workflow is not None
+    version = WorkflowVersion(
+        workflow="nightly", version=1, source=text, base_dir="", parsed=workflow.to_dict(),
+        digest="", created_at=NOW,
+    )  # fmt: skip
+    stored = replace(WORKFLOW, definition=version)
+    assert list((await answers.workflow(stored)).event_types) == ["B", "A", "C"]
+    assert list((await answers.job(stored)).event_types) == ["B", "A", "C"]
+    # A version that was stored before there were events.
+    older = {name: value for name, value in version.parsed.items() if name != "triggers"}
+    stored = replace(WORKFLOW, definition=replace(version, parsed=older))
+    assert list((await answers.workflow(stored)).event_types) == []
+    assert list((await answers.workflow(WORKFLOW)).event_types) == []
 
 
 async def test_a_workflow_that_is_never_due(answers: ScheduleAnswers, store: FakeStore) -> None:

@@ -74,3 +74,19 @@ def test_without_a_schedule_and_at_its_end() -> None:
     assert none == ("w has no schedule: it runs only when somebody starts it.",)
     assert told(replace(KNOWN, after=None))[-1] == "It will not be due again."
     assert "It has not been due yet." in told(replace(KNOWN, fires=()))
+
+
+def test_a_workflow_that_events_start_says_so() -> None:
+    listening = replace(KNOWN, entries=(), fires=(), after=None, events=("A", "B"))
+    (said,) = told(listening)
+    assert said.startswith("w has no schedule. It is started by events (A, B): ")
+    assert "`toban events resolve A`" in said
+    assert any("events (A)" in sentence for sentence in told(replace(KNOWN, events=("A",))))
+
+
+def test_a_schedule_of_a_subject_is_told_as_an_event() -> None:
+    entry = replace(ENTRY, id="s", subject="issue-42")
+    fire = replace(FIRE, run_id="", reason="event e1")
+    said = told(replace(KNOWN, entries=(entry,), fires=(fire,)))
+    assert said[0] == "It is to run every day at 03:00 (UTC), for issue-42."
+    assert said[1].endswith("and event e1 was emitted, 0.0 s later.")

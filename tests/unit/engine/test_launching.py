@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from toban.definition import RenderError, Resources, parse
+from toban.definition import NO_EVENT, RenderError, Resources, parse
 from toband.domain.model import Attempt, AttemptState, Run, RunState, StepState, TreeCause, Trigger
 from toband.domain.plan import Plan
 from toband.engine.launching import Rooms, TimeLeft
@@ -109,6 +109,14 @@ def build(
     )
     left = None if run.timeout is None else max(0.0, run.timeout - after)
     return rooms.build(plan, run, attempt_of(step), base_dir=base_dir, left=TimeLeft(run=left))
+
+
+def test_steps_see_the_event_that_started_their_run() -> None:
+    plan = plan_of("steps: [{name: a, job_type: exec, target: x, args: ['{{ event.type }}!']}]\n")
+    run = run_of(plan)
+    assert list(build(plan, run, "a").argv[1:]) == ["!"]
+    event = {**NO_EVENT, "type": "DATA_CHANGED"}
+    assert list(build(plan, replace(run, event=event), "a").argv[1:]) == ["DATA_CHANGED!"]
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from toband.domain.model import Run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toband.domain.model import Run, Trigger
 from toband.engine.lines import Lines
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Board:
-    def __init__(self) -> None:
+    def __init__(self, places: int = 10) -> None:
         self.begun: list[str] = []
-        self.lines = Lines(self.begun.append)
+        self.lines = Lines(self.begun.append, places=places)
 
-    def enter(self, name: str, *, limit: int | None = 1, priority: int = 0, of: str = "w") -> Run:
-        run = Run(id=name, workflow=of, version=1, created_at=NOW, priority=priority)
+    def enter(
+        self,
+        name: str,
+        *,
+        limit: int | None = 1,
+        priority: int = 0,
+        of: str = "w",
+        event: bool = False,
+    ) -> Run:
+        run = Run(
+            id=name, workflow=of, version=1, number=int(name), created_at=NOW, priority=priority
+        )
+        if event:
+            run = replace(run, trigger=Trigger.EVENT, event={"id": "e"})
         self.lines.enter(run, limit)
         return run
 
@@ -87,3 +103,109 @@ def test_workflows_do_not_wait_for_each_other_and_leave_nothing_behind() -> None
         board.lines.leave(run)
         board.lines.leave(run)
     assert board.lines.under_way("w") == board.lines.waiting("other") == []
+
+
+def test_runs_of_events_share_places_over_all_workflows() -> None:
+    board = Board(places=2)
+    first = board.enter("1", of="a", event=True)
+    board.enter("2", of="b", event=True)
+    third = board.enter("3", of="c", event=True)
+    urgent = board.enter("4", of="d", event=True, priority=50)
+    assert board.begun == ["1", "2"]
+    assert board.lines.by_events() == (2, 2)
+    assert board.lines.waits(third)
+    board.lines.leave(first)
+    assert board.begun == ["1", "2", "4"]
+    board.lines.leave(urgent)
+    assert board.begun == ["1", "2", "4", "3"]
+    assert board.lines.by_events() == (2, 0)
+
+
+def test_others_do_not_wait_for_a_place_of_events() -> None:
+    board = Board(places=1)
+    board.enter("1", of="a", event=True)
+    board.enter("2", of="b", event=True)
+    board.enter("3", of="b")
+    board.enter("4", of="c", limit=None)
+    assert board.begun == ["1", "3", "4"]
+
+
+def test_a_run_of_an_event_without_a_limit_of_its_own_needs_a_place_all_the_same() -> None:
+    board = Board(places=1)
+    first = board.enter("1", limit=None, event=True)
+    board.enter("2", limit=None, event=True)
+    assert board.begun == ["1"]
+    board.lines.leave(first)
+    assert board.begun == ["1", "2"]
+
+
+def test_a_place_goes_to_a_workflow_that_can_use_it() -> None:
+    board = Board(places=2)
+    by_hand = board.enter("1", of="a")
+    held = board.enter("2", of="a", event=True, priority=9)
+    one = board.enter("3", of="b", event=True)
+    board.enter("4", of="c", event=True)
+    board.enter("5", of="d", event=True)
+    assert board.begun == ["1", "3", "4"]
+    board.lines.leave(one)
+    # The most urgent one waits for a run of its own workflow.
+    assert board.begun == ["1", "3", "4", "5"]
+    board.lines.leave(by_hand)
+    assert board.lines.waits(held)
+
+
+def test_who_was_under_way_before_a_restart_has_a_place() -> None:
+    board = Board(places=1)
+    run = Run(id="0", workflow="a", version=1, created_at=NOW, trigger=Trigger.EVENT, event={})
+    board.lines.begun(run)
+    board.enter("1", of="b", event=True)
+    assert board.begun == []
+    board.lines.leave(run)
+    assert board.begun == ["1"]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from("abc"), st.booleans(), st.sampled_from([1, 2, None])),
+            st.integers(min_value=0, max_value=30),
+        ),
+        max_size=40,
+    ),
+    st.integers(min_value=1, max_value=3),
+)
+def test_nobody_is_forgotten_and_no_limit_is_exceeded(
+    moves: list[tuple[str, bool, int | None] | int], places: int
+) -> None:
+    board = Board(places)
+    there: list[tuple[Run, int | None]] = []
+    for number, move in enumerate(moves):
+        if isinstance(move, int):
+            if there:
+                run, _ = there.pop(move % len(there))
+                board.lines.leave(run)
+        else:
+            of, event, limit = move
+            run = board.enter(f"{number:03}", of=of, event=event, limit=limit)
+            there.append((run, limit))
+        begun = set(board.begun)
+        assert len(begun) == len(board.begun)
+        active = [(run, limit) for run, limit in there if run.id in begun]
+        sharing = sum(run.by_event for run, _ in active)
+        assert sharing <= places
+        for run, limit in there:
+            if run.id in begun:
+                continue
+            beside = sum(other.workflow == run.workflow for other, _ in active)
+            blocked = limit is not None and beside >= limit
+            # Whoever waits has a reason: its own workflow, or the places, or one before it that waits for the former.
+            first = min(
+                (other.id, bound)
+                for other, bound in there
+                if other.workflow == run.workflow and other.id not in begun
+            )
+            held_up = first[1] is not None and beside >= first[1]
+            assert blocked or held_up or (run.by_event and sharing == places)
+    for run, _ in list(there):
+        board.lines.leave(run)
+    assert board.lines.by_events() == (0, 0)

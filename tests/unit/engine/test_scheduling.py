@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, cast
 
 from helpers.waiting import wait_for
 from toban.definition.timing.model import Schedule
 from toband.domain.schedules import FireOutcome, ScheduleEntry
+from toband.domain.transition import Ids
 from toband.engine.admission import Always
+from toband.engine.announcing import Announcing
+from toband.engine.blackouts import Blackouts
+from toband.engine.draining import Draining
 from toband.engine.health import Health
 from toband.engine.scheduling import CONDITION, Scheduling
 from toband.ports import Fired, Firing, StoreError
@@ -22,6 +27,16 @@ NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 class Clock:
     def now(self) -> datetime:
         return NOW
+
+
+def ids() -> Ids:
+    numbers = count(1)
+    return Ids(
+        new_id=lambda: f"id-{next(numbers)}",
+        new_token=lambda: "t",
+        boot_id="b",
+        random=lambda: 0.5,
+    )
 
 
 class Alarm:
@@ -49,6 +64,15 @@ class Stored:
     definition = None
 
 
+class Boot:
+    def __init__(self) -> None:
+        self.at = NOW - timedelta(minutes=5)
+        self.done = False
+
+    def finish(self) -> None:
+        self.done = True
+
+
 class Store:
     """Schedules in memory, of workflows that are disabled: nothing is started, everything has its line."""
 
@@ -58,7 +82,7 @@ class Store:
         self.fails = 0
 
     async def start_schedules(self, **_: object) -> Sequence[ScheduleEntry]:
-        return []
+        return [entry for entry in self.entries.values() if entry.spec.cron == "@reboot"]
 
     async def due_schedules(self, now: datetime, *, limit: int) -> Sequence[ScheduleEntry]:
         if self.fails:
@@ -89,9 +113,12 @@ def entry(name: str, **changes: object) -> ScheduleEntry:
 class Scene:
     def __init__(self, *entries: ScheduleEntry) -> None:
         self.store, self.alarm, self.health = Store(*entries), Alarm(), Health(Clock())
+        self.boot, self.definitions_read = Boot(), asyncio.Event()
         self.scheduling = Scheduling(
             store=cast(Any, self.store), runs=cast(Any, Runs()), clock=Clock(), alarm=self.alarm,
-            admission=Always(), conditions=self.health, zone="UTC", booted_at=NOW,
+            admission=Always(), conditions=self.health, blackouts=Blackouts((), "UTC"), boot=self.boot,
+            definitions_read=self.definitions_read,
+            draining=Draining(), announcing=Announcing(Clock(), ids()),
         )  # fmt: skip
 
     async def __aenter__(self) -> Scene:
@@ -157,3 +184,87 @@ async def test_a_change_sets_the_alarm_anew() -> None:
         scene.scheduling.changed()
         await scene.looked(2)
         assert scene.alarm.at[-1] == NOW + timedelta(seconds=3)
+
+
+def of_subject(**changes: object) -> ScheduleEntry:
+    spec = Schedule(cron="0 * * * *", words="every hour", misfire_grace=1e9)
+    made = entry("w", id="s-1", workflow="", spec=spec, subject="issue-42", action="reminder")
+    return replace(made, caller="me", **changes)  # type: ignore[arg-type]
+
+
+async def test_one_of_a_subject_is_told_of_as_an_event() -> None:
+    async with Scene(of_subject(occurrences=2)) as scene:
+        await scene.looked()
+        (firing,) = scene.store.fired
+        ((line, event),) = firing.events
+        assert (firing.runs, firing.fires) == ((), ())
+        assert (line.outcome, line.reason, line.run_id) == (
+            FireOutcome.FIRED,
+            f"event {event.id}",
+            "",
+        )
+        assert (event.type, event.source, event.caller) == ("SCHEDULE_TRIGGERED", "daemon", "me")
+        assert event.payload == {
+            "issueId": "issue-42",
+            "scheduleId": "s-1",
+            "action": "reminder",
+            "originalRequest": "every hour",
+            "metadata": {
+                "occurrences": 3,
+                "nextRun": (NOW + timedelta(hours=1)).isoformat(),
+            },
+        }
+        assert (event.schedule, event.scheduled_at, event.workflow) == ("s-1", NOW, "")
+
+
+async def test_the_last_time_of_a_subject_has_no_next_one() -> None:
+    once = Schedule(at=NOW, misfire_grace=1e9)
+    async with Scene(of_subject(spec=once)) as scene:
+        await scene.looked()
+        ((_, event),) = scene.store.fired[0].events
+        assert event.payload["metadata"] == {"occurrences": 1}
+        assert event.payload["originalRequest"] == NOW.isoformat()
+
+
+async def test_however_late_a_subject_hears_of_it_once_and_draining_is_not_in_the_way() -> None:
+    scene = Scene(of_subject(next_due=NOW - timedelta(days=3)))
+    scene.scheduling.drain()
+    async with scene:
+        await scene.looked()
+        (firing,) = scene.store.fired
+        ((line, event),) = firing.events
+        assert (line.outcome, line.due_at) == (FireOutcome.FIRED, NOW)
+        assert event.payload["metadata"]["occurrences"] == 73
+        assert {fire.outcome for fire in firing.fires} == {FireOutcome.CAUGHT_UP}
+        assert len(firing.fires) == 72
+        assert {fire.reason for fire in firing.fires} == {f"event {event.id}"}
+
+
+def at_boot(name: str) -> ScheduleEntry:
+    return entry(name, spec=Schedule(cron="@reboot"), next_due=None)
+
+
+async def test_what_is_due_at_boot_waits_for_the_files_and_comes_once() -> None:
+    async with Scene(at_boot("w")) as scene:
+        await scene.looked()
+        assert (scene.store.fired, scene.boot.done) == ([], False)
+        scene.definitions_read.set()
+        scene.scheduling.changed()
+        await scene.looked(2)
+        (firing,) = scene.store.fired
+        assert [line.due_at for line in firing.fires] == [scene.boot.at]
+        assert scene.boot.done
+        # What is stored later is for the next boot.
+        scene.store.entries["v/0"] = at_boot("v")
+        scene.scheduling.changed()
+        await scene.looked(3)
+        assert len(scene.store.fired) == 1
+
+
+async def test_a_boot_that_another_daemon_saw_to_is_over() -> None:
+    scene = Scene(at_boot("w"))
+    scene.boot.done = True
+    scene.definitions_read.set()
+    async with scene:
+        await scene.looked()
+        assert scene.store.fired == []

@@ -1,0 +1,135 @@
+"""From definitions and their schedules to messages of the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from zoneinfo import ZoneInfo
+
+from google.protobuf import timestamp_pb2
+
+from toban.definition.timing.due import describe
+from toban.definition.timing.model import Change
+from toban.v1 import job_pb2, workflow_pb2
+from toband.api.convert import timestamp
+from toband.domain.schedules import Fire, ScheduleEntry
+from toband.engine.outlook import Upcoming
+from toband.ports import StoredWorkflow, WorkflowVersion
+
+_CHANGES = {
+    Change.NONE: workflow_pb2.CLOCK_CHANGE_UNSPECIFIED,
+    Change.SHIFTED: workflow_pb2.CLOCK_CHANGE_SHIFTED,
+    Change.REPEATED: workflow_pb2.CLOCK_CHANGE_REPEATED,
+}
+
+
+def workflow(
+    value: StoredWorkflow, schedules: Sequence[ScheduleEntry] = ()
+) -> workflow_pb2.Workflow:
+    """`schedules` are all that it has."""
+    return workflow_pb2.Workflow(
+        name=value.name,
+        title=value.title,
+        description=value.description,
+        labels=dict(value.labels),
+        enabled=value.enabled,
+        version=value.version,
+        owner=value.owner,
+        definition=definition(value.definition) if value.definition else None,
+        created_at=timestamp(value.created_at),
+        updated_at=timestamp(value.updated_at),
+        etag=value.etag,
+        schedules=told_schedules(schedules),
+        next_due=next_due(schedules),
+        event_types=event_types(value.definition),
+    )
+
+
+def told_schedules(schedules: Sequence[ScheduleEntry]) -> list[str]:
+    return [schedule(each) for each in sorted(schedules, key=lambda each: each.index)]
+
+
+def next_due(schedules: Sequence[ScheduleEntry]) -> timestamp_pb2.Timestamp | None:
+    return timestamp(min((each.next_due for each in schedules if each.next_due), default=None))
+
+
+def event_types(value: WorkflowVersion | None) -> list[str]:
+    """What it listens to, in the order of the definition; none where no definition is told."""
+    triggers = value.parsed.get("triggers", ()) if value is not None else ()
+    return list(dict.fromkeys(each for trigger in triggers for each in trigger["events"]))
+
+
+def schedule(value: ScheduleEntry) -> str:
+    """In words, with its time zone; and in those of the person who gave it, if it was given in words."""
+    told = describe(replace(value.spec, timezone=value.zone))
+    return f"{value.spec.words}: {told}" if value.spec.words else told
+
+
+def due_time(value: Upcoming) -> workflow_pb2.DueTime:
+    local = value.due.astimezone(ZoneInfo(value.zone))
+    return workflow_pb2.DueTime(
+        due_at=timestamp(value.due),
+        start_at=timestamp(value.at),
+        zone=value.zone,
+        local=local.isoformat(sep=" ", timespec="seconds"),
+        change=_CHANGES[value.change],
+        schedule_index=value.index,
+        blackout=value.blackout,
+    )
+
+
+def fire(value: Fire) -> workflow_pb2.Fire:
+    return workflow_pb2.Fire(
+        schedule_id=value.schedule_id,
+        workflow=value.workflow,
+        due_at=timestamp(value.due_at),
+        outcome=workflow_pb2.FireOutcome.Value(f"FIRE_OUTCOME_{value.outcome.value}"),
+        at=timestamp(value.at),
+        reason=value.reason,
+        run_id=value.run_id,
+        more=value.more,
+    )
+
+
+def job(
+    value: StoredWorkflow,
+    used_by: Sequence[str] = (),
+    schedules: Sequence[ScheduleEntry] = (),
+) -> job_pb2.Job:
+    """`schedules` are all that it has."""
+    return job_pb2.Job(
+        id=value.name,
+        title=value.title,
+        description=value.description,
+        labels=dict(value.labels),
+        enabled=value.enabled,
+        version=value.version,
+        owner=value.owner,
+        definition=definition(value.definition) if value.definition else None,
+        used_by=used_by,
+        created_at=timestamp(value.created_at),
+        updated_at=timestamp(value.updated_at),
+        etag=value.etag,
+        schedules=told_schedules(schedules),
+        next_due=next_due(schedules),
+        event_types=event_types(value.definition),
+    )
+
+
+def definition(value: WorkflowVersion) -> workflow_pb2.Definition:
+    return workflow_pb2.Definition(
+        source=value.source,
+        base_dir=value.base_dir,
+        parsed_json=json.dumps(dict(value.parsed), ensure_ascii=False),
+    )
+
+
+def version(value: WorkflowVersion) -> workflow_pb2.WorkflowVersion:
+    return workflow_pb2.WorkflowVersion(
+        workflow=value.workflow,
+        version=value.version,
+        definition=definition(value) if value.source else None,
+        digest=value.digest,
+        created_at=timestamp(value.created_at),
+    )

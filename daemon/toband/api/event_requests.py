@@ -1,0 +1,85 @@
+"""What requests of the EventService ask for, in the engine's terms; or InvalidFieldError if they cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from toban.definition import check_event_type
+from toban.definition.values import checked_value, to_json
+from toban.v1 import event_pb2 as pb
+from toband.api.errors import InvalidFieldError
+from toband.domain.keys import check_key
+from toband.engine.events import Origin
+
+PAYLOAD_MOST = 64 * 1024
+TYPES_MOST = 100
+
+
+def event_type(text: str, field: str = "type") -> str:
+    try:
+        return check_event_type(text)
+    except ValueError as error:
+        raise InvalidFieldError(field, str(error)) from None
+
+
+def event_types(texts: Iterable[str]) -> tuple[str, ...]:
+    """Of a filter; each counts once."""
+    found = tuple(dict.fromkeys(event_type(text, "types") for text in texts))
+    if len(found) > TYPES_MOST:
+        raise InvalidFieldError("types", f"found {len(found)}, at most {TYPES_MOST}")
+    return found
+
+
+def key(text: str, field: str, *, required: bool = False) -> str:
+    """A text by which something is known, and found again."""
+    try:
+        return check_key(text, required=required)
+    except ValueError as error:
+        raise InvalidFieldError(field, str(error)) from None
+
+
+def payload(text: str, field: str = "payload_json") -> Any:
+    """The value; {} if there is no text."""
+    size = len(text.encode())
+    if size > PAYLOAD_MOST:
+        raise InvalidFieldError(
+            field, f"found {size} bytes, at most {PAYLOAD_MOST}: send a reference to what is larger"
+        )
+    if not text:
+        return {}
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InvalidFieldError(field, f"it is not JSON: {error.msg} ({place})") from None
+    except RecursionError:
+        raise InvalidFieldError(field, "it is nested too deep") from None
+    except ValueError as error:
+        raise InvalidFieldError(field, f"it is not JSON: {error}") from None
+    try:
+        value = checked_value(value)
+        to_json(value)
+    except ValueError as error:
+        raise InvalidFieldError(field, str(error)) from None
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} has no form in JSON")
+
+
+def origin(request: pb.EmitEventRequest) -> Origin | None:
+    """None if it does not say that it comes from a step."""
+    if not request.HasField("origin"):
+        return None
+    given = request.origin
+    if not given.run_id or not given.attempt_token:
+        missing = "attempt_token" if given.run_id else "run_id"
+        raise InvalidFieldError(
+            f"origin.{missing}", "it is missing: a step has it in its environment"
+        )
+    key(given.run_id, "origin.run_id")
+    key(given.attempt_token, "origin.attempt_token")
+    return Origin(run_id=given.run_id, token=given.attempt_token)

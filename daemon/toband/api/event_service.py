@@ -1,0 +1,128 @@
+"""EventService: see proto/toban/v1/event.proto."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from toban.v1 import event_pb2 as pb
+from toban.v1 import event_pb2_grpc
+from toband.api import convert_events, event_requests, paging
+from toband.api.errors import Context, InvalidFieldError, streaming, unary
+from toband.api.requests import caller, request_of
+from toband.domain.emitted import EventState
+from toband.engine.errors import EventNotFoundError, StoppingError
+from toband.engine.events import Events
+from toband.ports import Store
+
+BATCH = 100
+"""Events that a stream reads at once."""
+
+
+class EventService(event_pb2_grpc.EventServiceServicer):
+    def __init__(self, events: Events, store: Store) -> None:
+        self._events = events
+        self._store = store
+
+    @unary
+    async def EmitEvent(
+        self, request: pb.EmitEventRequest, context: Context
+    ) -> pb.EmitEventResponse:
+        event, created = await self._events.emit(
+            event_requests.event_type(request.type),
+            event_requests.payload(request.payload_json),
+            caller=caller(context),
+            dedupe_key=event_requests.key(request.dedupe_key, "dedupe_key"),
+            origin=event_requests.origin(request),
+            request=request_of("EmitEvent", request, request.request_id, context),
+        )
+        return pb.EmitEventResponse(
+            event=convert_events.event(event, pending=self._events.why_pending()), created=created
+        )
+
+    @unary
+    async def GetEvent(self, request: pb.GetEventRequest, context: Context) -> pb.GetEventResponse:
+        if not request.id.isprintable():
+            raise EventNotFoundError(repr(request.id))
+        event = await self._events.get(request.id)
+        states = await self._store.known_runs({each.run_id for each in event.runs if each.run_id})
+        # A run that is not kept any more had ended.
+        ended = all(state.terminal for state in states.values())
+        return pb.GetEventResponse(
+            event=convert_events.event(event, pending=self._events.why_pending(), states=states),
+            all_ended=ended and event.state is not EventState.PENDING,
+        )
+
+    @unary
+    async def ListEvents(
+        self, request: pb.ListEventsRequest, context: Context
+    ) -> pb.ListEventsResponse:
+        limit = paging.size(request.page_size, 100)
+        found = await self._store.list_events(
+            types=event_requests.event_types(request.types),
+            before=paging.number(request.page_token) if request.page_token else None,
+            limit=limit + 1,
+        )
+        pending = self._events.why_pending()
+        events = [
+            convert_events.event(each, pending=pending, listed=True) for each in found[:limit]
+        ]
+        count = paging.fitting(events)
+        more = len(found) > count
+        return pb.ListEventsResponse(
+            events=events[:count],
+            next_page_token=paging.token(str(found[count - 1].sequence)) if more else "",
+        )
+
+    @streaming
+    async def WatchEvents(
+        self, request: pb.WatchEventsRequest, context: Context
+    ) -> AsyncIterator[pb.WatchEventsResponse]:
+        types = event_requests.event_types(request.types)
+        sequence = await self._begin(request)
+        yield pb.WatchEventsResponse(sequence=sequence)
+        while True:
+            up_to = await self._events.wait_beyond(sequence)
+            if up_to < 0:
+                raise StoppingError("the daemon is stopping")
+            while sequence < up_to:
+                # Whoever reads slowly holds these messages, and nothing else.
+                messages = await self._next(sequence, up_to, types)
+                for message in messages:
+                    yield message
+                sequence = messages[-1].sequence if len(messages) == BATCH else up_to
+
+    async def _begin(self, request: pb.WatchEventsRequest) -> int:
+        """The sequence behind which a stream begins. Raises InvalidFieldError."""
+        last = await self._store.last_event()
+        if not request.HasField("after_sequence"):
+            # What is still to be resolved comes too. A daemon that has just started has not looked yet.
+            return self._events.resolved_to or last
+        if not 0 <= request.after_sequence <= last:
+            raise InvalidFieldError(
+                "after_sequence", f"found {request.after_sequence}, the last event is {last}"
+            )
+        return request.after_sequence
+
+    async def _next(
+        self, after: int, up_to: int, types: tuple[str, ...]
+    ) -> list[pb.WatchEventsResponse]:
+        found = await self._store.events_after(after, up_to=up_to, types=types, limit=BATCH)
+        return [
+            pb.WatchEventsResponse(
+                event=convert_events.event(each, listed=True), sequence=each.sequence
+            )
+            for each in found
+        ]
+
+    @unary
+    async def ResolveEvent(
+        self, request: pb.ResolveEventRequest, context: Context
+    ) -> pb.ResolveEventResponse:
+        found, others = await self._events.explain(
+            event_requests.event_type(request.type), event_requests.payload(request.payload_json)
+        )
+        candidates = [convert_events.candidate(each) for each in found]
+        # Those that would be started come first.
+        return pb.ResolveEventResponse(
+            candidates=candidates[: paging.fitting(candidates)], others=others
+        )

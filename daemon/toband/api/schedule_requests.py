@@ -1,0 +1,136 @@
+"""What requests of the ScheduleService ask for, in the engine's terms; or an error that says what they cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from toban.definition import Schedule
+from toban.definition.timing.cron import REBOOT, parse_cron
+from toban.definition.timing.zones import check_zone
+from toban.v1 import schedule_pb2 as pb
+from toband.api import run_requests
+from toband.api.errors import InvalidFieldError, UnclearTimeError
+from toband.api.event_requests import key
+from toband.engine.errors import WorkflowNotFoundError
+
+LEAST = timedelta(seconds=1)
+MOST = timedelta(days=366 * 100)
+_UNSET = pb.SCHEDULE_ACTION_UNSPECIFIED
+_WORKFLOW = pb.SCHEDULE_ACTION_WORKFLOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A schedule that is asked for. `zone` is empty for the daemon's."""
+
+    subject: str
+    rule: Schedule
+    zone: str
+    action: str
+    workflow: str
+    dedupe_key: str
+
+
+def wanted(request: pb.CreateScheduleRequest) -> Wanted:
+    """Raises InvalidFieldError, UnclearTimeError, WorkflowNotFoundError and ParamError."""
+    if request.params.fields and not request.workflow:
+        raise InvalidFieldError("params", "they are for a workflow: it needs `workflow`")
+    if request.max_occurrences < 0:
+        raise InvalidFieldError(
+            "max_occurrences", f"found {request.max_occurrences}, expected 0 or more"
+        )
+    subject = key(request.subject, "subject", required=True)
+    action = _action(request)
+    if not request.workflow.isprintable():
+        raise WorkflowNotFoundError(request.workflow)
+    return Wanted(
+        subject=subject,
+        rule=_rule(request),
+        zone=zone(request.timezone),
+        action=action,
+        workflow=request.workflow,
+        dedupe_key=key(request.dedupe_key, "dedupe_key"),
+    )
+
+
+def zone(name: str) -> str:
+    try:
+        return check_zone(name) if name else ""
+    except ValueError as error:
+        raise InvalidFieldError("timezone", str(error)) from None
+
+
+def _action(request: pb.CreateScheduleRequest) -> str:
+    known = [each for each in pb.ScheduleAction.values() if each != _UNSET]
+    action = request.action or (_WORKFLOW if request.workflow else _UNSET)
+    if action not in known:
+        names = ", ".join(_name(each) for each in known)
+        found = f"{request.action} is not an action" if request.action else "it is missing"
+        raise InvalidFieldError("action", f"{found}: expected one of {names}")
+    if action == _WORKFLOW and not request.workflow:
+        raise InvalidFieldError("workflow", "it is missing: the action is to start one")
+    return _name(action)
+
+
+def _name(action: pb.ScheduleAction.ValueType) -> str:
+    return pb.ScheduleAction.Name(action).removeprefix("SCHEDULE_ACTION_").lower()
+
+
+def _rule(request: pb.CreateScheduleRequest) -> Schedule:
+    rule = request.rule
+    words = cron = ""
+    every: float | None = None
+    at: datetime | None = None
+    match rule.WhichOneof("rule"):
+        case "words":
+            words = rule.words
+            if not words.strip():
+                raise UnclearTimeError("rule.words", "cannot read the time: it is empty")
+        case "cron":
+            cron = _cron(rule.cron)
+        case "every":
+            every = _every(rule)
+        case "at":
+            at = _at(rule)
+        case _:
+            raise InvalidFieldError("rule", "it is missing: give one of words, cron, every and at")
+    return Schedule(
+        words=words,
+        cron=cron,
+        every=every,
+        at=at,
+        max_occurrences=request.max_occurrences or None,
+        params=run_requests.params(request.params),
+    )
+
+
+def _cron(text: str) -> str:
+    try:
+        cron = parse_cron(text)
+    except ValueError as error:
+        raise UnclearTimeError(
+            "rule.cron", f"cannot read the crontab expression: {error}"
+        ) from None
+    if cron.reboot:
+        raise UnclearTimeError(
+            "rule.cron", f"cannot schedule {REBOOT}: that is for workflows; give a time"
+        )
+    return cron.text
+
+
+def _every(rule: pb.ScheduleRule) -> float:
+    try:
+        span = rule.every.ToTimedelta()
+    except (ValueError, OverflowError):
+        span = timedelta(0)
+    if not LEAST <= span <= MOST:
+        raise InvalidFieldError("rule.every", "expected from one second to a hundred years")
+    return span.total_seconds()
+
+
+def _at(rule: pb.ScheduleRule) -> datetime:
+    try:
+        return rule.at.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise InvalidFieldError("rule.at", "it is not a time") from None

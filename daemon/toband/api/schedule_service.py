@@ -1,0 +1,102 @@
+"""ScheduleService: see proto/toban/v1/schedule.proto."""
+
+from __future__ import annotations
+
+from toban.v1 import schedule_pb2 as pb
+from toban.v1 import schedule_pb2_grpc
+from toband.api import convert, convert_events, paging, schedule_requests
+from toband.api.errors import Context, UnclearTimeError, unary
+from toband.api.event_requests import key
+from toband.api.requests import caller, request_of
+from toband.engine.errors import ScheduleNotFoundError, TimeNotUnderstoodError
+from toband.engine.subjects import Subjects
+from toband.ports import Store
+
+
+class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
+    def __init__(self, subjects: Subjects, store: Store) -> None:
+        self._subjects = subjects
+        self._store = store
+
+    @unary
+    async def CreateSchedule(
+        self, request: pb.CreateScheduleRequest, context: Context
+    ) -> pb.CreateScheduleResponse:
+        wanted = schedule_requests.wanted(request)
+        entry, created = await self._subjects.create(
+            subject=wanted.subject,
+            rule=wanted.rule,
+            zone=wanted.zone,
+            action=wanted.action,
+            workflow=wanted.workflow,
+            dedupe_key=wanted.dedupe_key,
+            caller=caller(context),
+            request=request_of("CreateSchedule", request, request.request_id, context),
+        )
+        return pb.CreateScheduleResponse(
+            schedule=convert_events.schedule(entry, self._subjects), created=created
+        )
+
+    @unary
+    async def GetSchedule(
+        self, request: pb.GetScheduleRequest, context: Context
+    ) -> pb.GetScheduleResponse:
+        entry = await self._subjects.get(_id(request.id))
+        return pb.GetScheduleResponse(schedule=convert_events.schedule(entry, self._subjects))
+
+    @unary
+    async def ListSchedules(
+        self, request: pb.ListSchedulesRequest, context: Context
+    ) -> pb.ListSchedulesResponse:
+        limit = paging.size(request.page_size, 100)
+        found = await self._store.list_schedules(
+            subject=key(request.subject, "subject"),
+            workflow=key(request.workflow, "workflow"),
+            after=key(paging.last(request.page_token), "page_token"),
+            limit=limit + 1,
+            active_only=not request.include_ended,
+            of_subjects=True,
+        )
+        schedules = [convert_events.schedule(each, self._subjects) for each in found[:limit]]
+        count = paging.fitting(schedules)
+        return pb.ListSchedulesResponse(
+            schedules=schedules[:count],
+            next_page_token=paging.token(found[count - 1].id) if len(found) > count else "",
+        )
+
+    @unary
+    async def CancelSchedule(
+        self, request: pb.CancelScheduleRequest, context: Context
+    ) -> pb.CancelScheduleResponse:
+        entry = await self._subjects.cancel(_id(request.id))
+        return pb.CancelScheduleResponse(schedule=convert_events.schedule(entry, self._subjects))
+
+    @unary
+    async def CancelBySubject(
+        self, request: pb.CancelBySubjectRequest, context: Context
+    ) -> pb.CancelBySubjectResponse:
+        subject = key(request.subject, "subject", required=True)
+        return pb.CancelBySubjectResponse(cancelled=await self._subjects.cancel_subject(subject))
+
+    @unary
+    async def InterpretTime(
+        self, request: pb.InterpretTimeRequest, context: Context
+    ) -> pb.InterpretTimeResponse:
+        zone = schedule_requests.zone(request.timezone)
+        try:
+            rule, understood, due, zone = self._subjects.interpret(request.words, zone)
+        except TimeNotUnderstoodError as error:
+            raise UnclearTimeError("words", str(error)) from None
+        return pb.InterpretTimeResponse(
+            understood=understood,
+            recurring=rule.at is None,
+            due_times=[made for at in due if (made := convert.timestamp(at)) is not None],
+            timezone=zone,
+        )
+
+
+def _id(text: str) -> str:
+    """Raises ScheduleNotFoundError for what no schedule has, and a database may not take."""
+    if not text.isprintable():
+        raise ScheduleNotFoundError(repr(text))
+    return text

@@ -1,0 +1,82 @@
+"""Which workflows an event starts: those that listen to its type, are enabled, and whose condition is true of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toban.definition.event_conditions import EventView
+
+from toban.definition import RenderError
+from toband.domain.emitted import Emitted, Listener
+from toband.ports import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A workflow that listens to a type of events, and whether it would be started. `condition` is what decided."""
+
+    workflow: str
+    matches: bool
+    priority: int
+    condition: str
+    reason: str
+
+
+class Matching:
+    """Belongs to the event loop. Keeps who listens to what until it is told that definitions have changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, Sequence[Listener]] = {}
+        self._generation = 0
+
+    def forget(self) -> None:
+        self._generation += 1
+        self._known.clear()
+
+    async def judge(self, event: Emitted) -> list[Candidate]:
+        """All that listen to its type: first those that it starts, in that order, then the others by name.
+
+        Of several triggers of a workflow the one of the highest priority counts that matches. Raises StoreError.
+        """
+        view = EventView(event.seen())
+        best: dict[str, Candidate] = {}
+        for listener in await self._listeners(event.type):
+            found = _judge(view, listener)
+            known = best.get(found.workflow)
+            if known is None or _rank(found) < _rank(known):
+                best[found.workflow] = found
+        return sorted(best.values(), key=_rank)
+
+    async def _listeners(self, event_type: str) -> Sequence[Listener]:
+        known = self._known.get(event_type)
+        if known is None:
+            generation = self._generation
+            known = await self._store.listeners(event_type)
+            if generation == self._generation:
+                self._known[event_type] = known
+        return known
+
+
+def _judge(view: EventView, listener: Listener) -> Candidate:
+    reason, matches = "it listens to the type", listener.enabled
+    if not listener.enabled:
+        reason = "it is disabled"
+    elif listener.condition:
+        try:
+            matches = view.matches(listener.condition)
+            reason = "its condition is true" if matches else "its condition is false"
+        except RenderError as error:
+            matches, reason = False, str(error)
+    return Candidate(
+        workflow=listener.workflow,
+        matches=matches,
+        priority=listener.priority,
+        condition=listener.condition,
+        reason=reason,
+    )
+
+
+def _rank(found: Candidate) -> tuple[bool, int, str]:
+    return (not found.matches, -found.priority if found.matches else 0, found.workflow)

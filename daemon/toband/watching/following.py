@@ -1,0 +1,260 @@
+"""What became of watched paths: what the system tells of directories, and a look at the paths themselves."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from toband.ports import FileChange, PathChange, WatchChanges
+from toband.watching.notifier import Kind, Notifier
+from toband.watching.places import Place, Spot, is_as_before, mounts, place_of, remote
+
+QUIET, LONGEST = 0.3, 1.0
+"""Seconds without a change after which those before it are told, and after which they are told in any case."""
+LOOK_AGAIN = 15.0
+"""Seconds after which the paths are looked at although nobody told of a change: one above them may have moved."""
+TRY_AGAIN = 60.0
+"""Seconds after which what could not be watched is tried again."""
+CHANGES_MOST = 100
+"""Changes of one watch that are told at once."""
+MORE_MOST = 10_000
+"""Further ones that are counted."""
+
+NOWHERE = Place(mark=None, root="", own=frozenset(), names=frozenset(), spots=frozenset())
+"""Of a path that could not be looked at so far."""
+
+_CHANGES = {
+    Kind.ADDED: FileChange.ADDED,
+    Kind.MODIFIED: FileChange.MODIFIED,
+    Kind.DELETED: FileChange.DELETED,
+}
+
+
+@dataclass(slots=True)
+class _Index:
+    """Which declared paths something is about: by root of a tree, by name, and by directory that is watched."""
+
+    roots: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    spots: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+class Follower:
+    """Belongs to one thread. `turn` is called again and again."""
+
+    def __init__(self, notifier: Notifier, clock: Callable[[], float] = time.monotonic) -> None:
+        self._notifier = notifier
+        self._clock = clock
+        self._places: dict[str, Place] = {}
+        self._index = _Index()
+        self._unreadable: dict[str, str] = {}
+        self._remote: dict[str, str] = {}
+        self._changes: dict[str, dict[str, set[Kind]]] = {}
+        self._suspects: set[str] = set()
+        self._told: defaultdict[str, set[Kind]] = defaultdict(set)
+        self._first = self._last = 0.0
+        self._look_at = clock() + LOOK_AGAIN
+        self._try_at = clock() + TRY_AGAIN
+
+    @property
+    def settled(self) -> bool:
+        """Everything that is declared is watched, as far as that can be, and nothing is left to be told."""
+        return not (self._notifier.busy or self._changes or self._suspects)
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        return {**self._remote, **self._unreadable, **self._notifier.troubles}
+
+    def declare(self, paths: Collection[str]) -> None:
+        """These and no others; what is there now is not told."""
+        for path in self._places.keys() - set(paths):
+            del self._places[path]
+            self._unreadable.pop(path, None)
+            self._changes.pop(path, None)
+        new = sorted(set(paths) - self._places.keys())
+        for path in new:
+            place = self._look(path)
+            self._places[path] = place or NOWHERE
+        self._watch(fresh=())
+        # Between the look and the watch it may have changed.
+        self._suspect(new)
+
+    def turn(self, timeout: float = LOOK_AGAIN) -> Sequence[WatchChanges]:
+        """Waits for something to happen, but not for long; what is to be told by now."""
+        until = min(self._look_at, self._try_at, self._due())
+        for path, kind in self._notifier.wait(max(0.0, min(timeout, until - self._clock()))):
+            self._take(path, kind)
+        now = self._clock()
+        if now >= self._try_at:
+            self._try_at = now + TRY_AGAIN
+            if self.troubles:
+                self._notifier.try_again()
+                self._suspect(list(self._unreadable))
+        if now >= self._look_at:
+            self._look_at = now + LOOK_AGAIN
+            self._suspect([path for path, place in self._places.items() if _differs(path, place)])
+        return self._flush() if now >= self._due() else ()
+
+    def _due(self) -> float:
+        if not self._changes and not self._suspects:
+            return float("inf")
+        return min(self._last + QUIET, self._first + LONGEST)
+
+    # -- what is told
+
+    def _take(self, path: str, kind: Kind) -> None:
+        if kind is Kind.LOST:
+            # Whoever listens has to look for himself.
+            for declared, place in self._places.items():
+                if place.root:
+                    self._gather(declared, declared, Kind.MODIFIED)
+            self._suspect(list(self._places))
+            return
+        named = self._index.names.get(path, ())
+        if kind is not Kind.GONE:
+            for declared in named:
+                if path in self._places[declared].own:
+                    self._told[declared].add(kind)
+        if kind in (Kind.GONE, Kind.DELETED):
+            self._suspect(self._index.spots.get(path, ()))
+        self._suspect(named)
+        if kind is Kind.GONE:
+            return
+        root = os.path.dirname(path)
+        while True:
+            for declared in self._index.roots.get(root, ()):
+                below = path[len(root.rstrip(os.sep)) + 1 :]
+                self._gather(declared, os.path.join(declared, below), kind)
+            above = os.path.dirname(root)
+            if above == root:
+                return
+            root = above
+
+    def _gather(self, declared: str, path: str, kind: Kind) -> None:
+        changes = self._changes.setdefault(declared, {})
+        if path in changes or len(changes) < CHANGES_MOST + MORE_MOST:
+            changes.setdefault(path, set()).add(kind)
+        self._happened()
+
+    def _suspect(self, paths: Iterable[str]) -> None:
+        before = len(self._suspects)
+        self._suspects.update(paths)
+        if len(self._suspects) > before:
+            self._happened()
+
+    def _happened(self) -> None:
+        self._last = self._clock()
+        if not self._first:
+            self._first = self._last
+
+    # -- what is found
+
+    def _flush(self) -> Sequence[WatchChanges]:
+        self._first = 0.0
+        suspects, self._suspects = self._suspects, set()
+        told, self._told = self._told, defaultdict(set)
+        fresh: set[str] = set()
+        moved: set[str] = set()
+        for path in sorted(suspects & self._places.keys()):
+            before, after = self._places[path], self._look(path)
+            if after is None:
+                continue
+            if after != before:
+                moved.add(path)
+            self._places[path] = after
+            change = _change(before, after, told[path]) if before is not NOWHERE else None
+            if change is not None:
+                self._changes.setdefault(path, {}).setdefault(path, set()).add(change)
+                if after.root:
+                    fresh.add(path)
+        if suspects:
+            self._watch(fresh=fresh)
+        gathered, self._changes = self._changes, {}
+        # Between the look and the watch it may have changed again.
+        self._suspect(sorted(moved))
+        return [_batch(watch, changes) for watch, changes in gathered.items()]
+
+    def _look(self, path: str) -> Place | None:
+        """None if it cannot be looked at: nobody knows what is there."""
+        try:
+            place = place_of(path)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self._unreadable[path] = f"{reason}; let the daemon's user read it and enter it"
+            return None
+        self._unreadable.pop(path, None)
+        return place
+
+    def _watch(self, *, fresh: Collection[str]) -> None:
+        roots, names, spots = defaultdict(list), defaultdict(list), defaultdict(list)
+        wanted: set[Spot] = set()
+        for path, place in self._places.items():
+            wanted |= place.spots
+            if place.root:
+                roots[place.root].append(path)
+            for name in place.names:
+                names[name].append(path)
+            for spot in place.spots:
+                spots[spot.path].append(path)
+        self._index = _Index(roots=roots, names=names, spots=spots)
+        come = {spot for path in fresh for spot in self._places[path].spots if spot.tree}
+        self._notifier.want(wanted, come)
+        self._remote = {
+            spots[path][0]: (
+                f"it is on a network file system ({kind}), and the system tells only of changes "
+                "that this machine makes; let a step or a program where they are made emit an event"
+            )
+            for path, kind in remote(spots, mounts()).items()
+        }
+
+
+def _differs(path: str, place: Place) -> bool:
+    try:
+        return not is_as_before(path, place)
+    except OSError:
+        return True
+
+
+def _change(before: Place, after: Place, told: set[Kind]) -> Kind | None:
+    """What became of a declared path itself."""
+    if after.mark is None:
+        if before.mark is None:
+            # It came and went; that it went alone was told before.
+            return Kind.DELETED if Kind.ADDED in told else None
+        return Kind.DELETED
+    if before.mark is None:
+        return Kind.ADDED
+    # A new directory may have got the number of the old one.
+    again = Kind.ADDED in told or (bool(told) and not after.root)
+    return Kind.MODIFIED if before.mark != after.mark or again else None
+
+
+def _batch(watch: str, changes: Mapping[str, set[Kind]]) -> WatchChanges:
+    first = list(changes.items())[:CHANGES_MOST]
+    return WatchChanges(
+        watch=watch,
+        changes=tuple(
+            PathChange(path=_readable(path), change=_CHANGES[_one(path, kinds)])
+            for path, kinds in first
+        ),
+        more=len(changes) - len(first),
+    )
+
+
+def _one(path: str, kinds: set[Kind]) -> Kind:
+    """Several changes of one path as one."""
+    if Kind.ADDED in kinds and Kind.DELETED in kinds:
+        # Either it was replaced, or it came and went.
+        return Kind.MODIFIED if os.path.lexists(path) else Kind.DELETED
+    for kind in (Kind.DELETED, Kind.ADDED):
+        if kind in kinds:
+            return kind
+    return Kind.MODIFIED
+
+
+def _readable(path: str) -> str:
+    """A name need not be text in any encoding; what is told of it is."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

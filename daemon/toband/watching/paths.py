@@ -1,0 +1,140 @@
+"""The files and directories that workflows watch, in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import structlog
+
+from toband.ports import WatchChanges
+from toband.watching.following import LOOK_AGAIN, Follower
+from toband.watching.notifier import Notifier
+
+if sys.platform == "linux":
+    from toband.watching.inotify import Inotify as SystemNotifier
+else:
+    from toband.watching.native import Native as SystemNotifier
+
+FAILED_PAUSE = 1.0
+SOON = 0.01
+"""Seconds between looks while somebody waits until all is settled."""
+
+log = structlog.get_logger()
+
+
+class WatchedPaths:
+    """Implements `ports.PathWatcher`. Belongs to the event loop. As long as nothing is followed, there is no thread."""
+
+    def __init__(self, notifier: Callable[[], Notifier] = SystemNotifier) -> None:
+        self._new_notifier = notifier
+        self._thread: _Thread | None = None
+        self._batches: asyncio.Queue[Sequence[WatchChanges]] = asyncio.Queue()
+        self._troubles: Mapping[str, str] = {}
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        return self._troubles
+
+    def follow(self, paths: Collection[str]) -> None:
+        if self._thread is None and paths:
+            self._thread = _Thread(self._new_notifier, self._take)
+        if self._thread is not None:
+            self._thread.declare(frozenset(paths))
+        if not paths and self._thread is not None:
+            self._thread.stop()
+            self._thread = None
+            self._tell((), {})
+
+    async def changes(self) -> Sequence[WatchChanges]:
+        return await self._batches.get()
+
+    async def settled(self) -> None:
+        """Until everything is watched that can be, and everything was told."""
+        if self._thread is not None:
+            await self._thread.settled()
+
+    async def close(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop()
+            await asyncio.to_thread(thread.join)
+
+    def _take(
+        self, thread: _Thread, batch: Sequence[WatchChanges], troubles: Mapping[str, str]
+    ) -> None:
+        if thread is self._thread:
+            self._tell(batch, troubles)
+
+    def _tell(self, batch: Sequence[WatchChanges], troubles: Mapping[str, str]) -> None:
+        if batch or troubles != self._troubles:
+            self._troubles = troubles
+            self._batches.put_nowait(batch)
+
+
+class _Thread:
+    """Runs a follower, and hands what it has to tell to the event loop."""
+
+    def __init__(
+        self,
+        new_notifier: Callable[[], Notifier],
+        take: Callable[[_Thread, Sequence[WatchChanges], Mapping[str, str]], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._take = take
+        self._wanted: frozenset[str] = frozenset()
+        self._end = False
+        self._waiting: list[asyncio.Event] = []
+        self._notifier = new_notifier()
+        self._thread = threading.Thread(target=self._run, name="watched-paths", daemon=True)
+        self._thread.start()
+
+    def declare(self, paths: frozenset[str]) -> None:
+        self._wanted = paths
+        self._notifier.wake()
+
+    def stop(self) -> None:
+        self._end = True
+        self._notifier.wake()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    async def settled(self) -> None:
+        event = asyncio.Event()
+        self._waiting.append(event)
+        self._notifier.wake()
+        await event.wait()
+
+    def _run(self) -> None:
+        follower = Follower(self._notifier)
+        declared: frozenset[str] = frozenset()
+        troubles: Mapping[str, str] = {}
+        while not self._end:
+            try:
+                waiting, wanted = list(self._waiting), self._wanted
+                if wanted is not declared:
+                    declared = wanted
+                    follower.declare(wanted)
+                batch = follower.turn(SOON if waiting else LOOK_AGAIN)
+                found = dict(follower.troubles)
+                if batch or found != troubles:
+                    troubles = found
+                    self._call(self._take, self, batch, found)
+                if follower.settled and declared is self._wanted:
+                    for event in waiting:
+                        self._waiting.remove(event)
+                        self._call(event.set)
+            except Exception as error:
+                # Nothing that is met may end it; what was told meanwhile is lost.
+                log.error("cannot watch files", action="watch_failed", exc_info=error)
+                threading.Event().wait(FAILED_PAUSE)
+        self._notifier.close()
+
+    def _call(self, function: Callable[..., None], *args: object) -> None:
+        # A loop that is closed has nobody who listens.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *args)

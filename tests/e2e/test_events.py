@@ -1,0 +1,305 @@
+"""Events start what listens to them, once each, whoever emits them and whatever happens to the daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.daemon import Daemon, running_daemon
+from helpers.gate import Gate
+from helpers.waiting import wait_until
+from toban.v1 import event_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
+
+DEPTH_MOST = 16
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    surroundings = {"TOBAN_TIMEZONE": "UTC", "TOBAN_EVENT_CONCURRENCY": "2"}
+    with running_daemon(tmp_path_factory.mktemp("d") / "s", environment=surroundings) as running:
+        yield running
+
+
+@pytest.fixture
+def daemon(shared: Daemon) -> Iterator[Daemon]:
+    """One for all tests, without what the one before left."""
+    yield shared
+    everything = workflow_pb2.ListWorkflowsRequest()
+    names = [each.name for each in shared.workflows.ListWorkflows(everything, timeout=20).workflows]
+    for name in names:
+        off = workflow_pb2.SetWorkflowEnabledRequest(name=name, enabled=False)
+        shared.workflows.SetWorkflowEnabled(off, timeout=20)
+    shared.end_runs()
+    for name in names:
+        shared.workflows.DeleteWorkflow(workflow_pb2.DeleteWorkflowRequest(name=name), timeout=20)
+
+
+def listening(name: str, on: str, run: str = "true", fields: str = "") -> str:
+    return f"name: {name}\ndescription: x\n{fields}\non: {on}\nsteps:\n  only:\n    run: |\n      {run}\n"
+
+
+def runs_of(daemon: Daemon, name: str) -> Sequence[run_pb2.Run]:
+    request = run_pb2.ListRunsRequest(workflow=name, page_size=1000)
+    return daemon.runs.ListRuns(request, timeout=20).runs
+
+
+def events_of(daemon: Daemon, *types: str) -> Sequence[event_pb2.Event]:
+    request = event_pb2.ListEventsRequest(types=types, page_size=1000)
+    return daemon.events.ListEvents(request, timeout=20).events
+
+
+def ended(daemon: Daemon, event_id: str) -> event_pb2.GetEventResponse | None:
+    found = daemon.events.GetEvent(event_pb2.GetEventRequest(id=event_id), timeout=20)
+    return found if found.all_ended else None
+
+
+def wait_ended(daemon: Daemon, event: event_pb2.Event) -> event_pb2.Event:
+    found = wait_until(lambda: ended(daemon, event.id), "its runs did not end")
+    return found.event
+
+
+def printed(daemon: Daemon, run_id: str) -> str:
+    log = daemon.log_of(run_id)
+    return log.get(run_pb2.LOG_STREAM_STDOUT, b"").decode()
+
+
+def test_an_event_starts_all_that_match_and_its_runs_know_it(daemon: Daemon) -> None:
+    created = (
+        "{event: [DATA_CHANGED, OTHER], priority: 30, condition: event.payload.action == 'created'}"
+    )
+    daemon.apply(listening("analyse", created, "echo {{ event.type }} {{ event.payload.id }}"))
+    daemon.apply(listening("audit", "DATA_CHANGED"))
+    daemon.apply(
+        listening("removed", "{event: DATA_CHANGED, condition: event.payload.action == 'deleted'}")
+    )
+    event = daemon.emit("DATA_CHANGED", {"entity": "issue", "action": "created", "id": 12345678901})
+    assert event.state == event_pb2.EVENT_STATE_RESOLVED
+    assert [(run.workflow, run.priority) for run in event.runs] == [("analyse", 30), ("audit", 0)]
+    event = wait_ended(daemon, event)
+    assert {run.run_state for run in event.runs} == {run_pb2.RUN_STATE_SUCCEEDED}
+    run = daemon.get_run(event.runs[0].run_id)
+    assert (run.triggered_by, run.event_id, run.event_type) == (
+        run_pb2.TRIGGER_EVENT,
+        event.id,
+        "DATA_CHANGED",
+    )
+    assert (run.priority, run.depth) == (30, 0)
+    assert printed(daemon, run.id) == "DATA_CHANGED 12345678901\n"
+    again = daemon.runs.RetryRun(
+        run_pb2.RetryRunRequest(id=run.id, everything=True), timeout=20
+    ).run
+    assert daemon.wait_run(again.id).event_id == event.id
+    assert printed(daemon, again.id) == "DATA_CHANGED 12345678901\n"
+
+
+def test_workflows_that_start_each_other_come_to_an_end(daemon: Daemon) -> None:
+    itself = "{event: RUN_SUCCEEDED, condition: event.payload.workflow == 'loop'}"
+    daemon.apply(listening("loop", itself))
+    daemon.wait_run(daemon.start_run("loop"))
+    cut = wait_until(
+        lambda: [e for e in events_of(daemon) if e.state == event_pb2.EVENT_STATE_CUT],
+        "the chain was never cut",
+    )
+    assert (cut[0].depth, len(cut[0].runs)) == (DEPTH_MOST, 0)
+    assert "chain" in cut[0].reason
+    assert sorted(run.depth for run in runs_of(daemon, "loop")) == list(range(DEPTH_MOST))
+
+
+def test_a_step_emits_with_nothing_to_configure(daemon: Daemon) -> None:
+    daemon.apply(
+        listening("first", "BEGIN", """toban emit MIDDLE -d '{"n": 7}' --dedupe-key once""")
+    )
+    daemon.apply(
+        listening("second", "MIDDLE", "echo {{ event.payload.n }} {{ event.source_step }}")
+    )
+    daemon.emit("BEGIN")
+    (event,) = wait_until(lambda: events_of(daemon, "MIDDLE"), "the step emitted nothing")
+    (first,) = runs_of(daemon, "first")
+    assert (event.source, event.source_run, event.source_step, event.depth) == (
+        event_pb2.EVENT_SOURCE_STEP,
+        first.id,
+        "only",
+        1,
+    )
+    (second,) = wait_ended(daemon, event).runs
+    assert printed(daemon, second.run_id) == "7 only\n"
+
+
+def test_what_fails_is_an_event(daemon: Daemon) -> None:
+    daemon.apply("name: fails\ndescription: x\nsteps: {bad: {run: exit 3}}\n")
+    daemon.apply(
+        listening("told", "[RUN_FAILED, STEP_FAILED]", "echo {{ event.payload.workflow }}")
+    )
+    run = daemon.run("fails")
+
+    def about_it() -> list[event_pb2.Event]:
+        events = events_of(daemon, "RUN_FAILED", "STEP_FAILED")
+        return [event for event in events if event.source_run == run.id]
+
+    events = wait_until(lambda: found if len(found := about_it()) == 2 else None, "nobody told")
+    about = {event.type: json.loads(event.payload_json) for event in events}
+    assert about["STEP_FAILED"]["step"] == "bad"
+    assert about["STEP_FAILED"]["exit_code"] == 3
+    assert about["RUN_FAILED"]["run_id"] == run.id
+    assert about["RUN_FAILED"]["state"] == "FAILED"
+    assert all(wait_ended(daemon, event).runs[0].workflow == "told" for event in events)
+
+
+def test_a_changed_definition_is_an_event(daemon: Daemon) -> None:
+    daemon.apply(
+        listening("watcher", "{event: DATA_CHANGED, condition: event.payload.entity == 'workflow'}")
+    )
+    daemon.apply(listening("fresh", "NOTHING"))
+    request = workflow_pb2.SetWorkflowEnabledRequest(name="fresh", enabled=False)
+    daemon.workflows.SetWorkflowEnabled(request, timeout=20)
+    daemon.workflows.DeleteWorkflow(workflow_pb2.DeleteWorkflowRequest(name="fresh"), timeout=20)
+    wait_until(lambda: len(runs_of(daemon, "watcher")) == 3, "nobody was told")
+    told = [json.loads(e.payload_json) for e in reversed(events_of(daemon, "DATA_CHANGED"))][-3:]
+    assert [each["action"] for each in told] == ["created", "disabled", "deleted"]
+    assert {each["data"]["name"] for each in told} == {"fresh"}
+
+
+def test_runs_of_events_wait_for_a_place_and_the_most_urgent_goes_first(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    gates = [Gate(str(tmp_path / str(number))) for number in range(4)]
+    for number, (gate, priority) in enumerate(zip(gates, (0, 0, 10, 90), strict=True)):
+        on = f"{{event: E{number}, priority: {priority}}}"
+        daemon.apply(listening(f"w{number}", on, f"read line < {gate.path}"))
+    runs = [daemon.emit(f"E{number}").runs[0].run_id for number in range(4)]
+    for run_id in runs[:2]:
+        daemon.wait_started(run_id, "only")
+    info = daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=20)
+    assert (info.event_runs, info.event_runs_waiting, info.event_concurrency) == (2, 2, 2)
+    assert daemon.get_run(runs[3]).waiting_for
+    daemon.apply("name: by-hand\ndescription: x\nsteps: {only: {run: 'true'}}\n")
+    assert daemon.run("by-hand").state == run_pb2.RUN_STATE_SUCCEEDED
+    gates[0].release_now()
+    daemon.wait_started(runs[3], "only")
+    assert daemon.get_run(runs[2]).state == run_pb2.RUN_STATE_PENDING
+    for gate in (gates[1], gates[3], gates[2]):
+        gate.release_now()
+    assert all(daemon.wait_run(run_id).state == run_pb2.RUN_STATE_SUCCEEDED for run_id in runs)
+
+
+def test_no_event_is_dropped_unless_the_file_says_so(daemon: Daemon, tmp_path: Path) -> None:
+    gate = Gate(str(tmp_path / "gate"))
+    daemon.apply(listening("queues", "E", f"read line < {gate.path}"))
+    daemon.apply(listening("skips", "E", f"read line < {gate.path}", "overlap: skip"))
+    first, second = daemon.emit("E"), daemon.emit("E")
+    assert [run.outcome for run in first.runs] == [event_pb2.EVENT_RUN_OUTCOME_STARTED] * 2
+    outcomes = {run.workflow: run for run in second.runs}
+    assert outcomes["queues"].outcome == event_pb2.EVENT_RUN_OUTCOME_STARTED
+    assert outcomes["skips"].outcome == event_pb2.EVENT_RUN_OUTCOME_SKIPPED
+    assert "is active" in outcomes["skips"].reason
+    daemon.end_runs()
+    assert wait_ended(daemon, second).state == event_pb2.EVENT_STATE_RESOLVED
+    assert len(runs_of(daemon, "queues")) == 2
+
+
+def test_while_the_daemon_drains_events_are_kept(daemon: Daemon) -> None:
+    daemon.apply(listening("later", "E"))
+    daemon.system.Drain(system_pb2.DrainRequest(), timeout=20)
+    event = daemon.emit("E")
+    assert (event.state, event.reason) == (event_pb2.EVENT_STATE_PENDING, "the daemon drains")
+    daemon.system.Resume(system_pb2.ResumeRequest(), timeout=20)
+    assert [run.workflow for run in wait_ended(daemon, event).runs] == ["later"]
+
+
+def test_a_schedule_of_a_subject_tells_of_itself_and_starts_its_workflow(daemon: Daemon) -> None:
+    daemon.apply(
+        "name: remind\ndescription: x\nsteps: {only: {run: 'echo {{ event.payload.issueId }}'}}\n"
+    )
+    created = daemon.schedules.CreateSchedule(
+        schedule_pb2.CreateScheduleRequest(
+            subject="issue-42",
+            rule=schedule_pb2.ScheduleRule(words="1秒後にリマインド"),
+            action=schedule_pb2.SCHEDULE_ACTION_REMINDER,
+            workflow="remind",
+        ),
+        timeout=20,
+    ).schedule
+    (event,) = wait_until(lambda: events_of(daemon, "SCHEDULE_TRIGGERED"), "it was never due")
+    assert json.loads(event.payload_json) == {
+        "issueId": "issue-42",
+        "scheduleId": created.id,
+        "action": "reminder",
+        "originalRequest": "1秒後にリマインド",
+        "metadata": {"occurrences": 1},
+    }
+    (started,) = wait_ended(daemon, event).runs
+    assert printed(daemon, started.run_id) == "issue-42\n"
+    run = daemon.get_run(started.run_id)
+    assert (run.triggered_by, run.schedule) == (run_pb2.TRIGGER_SCHEDULE, created.id)
+    found = daemon.schedules.GetSchedule(schedule_pb2.GetScheduleRequest(id=created.id), timeout=20)
+    assert found.schedule.state == schedule_pb2.SCHEDULE_STATE_ENDED
+
+
+def test_nothing_is_forgotten_over_a_restart(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "s", environment={"TOBAN_TIMEZONE": "UTC"}) as daemon:
+        daemon.apply(listening("later", "E", "echo {{ event.payload.n }}", "overlap: allow"))
+        daemon.apply(listening("starts", "DAEMON_STARTED"))
+        daemon.system.Drain(system_pb2.DrainRequest(), timeout=20)
+        pending = [daemon.emit("E", {"n": number}) for number in range(3)]
+        repeated = daemon.emit("E", {"n": 9}, dedupe_key="k")
+        for subject, words in (("a", "in 1 second"), ("b", "every 2 hours"), ("c", "in 2 hours")):
+            daemon.schedules.CreateSchedule(
+                schedule_pb2.CreateScheduleRequest(
+                    subject=subject,
+                    rule=schedule_pb2.ScheduleRule(words=words),
+                    action=schedule_pb2.SCHEDULE_ACTION_REMINDER,
+                    dedupe_key="only",
+                ),
+                timeout=20,
+            )
+        cancel = schedule_pb2.CancelBySubjectRequest(subject="c")
+        assert daemon.schedules.CancelBySubject(cancel, timeout=20).cancelled == 1
+        daemon.kill()
+        daemon.start()
+        for event, number in zip((*pending, repeated), (0, 1, 2, 9), strict=True):
+            (run,) = wait_ended(daemon, event).runs
+            assert printed(daemon, run.run_id) == f"{number}\n"
+        assert daemon.emit("E", {"n": 10}, dedupe_key="k").id == repeated.id
+        assert len(runs_of(daemon, "later")) == 4
+        wait_until(lambda: len(runs_of(daemon, "starts")) == 1, "nobody told of the start")
+        (told,) = wait_until(lambda: events_of(daemon, "SCHEDULE_TRIGGERED"), "it was never due")
+        assert json.loads(told.payload_json)["issueId"] == "a"
+        left = daemon.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest(), timeout=20)
+        assert [schedule.subject for schedule in left.schedules] == ["b"]
+
+
+def test_a_watcher_goes_on_where_it_was(daemon: Daemon) -> None:
+    daemon.apply(listening("w", "E"))
+    first = daemon.emit("E")
+    watching = daemon.events.WatchEvents(
+        event_pb2.WatchEventsRequest(types=["E"], after_sequence=first.sequence - 1), timeout=20
+    )
+    messages: Iterator[Any] = (message for message in watching if message.HasField("event"))
+    assert next(messages).event.id == first.id
+    second = daemon.emit("E")
+    found = next(messages)
+    assert (found.event.id, found.sequence) == (second.id, second.sequence)
+    assert [run.workflow for run in found.event.runs] == ["w"]
+    watching.cancel()
+
+
+def test_a_file_that_changes_is_an_event(daemon: Daemon, tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    mine = "{event: FILE_CHANGED, condition: event.payload.workflow == 'arrived'}"
+    report = "echo {{ event.payload.change }} {{ event.payload.path }}"
+    daemon.apply(listening("arrived", mine, report, f"watch: ['{inbox}']"))
+    wait_until(lambda: touched(inbox) and runs_of(daemon, "arrived"), "nobody noticed")
+    run = daemon.wait_run(runs_of(daemon, "arrived")[-1].id)
+    assert printed(daemon, run.id).split()[1].startswith(str(inbox))
+
+
+def touched(inbox: Path) -> bool:
+    """What changes before it is watched is nobody's business, so that it changes once more each time."""
+    inbox.mkdir(exist_ok=True)
+    with (inbox / "file").open("a") as file:
+        file.write("x")
+    return True

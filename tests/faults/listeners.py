@@ -1,0 +1,202 @@
+"""Workflows that listen to events, each with its conditions once more in Python, which know nothing of the daemon's.
+
+There are all kinds: with and without a condition, several triggers of one workflow, fields that an event may lack, and
+chains of events, from steps and from the daemon itself, with and without an end of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ORDER, NOTE, CHAIN, LOOP = "ORDER", "NOTE", "CHAIN", "LOOP"
+CLIENT_TYPES = (ORDER, NOTE, CHAIN, LOOP)
+RUN_SUCCEEDED, RUN_FAILED, STEP_FAILED = "RUN_SUCCEEDED", "RUN_FAILED", "STEP_FAILED"
+SCHEDULE_TRIGGERED, DAEMON_STARTED = "SCHEDULE_TRIGGERED", "DAEMON_STARTED"
+BOUND = "bound"
+"""The workflow that listens to nothing: schedules start it."""
+STEP = "only"
+_EMITTING = Path(__file__).with_name("emitting_step.py")
+
+
+def _any(_: Mapping[str, Any]) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listens:
+    """An entry of `on`. `test` says of a payload what `condition` does, and raises KeyError for want of a field."""
+
+    types: tuple[str, ...]
+    condition: str = ""
+    test: Callable[[Mapping[str, Any]], bool] = _any
+    priority: int | None = None
+
+    def matches(self, event_type: str, payload: Mapping[str, Any]) -> bool:
+        try:
+            return event_type in self.types and self.test(payload)
+        except KeyError:
+            return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """A workflow with one step. `overlap` empty: the one of runs of events, which is `queue`."""
+
+    name: str
+    on: tuple[Listens, ...] = ()
+    overlap: str = ""
+    priority: int = 0
+    fails: bool = False
+    emits: bool = False
+    """Its step emits the next event of a chain."""
+
+    @property
+    def takes_turns(self) -> bool:
+        return self.overlap in ("", "queue")
+
+    def priority_of(self, event_type: str, payload: Mapping[str, Any]) -> int | None:
+        """Of the run that such an event starts; None: it starts none."""
+        found = [
+            self.priority if listens.priority is None else listens.priority
+            for listens in self.on
+            if listens.matches(event_type, payload)
+        ]
+        return max(found, default=None)
+
+    def definition(self) -> str:
+        """As a file has it; JSON is YAML."""
+        on = []
+        for listens in self.on:
+            entry: dict[str, Any] = {"event": list(listens.types)}
+            if listens.condition:
+                entry["condition"] = listens.condition
+            if listens.priority is not None:
+                entry["priority"] = listens.priority
+            on.append(entry)
+        document: dict[str, Any] = {
+            "name": self.name,
+            "description": "listens to events",
+            "priority": self.priority,
+            "steps": [{"name": STEP, "job_type": "exec", **self._step()}],
+        }
+        if on:
+            document["on"] = on
+        if self.overlap:
+            document["overlap"] = self.overlap
+        return json.dumps(document)
+
+    def _step(self) -> dict[str, Any]:
+        if self.emits:
+            hops = "{{ event.payload.hops - 1 }}"
+            arguments = [str(_EMITTING), CHAIN, hops, "{{ run.id }}"]
+            return {"target": sys.executable, "args": arguments}
+        return {"target": "false" if self.fails else "true", "args": []}
+
+
+def listeners() -> dict[str, Listening]:
+    """By name."""
+    everyone = (
+        Listening(name="all-orders", on=(Listens(types=(ORDER,)),)),
+        Listening(
+            name="third-orders",
+            on=(
+                Listens(
+                    types=(ORDER,),
+                    condition="event.payload.n % 3 == 0",
+                    test=lambda payload: payload["n"] % 3 == 0,
+                    priority=50,
+                ),
+            ),
+            overlap="allow",
+        ),
+        Listening(
+            name="odd-or-tagged",
+            on=(
+                Listens(
+                    types=(ORDER,),
+                    condition="event.payload.n % 2 == 1",
+                    test=lambda payload: payload["n"] % 2 == 1,
+                    priority=-7,
+                ),
+                Listens(
+                    types=(ORDER, NOTE),
+                    condition="event.payload.tag == 'x'",
+                    test=lambda payload: payload["tag"] == "x",
+                    priority=20,
+                ),
+            ),
+            overlap="queue",
+        ),
+        Listening(
+            name="alone",
+            on=(Listens(types=(ORDER, NOTE)),),
+            overlap="skip",
+            priority=3,
+        ),
+        Listening(
+            name="fails",
+            on=(
+                Listens(
+                    types=(ORDER,),
+                    condition="event.payload.n % 5 == 0",
+                    test=lambda payload: payload["n"] % 5 == 0,
+                ),
+            ),
+            fails=True,
+        ),
+        Listening(
+            name="after-third",
+            on=(
+                Listens(
+                    types=(RUN_SUCCEEDED,),
+                    condition="event.payload.workflow == 'third-orders'",
+                    test=lambda payload: payload["workflow"] == "third-orders",
+                ),
+            ),
+        ),
+        Listening(name="after-failure", on=(Listens(types=(RUN_FAILED, STEP_FAILED)),)),
+        Listening(
+            name="chain",
+            on=(
+                Listens(
+                    types=(CHAIN,),
+                    condition="event.payload.hops > 0",
+                    test=lambda payload: payload["hops"] > 0,
+                ),
+            ),
+            overlap="allow",
+            emits=True,
+        ),
+        Listening(
+            name="loop",
+            on=(
+                Listens(types=(LOOP,)),
+                Listens(
+                    types=(RUN_SUCCEEDED,),
+                    condition="event.payload.workflow == 'loop'",
+                    test=lambda payload: payload["workflow"] == "loop",
+                ),
+            ),
+            overlap="allow",
+        ),
+        Listening(
+            name="reminded",
+            on=(
+                Listens(
+                    types=(SCHEDULE_TRIGGERED,),
+                    condition="event.payload.action == 'reminder'",
+                    test=lambda payload: payload["action"] == "reminder",
+                    priority=9,
+                ),
+            ),
+            overlap="allow",
+        ),
+        Listening(name="booted", on=(Listens(types=(DAEMON_STARTED,)),), overlap="allow"),
+        Listening(name=BOUND, overlap="allow"),
+    )
+    return {each.name: each for each in everyone}

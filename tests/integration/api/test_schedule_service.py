@@ -1,0 +1,220 @@
+"""Schedules of subjects over the API: stored, told, cancelled, and due."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import grpc
+import pytest
+from google.protobuf import duration_pb2, timestamp_pb2
+
+from helpers.daemon import Daemon, run_state
+from helpers.refusal import refused
+from toban.v1 import event_pb2, run_pb2
+from toban.v1 import schedule_pb2 as pb
+
+
+def create(daemon: Daemon, subject: str, **fields: Any) -> pb.CreateScheduleResponse:
+    known: dict[str, Any] = {
+        "rule": pb.ScheduleRule(words="3日後の朝9時"),
+        "action": pb.SCHEDULE_ACTION_REMINDER,
+    }
+    request = pb.CreateScheduleRequest(subject=subject, **{**known, **fields})
+    return daemon.schedules.CreateSchedule(request, timeout=20)
+
+
+def get(daemon: Daemon, schedule_id: str) -> pb.Schedule:
+    request = pb.GetScheduleRequest(id=schedule_id)
+    return daemon.schedules.GetSchedule(request, timeout=20).schedule
+
+
+def soon(seconds: float) -> pb.ScheduleRule:
+    at = timestamp_pb2.Timestamp()
+    at.FromDatetime(datetime.now(UTC) + timedelta(seconds=seconds))
+    return pb.ScheduleRule(at=at)
+
+
+def triggered(daemon: Daemon, after: int) -> Any:
+    """The stream of what schedules emit from there on."""
+    request = event_pb2.WatchEventsRequest(types=["SCHEDULE_TRIGGERED"], after_sequence=after)
+    return daemon.events.WatchEvents(request, timeout=30)
+
+
+def last_event(daemon: Daemon) -> int:
+    found = daemon.events.ListEvents(event_pb2.ListEventsRequest(page_size=1), timeout=20).events
+    return found[0].sequence if found else 0
+
+
+def test_a_reminder_is_told_and_starts_its_workflow(daemon: Daemon) -> None:
+    steps = [{"name": "only", "run": "echo {{ event.payload.issueId }} {{ params.n }}"}]
+    definition = {
+        "name": "reminds",
+        "description": "for a test",
+        "params": {"n": {"type": "integer", "default": 1}},
+        "steps": steps,
+    }
+    daemon.apply(json.dumps(definition))
+    before = last_event(daemon)
+    stream = triggered(daemon, before)
+    next(stream)
+    made = create(daemon, "issue-1", rule=soon(0.3), workflow="reminds", params={"n": 5}).schedule
+    assert made.state == pb.SCHEDULE_STATE_ACTIVE
+    event = next(stream).event
+    cast(Any, stream).cancel()
+    assert json.loads(event.payload_json) == {
+        "issueId": "issue-1",
+        "scheduleId": made.id,
+        "action": "reminder",
+        "originalRequest": made.request,
+        "metadata": {"occurrences": 1},
+    }
+    assert event.source == event_pb2.EVENT_SOURCE_DAEMON
+    (started,) = event.runs
+    run = daemon.wait_run(started.run_id)
+    assert run_state(run) == "SUCCEEDED"
+    assert (run.triggered_by, run.schedule) == (run_pb2.TRIGGER_SCHEDULE, made.id)
+    assert (run.event_id, run.event_type) == (event.id, "SCHEDULE_TRIGGERED")
+    assert daemon.log_of(run.id)[run_pb2.LOG_STREAM_STDOUT] == b"issue-1 5\n"
+    after = get(daemon, made.id)
+    assert (after.state, after.occurrences) == (pb.SCHEDULE_STATE_ENDED, 1)
+    assert not after.HasField("next_due")
+
+
+def test_one_that_repeats_ends_after_so_many_times(daemon: Daemon) -> None:
+    stream = triggered(daemon, last_event(daemon))
+    next(stream)
+    rule = pb.ScheduleRule(every=duration_pb2.Duration(seconds=1))
+    made = create(daemon, "issue-2", rule=rule, max_occurrences=2).schedule
+    told: list[Any] = []
+    while len(told) < 2:
+        payload = json.loads(next(stream).event.payload_json)
+        if payload["scheduleId"] == made.id:
+            told.append(payload["metadata"])
+    cast(Any, stream).cancel()
+    assert [each["occurrences"] for each in told] == [1, 2]
+    assert ["nextRun" in each for each in told] == [True, False]
+    assert get(daemon, made.id).state == pb.SCHEDULE_STATE_ENDED
+
+
+def test_stored_and_told_back(daemon: Daemon) -> None:
+    answer = create(daemon, "課題 3", timezone="Asia/Tokyo", dedupe_key="k", max_occurrences=7)
+    made = answer.schedule
+    assert answer.created
+    assert (made.subject, made.request, made.timezone) == ("課題 3", "3日後の朝9時", "Asia/Tokyo")
+    assert "09:00" in made.understood
+    assert (made.dedupe_key, made.max_occurrences, made.caller) == ("k", 7, "local")
+    due = made.next_due.ToDatetime(tzinfo=UTC)
+    assert timedelta(days=2) < due - datetime.now(UTC) < timedelta(days=4)
+    again = create(daemon, "課題 3", dedupe_key="k")
+    assert (again.created, again.schedule.id) == (False, made.id)
+    assert create(daemon, "課題 4", dedupe_key="k").created
+    assert get(daemon, made.id) == made
+
+
+def test_a_request_makes_one_schedule(daemon: Daemon) -> None:
+    first = create(daemon, "issue-5", request_id="sched-r")
+    again = create(daemon, "issue-5", request_id="sched-r")
+    assert (first.created, again.schedule.id) == (True, first.schedule.id)
+    refusal = refused(lambda: create(daemon, "issue-6", request_id="sched-r"))
+    assert refusal.reason == "REQUEST_ID_REUSED"
+
+
+def test_lists_and_cancelling(daemon: Daemon) -> None:
+    steps = [{"name": "only", "run": "true"}]
+    of_file = {"name": "own-times", "description": "for a test", "schedule": "0 3 * * *"}
+    daemon.apply(json.dumps({**of_file, "steps": steps}))
+    made = [create(daemon, "issue-7").schedule.id for _ in range(3)]
+    other = create(daemon, "issue-8", workflow="own-times").schedule.id
+
+    def listed(**fields: Any) -> list[str]:
+        token, found = "", []
+        while True:
+            request = pb.ListSchedulesRequest(page_size=2, page_token=token, **fields)
+            answer = daemon.schedules.ListSchedules(request, timeout=20)
+            found += [each.id for each in answer.schedules]
+            token = answer.next_page_token
+            if not token:
+                return found
+
+    assert listed(subject="issue-7") == made
+    # Its own schedule is a part of its definition, and not here.
+    assert listed(workflow="own-times") == [other]
+    assert not any("/" in each for each in listed(include_ended=True))
+    cancel = pb.CancelScheduleRequest(id=made[0])
+    for _ in range(2):
+        cancelled = daemon.schedules.CancelSchedule(cancel, timeout=20).schedule
+        assert cancelled.state == pb.SCHEDULE_STATE_CANCELLED
+    closed = pb.CancelBySubjectRequest(subject="issue-7")
+    assert daemon.schedules.CancelBySubject(closed, timeout=20).cancelled == 2
+    assert daemon.schedules.CancelBySubject(closed, timeout=20).cancelled == 0
+    assert listed(subject="issue-7") == []
+    assert listed(subject="issue-7", include_ended=True) == made
+
+
+def test_what_is_cancelled_is_not_due(daemon: Daemon) -> None:
+    before = last_event(daemon)
+    stream = triggered(daemon, before)
+    next(stream)
+    gone = create(daemon, "issue-9", rule=soon(1.0)).schedule.id
+    daemon.schedules.CancelSchedule(pb.CancelScheduleRequest(id=gone), timeout=20)
+    stays = create(daemon, "issue-9", rule=soon(1.1)).schedule.id
+    due = json.loads(next(stream).event.payload_json)["scheduleId"]
+    cast(Any, stream).cancel()
+    assert due == stays
+
+
+def test_what_words_mean(daemon: Daemon) -> None:
+    asked = pb.InterpretTimeRequest(words="every weekday at 15:00", timezone="Europe/Berlin")
+    answer = daemon.schedules.InterpretTime(asked, timeout=20)
+    assert (answer.recurring, answer.timezone, len(answer.due_times)) == (
+        True,
+        "Europe/Berlin",
+        5,
+    )
+    refusal = refused(
+        lambda: daemon.schedules.InterpretTime(
+            pb.InterpretTimeRequest(words="そのうち"), timeout=20
+        )
+    )
+    assert (refusal.code, refusal.reason) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "TIME_NOT_UNDERSTOOD",
+    )
+    assert "明日の15時" in refusal.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "field"),
+    [
+        ({"subject": ""}, "INVALID_ARGUMENT", "subject"),
+        ({"subject": "a\0b"}, "INVALID_ARGUMENT", "subject"),
+        ({"rule": None}, "INVALID_ARGUMENT", "rule"),
+        ({"rule": pb.ScheduleRule(cron="61 * * * *")}, "TIME_NOT_UNDERSTOOD", "rule.cron"),
+        ({"rule": pb.ScheduleRule(words="blue")}, "TIME_NOT_UNDERSTOOD", "rule"),
+        ({"timezone": "Moon"}, "INVALID_ARGUMENT", "timezone"),
+        ({"action": 77}, "INVALID_ARGUMENT", "action"),
+        ({"workflow": "own-times", "params": {"x": 1}}, "INVALID_PARAMS", "params.x"),
+    ],
+)
+def test_wrong_fields(daemon: Daemon, fields: dict[str, Any], reason: str, field: str) -> None:
+    refusal = refused(lambda: create(daemon, fields.pop("subject", "wrong"), **fields))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
+    assert [found for found, _ in refusal.violations] == [field]
+
+
+@pytest.mark.parametrize("schedule_id", ["", "x", "own-times/0", "a\0b", "x" * 100_000])
+def test_a_schedule_that_is_not_there(daemon: Daemon, schedule_id: str) -> None:
+    cancel = pb.CancelScheduleRequest(id=schedule_id)
+    for call in (
+        lambda: get(daemon, schedule_id),
+        lambda: daemon.schedules.CancelSchedule(cancel, timeout=20),
+    ):
+        refusal = refused(call)
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SCHEDULE_NOT_FOUND")
+
+
+def test_a_workflow_that_is_not_there(daemon: Daemon) -> None:
+    refusal = refused(lambda: create(daemon, "issue-10", workflow="absent"))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "WORKFLOW_NOT_FOUND")

@@ -1,0 +1,396 @@
+"""What clients may say to the ScheduleService, and what they are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, cast
+
+import grpc
+import pytest
+from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
+
+from toban.definition import parse
+from toban.v1 import schedule_pb2 as pb
+from toband.api.schedule_service import ScheduleService
+from toband.domain.schedules import ScheduleEntry
+from toband.domain.transition import Ids
+from toband.engine.admission import Always
+from toband.engine.subjects import ACTIONS, WORKFLOW, Subjects
+from toband.ports import Request, Store, StoredWorkflow, WorkflowVersion
+
+from .called import CONTEXT, Refusal, refused
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+TEXT = """
+name: nightly
+description: for a test
+params: {n: {type: integer, default: 1}}
+steps: {a: {run: "true"}}
+"""
+
+
+class FakeClock:
+    def now(self) -> datetime:
+        return NOW
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.entries: dict[str, ScheduleEntry] = {}
+        self.requests: list[Request | None] = []
+
+    async def schedule_of_request(self, request: Request) -> ScheduleEntry | None:
+        return None
+
+    async def get_workflow(self, name: str) -> StoredWorkflow | None:
+        if name != "nightly":
+            return None
+        workflow = parse(TEXT).documents[0].workflow
+        assert workflow is not None
+        version = WorkflowVersion(
+            workflow=name, version=1, source=TEXT, base_dir="", parsed=workflow.to_dict(),
+            digest="", created_at=NOW,
+        )  # fmt: skip
+        return StoredWorkflow(
+            name=name, title="", description="", labels={}, enabled=True, version=1, owner="api",
+            created_at=NOW, updated_at=NOW, etag="e", definition=version,
+        )  # fmt: skip
+
+    async def create_schedule(
+        self, entry: ScheduleEntry, *, request: Request | None = None
+    ) -> tuple[ScheduleEntry, bool]:
+        self.requests.append(request)
+        for known in self.entries.values():
+            same = (known.subject, known.dedupe_key) == (entry.subject, entry.dedupe_key)
+            if entry.dedupe_key and same:
+                return known, False
+        self.entries[entry.id] = entry
+        return entry, True
+
+    async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
+        return self.entries.get(schedule_id)
+
+    async def list_schedules(
+        self,
+        *,
+        workflow: str,
+        subject: str,
+        after: str,
+        limit: int,
+        active_only: bool,
+        of_subjects: bool,
+    ) -> list[ScheduleEntry]:
+        assert of_subjects
+        return [
+            each
+            for each in sorted(self.entries.values(), key=lambda each: each.id)
+            if each.subject
+            and subject in ("", each.subject)
+            and workflow in ("", each.workflow)
+            and each.id > after
+            and (not active_only or (each.next_due and not each.cancelled_at))
+        ][:limit]
+
+    async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
+        if schedule_id in self.entries:
+            self.entries[schedule_id] = replace(self.entries[schedule_id], cancelled_at=at)
+        return self.entries.get(schedule_id)
+
+    async def cancel_by_subject(self, subject: str, *, at: datetime) -> int:
+        found = [each.id for each in self.entries.values() if each.subject == subject]
+        for each in found:
+            await self.cancel_schedule(each, at=at)
+        return len(found)
+
+
+@pytest.fixture
+def store() -> FakeStore:
+    return FakeStore()
+
+
+@pytest.fixture
+def service(store: FakeStore) -> ScheduleService:
+    numbers = count(1)
+    subjects = Subjects(
+        store=cast(Store, store),
+        clock=FakeClock(),
+        ids=Ids(
+            new_id=lambda: f"s{next(numbers)}",
+            new_token=lambda: "t",
+            boot_id="b",
+            random=lambda: 0.0,
+        ),
+        admission=Always(),
+        zone="Asia/Tokyo",
+        changed=lambda: None,
+    )
+    return ScheduleService(subjects, cast(Store, store))
+
+
+def rule(**how: Any) -> pb.ScheduleRule:
+    return pb.ScheduleRule(**how)
+
+
+def span(seconds: float) -> duration_pb2.Duration:
+    made = duration_pb2.Duration()
+    made.FromTimedelta(timedelta(seconds=seconds))
+    return made
+
+
+def moment(at: datetime) -> timestamp_pb2.Timestamp:
+    made = timestamp_pb2.Timestamp()
+    made.FromDatetime(at)
+    return made
+
+
+def created(service: ScheduleService, **fields: Any) -> Any:
+    known: dict[str, Any] = {
+        "subject": "issue-42",
+        "rule": rule(words="3日後の朝9時"),
+        "action": pb.SCHEDULE_ACTION_REMINDER,
+    }
+    return service.CreateSchedule(pb.CreateScheduleRequest(**{**known, **fields}), CONTEXT)
+
+
+async def test_words_are_understood_and_told_back(
+    service: ScheduleService, store: FakeStore
+) -> None:
+    answer = await created(service, dedupe_key="k", max_occurrences=7, request_id="r")
+    made = answer.schedule
+    assert answer.created
+    assert (made.id, made.subject, made.request) == ("s1", "issue-42", "3日後の朝9時")
+    assert made.understood
+    assert made.timezone == "Asia/Tokyo"
+    assert made.next_due.ToDatetime(tzinfo=UTC) == datetime(2026, 3, 4, 0, 0, tzinfo=UTC)
+    assert (made.action, made.state) == (pb.SCHEDULE_ACTION_REMINDER, pb.SCHEDULE_STATE_ACTIVE)
+    assert (made.occurrences, made.max_occurrences) == (0, 7)
+    assert (made.dedupe_key, made.caller) == ("k", "local")
+    assert made.created_at.ToDatetime(tzinfo=UTC) == NOW
+    assert not made.HasField("cancelled_at")
+    again = await created(service, rule=rule(words="明日の15時"), dedupe_key="k")
+    assert (again.created, again.schedule.id) == (False, "s1")
+    assert [each and (each.rpc, each.id) for each in store.requests] == [
+        ("CreateSchedule", "r"),
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "zone", "request_text", "due"),
+    [
+        (rule(cron="@daily"), "UTC", "0 0 * * *", datetime(2026, 3, 2, tzinfo=UTC)),
+        (rule(cron="0 9 * * *"), "", "0 9 * * *", datetime(2026, 3, 2, tzinfo=UTC)),
+        (rule(every=span(5400)), "", "every 1h30m", NOW + timedelta(seconds=5400)),
+        (rule(every=span(1)), "", "every 1s", NOW + timedelta(seconds=1)),
+        (
+            rule(at=moment(datetime(2026, 4, 1, tzinfo=UTC))),
+            "Europe/Berlin",
+            "2026-04-01T02:00:00+02:00",
+            datetime(2026, 4, 1, tzinfo=UTC),
+        ),
+    ],
+)
+async def test_rules(
+    service: ScheduleService, given: pb.ScheduleRule, zone: str, request_text: str, due: datetime
+) -> None:
+    made = (await created(service, rule=given, timezone=zone)).schedule
+    assert made.request == request_text
+    assert made.next_due.ToDatetime(tzinfo=UTC) == due
+    assert made.timezone == (zone or "Asia/Tokyo")
+
+
+async def test_a_workflow_is_an_action_of_its_own(service: ScheduleService) -> None:
+    params = struct_pb2.Struct()
+    params.update({"n": 3})
+    answer = await created(
+        service, action=pb.SCHEDULE_ACTION_UNSPECIFIED, workflow="nightly", params=params
+    )
+    assert answer.schedule.action == pb.SCHEDULE_ACTION_WORKFLOW
+    assert (answer.schedule.workflow, answer.schedule.params["n"]) == ("nightly", 3)
+    both = await created(service, workflow="nightly")
+    assert both.schedule.action == pb.SCHEDULE_ACTION_REMINDER
+
+
+def test_every_action_has_its_name_in_the_api() -> None:
+    named = {
+        name.removeprefix("SCHEDULE_ACTION_").lower()
+        for name in pb.ScheduleAction.keys()  # noqa: SIM118
+        if name != "SCHEDULE_ACTION_UNSPECIFIED"
+    }
+    assert named == {*ACTIONS, WORKFLOW}
+
+
+def invalid(refusal: Refusal) -> list[str]:
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    return [refusal.reason, *refusal.fields]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"rule": rule(words="when it suits you")}, "rule"),
+        ({"rule": rule(words="")}, "rule.words"),
+        ({"rule": rule(words="\0")}, "rule"),
+        ({"rule": rule(words="x" * 100_000)}, "rule"),
+        ({"rule": rule(cron="61 * * * *")}, "rule.cron"),
+        ({"rule": rule(cron="")}, "rule.cron"),
+        ({"rule": rule(cron="@reboot")}, "rule.cron"),
+        ({"rule": rule(cron="0 0 30 2 *")}, "rule.cron"),
+        ({"rule": rule(at=moment(NOW))}, "rule"),
+    ],
+)
+async def test_times_that_cannot_be_understood(
+    service: ScheduleService, store: FakeStore, fields: dict[str, Any], field: str
+) -> None:
+    assert invalid(await refused(created(service, **fields))) == ["TIME_NOT_UNDERSTOOD", field]
+    assert store.entries == {}
+
+
+async def test_a_refusal_has_examples(service: ScheduleService) -> None:
+    refusal = await refused(created(service, rule=rule(words="いつか")))
+    assert "3日後の朝9時" in refusal.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"subject": ""}, "subject"),
+        ({"subject": " "}, "subject"),
+        ({"subject": "a\0"}, "subject"),
+        ({"subject": "a\n"}, "subject"),
+        ({"subject": "x" * 257}, "subject"),
+        ({"dedupe_key": "\t"}, "dedupe_key"),
+        ({"dedupe_key": "x" * 257}, "dedupe_key"),
+        ({"rule": None}, "rule"),
+        ({"rule": rule()}, "rule"),
+        ({"rule": rule(every=span(0.5))}, "rule.every"),
+        ({"rule": rule(every=span(-60))}, "rule.every"),
+        ({"rule": rule(every=duration_pb2.Duration(seconds=1 << 60))}, "rule.every"),
+        ({"rule": rule(at=timestamp_pb2.Timestamp(seconds=1 << 60))}, "rule.at"),
+        ({"timezone": "Asia/Tokio"}, "timezone"),
+        ({"action": 0}, "action"),
+        ({"action": 99, "workflow": "nightly"}, "action"),
+        ({"action": pb.SCHEDULE_ACTION_WORKFLOW}, "workflow"),
+        ({"max_occurrences": -1}, "max_occurrences"),
+        ({"params": {"n": 1}}, "params"),
+        ({"request_id": "x" * 129}, "request_id"),
+    ],
+)
+async def test_fields_that_cannot_be(
+    service: ScheduleService, store: FakeStore, fields: dict[str, Any], field: str
+) -> None:
+    assert invalid(await refused(created(service, **fields))) == ["INVALID_ARGUMENT", field]
+    assert store.entries == {}
+
+
+async def test_a_workflow_must_be_there_and_take_the_parameters(service: ScheduleService) -> None:
+    for name in ("absent", "a\0b"):
+        refusal = await refused(created(service, workflow=name))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "WORKFLOW_NOT_FOUND")
+    refusal = await refused(created(service, workflow="nightly", params={"m": 1}))
+    assert invalid(refusal) == ["INVALID_PARAMS", "params.m"]
+
+
+async def test_one_schedule_and_its_end(service: ScheduleService, store: FakeStore) -> None:
+    made = (await created(service)).schedule
+    found = await service.GetSchedule(pb.GetScheduleRequest(id=made.id), CONTEXT)
+    assert found.schedule == made
+    answer = await service.CancelSchedule(pb.CancelScheduleRequest(id=made.id), CONTEXT)
+    assert answer.schedule.state == pb.SCHEDULE_STATE_CANCELLED
+    assert answer.schedule.cancelled_at.ToDatetime(tzinfo=UTC) == NOW
+    assert not answer.schedule.HasField("next_due")
+    store.entries["s1"] = replace(store.entries["s1"], cancelled_at=None, next_due=None)
+    ended = await service.GetSchedule(pb.GetScheduleRequest(id="s1"), CONTEXT)
+    assert ended.schedule.state == pb.SCHEDULE_STATE_ENDED
+
+
+@pytest.mark.parametrize("schedule_id", ["", "none", "nightly/0", "a\0b"])
+async def test_a_schedule_that_is_not_there(service: ScheduleService, schedule_id: str) -> None:
+    calls = [
+        service.GetSchedule(pb.GetScheduleRequest(id=schedule_id), CONTEXT),
+        service.CancelSchedule(pb.CancelScheduleRequest(id=schedule_id), CONTEXT),
+    ]
+    for call in calls:
+        refusal = await refused(call)
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SCHEDULE_NOT_FOUND")
+
+
+async def test_pages_of_a_subject(service: ScheduleService) -> None:
+    for _ in range(5):
+        await created(service)
+    other = (await created(service, subject="b", workflow="nightly")).schedule.id
+    token, found = "", []
+    while True:
+        answer = await service.ListSchedules(
+            pb.ListSchedulesRequest(subject="issue-42", page_size=2, page_token=token), CONTEXT
+        )
+        found.append([each.id for each in answer.schedules])
+        token = answer.next_page_token
+        if not token:
+            break
+    assert found == [["s1", "s2"], ["s3", "s4"], ["s5"]]
+    of_workflow = pb.ListSchedulesRequest(workflow="nightly")
+    answer = await service.ListSchedules(of_workflow, CONTEXT)
+    assert [each.id for each in answer.schedules] == [other]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"page_size": -1}, "page_size"),
+        ({"page_token": "?"}, "page_token"),
+        ({"page_token": "AA"}, "page_token"),
+        ({"subject": "a\0"}, "subject"),
+        ({"workflow": "a\0"}, "workflow"),
+    ],
+)
+async def test_lists_that_cannot_be(
+    service: ScheduleService, fields: dict[str, Any], field: str
+) -> None:
+    call = service.ListSchedules(pb.ListSchedulesRequest(**fields), CONTEXT)
+    assert invalid(await refused(call)) == ["INVALID_ARGUMENT", field]
+
+
+async def test_a_subject_that_is_closed(service: ScheduleService) -> None:
+    await created(service)
+    await created(service)
+    await created(service, subject="b")
+    request = pb.CancelBySubjectRequest(subject="issue-42")
+    assert (await service.CancelBySubject(request, CONTEXT)).cancelled == 2
+    active = await service.ListSchedules(pb.ListSchedulesRequest(), CONTEXT)
+    assert [each.subject for each in active.schedules] == ["b"]
+    kept = await service.ListSchedules(pb.ListSchedulesRequest(include_ended=True), CONTEXT)
+    assert len(kept.schedules) == 3
+    empty = service.CancelBySubject(pb.CancelBySubjectRequest(), CONTEXT)
+    assert invalid(await refused(empty)) == ["INVALID_ARGUMENT", "subject"]
+
+
+async def test_what_words_mean(service: ScheduleService) -> None:
+    asked = pb.InterpretTimeRequest(words="every weekday at 15:00", timezone="UTC")
+    answer = await service.InterpretTime(asked, CONTEXT)
+    assert answer.understood
+    assert (answer.recurring, answer.timezone) == (True, "UTC")
+    assert [at.ToDatetime().isoformat() for at in answer.due_times[:2]] == [
+        "2026-03-02T15:00:00",
+        "2026-03-03T15:00:00",
+    ]
+    assert len(answer.due_times) == 5
+    once = await service.InterpretTime(pb.InterpretTimeRequest(words="明日の15時"), CONTEXT)
+    assert (once.recurring, once.timezone, len(once.due_times)) == (False, "Asia/Tokyo", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "zone", "expected"),
+    [
+        ("blue", "", ["TIME_NOT_UNDERSTOOD", "words"]),
+        ("", "", ["TIME_NOT_UNDERSTOOD", "words"]),
+        ("tomorrow at 9am", "Mars/Base", ["INVALID_ARGUMENT", "timezone"]),
+    ],
+)
+async def test_words_that_mean_nothing(
+    service: ScheduleService, words: str, zone: str, expected: list[str]
+) -> None:
+    call = service.InterpretTime(pb.InterpretTimeRequest(words=words, timezone=zone), CONTEXT)
+    assert invalid(await refused(call)) == expected

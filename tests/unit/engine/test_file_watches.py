@@ -1,0 +1,254 @@
+"""Changes of watched files become events: for whom, how many, and what happens while they cannot be stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from helpers.waiting import wait_for
+from toban.definition import FILE_CHANGED
+from toband.domain.emitted import WatchedPath
+from toband.engine import file_watches as module
+from toband.engine.errors import RefusedError
+from toband.engine.file_watches import FileWatches
+from toband.engine.health import Health
+from toband.ports import EventStore, FileChange, PathChange, StoreError, WatchChanges
+
+
+class FixedClock:
+    def now(self) -> datetime:
+        return datetime(2026, 2, 1, tzinfo=UTC)
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.types = frozenset({FILE_CHANGED})
+        self.watched = [WatchedPath(workflow="sort", path="/in")]
+        self.failing = False
+        self.reads = 0
+
+    async def listened_types(self) -> frozenset[str]:
+        if self.failing:
+            raise StoreError("cannot read the database: gone")
+        self.reads += 1
+        return self.types
+
+    async def watched_paths(self) -> Sequence[WatchedPath]:
+        return self.watched
+
+
+class FakePaths:
+    def __init__(self) -> None:
+        self.followed: list[frozenset[str]] = []
+        self.batches: asyncio.Queue[Sequence[WatchChanges]] = asyncio.Queue()
+        self.found: dict[str, str] = {}
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        return self.found
+
+    def follow(self, paths: Collection[str]) -> None:
+        self.followed.append(frozenset(paths))
+
+    async def changes(self) -> Sequence[WatchChanges]:
+        return await self.batches.get()
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.store = FakeStore()
+        self.paths = FakePaths()
+        self.health = Health(FixedClock())
+        self.stored: list[dict[str, Any]] = []
+        self.error: Exception | None = None
+        self.tries = 0
+        self.now = 1000.0
+        self.watches = FileWatches(
+            store=cast(EventStore, self.store),
+            paths=self.paths,
+            announce=self.announce,
+            conditions=self.health,
+            clock=lambda: self.now,
+        )
+
+    async def announce(self, event_type: str, payloads: Sequence[Any]) -> None:
+        assert event_type == FILE_CHANGED
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        self.stored += payloads
+
+    def happens(self, *names: str, watch: str = "/in", more: int = 0) -> None:
+        changes = tuple(
+            PathChange(path=f"{watch}/{name}", change=FileChange.ADDED) for name in names
+        )
+        self.paths.batches.put_nowait([WatchChanges(watch=watch, changes=changes, more=more)])
+
+    @property
+    def trouble(self) -> str:
+        return next((each.detail for each in self.health.conditions if each.name == "watches"), "")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.watches.run())
+        await wait_for(lambda: bool(self.paths.followed) or self.store.reads, "a first look")
+        yield
+        assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SETTLE", 0.001)
+    monkeypatch.setattr(module, "RETRY_FIRST", 0.001)
+    monkeypatch.setattr(module, "RETRY_MOST", 0.01)
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    return Scene()
+
+
+async def test_everybody_who_watches_a_path_gets_an_event(scene: Scene) -> None:
+    scene.store.watched.append(WatchedPath(workflow="copy", path="/in"))
+    async with scene.running():
+        scene.happens("a", "b", more=7)
+        await wait_for(lambda: len(scene.stored) == 4, "the events")
+    assert scene.stored == [
+        {"path": "/in/a", "change": "added", "workflow": "sort", "watch": "/in"},
+        {"path": "/in/b", "change": "added", "workflow": "sort", "watch": "/in", "more": 7},
+        {"path": "/in/a", "change": "added", "workflow": "copy", "watch": "/in"},
+        {"path": "/in/b", "change": "added", "workflow": "copy", "watch": "/in", "more": 7},
+    ]
+
+
+async def test_nothing_is_watched_while_nobody_listens(scene: Scene) -> None:
+    scene.store.types = frozenset({"ORDER"})
+    async with scene.running():
+        await wait_for(lambda: scene.store.reads == 1, "a read")
+        assert scene.paths.followed == []
+        scene.store.types = frozenset({"ORDER", FILE_CHANGED})
+        scene.watches.changed()
+        await wait_for(lambda: scene.paths.followed == [{"/in"}], "a watch")
+        # What is watched already is left alone.
+        scene.store.watched.append(WatchedPath(workflow="copy", path="/in"))
+        scene.watches.changed()
+        await wait_for(lambda: scene.store.reads == 3, "a read")
+        scene.store.types = frozenset()
+        scene.watches.changed()
+        await wait_for(lambda: len(scene.paths.followed) == 2, "an end of watching")
+        assert scene.paths.followed[-1] == frozenset()
+        scene.happens("late")
+        await wait_for(scene.paths.batches.empty, "that it is taken")
+    assert scene.stored == []
+
+
+async def test_a_store_that_cannot_be_read_is_asked_again(scene: Scene) -> None:
+    async with scene.running():
+        scene.store.failing = True
+        scene.store.watched.append(WatchedPath(workflow="copy", path="/out"))
+        scene.watches.changed()
+        await asyncio.sleep(0.01)
+        scene.store.failing = False
+        await wait_for(lambda: scene.paths.followed[-1] == {"/in", "/out"}, "another try")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreError("cannot write to the database: gone"),
+        RefusedError("take an event", "the disk is full", condition="disk"),
+        ZeroDivisionError("a mistake of ours"),
+    ],
+)
+async def test_what_cannot_be_stored_is_kept(scene: Scene, error: Exception) -> None:
+    async with scene.running():
+        scene.error = error
+        scene.happens("a")
+        await wait_for(lambda: scene.tries >= 3, "several tries")
+        scene.happens("b")
+        scene.error = None
+        await wait_for(lambda: len(scene.stored) == 2, "both events")
+    assert [each["path"] for each in scene.stored] == ["/in/a", "/in/b"]
+    assert scene.trouble == ""
+
+
+async def test_no_more_is_kept_than_there_is_room_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_MOST", 1200)
+    async with scene.running():
+        scene.error = StoreError("cannot write to the database: gone")
+        for number in range(13):
+            scene.happens(*(f"{number}-{each}" for each in range(100)))
+        await wait_for(lambda: "100 changes of watched files were dropped" in scene.trouble, "it")
+        scene.error = None
+        await wait_for(lambda: len(scene.stored) >= 1200, "the rest")
+        await wait_for(lambda: not scene.trouble, "well again")
+    assert [each["path"] for each in scene.stored][:1] == ["/in/1-0"]
+    assert len(scene.stored) == 1200
+
+
+async def test_what_is_dropped_while_it_is_being_stored_is_not_stored_twice(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_MOST", 100)
+    going_on = asyncio.Event()
+
+    async def slowly(event_type: str, payloads: Sequence[Any]) -> None:
+        scene.tries += 1
+        await going_on.wait()
+        scene.stored += payloads
+
+    scene.watches._announce = slowly
+    async with scene.running():
+        scene.happens("first")
+        await wait_for(lambda: scene.tries == 1, "that it is under way")
+        scene.happens(*(f"{each}" for each in range(100)))
+        await wait_for(lambda: bool(scene.trouble), "that one was dropped")
+        going_on.set()
+        await wait_for(lambda: len(scene.stored) == 101, "all of them")
+    assert len({each["path"] for each in scene.stored}) == 101
+
+
+async def test_what_cannot_be_watched_is_told_until_it_can(scene: Scene) -> None:
+    async with scene.running():
+        scene.paths.found = {"/in": "no more watches; raise the limit", "/x": "denied"}
+        scene.paths.batches.put_nowait([])
+        await wait_for(lambda: bool(scene.trouble), "the trouble")
+        assert scene.trouble.startswith("cannot watch /in: no more watches; raise the limit")
+        assert scene.trouble.endswith("and 1 more like it")
+        scene.paths.found = {}
+        scene.paths.batches.put_nowait([])
+        await wait_for(lambda: not scene.trouble, "well again")
+
+
+async def test_a_watch_that_never_rests_is_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def goes_on(seconds: float) -> None:
+        for _ in range(int(seconds / 5)):
+            scene.now += 5
+            scene.happens("again")
+            await wait_for(scene.paths.batches.empty, "that it is taken")
+
+    async with scene.running():
+        await goes_on(590)
+        assert scene.trouble == ""
+        # A pause, and it begins anew.
+        scene.now += 11
+        await goes_on(590)
+        assert scene.trouble == ""
+        await goes_on(20)
+        await wait_for(lambda: "/in, which sort watches, has been changing" in scene.trouble, "it")
+        monkeypatch.setattr(module, "PAUSE", 0.01)
+        scene.now += 60
+        scene.paths.batches.put_nowait([])
+        await wait_for(lambda: not scene.trouble, "well again")

@@ -1,0 +1,249 @@
+"""Schedules that are bound to a subject: read, checked, stored, and said back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, cast
+
+import pytest
+
+from toban.definition import ParamError, parse
+from toban.definition.timing.model import Schedule
+from toband.domain.schedules import ScheduleEntry, decide
+from toband.domain.transition import Ids
+from toband.engine.admission import Always
+from toband.engine.errors import (
+    ScheduleNotFoundError,
+    TimeNotUnderstoodError,
+    WorkflowNotFoundError,
+)
+from toband.engine.subjects import Subjects
+from toband.ports import Request, StoredWorkflow, WorkflowVersion
+
+NOW = datetime(2026, 3, 2, 12, 0, 30, tzinfo=UTC)  # a Monday
+REPORT = "name: report\ndescription: x\nparams: {day: {required: true}}\nsteps: {a: {run: x}}\n"
+
+
+class Clock:
+    def now(self) -> datetime:
+        return NOW
+
+
+class Store:
+    def __init__(self) -> None:
+        self.entries: dict[str, ScheduleEntry] = {}
+
+    async def create_schedule(
+        self, entry: ScheduleEntry, *, request: Request | None = None
+    ) -> tuple[ScheduleEntry, bool]:
+        for known in self.entries.values():
+            if (known.subject, known.dedupe_key) == (entry.subject, entry.dedupe_key or "none"):
+                return known, False
+        self.entries[entry.id] = entry
+        return entry, True
+
+    async def schedule_of_request(self, request: Request) -> ScheduleEntry | None:
+        return self.entries.get(request.id)
+
+    async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
+        return self.entries.get(schedule_id)
+
+    async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
+        entry = self.entries.get(schedule_id)
+        return None if entry is None else replace(entry, cancelled_at=at)
+
+    async def cancel_by_subject(self, subject: str, *, at: datetime) -> int:
+        return sum(entry.subject == subject for entry in self.entries.values())
+
+    async def get_workflow(self, name: str) -> StoredWorkflow | None:
+        if name != "report":
+            return None
+        workflow = parse(REPORT).documents[0].workflow
+        assert workflow is not None
+        version = WorkflowVersion(
+            workflow=name, version=1, digest="", created_at=NOW, parsed=workflow.to_dict()
+        )
+        return StoredWorkflow(
+            name=name, title="", description="", labels={}, enabled=True, version=1, owner="api",
+            created_at=NOW, updated_at=NOW, etag="", definition=version,
+        )  # fmt: skip
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.store = Store()
+        self.changes = 0
+        numbers = count(1)
+        self.subjects = Subjects(
+            store=cast(Any, self.store),
+            clock=Clock(),
+            ids=Ids(
+                new_id=lambda: f"s-{next(numbers)}",
+                new_token=lambda: "t",
+                boot_id="b",
+                random=lambda: 0.5,
+            ),
+            admission=Always(),
+            zone="Asia/Tokyo",
+            changed=self._changed,
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    async def create(self, rule: Schedule, **rest: Any) -> tuple[ScheduleEntry, bool]:
+        given: Mapping[str, Any] = {
+            "subject": "issue-42",
+            "zone": "",
+            "action": "reminder",
+            "workflow": "",
+            "dedupe_key": "",
+            "caller": "me",
+            "request": None,
+        }
+        return await self.subjects.create(rule=rule, **{**given, **rest})
+
+
+async def test_words_become_a_time_in_the_zone_and_are_kept() -> None:
+    scene = Scene()
+    entry, is_new = await scene.create(Schedule(words="3日後の朝9時にリマインド"))
+    assert is_new
+    assert entry.next_due == datetime(2026, 3, 5, 0, tzinfo=UTC)
+    assert (entry.zone, entry.subject, entry.caller) == ("Asia/Tokyo", "issue-42", "me")
+    assert scene.subjects.request_text(entry) == "3日後の朝9時にリマインド"
+    assert "09:00" in scene.subjects.understood(entry)
+    assert scene.subjects.understood(entry).endswith("Asia/Tokyo")
+    assert scene.changes == 1
+
+
+async def test_a_rule_says_when_without_words() -> None:
+    scene = Scene()
+    at = NOW + timedelta(hours=1)
+    cron, _ = await scene.create(Schedule(cron="0 9 * * *"))
+    every, _ = await scene.create(Schedule(every=7200.0))
+    once, _ = await scene.create(Schedule(at=at), zone="UTC")
+    assert cron.next_due == datetime(2026, 3, 3, 0, tzinfo=UTC)
+    assert every.next_due == NOW + timedelta(hours=2)
+    assert once.next_due == at
+    shown = [scene.subjects.request_text(entry) for entry in (cron, every, once)]
+    assert shown == ["0 9 * * *", "every 2h", "2026-03-02T13:00:30+00:00"]
+    assert scene.subjects.understood(cron) == "every day at 09:00 Asia/Tokyo"
+
+
+async def test_however_late_it_is_due_once() -> None:
+    scene = Scene()
+    entry, _ = await scene.create(Schedule(words="毎日午後3時に進捗確認", max_occurrences=7))
+    assert entry.next_due is not None
+    decision = decide(entry, now=entry.next_due + timedelta(days=3, hours=1))
+    (start,) = decision.starts
+    assert len(start.missed) == 3
+    assert (decision.fires, decision.entry.occurrences) == ((), 4)
+
+
+async def test_a_repeat_answers_the_one_that_is_there() -> None:
+    scene = Scene()
+    first, _ = await scene.create(Schedule(words="every day at 3pm"), dedupe_key="daily-check")
+    again, is_new = await scene.create(Schedule(words="every day at 4pm"), dedupe_key="daily-check")
+    assert (again, is_new, scene.changes) == (first, False, 1)
+    _, is_new = await scene.create(
+        Schedule(words="every day at 4pm"), dedupe_key="daily-check", subject="issue-43"
+    )
+    assert is_new
+
+
+async def test_a_repeated_request_is_answered_whatever_became_of_it() -> None:
+    scene = Scene()
+    entry, _ = await scene.create(Schedule(words="in 1 second"))
+    scene.store.entries[entry.id] = over = replace(entry, next_due=None)
+    request = Request(caller="me", rpc="CreateSchedule", id=entry.id, digest="")
+    again = await scene.create(Schedule(words="yesterday"), request=request, workflow="gone")
+    assert again == (over, False)
+
+
+@pytest.mark.parametrize("subject", ["課題\u300042", "\N{FAMILY}\u200d\N{MAN}", "a b"])
+async def test_a_subject_may_be_any_text_of_one_line(subject: str) -> None:
+    entry, _ = await Scene().create(Schedule(words="tomorrow at 9am"), subject=subject)
+    assert entry.subject == subject
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Schedule(words="when the cows come home"),
+        Schedule(words="yesterday at 9am"),
+        Schedule(cron="99 * * * *"),
+        Schedule(cron="@reboot"),
+        Schedule(at=NOW - timedelta(seconds=1)),
+        Schedule(cron="0 0 30 2 *"),
+    ],
+    ids=repr,
+)
+async def test_a_time_that_cannot_be_read_or_never_comes_is_refused(rule: Schedule) -> None:
+    scene = Scene()
+    with pytest.raises(TimeNotUnderstoodError):
+        await scene.create(rule)
+    assert scene.store.entries == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"subject": ""}, "it is empty"),
+        ({"subject": "x" * 257}, "at most 256"),
+        ({"subject": "a\0b"}, "control character"),
+        ({"dedupe_key": "a\nb"}, "control character"),
+        ({"action": "explode"}, "unknown action"),
+        ({"action": ""}, "unknown action"),
+        ({"action": "workflow"}, "needs a workflow"),
+        ({"zone": "Asia/Tokio"}, "did you mean"),
+    ],
+)
+async def test_other_fields_are_checked(wrong: Mapping[str, Any], said: str) -> None:
+    scene = Scene()
+    with pytest.raises(ValueError, match=said):
+        await scene.create(Schedule(words="tomorrow at 9am"), **wrong)
+    assert scene.store.entries == {}
+
+
+async def test_a_workflow_has_to_be_there_and_to_take_its_parameters() -> None:
+    scene = Scene()
+    words = Schedule(words="tomorrow at 9am", params={"day": "monday"})
+    entry, _ = await scene.create(words, action="", workflow="report")
+    assert (entry.action, entry.workflow, entry.spec.params) == (
+        "workflow",
+        "report",
+        {"day": "monday"},
+    )
+    with pytest.raises(WorkflowNotFoundError):
+        await scene.create(words, workflow="nothing")
+    with pytest.raises(ParamError):
+        await scene.create(replace(words, params={}), workflow="report")
+
+
+async def test_what_words_mean_is_said_back() -> None:
+    subjects = Scene().subjects
+    rule, text, due, zone = subjects.interpret("平日の15時", "")
+    assert zone == "Asia/Tokyo"
+    assert "15:00" in text
+    assert due[0] == datetime(2026, 3, 3, 6, tzinfo=UTC)
+    assert len(due) == 5
+    assert rule.cron
+    assert subjects.interpret("in 30 minutes", "UTC")[2] == [NOW + timedelta(minutes=30)]
+    with pytest.raises(TimeNotUnderstoodError, match="what can be read"):
+        subjects.interpret("soonish", "")
+
+
+async def test_cancelling() -> None:
+    scene = Scene()
+    entry, _ = await scene.create(Schedule(words="tomorrow at 9am"))
+    assert await scene.subjects.get(entry.id) == entry
+    assert (await scene.subjects.cancel(entry.id)).cancelled_at == NOW
+    assert await scene.subjects.cancel_subject("issue-42") == 1
+    for call in (scene.subjects.get, scene.subjects.cancel):
+        with pytest.raises(ScheduleNotFoundError):
+            await call("nothing")
+    with pytest.raises(ValueError, match="it is empty"):
+        await scene.subjects.cancel_subject(" ")

@@ -1,0 +1,363 @@
+"""Watched paths with real files: what is told of each change, once and under the name that was declared."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable, Collection
+from pathlib import Path
+
+import pytest
+
+from helpers.waiting import wait_for
+from toband.watching import following
+from toband.watching.native import Native
+from toband.watching.notifier import Notifier, Told
+from toband.watching.paths import WatchedPaths
+from toband.watching.places import Place, place_of
+
+if sys.platform == "linux":
+    from toband.watching import inotify
+    from toband.watching.inotify import Inotify
+
+    NOTIFIERS: list[Callable[[], Notifier]] = [Inotify, Native]
+else:
+    NOTIFIERS = [Native]
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs links of POSIX")
+
+Change = tuple[str, str]
+
+
+class Watching:
+    """What was told so far, by declared path."""
+
+    def __init__(self, notifier: Callable[[], Notifier]) -> None:
+        self.paths = WatchedPaths(notifier)
+        self.told: list[tuple[str, str, str]] = []
+        self.more: dict[str, int] = {}
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        while True:
+            for each in await self.paths.changes():
+                self.told += ((each.watch, one.path, one.change.value) for one in each.changes)
+                self.more[each.watch] = self.more.get(each.watch, 0) + each.more
+
+    async def follow(self, *paths: Path) -> None:
+        self.paths.follow([str(path) for path in paths])
+        await self.settle()
+
+    async def settle(self) -> None:
+        async with asyncio.timeout(30):
+            await self.paths.settled()
+
+    async def after(self, *expected: Change, watch: Path, base: Path | None = None) -> None:
+        """Waits until these were told of a watch; that nothing else was is checked once all is quiet."""
+        await wait_for(lambda: set(expected) <= set(self.of(watch, base)), f"{expected} of {watch}")
+        await self.settle()
+        found = self.of(watch, base)
+        assert sorted(set(found)) == sorted(expected)
+        self.told = [each for each in self.told if each[0] != str(watch)]
+
+    def of(self, watch: Path, base: Path | None = None) -> Collection[Change]:
+        base = base or watch
+        return [
+            ("" if path == str(base) else os.path.relpath(path, base).replace(os.sep, "/"), change)
+            for declared, path, change in self.told
+            if declared == str(watch)
+        ]
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        await self.paths.close()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "QUIET", 0.05)
+
+
+@pytest.fixture(params=NOTIFIERS, ids=lambda each: each.__name__.lower())
+async def watching(request: pytest.FixtureRequest) -> AsyncIterator[Watching]:
+    made = Watching(request.param)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def linux() -> AsyncIterator[Watching]:
+    made = Watching(NOTIFIERS[0])
+    yield made
+    await made.close()
+
+
+async def test_files_of_a_tree(watching: Watching, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    (tree / "old").write_text("x")
+    (tmp_path / "beside").write_text("x")
+    await watching.follow(tree)
+    (tree / "sub" / "new").write_text("x")
+    (tmp_path / "beside").write_text("y")
+    await watching.after(("sub/new", "added"), watch=tree)
+    with (tree / "old").open("a") as file:
+        file.write("y")
+    await watching.after(("old", "modified"), watch=tree)
+    (tree / "old").unlink()
+    await watching.after(("old", "deleted"), watch=tree)
+    assert watching.told == []
+
+
+async def test_a_file_by_itself(watching: Watching, tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("x")
+    (tmp_path / "other").write_text("x")
+    await watching.follow(path)
+    (tmp_path / "other").write_text("y")
+    path.write_text("longer")
+    await watching.after(("", "modified"), watch=path)
+    # As editors do it: whoever opens it finds the old text or the new one.
+    (tmp_path / "list.txt.new").write_text("replaced")
+    os.replace(tmp_path / "list.txt.new", path)
+    await watching.after(("", "modified"), watch=path)
+    path.unlink()
+    await watching.after(("", "deleted"), watch=path)
+    path.write_text("again")
+    await watching.after(("", "added"), watch=path)
+    assert watching.told == []
+
+
+async def test_what_is_not_there_yet(watching: Watching, tmp_path: Path) -> None:
+    file, tree = tmp_path / "a" / "b" / "file", tmp_path / "a" / "tree"
+    await watching.follow(file, tree)
+    assert watching.told == []
+    file.parent.mkdir(parents=True)
+    file.write_text("x")
+    await watching.after(("", "added"), watch=file)
+    tree.mkdir()
+    (tree / "one").write_text("x")
+    await watching.after(("", "added"), ("one", "added"), watch=tree)
+    (tree / "two").write_text("x")
+    await watching.after(("two", "added"), watch=tree)
+    shutil.rmtree(tmp_path / "a")
+    await watching.after(("", "deleted"), watch=file)
+    await wait_for(lambda: ("", "deleted") in watching.of(tree), "the tree is gone")
+    await watching.settle()
+    watching.told.clear()
+    # Once more from where it began.
+    tree.mkdir(parents=True)
+    await watching.after(("", "added"), watch=tree)
+
+
+@LINUX
+async def test_directories_that_come_as_a_whole_and_move(linux: Watching, tmp_path: Path) -> None:
+    tree, away = tmp_path / "tree", tmp_path / "away"
+    tree.mkdir()
+    (away / "deep").mkdir(parents=True)
+    (away / "deep" / "file").write_text("x")
+    await linux.follow(tree)
+    away.rename(tree / "came")
+    await linux.after(
+        ("came", "added"), ("came/deep", "added"), ("came/deep/file", "added"), watch=tree
+    )
+    (tree / "came").rename(tree / "renamed")
+    await linux.after(
+        ("came", "deleted"),
+        ("renamed", "added"),
+        ("renamed/deep", "added"),
+        ("renamed/deep/file", "added"),
+        watch=tree,
+    )
+    (tree / "renamed" / "deep" / "file").write_text("y")
+    await linux.after(("renamed/deep/file", "modified"), watch=tree)
+    (tree / "renamed").rename(away)
+    await linux.after(("renamed", "deleted"), watch=tree)
+    # It is elsewhere now, and nobody's business.
+    (away / "deep" / "file").write_text("z")
+    (tree / "mark").write_text("x")
+    await linux.after(("mark", "added"), watch=tree)
+
+
+@LINUX
+async def test_a_tree_that_goes_away_and_comes_back(linux: Watching, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    await linux.follow(tree)
+    tree.rename(tmp_path / "away")
+    await linux.after(("", "deleted"), watch=tree)
+    (tmp_path / "away" / "sub" / "unseen").write_text("x")
+    (tmp_path / "away").rename(tree)
+    await linux.after(("", "added"), ("sub", "added"), ("sub/unseen", "added"), watch=tree)
+    # At once, within one batch: it may even have got the same number.
+    shutil.rmtree(tree)
+    (tree / "sub").mkdir(parents=True)
+    await wait_for(lambda: ("", "modified") in linux.of(tree), "another tree")
+    await linux.settle()
+    linux.told.clear()
+    (tree / "sub" / "new").write_text("x")
+    await linux.after(("sub/new", "added"), watch=tree)
+
+
+@POSIX
+@LINUX
+async def test_links_are_followed_for_what_is_declared_only(
+    linux: Watching, tmp_path: Path
+) -> None:
+    one, two, link = tmp_path / "one", tmp_path / "two", tmp_path / "link"
+    one.mkdir()
+    two.mkdir()
+    (two / "file").write_text("x")
+    link.symlink_to(one)
+    (one / "inside").symlink_to(two)
+    (tmp_path / "name").symlink_to(two / "file")
+    await linux.follow(link, tmp_path / "name")
+    (one / "new").write_text("x")
+    await linux.after(("new", "added"), watch=link)
+    (two / "file").write_text("longer")
+    await linux.after(("", "modified"), watch=tmp_path / "name")
+    assert linux.told == []
+    (tmp_path / "other").symlink_to(two)
+    os.replace(tmp_path / "other", link)
+    await linux.after(("", "modified"), ("file", "added"), watch=link)
+    (two / "more").write_text("x")
+    await linux.after(("more", "added"), watch=link)
+
+
+async def test_many_changes_at_once(watching: Watching, tmp_path: Path) -> None:
+    await watching.follow(tmp_path)
+    for number in range(250):
+        (tmp_path / f"{number}").write_text("x")
+    await wait_for(
+        lambda: len(watching.told) + watching.more.get(str(tmp_path), 0) >= 250, "all files"
+    )
+    assert len(watching.told) < 250
+    assert {change for _, _, change in watching.told} <= {"added", "modified"}
+
+
+@LINUX
+async def test_a_name_that_is_no_text(linux: Watching, tmp_path: Path) -> None:
+    await linux.follow(tmp_path)
+    (tmp_path / os.fsdecode(b"\xff")).write_text("x")
+    await linux.after(("\ufffd", "added"), watch=tmp_path)
+
+
+async def test_paths_come_and_go(watching: Watching, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "one" / "two"
+    two.mkdir(parents=True)
+    await watching.follow(one, two)
+    (two / "a").write_text("x")
+    await watching.after(("two/a", "added"), watch=one)
+    await watching.after(("a", "added"), watch=two)
+    await watching.follow(one)
+    (two / "b").write_text("x")
+    await watching.after(("two/b", "added"), watch=one)
+    await watching.follow(two)
+    (one / "c").write_text("x")
+    (two / "d").write_text("x")
+    await watching.after(("d", "added"), watch=two)
+    assert watching.told == []
+    await watching.follow()
+    assert watching.paths._thread is None
+
+
+@LINUX
+async def test_a_limit_of_the_system_is_told_and_tried_again(
+    linux: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "TRY_AGAIN", 0.05)
+    allowed = [3]
+    add = Inotify._add
+
+    def limited(self: Inotify, path: str) -> int:
+        if path not in self.watched and len(self.watched) >= allowed[0]:
+            return errno.ENOSPC
+        return add(self, path)
+
+    monkeypatch.setattr(Inotify, "_add", limited)
+    for name in "abcdef":
+        (tmp_path / name).mkdir()
+    linux.paths.follow([str(tmp_path)])
+    await wait_for(lambda: bool(linux.paths.troubles), "the limit")
+    [(path, why)] = linux.paths.troubles.items()
+    assert path.startswith(str(tmp_path))
+    assert "fs.inotify.max_user_watches" in why
+    allowed[0] = 100
+    await wait_for(lambda: not linux.paths.troubles, "another try")
+    await linux.settle()
+    for name in "abcdef":
+        (tmp_path / name / "file").write_text("x")
+    await linux.after(*((f"{name}/file", "added") for name in "abcdef"), watch=tmp_path)
+
+
+@LINUX
+async def test_when_the_system_loses_count(
+    linux: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Inotify._take
+    lost = [True]
+
+    def overflow(self: Inotify, watch: int, mask: int, name: str, told: list[Told]) -> None:
+        take(self, -1, inotify._Q_OVERFLOW, "", told) if lost[0] else take(
+            self, watch, mask, name, told
+        )
+
+    await linux.follow(tmp_path)
+    monkeypatch.setattr(Inotify, "_take", overflow)
+    (tmp_path / "sub").mkdir()
+    await linux.after(("", "modified"), watch=tmp_path)
+    lost[0] = False
+    # The directory that nobody told of is watched all the same.
+    (tmp_path / "sub" / "file").write_text("x")
+    await linux.after(("sub/file", "added"), watch=tmp_path)
+
+
+@LINUX
+async def test_one_above_a_path_that_moves_is_found_by_looking(
+    linux: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LOOK_AGAIN", 0.05)
+    tree = tmp_path / "above" / "between" / "tree"
+    tree.mkdir(parents=True)
+    await linux.follow(tree)
+    (tmp_path / "above").rename(tmp_path / "moved")
+    await linux.after(("", "deleted"), watch=tree)
+    tree.mkdir(parents=True)
+    await linux.after(("", "added"), watch=tree)
+    (tree / "file").write_text("x")
+    await linux.after(("file", "added"), watch=tree)
+
+
+@LINUX
+async def test_a_path_that_cannot_be_looked_at(
+    linux: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("x")
+    monkeypatch.setattr(following, "TRY_AGAIN", 0.05)
+
+    def denied(path: str) -> Place:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(following, "place_of", denied)
+    linux.paths.follow([str(path)])
+    await wait_for(lambda: "Permission denied" in linux.paths.troubles.get(str(path), ""), "told")
+    monkeypatch.setattr(following, "place_of", place_of)
+    await wait_for(lambda: not linux.paths.troubles, "another try")
+    await linux.settle()
+    assert linux.told == []
+    path.write_text("longer")
+    await linux.after(("", "modified"), watch=path)
+
+
+@LINUX
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() == 0, reason="root may read all")
+async def test_what_may_not_be_read_is_told(linux: Watching, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    await linux.follow(tmp_path)
+    assert set(linux.paths.troubles) == {str(closed)}
