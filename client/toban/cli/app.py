@@ -19,12 +19,16 @@ from toban.cli import (
     completion,
     dead_letters,
     dev,
+    emit,
+    events,
     imports,
     jobs,
     logs,
     run,
     runs,
+    schedule,
     schedules,
+    subjects,
     system,
     validate,
     workflows,
@@ -107,6 +111,10 @@ app.command()(run.run)
 app.add_typer(runs.app)
 app.command()(logs.logs)
 app.command()(schedules.why)
+app.command()(emit.emit)
+app.add_typer(events.app)
+app.command()(schedule.schedule)
+app.add_typer(subjects.app)
 app.add_typer(dead_letters.app)
 app.add_typer(system.app)
 app.command()(dev.dev)

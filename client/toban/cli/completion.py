@@ -23,11 +23,32 @@ from toban.cli.session import quiet_grpc
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
-    from toban.v1 import run_pb2
+    from toban.v1 import run_pb2, schedule_pb2
 
 _VARIABLE: Final = "_TOBAN_COMPLETE"
 _TIMEOUT: Final = 1.0
 _MOST: Final = 500
+
+# toban.definition.triggers has these too; it takes too long to load for a completion.
+_BUILT_IN: Final = (
+    "DAEMON_STARTED",
+    "DATA_CHANGED",
+    "FILE_CHANGED",
+    "RUN_FAILED",
+    "RUN_SUCCEEDED",
+    "SCHEDULE_TRIGGERED",
+    "STEP_FAILED",
+)
+
+# As toban.v1.ScheduleAction has them.
+ACTIONS: Final = (
+    "reminder",
+    "escalate",
+    "auto_close",
+    "follow_up",
+    "check_progress",
+    "workflow",
+)
 
 
 class Shell(Enum):
@@ -79,6 +100,38 @@ def dead_letter_ids(ctx: typer.Context, incomplete: str) -> list[str]:
     return _matching(incomplete, _ask(ctx, _open_letters))
 
 
+def type_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Types of events: those that came lately, and those that the daemon emits by itself."""
+    return _matching(incomplete, sorted({*_BUILT_IN, *_ask(ctx, _types)}))
+
+
+def event_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of the newest events."""
+    return _matching(incomplete, _ask(ctx, _events))
+
+
+def schedule_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of active schedules of subjects."""
+    found = _ask(ctx, lambda client: [one.id for one in _schedules(client)])
+    return _matching(incomplete, found)
+
+
+def subject_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Subjects that have active schedules."""
+    found = _ask(ctx, lambda client: [one.subject for one in _schedules(client)])
+    return _matching(incomplete, list(dict.fromkeys(found)))
+
+
+def action_names(incomplete: str) -> list[str]:
+    """What a schedule of a subject may do."""
+    return _matching(incomplete, list(ACTIONS))
+
+
+def startable_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of workflows and ids of jobs."""
+    return _matching(incomplete, _ask(ctx, lambda client: _workflows(client) + _jobs(client)))
+
+
 def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Steps of the workflow, or of the run, that the command line has named before."""
     return _matching(incomplete, _ask(ctx, lambda client: _steps(client, _given(ctx))))
@@ -111,6 +164,18 @@ def _workflows(client: SyncClient) -> list[str]:
 
 def _jobs(client: SyncClient) -> list[str]:
     return [one.id for one in islice(client.list_jobs(page_size=_MOST), _MOST)]
+
+
+def _types(client: SyncClient) -> list[str]:
+    return [one.type for one in islice(client.list_events(page_size=_MOST), _MOST)]
+
+
+def _events(client: SyncClient) -> list[str]:
+    return [one.id for one in islice(client.list_events(page_size=_MOST), _MOST)]
+
+
+def _schedules(client: SyncClient) -> list[schedule_pb2.Schedule]:
+    return list(islice(client.list_schedules(page_size=_MOST), _MOST))
 
 
 def _open_letters(client: SyncClient) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from toban.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from toban.sdk import TobanError
+    from toban.sdk import InvalidArgument, TobanError
 
 START_HINT: Final = (
     "start a daemon with `toband`, or try things with `toban dev`; "
@@ -21,6 +21,20 @@ _EXHAUSTED: Final = {
     "DISK_FULL": "`toban system info` shows how the daemon does",
     "QUEUE_FULL": "`toban runs list --state pending` shows what waits",
 }
+
+
+# What fields of requests are called on the command line, where it is not the same.
+_OPTIONS: Final = {
+    "payload_json": "-d",
+    "dedupe_key": "--dedupe-key",
+    "max_occurrences": "--max-occurrences",
+    "rule.cron": "--cron",
+    "rule.every": "--every",
+    "rule.at": "--at",
+}
+
+# How the examples for a time in words begin.
+_EXAMPLES: Final = " (what can be read: "
 
 
 class Failure(Exception):  # noqa: N818 - not an error of the program
@@ -83,13 +97,29 @@ def explain(error: TobanError, what: str) -> Failure:
             ]
             return Failure(message, Exit.INVALID_DEFINITION, lines=lines)
         case sdk.InvalidArgument():
-            wrong = [str(violation).removeprefix("params.") for violation in error.violations]
-            return Failure(_without(message, wrong), Exit.USAGE, lines=wrong)
+            return _invalid(error, message)
         case sdk.ResourceExhausted():
             hint = _EXHAUSTED.get(error.reason, "`toban system info` shows what is running")
             return Failure(message, Exit.CONFLICT, hint=hint, reason=error.reason)
         case _:
             return Failure(message, Exit.INTERNAL, hint="the daemon's own log says more")
+
+
+def _invalid(error: InvalidArgument, message: str) -> Failure:
+    """One wrong field is told in one line, several in a line for each."""
+    message, _, examples = message.partition(_EXAMPLES)
+    hint = f"what can be read: {examples.removesuffix(')')}" if examples else ""
+    if len(error.violations) == 1:
+        (only,) = error.violations
+        said = only.description.partition(_EXAMPLES)[0]
+        if said in message and not only.field.startswith("params."):
+            option = _OPTIONS.get(only.field)
+            text = message.replace(f"{only.field}: ", f"{option}: ", 1) if option else message
+            return Failure(text, Exit.USAGE, hint=hint, reason=error.reason)
+    wrong = [str(violation).removeprefix("params.") for violation in error.violations]
+    return Failure(
+        _without(message, wrong), Exit.USAGE, lines=wrong, hint=hint, reason=error.reason
+    )
 
 
 def _without(message: str, lines: list[str]) -> str:

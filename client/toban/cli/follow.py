@@ -56,13 +56,18 @@ def until_end(here: Session, run_id: str, view: View, *, name: str = "") -> Exit
         raise typer.Exit(Exit.DETACHED) from None
     if here.output in (Output.JSON, Output.YAML) and not isinstance(view, Objects):
         emit_data(here, to_dict(run))
-    elif here.output is Output.TABLE:
-        print(_ending(here, run))
+    tell_end(here, run)
+    return run_exit(run)
+
+
+def tell_end(here: Session, run: run_pb2.Run) -> None:
+    """How a run ended, and what to do if that is not as it should be."""
+    if here.output is Output.TABLE:
+        print(_ending(here, run), flush=True)
     if missing := shortfall(run):
         here.warn(f"{run_name(run)} succeeded, but {missing}")
     elif run.state != run_pb2.RUN_STATE_SUCCEEDED:
         here.note(f"hint: `toban runs show {run_name(run)}` shows what happened")
-    return run_exit(run)
 
 
 async def _show(here: Session, run_id: str, view: View) -> run_pb2.Run:

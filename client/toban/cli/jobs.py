@@ -10,6 +10,7 @@ from toban.cli.failures import Failure
 from toban.cli.labels import LabelOption, parse_labels, tell_labels
 from toban.cli.names import JobArgument, JobsArgument, about_job, connect
 from toban.cli.output import Column, emit_data, emit_list, emit_one, fields, take
+from toban.cli.schedules import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
     LimitOption,
@@ -257,6 +258,9 @@ def _show(here: Session, job: job_pb2.Job) -> None:
             ("description", job.description),
             ("labels", tell_labels(job.labels)),
             ("enabled", "yes" if job.enabled else "no"),
+            *(("schedule", schedule) for schedule in job.schedules),
+            ("next due", next_due_of(job)),
+            ("started by", events_of(job)),
             ("version", str(job.version)),
             ("owner", job.owner),
             ("used by", ", ".join(job.used_by)),

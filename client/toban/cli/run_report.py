@@ -12,7 +12,16 @@ from toban.cli.links import mentioned, names_of
 from toban.cli.output import Column, fields, paint, table, to_dict
 from toban.cli.resources import sampled, show_resources
 from toban.cli.session import Session
-from toban.cli.states import CHECK, needs_approval, run_name, run_state, run_style, shortfall, typed
+from toban.cli.states import (
+    CHECK,
+    needs_approval,
+    run_event,
+    run_name,
+    run_state,
+    run_style,
+    shortfall,
+    typed,
+)
 from toban.cli.step_rows import Row, step_rows
 from toban.cli.text import clock, count, last_state, plain, size, span, state_word
 from toban.v1 import run_pb2
@@ -112,6 +121,7 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
             ("state", run_state(run)),
             ("error", run.error_message),
             ("started by", ", ".join(dict.fromkeys(filter(None, (trigger, run.caller))))),
+            ("event", _event(run)),
             ("schedule", _schedule(run)),
             ("missed before", _missed(run)),
             ("scope", run.scope if run.scope != "full" else ""),
@@ -179,6 +189,12 @@ def _parent(run: run_pb2.Run, names: Mapping[str, str]) -> str:
     if not run.parent_run:
         return ""
     return f"{names.get(run.parent_run, run.parent_run)}, step {run.parent_step}"
+
+
+def _event(run: run_pb2.Run) -> str:
+    if not run.depth:
+        return run_event(run)
+    return f"{run_event(run)}, {count(run.depth, 'run')} before it in its chain"
 
 
 def _schedule(run: run_pb2.Run) -> str:

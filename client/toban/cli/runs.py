@@ -78,7 +78,7 @@ def list_runs(
       toban runs list --workflow nightly-report --state failed --limit 10
       toban runs list --state running -o name
     """
-    from toban.cli.states import run_name, run_state, run_style
+    from toban.cli.states import run_event, run_name, run_state, run_style
     from toban.v1 import run_pb2
 
     here = session(ctx, output)
@@ -100,6 +100,8 @@ def list_runs(
     ]
     if any(run.HasField("scheduled_at") for run in found):
         columns.insert(-1, Column("DUE", lambda run: clock(run.scheduled_at), optional=True))
+    if any(run.event_type for run in found):
+        columns.insert(-1, Column("EVENT", run_event, optional=True))
     emit_list(here, found, columns, name=lambda run: str(run.id), more=more, empty="no runs")
 
 

@@ -15,7 +15,7 @@ from toban.cli.session import LimitOption, OutputOption, Session, session, shown
 from toban.cli.text import clock, moment, one_line, parse_at
 
 if TYPE_CHECKING:
-    from toban.v1 import workflow_pb2
+    from toban.v1 import job_pb2, workflow_pb2
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _STYLES: Final = {"fired": "green", "caught up": "cyan", "skipped": "yellow", "missed": "red"}
@@ -110,6 +110,24 @@ def why(
     with connect(here, what) as client, about_workflow(client, name, what):
         found = client.explain_schedule(name, at=asked)
     emit_one(here, found, name=name, show=lambda: _tell(found))
+
+
+def next_due_of(definition: workflow_pb2.Workflow | job_pb2.Job) -> str:
+    """When its schedules are due next; empty if it has none."""
+    if not definition.schedules:
+        return ""
+    return clock(definition.next_due, absent="no time that is known") + _held(definition)
+
+
+def events_of(definition: workflow_pb2.Workflow | job_pb2.Job) -> str:
+    """The types of events that start it; empty if none does."""
+    if not definition.event_types:
+        return ""
+    return f"{', '.join(definition.event_types)}{_held(definition)}"
+
+
+def _held(definition: workflow_pb2.Workflow | job_pb2.Job) -> str:
+    return "" if definition.enabled else "; not started while it is disabled"
 
 
 def _tell(found: workflow_pb2.ExplainScheduleResponse) -> None:

@@ -115,6 +115,11 @@ def step_style(step: run_pb2.Step) -> str:
     return _STYLES.get(step_state(step), "")
 
 
+def word_style(word: str) -> str:
+    """The colour of a state that is known as a word."""
+    return _STYLES.get(word, "")
+
+
 def process_style(process: run_pb2.ProcessExecution) -> str:
     """The colour of a process's state."""
     return _STYLES.get(process_state(process), "")
@@ -128,6 +133,11 @@ def run_exit(run: run_pb2.Run) -> Exit:
 def run_name(run: run_pb2.Run) -> str:
     """The short name of a run: `nightly-report#3`."""
     return f"{run.workflow}#{run.number}"
+
+
+def run_event(run: run_pb2.Run) -> str:
+    """The event that started it: `ORDER_PAID (0192…)`; empty if none did."""
+    return f"{run.event_type} ({run.event_id})" if run.event_id else ""
 
 
 def step_note(

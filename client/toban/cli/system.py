@@ -173,10 +173,11 @@ def doctor(
 
 @app.command()
 def drain(ctx: typer.Context, output: OutputOption = None) -> None:
-    """Let schedules start nothing for the time being.
+    """Let schedules and events start nothing for a while.
 
-    What is due meanwhile is skipped, and `toban why` says so. Runs that were started go on, and `toban run` still
-    starts others. It holds until `toban system resume`, or until the daemon is restarted.
+    What is due meanwhile is skipped, and `toban why` says so; events are kept, and start what they start afterwards.
+    Runs that were started go on, and `toban run` still starts others. It holds until `toban system resume`, or until
+    the daemon is restarted.
 
     \b
     Examples:
@@ -187,15 +188,16 @@ def drain(ctx: typer.Context, output: OutputOption = None) -> None:
     with connect(here, "drain the daemon") as client:
         changed = client.drain()
     said = "draining" if changed else "already draining"
-    _tell_draining(here, f"{said}: schedules start nothing", draining=True, changed=changed)
+    told = f"{said}: schedules and events start nothing"
+    _tell_draining(here, told, draining=True, changed=changed)
     here.note("hint: `toban system resume` lets them start runs again; `toban run` works meanwhile")
 
 
 @app.command()
 def resume(ctx: typer.Context, output: OutputOption = None) -> None:
-    """Let schedules start runs again.
+    """Let schedules and events start runs again.
 
-    What was skipped meanwhile is not made up for.
+    Due times that were skipped meanwhile are not made up for; events that came meanwhile start what they start.
 
     \b
     Example:
@@ -205,7 +207,8 @@ def resume(ctx: typer.Context, output: OutputOption = None) -> None:
     with connect(here, "resume the daemon") as client:
         changed = client.resume()
     said = "resumed" if changed else "was not draining"
-    _tell_draining(here, f"{said}: schedules start runs", draining=False, changed=changed)
+    told = f"{said}: schedules and events start runs"
+    _tell_draining(here, told, draining=False, changed=changed)
 
 
 @app.command()
@@ -298,7 +301,9 @@ def _show(here: Session, found: system_pb2.GetInfoResponse, address: str) -> Non
             ("workflows", str(found.workflows)),
             ("jobs", str(found.jobs) if found.jobs else ""),
             ("schedules", _schedules(found)),
+            ("pending events", str(found.pending_events or "")),
             ("active runs", str(found.active_runs)),
+            ("runs of events", _event_runs(found)),
             ("running processes", _running(found)),
             ("cgroups below", found.cgroup),
             ("recovery", _recovery(recovery) if found.HasField("recovery") else ""),
@@ -315,6 +320,14 @@ def _schedules(found: system_pb2.GetInfoResponse) -> str:
         return ""
     due = f", next due {clock(found.next_due)}" if found.HasField("next_due") else ""
     return f"{found.schedules}{due}"
+
+
+def _event_runs(found: system_pb2.GetInfoResponse) -> str:
+    """Those that are under way and those that wait; nothing from a daemon that knows no events."""
+    if not found.event_concurrency:
+        return ""
+    waiting = f", {found.event_runs_waiting} waiting" if found.event_runs_waiting else ""
+    return f"{found.event_runs} of at most {found.event_concurrency}{waiting}"
 
 
 def _definition_files(found: system_pb2.GetInfoResponse) -> list[tuple[str, str]]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import unicodedata
 from datetime import UTC, datetime, time, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.internal.enum_type_wrapper import _EnumTypeWrapper as EnumType
     from google.protobuf.timestamp_pb2 import Timestamp
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 _OF_DAY: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?", re.ASCII)
+
+_WORD: Final = re.compile(r"[A-Z][a-z]*")
 
 # C0, DEL and C1: what a terminal would obey.
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -106,6 +109,15 @@ def parse_at(text: str, now: datetime) -> datetime:
 def state_word(name: str) -> str:
     """`RUN_STATE_TIMED_OUT` as `timed out`."""
     return re.sub(r"^(RUN|STEP|PROCESS|DEAD_LETTER)_STATE_", "", name).lower().replace("_", " ")
+
+
+def enum_word(kind: EnumType[Any], number: int) -> str:
+    """`EVENT_STATE_CUT` of `EventState` as `cut`; of a value that this client does not know yet, its number."""
+    known = kind.DESCRIPTOR.values_by_number
+    if number not in known:
+        return str(number)
+    prefix = "_".join(_WORD.findall(kind.DESCRIPTOR.name)).upper()
+    return known[number].name.removeprefix(f"{prefix}_").lower().replace("_", " ")
 
 
 def one_line(text: str) -> str:

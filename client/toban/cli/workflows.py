@@ -10,7 +10,7 @@ from toban.cli.failures import Failure
 from toban.cli.labels import LabelOption, parse_labels, tell_labels
 from toban.cli.names import NameArgument, NamesArgument, about_workflow, connect
 from toban.cli.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
-from toban.cli.schedules import next_due
+from toban.cli.schedules import events_of, next_due, next_due_of
 from toban.cli.session import (
     ForceOption,
     LimitOption,
@@ -297,7 +297,8 @@ def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
             ("labels", tell_labels(workflow.labels)),
             ("enabled", "yes" if workflow.enabled else "no"),
             *(("schedule", schedule) for schedule in workflow.schedules),
-            ("next due", _next_due(workflow)),
+            ("next due", next_due_of(workflow)),
+            ("started by", events_of(workflow)),
             ("version", str(workflow.version)),
             ("owner", workflow.owner),
             ("base directory", workflow.definition.base_dir),
@@ -307,10 +308,3 @@ def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
     )
     print()
     write_source(workflow.definition)
-
-
-def _next_due(workflow: workflow_pb2.Workflow) -> str:
-    if not workflow.schedules:
-        return ""
-    held = "" if workflow.enabled else "; not started while it is disabled"
-    return clock(workflow.next_due, absent="no time that is known") + held

@@ -9,13 +9,24 @@ from toban.sdk.address import Address, resolve
 from toban.sdk.artifacts import ArtifactCalls
 from toban.sdk.connection import Connection
 from toban.sdk.dead_letters import DeadLetterCalls
+from toban.sdk.events import EventCalls
 from toban.sdk.jobs import JobCalls
 from toban.sdk.runs import RunCalls
+from toban.sdk.schedules import ScheduleCalls
 from toban.sdk.system import SystemCalls
 from toban.sdk.workflows import WorkflowCalls
 
 
-class Client(WorkflowCalls, JobCalls, RunCalls, ArtifactCalls, DeadLetterCalls, SystemCalls):
+class Client(
+    WorkflowCalls,
+    JobCalls,
+    RunCalls,
+    ArtifactCalls,
+    EventCalls,
+    ScheduleCalls,
+    DeadLetterCalls,
+    SystemCalls,
+):
     """One method per RPC of `toban.v1`, and a few that combine them.
 
     Everything that creates carries a request id, so that a call repeated because its answer was lost does its

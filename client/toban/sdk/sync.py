@@ -115,6 +115,19 @@ class SyncClient:
     list_artifacts = _iterating(Client.list_artifacts)
     download_artifact = _iterating(Client.download_artifact)
 
+    emit_event = _blocking(Client.emit_event)
+    get_event = _blocking(Client.get_event)
+    list_events = _iterating(Client.list_events)
+    watch_events = _iterating(Client.watch_events)
+    resolve_event = _blocking(Client.resolve_event)
+
+    create_schedule = _blocking(Client.create_schedule)
+    get_schedule = _blocking(Client.get_schedule)
+    list_schedules = _iterating(Client.list_schedules)
+    cancel_schedule = _blocking(Client.cancel_schedule)
+    cancel_by_subject = _blocking(Client.cancel_by_subject)
+    interpret_time = _blocking(Client.interpret_time)
+
     list_dead_letters = _iterating(Client.list_dead_letters)
     get_dead_letter = _blocking(Client.get_dead_letter)
     requeue_dead_letter = _blocking(Client.requeue_dead_letter)

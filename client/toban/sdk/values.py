@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from google.protobuf import struct_pb2, timestamp_pb2
+from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
 from toban.sdk.errors import InvalidArgument, Violation
 
@@ -26,6 +28,44 @@ def to_struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
     return struct
 
 
+def to_json(value: Any, name: str) -> str:
+    """A value as JSON text. Raises InvalidArgument, with its `name`, for a value that JSON does not have."""
+    wrong: list[Violation] = []
+    text = ""
+    try:
+        _check(value, name, wrong, largest=None)
+        if not wrong:
+            # Mappings that are no dicts are what else may be in it.
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=dict)
+            text.encode()
+    except RecursionError:
+        wrong.append(Violation(field=name, description="it is nested too deep"))
+    except UnicodeEncodeError:
+        wrong.append(Violation(field=name, description="a text in it is not valid Unicode"))
+    except ValueError:
+        wrong.append(Violation(field=name, description="a number in it is not finite"))
+    if wrong:
+        first = wrong[0]
+        raise InvalidArgument(
+            f"cannot send the {name}: {first.field}: {first.description}", violations=wrong
+        )
+    return text
+
+
+def to_duration(span: timedelta | float) -> duration_pb2.Duration:
+    """Seconds, or a timedelta, as a Duration. Raises InvalidArgument for what is none."""
+    made = duration_pb2.Duration()
+    try:
+        if not isinstance(span, timedelta):
+            if not math.isfinite(span):
+                raise ValueError
+            span = timedelta(seconds=span)
+        made.FromTimedelta(span)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(f"{span} is not a span of time") from None
+    return made
+
+
 def to_timestamp(at: datetime) -> timestamp_pb2.Timestamp:
     """An aware time as a Timestamp. Raises InvalidArgument for a naive one."""
     if at.tzinfo is None:
@@ -35,12 +75,14 @@ def to_timestamp(at: datetime) -> timestamp_pb2.Timestamp:
     return timestamp
 
 
-def _check(value: object, path: str, wrong: list[Violation]) -> None:
+def _check(
+    value: object, path: str, wrong: list[Violation], largest: int | None = _LARGEST_INTEGER
+) -> None:
     match value:
         case None | bool() | str() | float():
             pass
         case int():
-            if abs(value) > _LARGEST_INTEGER:
+            if largest is not None and abs(value) > largest:
                 wrong.append(
                     Violation(
                         field=path,
@@ -51,10 +93,10 @@ def _check(value: object, path: str, wrong: list[Violation]) -> None:
             for key, item in value.items():
                 if not isinstance(key, str):
                     wrong.append(Violation(field=path, description=f"the key {key!r} is no string"))
-                _check(item, f"{path}.{key}", wrong)
+                _check(item, f"{path}.{key}", wrong, largest)
         case list() | tuple():
             for index, item in enumerate(value):
-                _check(item, f"{path}[{index}]", wrong)
+                _check(item, f"{path}[{index}]", wrong, largest)
         case _:
             wrong.append(
                 Violation(field=path, description=f"{type(value).__name__} is no JSON value")

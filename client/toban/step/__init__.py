@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from toban.step.context import (
     Context,
+    DaemonError,
     NotInAStepError,
+    Scheduler,
     context_dir,
+    emit,
     outputs,
     params,
     progress,
@@ -35,11 +38,13 @@ from toban.step.errors import (
 __all__ = [
     "AIDriverError",
     "Context",
+    "DaemonError",
     "FatalError",
     "NetworkError",
     "NonRetryableError",
     "NotInAStepError",
     "RateLimitError",
+    "Scheduler",
     "StepError",
     "StorageError",
     "TransientError",
@@ -47,6 +52,7 @@ __all__ = [
     "WorkflowError",
     "WorkflowTimeoutError",
     "context_dir",
+    "emit",
     "outputs",
     "params",
     "progress",

@@ -6,18 +6,36 @@ no Toban installed.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 _KEY_REFUSED = ("=", "<<", "\n", "\r")
+# The command line itself gives up earlier.
+_ANSWERS_WITHIN = 120.0
+_UNREACHABLE = 3
+_LISTED = 1000
 
 
 class NotInAStepError(RuntimeError):
     """This process was not started by Toban."""
+
+
+class DaemonError(RuntimeError):
+    """The daemon could not be asked for something, or refused it: the text says why.
+
+    One that cannot be reached may be tried again; what it refused would be refused again.
+    """
+
+    def __init__(self, text: str, *, passing: bool) -> None:
+        super().__init__(text)
+        self.toban_error_class = "RETRYABLE_TRANSIENT" if passing else "NON_RETRYABLE"
 
 
 def _setting(name: str) -> str:
@@ -85,6 +103,192 @@ def progress(current: float, total: float | None = None, message: str = "") -> N
     print(f"::progress {far} {message}".rstrip(), flush=True)
 
 
+def emit(event_type: str, payload: Any = None, *, dedupe_key: str = "") -> str:
+    """Emits an event, which starts the workflows that listen to it; its id. It is stored when this returns.
+
+    `payload` is any JSON value; None means {}. While an event of this type with the same `dedupe_key` is kept, no other
+    is stored, and its id is the answer: with one, a step that is tried again does not tell everything twice. Raises
+    NotInAStepError, DaemonError, TypeError and ValueError for a payload that is no JSON.
+    """
+    # The same text whoever sends it, and the same refusal of what has none.
+    text = json.dumps({} if payload is None else payload, ensure_ascii=False, allow_nan=False)
+    text.encode()
+    return str(_daemon().emit(event_type, text, dedupe_key)["id"])
+
+
+class Scheduler:
+    """Schedules that are bound to a subject, such as an issue: when one is due, SCHEDULE_TRIGGERED is emitted.
+
+    A schedule is a mapping with `id`, `subject`, `action`, `workflow`, `request` (the words), `understood`, `timezone`,
+    `state` (`active`, `ended` or `cancelled`), `next_due` (ISO 8601 in UTC, or empty), `occurrences`,
+    `max_occurrences` and `dedupe_key`. All methods raise NotInAStepError and DaemonError.
+    """
+
+    def schedule(
+        self,
+        subject: str,
+        request: str,
+        action: str = "",
+        *,
+        timezone: str = "",
+        dedupe_key: str = "",
+        max_occurrences: int = 0,
+        workflow: str = "",
+    ) -> dict[str, Any]:
+        """Stores a schedule; `request` says in English or Japanese when it is due, such as `3日後の朝9時にリマインド`.
+
+        `action` is `reminder`, `escalate`, `auto_close`, `follow_up`, `check_progress`, or nothing if a `workflow` is
+        to be started. If an active one of the subject has the same `dedupe_key`, that one is the answer.
+        """
+        options = {
+            "action": action,
+            "timezone": timezone,
+            "dedupe_key": dedupe_key,
+            "max_occurrences": max_occurrences,
+            "workflow": workflow,
+        }
+        return _schedule(_daemon().schedule(subject, request, options))
+
+    def cancel(self, schedule_id: str) -> bool:
+        """From here on it is not due any more. False if it had ended before; may be repeated."""
+        return bool(_schedule(_daemon().cancel(schedule_id))["state"] == "cancelled")
+
+    def list_by_subject(self, subject: str) -> list[dict[str, Any]]:
+        """Those that are active, in the order of their creation; the first 1,000 of them."""
+        return [_schedule(each) for each in _daemon().list_by_subject(subject)]
+
+    def cancel_by_subject(self, subject: str) -> int:
+        """Cancels all that are active, and says how many that were. May be repeated."""
+        return int(_daemon().cancel_by_subject(subject))
+
+    list_by_issue = list_by_subject
+    cancel_by_issue = cancel_by_subject
+
+
+def _schedule(data: Mapping[str, Any]) -> dict[str, Any]:
+    """From the JSON form of the API, which leaves out what is empty and writes long names and large numbers as text."""
+    texts = ("id", "subject", "workflow", "request", "understood", "timezone", "dedupe_key")
+    made: dict[str, Any] = {name: data.get(name, "") for name in texts}
+    for name, prefix in (("action", "SCHEDULE_ACTION_"), ("state", "SCHEDULE_STATE_")):
+        made[name] = str(data.get(name, "")).replace(prefix, "").lower()
+    for name in ("occurrences", "max_occurrences"):
+        made[name] = int(data.get(name, 0))
+    made["next_due"] = data.get("next_due") or ""
+    return made
+
+
+class _Sdk:
+    """Asks the daemon with what is installed in this interpreter."""
+
+    def __init__(self, sdk: Any, to_dict: Callable[[Any], dict[str, Any]]) -> None:
+        self._sdk = sdk
+        self._to_dict = to_dict
+
+    def emit(self, event_type: str, text: str, dedupe_key: str) -> Any:
+        payload = json.loads(text)
+        event, _ = self._ask(
+            lambda client: client.emit_event(event_type, payload, dedupe_key=dedupe_key)
+        )
+        return self._to_dict(event)
+
+    def schedule(self, subject: str, words: str, options: dict[str, Any]) -> Any:
+        made, _ = self._ask(lambda client: client.create_schedule(subject, words, **options))
+        return self._to_dict(made)
+
+    def cancel(self, schedule_id: str) -> Any:
+        return self._to_dict(self._ask(lambda client: client.cancel_schedule(schedule_id)))
+
+    def list_by_subject(self, subject: str) -> Any:
+        def first(client: Any) -> list[Any]:
+            return list(islice(client.list_schedules(subject=subject), _LISTED))
+
+        return [self._to_dict(each) for each in self._ask(first)]
+
+    def cancel_by_subject(self, subject: str) -> Any:
+        return self._ask(lambda client: client.cancel_by_subject(subject))
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        try:
+            with self._sdk.SyncClient() as client:
+                return question(client)
+        except self._sdk.TobanError as error:
+            passing = isinstance(error, (self._sdk.Unreachable, self._sdk.ResourceExhausted))
+            raise DaemonError(str(error), passing=passing) from error
+
+
+class _CommandLine:
+    """Asks the daemon with its own command line, in a process of its own interpreter."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self._argv = argv
+
+    def emit(self, event_type: str, text: str, dedupe_key: str) -> Any:
+        key = [f"--dedupe-key={dedupe_key}"] if dedupe_key else []
+        return self._ask("emit", "-d", "@-", *key, "-o", "json", "--", event_type, data=text)
+
+    def schedule(self, subject: str, words: str, options: dict[str, Any]) -> Any:
+        given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value]
+        return self._ask("schedule", f"--subject={subject}", *given, "-o", "json", "--", words)
+
+    def cancel(self, schedule_id: str) -> Any:
+        return self._ask("schedules", "cancel", "-o", "json", "--", schedule_id)[0]
+
+    def list_by_subject(self, subject: str) -> Any:
+        limit = f"--limit={_LISTED}"
+        return self._ask("schedules", "list", f"--subject={subject}", limit, "-o", "json")
+
+    def cancel_by_subject(self, subject: str) -> Any:
+        answer = self._ask("schedules", "cancel", f"--subject={subject}", "-o", "json")
+        return answer["cancelled"]
+
+    def _ask(self, *arguments: str, data: str = "") -> Any:
+        try:
+            done = subprocess.run(
+                [*self._argv, *arguments],
+                input=data.encode(),
+                capture_output=True,
+                timeout=_ANSWERS_WITHIN,
+                check=False,
+            )
+        except (OSError, ValueError) as error:
+            text = f"cannot ask the daemon: cannot run {self._argv[0]}: {error}"
+            raise DaemonError(text, passing=False) from error
+        except subprocess.TimeoutExpired:
+            text = f"cannot ask the daemon: no answer within {_ANSWERS_WITHIN:g} s"
+            raise DaemonError(text, passing=True) from None
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip()
+            raise DaemonError(
+                said or f"cannot ask the daemon: {self._argv[0]} exited with {done.returncode}",
+                passing=done.returncode == _UNREACHABLE,
+            )
+        return json.loads(done.stdout.decode())
+
+
+def _daemon() -> _Sdk | _CommandLine:
+    """Whoever can ask the daemon. Raises NotInAStepError, and DaemonError if nobody can."""
+    _setting("TOBAN_SERVER")
+    try:
+        sdk = importlib.import_module("toban.sdk")
+        to_dict = importlib.import_module("google.protobuf.json_format").MessageToDict
+        # An older release has less.
+        if hasattr(sdk.SyncClient, "emit_event"):
+            return _Sdk(sdk, lambda message: to_dict(message, preserving_proto_field_name=True))
+    except Exception:  # noqa: S110 - not installed here, or not fit for this interpreter
+        pass
+    try:
+        argv = json.loads(os.environ.get("TOBAN_CLI") or "[]")
+    except ValueError:
+        argv = []
+    if not argv or not all(isinstance(each, str) for each in argv):
+        text = (
+            "cannot ask the daemon: this interpreter has no toban.sdk, and $TOBAN_CLI names no "
+            "command line; install toban for it"
+        )
+        raise DaemonError(text, passing=False)
+    return _CommandLine(argv)
+
+
 class Context:
     """What the function of a python step gets that has a parameter `context`."""
 
@@ -125,6 +329,14 @@ class Context:
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
         """See `progress`."""
         progress(current, total, message)
+
+    def emit(self, event_type: str, payload: Any = None, *, dedupe_key: str = "") -> str:
+        """See `emit`."""
+        return emit(event_type, payload, dedupe_key=dedupe_key)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return Scheduler()
 
 
 def say_class(error: BaseException) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toban.v1 import run_pb2
+from toban.v1 import run_pb2, schedule_pb2
 
 from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 from .conftest import Cli
@@ -61,6 +61,21 @@ def test_names_of_the_other_things(complete: Complete, daemon: FakeDaemon) -> No
     assert complete("toban runs retry nightly --from ") == ["one"]
     assert complete("toban runs approve nightly ") == ["one"]
     assert complete("toban runs approve nothing ") == []
+
+
+def test_names_of_events_and_schedules(complete: Complete, daemon: FakeDaemon) -> None:
+    event = daemon.add_event("ORDER_PAID")
+    daemon.add_job("upload")
+    schedule = daemon.schedules["s-1"] = schedule_pb2.Schedule(
+        id="s-1", subject="issue-42", state=schedule_pb2.SCHEDULE_STATE_ACTIVE
+    )
+    assert complete("toban emit O") == ["ORDER_PAID"]
+    assert complete("toban events list --type RUN") == ["RUN_FAILED", "RUN_SUCCEEDED"]
+    assert complete("toban events show ") == [event.id]
+    assert complete("toban schedule --action f") == ["follow_up"]
+    assert complete("toban schedule --workflow ") == ["nightly", "weekly", "upload"]
+    assert complete("toban schedules list --subject i") == [schedule.subject]
+    assert complete("toban schedules cancel ") == ["s-1"]
 
 
 def test_without_a_daemon_there_is_nothing_to_offer(complete: Complete, daemon: FakeDaemon) -> None:

@@ -11,7 +11,16 @@ from toban.cli.app import app
 
 from .conftest import Cli
 
-GROUPS = ["workflows", "jobs", "runs", "dead-letters", "system", "import"]
+GROUPS = [
+    "workflows",
+    "jobs",
+    "runs",
+    "events",
+    "schedules",
+    "dead-letters",
+    "system",
+    "import",
+]
 COMMANDS = [
     "apply",
     "validate",
@@ -47,6 +56,15 @@ COMMANDS = [
     "runs delete",
     "logs",
     "why",
+    "emit",
+    "events list",
+    "events show",
+    "events watch",
+    "events resolve",
+    "schedule",
+    "schedules list",
+    "schedules show",
+    "schedules cancel",
     "dead-letters list",
     "dead-letters show",
     "dead-letters requeue",

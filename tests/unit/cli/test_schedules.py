@@ -196,10 +196,28 @@ def test_draining(cli: Cli, daemon: FakeDaemon) -> None:
     said = cli("system", "info").out.splitlines()
     assert any(line.endswith("3, next due 2026-02-01 09:15:30") for line in said)
     drained = cli("system", "drain")
-    assert (drained.code, drained.out) == (0, "draining: schedules start nothing\n")
+    assert (drained.code, drained.out) == (0, "draining: schedules and events start nothing\n")
     assert "toban system resume" in drained.err
     assert "3, draining: they start nothing" in cli("system", "info").out
-    assert cli("system", "drain").out == "already draining: schedules start nothing\n"
+    assert cli("system", "drain").out == "already draining: schedules and events start nothing\n"
     assert cli("system", "resume", "-o", "json").data == {"draining": False, "changed": True}
-    assert cli("system", "resume").out == "was not draining: schedules start runs\n"
+    assert cli("system", "resume").out == "was not draining: schedules and events start runs\n"
     assert cli("system", "drain", "-o", "name").out == "draining\n"
+
+
+def test_show_tells_the_schedules_and_events_of_a_job(cli: Cli, daemon: FakeDaemon) -> None:
+    job = daemon.add_job("upload")
+    said = cli("jobs", "show", "upload").out
+    assert "next due" not in said
+    assert "started by" not in said
+    job.schedules.append("every 2h")
+    job.next_due.FromJsonString("2026-02-01T18:00:00Z")
+    job.event_types.extend(["FILE_CHANGED", "ORDER_PAID"])
+    lines = [re.split(": +", one) for one in cli("jobs", "show", "upload").out.splitlines()]
+    at = lines.index(["schedule", "every 2h"])
+    assert lines[at + 1 : at + 3] == [
+        ["next due", "2026-02-02 03:00:00"],
+        ["started by", "FILE_CHANGED, ORDER_PAID"],
+    ]
+    job.enabled = False
+    assert "ORDER_PAID; not started while it is disabled" in cli("jobs", "show", "upload").out

@@ -24,10 +24,14 @@ from google.protobuf.message import Message
 from toban.v1 import (
     dead_letter_pb2,
     dead_letter_pb2_grpc,
+    event_pb2,
+    event_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
+    schedule_pb2,
+    schedule_pb2_grpc,
     system_pb2,
     system_pb2_grpc,
     workflow_pb2,
@@ -36,6 +40,7 @@ from toban.v1 import (
 
 from .fake_dead_letters import DeadLetters
 from .fake_errors import Context, abort
+from .fake_events import Events, SubjectSchedules
 from .fake_jobs import Jobs
 from .fake_runs import Runs
 from .fake_workflows import Workflows
@@ -73,6 +78,16 @@ class FakeDaemon:
         self.due_times: list[workflow_pb2.DueTime] = []
         self.explanation = workflow_pb2.ExplainScheduleResponse()
         self.fires: list[workflow_pb2.Fire] = []
+        self.events: list[event_pb2.Event] = []
+        # By type of event: the workflows that one starts.
+        self.listeners: dict[str, list[str]] = {}
+        self.resolution = event_pb2.ResolveEventResponse()
+        # Those of subjects.
+        self.schedules: dict[str, schedule_pb2.Schedule] = {}
+        # What any time in words means.
+        self.understood = schedule_pb2.InterpretTimeResponse(
+            understood="once at 2099-01-01 09:00:00 Asia/Tokyo", timezone="Asia/Tokyo"
+        )
         self.requests: dict[str, Message] = {}
         self.calls: Counter[str] = Counter()
         self._called = threading.Condition()
@@ -167,6 +182,36 @@ class FakeDaemon:
         self.runs[run.id] = record
         self.change(record, "run_started")
         return record
+
+    def add_event(
+        self, event_type: str, payload_json: str = "", *, dedupe_key: str = ""
+    ) -> event_pb2.Event:
+        """Starts what listens to it, and tells the watchers."""
+        event = event_pb2.Event(
+            id=str(uuid.uuid4()),
+            type=event_type,
+            payload_json=payload_json or "{}",
+            payload_bytes=len(payload_json.encode()) or 2,
+            source=event_pb2.EVENT_SOURCE_CLIENT,
+            caller="uid:1000",
+            dedupe_key=dedupe_key,
+            state=event_pb2.EVENT_STATE_RESOLVED,
+            sequence=len(self.events) + 1,
+        )
+        event.emitted_at.GetCurrentTime()
+        event.resolved_at.GetCurrentTime()
+        for workflow in self.listeners.get(event_type, []):
+            record = self.add_run(workflow)
+            record.run.triggered_by = run_pb2.TRIGGER_EVENT
+            record.run.event_id, record.run.event_type = event.id, event.type
+            event.runs.add(
+                workflow=workflow,
+                outcome=event_pb2.EVENT_RUN_OUTCOME_STARTED,
+                run_id=record.run.id,
+            )
+        self.events.append(event)
+        self._notify()
+        return event
 
     def change(self, record: RunRecord, event: str, *steps: run_pb2.Step) -> None:
         """Changes steps of a run and tells the watchers."""
@@ -323,6 +368,10 @@ class FakeDaemon:
         run_pb2_grpc.add_RunServiceServicer_to_server(Runs(self), self._server)
         dead_letter_pb2_grpc.add_DeadLetterServiceServicer_to_server(
             DeadLetters(self), self._server
+        )
+        event_pb2_grpc.add_EventServiceServicer_to_server(Events(self), self._server)
+        schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(
+            SubjectSchedules(self), self._server
         )
         system_pb2_grpc.add_SystemServiceServicer_to_server(System(self), self._server)
         self._server.add_insecure_port(self.address)

@@ -1,0 +1,86 @@
+"""Events as people read them: where one came from, what came of it, what it carries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from toban.cli.text import enum_word, one_line, plain, size
+from toban.v1 import event_pb2
+
+# Of an event that starts many workflows, the first ones say enough for a line.
+_MOST_NAMES: Final = 3
+_MOST_PAYLOAD: Final = 60
+
+_STYLES: Final = {"pending": "yellow", "cut": "red"}
+
+
+def event_state(event: event_pb2.Event) -> str:
+    """A word for what became of it."""
+    return enum_word(event_pb2.EventState, event.state)
+
+
+def event_style(event: event_pb2.Event) -> str:
+    """The colour of what became of it."""
+    if any(run.run_id for run in event.runs):
+        return "green"
+    return _STYLES.get(event_state(event), "dim")
+
+
+def started(event: event_pb2.Event) -> list[event_pb2.EventRun]:
+    """What it started, in order."""
+    return [run for run in event.runs if run.run_id]
+
+
+def came_of_it(event: event_pb2.Event) -> str:
+    """In a few words: `started invoices, ledger; skipped archive`, `pending: draining`."""
+    if event.state != event_pb2.EVENT_STATE_RESOLVED:
+        return f"{event_state(event)}: {event.reason}" if event.reason else event_state(event)
+    names = [run.workflow for run in started(event)]
+    skipped = [run.workflow for run in event.runs if not run.run_id]
+    parts = [f"started {_some(names)}" if names else ""]
+    parts.append(f"skipped {_some(skipped)}" if skipped else "")
+    return "; ".join(filter(None, parts)) or "started nothing"
+
+
+def source(event: event_pb2.Event, names: Mapping[str, str] | None = None) -> str:
+    """Who emitted it. `names` are those of runs, by id."""
+    word = enum_word(event_pb2.EventSource, event.source)
+    run = (names or {}).get(event.source_run, event.source_run)
+    about = ""
+    if run:
+        about = f"step {event.source_step} of {run}" if event.source_step else f"run {run}"
+    match event.source:
+        case event_pb2.EVENT_SOURCE_STEP if about:
+            return about
+        case event_pb2.EVENT_SOURCE_CLIENT:
+            return f"{word}, {event.caller}" if event.caller else word
+        case _:
+            return f"{word}, about {about}" if about else word
+
+
+def short_payload(event: event_pb2.Event) -> str:
+    """What it carries, cut to fit into a line; empty for nothing."""
+    if event.payload_bytes and not event.payload_json:
+        return f"({size(event.payload_bytes)})"
+    text = one_line(event.payload_json)
+    if text == "{}":
+        return ""
+    return text if len(text) <= _MOST_PAYLOAD else f"{text[: _MOST_PAYLOAD - 1]}…"
+
+
+def payload_lines(event: event_pb2.Event) -> list[str]:
+    """What it carries, laid out; nothing for an empty one."""
+    if event.payload_json in ("", "{}"):
+        return []
+    try:
+        text = json.dumps(json.loads(event.payload_json), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        text = event.payload_json
+    return [plain(line) for line in text.splitlines()]
+
+
+def _some(names: Sequence[str]) -> str:
+    told = ", ".join(names[:_MOST_NAMES])
+    return f"{told} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else told

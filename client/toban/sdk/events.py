@@ -1,0 +1,137 @@
+"""Calls of the EventService, and the stream of events that outlives a connection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from functools import cached_property
+from typing import Any
+
+import grpc.aio
+
+from toban.sdk.address import Address, parse
+from toban.sdk.base import Calls, new_request_id, paged
+from toban.sdk.errors import InvalidArgument
+from toban.sdk.runs import RECONNECT
+from toban.sdk.values import to_json
+from toban.v1 import event_pb2, event_pb2_grpc
+
+
+class EventCalls(Calls):
+    """Emits events and tells what became of them."""
+
+    @cached_property
+    def _events(self) -> event_pb2_grpc.EventServiceAsyncStub:
+        return event_pb2_grpc.EventServiceStub(self._connection.channel)
+
+    async def emit_event(
+        self,
+        event_type: str,
+        payload: Any = None,
+        *,
+        dedupe_key: str = "",
+        request_id: str | None = None,
+    ) -> tuple[event_pb2.Event, bool]:
+        """Stores an event, which starts the workflows that listen to it; the event, and whether it is new.
+
+        It is not if one of this type with the same `dedupe_key` is kept: that one is the answer then. `payload` is any
+        JSON value; None means {}. Inside of a step of this daemon the event tells which one it is from. Raises
+        InvalidArgument, NotFound `EVENT_SOURCE_NOT_FOUND`, and others as `start_run`.
+        """
+        answer = await self._connection.call(
+            self._events.EmitEvent,
+            event_pb2.EmitEventRequest(
+                type=event_type,
+                payload_json=_payload(payload),
+                dedupe_key=dedupe_key,
+                request_id=new_request_id(request_id),
+                origin=step_origin(self._connection.address),
+            ),
+        )
+        return answer.event, answer.created
+
+    async def get_event(self, event_id: str) -> event_pb2.GetEventResponse:
+        """One event, its runs with their states, and whether all of them have ended. Raises NotFound."""
+        return await self._connection.call(
+            self._events.GetEvent, event_pb2.GetEventRequest(id=event_id)
+        )
+
+    def list_events(
+        self, *, types: Iterable[str] = (), page_size: int = 0
+    ) -> AsyncGenerator[event_pb2.Event, None]:
+        """Events, newest first; of these types, if any is given. Payloads over 4 KiB are left out."""
+        wanted = list(types)
+
+        async def fetch(token: str) -> tuple[list[event_pb2.Event], str]:
+            answer = await self._connection.call(
+                self._events.ListEvents,
+                event_pb2.ListEventsRequest(types=wanted, page_size=page_size, page_token=token),
+            )
+            return list(answer.events), answer.next_page_token
+
+        return paged(fetch)
+
+    async def watch_events(
+        self,
+        *,
+        types: Iterable[str] = (),
+        after_sequence: int | None = None,
+        reconnect: float = RECONNECT,
+    ) -> AsyncGenerator[event_pb2.WatchEventsResponse, None]:
+        """Events in order, each when it is resolved; the first message has none and says that the stream is set up.
+
+        `after_sequence` goes on behind that event, 0 from the oldest that is kept; without it only what comes from now
+        on is told. Goes on by itself after a restart of the daemon: no event is lost and none comes twice. It never
+        ends by itself. Raises InvalidArgument, and Unreachable when the daemon stays away for `reconnect` seconds.
+        """
+        request = event_pb2.WatchEventsRequest(types=list(types), after_sequence=after_sequence)
+        told = False
+
+        def open_stream() -> grpc.aio.UnaryStreamCall[Any, event_pb2.WatchEventsResponse]:
+            return self._events.WatchEvents(request)
+
+        messages = self._connection.stream(open_stream, ended=lambda _: False, reconnect=reconnect)
+        async with aclosing(messages):
+            async for message in messages:
+                if message.HasField("event"):
+                    if message.sequence <= request.after_sequence:
+                        continue
+                elif told:
+                    # A stream that was set up again: whoever reads this one need not know.
+                    request.after_sequence = max(request.after_sequence, message.sequence)
+                    continue
+                told = True
+                request.after_sequence = message.sequence
+                yield message
+
+    async def resolve_event(
+        self, event_type: str, payload: Any = None
+    ) -> event_pb2.ResolveEventResponse:
+        """What such an event would start, in order, and why not the others; emits nothing. Raises InvalidArgument."""
+        return await self._connection.call(
+            self._events.ResolveEvent,
+            event_pb2.ResolveEventRequest(type=event_type, payload_json=_payload(payload)),
+        )
+
+
+def step_origin(
+    address: Address, environ: Mapping[str, str] = os.environ
+) -> event_pb2.EventOrigin | None:
+    """The attempt in which this process runs; None outside of a step, and for another daemon than the step's."""
+    run_id = environ.get("TOBAN_RUN_ID", "")
+    token = environ.get("TOBAN_ATTEMPT_TOKEN", "")
+    server = environ.get("TOBAN_SERVER", "")
+    if not run_id or not token or not server:
+        return None
+    try:
+        own = parse(server)
+    except InvalidArgument:
+        return None
+    if own.target != address.target:
+        return None
+    return event_pb2.EventOrigin(run_id=run_id, attempt_token=token)
+
+
+def _payload(value: Any) -> str:
+    return "" if value is None else to_json(value, "payload")

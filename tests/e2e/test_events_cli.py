@@ -1,0 +1,209 @@
+"""Events and schedules of subjects as people use them: `toban` against a daemon that really starts things."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from helpers.daemon import Daemon, running_daemon
+from helpers.waiting import wait_until
+from toban.cli.app import main
+
+LISTENERS = """
+name: invoices
+description: x
+on: {event: ORDER_PAID, condition: event.payload.order > 3, priority: 10}
+steps: {only: {run: 'echo order {{ event.payload.order }}'}}
+---
+name: ledger
+description: x
+on: ORDER_PAID
+steps: {only: {run: 'test {{ event.payload.order }} != 13'}}
+---
+name: relay
+description: x
+on: RELAYED
+env: {PYTHON: PATH_OF_PYTHON}
+steps: {only: {run: '"$PYTHON" -m toban.cli emit ORDER_PAID -d [1]'}}
+---
+name: remind
+description: x
+params: {who: {type: string}}
+steps: {only: {run: 'echo {{ params.who }} {{ event.payload.issueId }}'}}
+""".replace("PATH_OF_PYTHON", json.dumps(sys.executable))
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command wrote."""
+
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Toban:
+    """Runs commands against the daemon of the module."""
+
+    daemon: Daemon
+
+    def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> Said:
+        """In this process: starting another one takes longer than everything that is done here."""
+        given, out, err = (
+            io.TextIOWrapper(io.BytesIO(text), "utf-8") for text in (stdin.encode(), b"", b"")
+        )
+        with patch.multiple(sys, stdin=given, stdout=out, stderr=err):
+            ended = main(["--server", self.daemon.socket, *arguments])
+        said = [stream.buffer.getvalue().decode() for stream in (out, err)]
+        assert ended == code, "".join(said)
+        return Said(*said)
+
+
+@pytest.fixture(scope="module")
+def toban(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toban]:
+    state = tmp_path_factory.mktemp("events") / "state"
+    with running_daemon(state, environment={"TOBAN_TIMEZONE": "Asia/Tokyo"}) as daemon:
+        command = Toban(daemon)
+        command("apply", "-", stdin=LISTENERS)
+        yield command
+
+
+def test_an_event_starts_what_listens(toban: Toban) -> None:
+    event, *started = toban("emit", "ORDER_PAID", "-d", '{"order": 7}').out.splitlines()
+    found = re.fullmatch(r"emitted ORDER_PAID \((\S+)\)", event)
+    assert found is not None
+    assert [line.split()[1].split("#")[0] for line in started] == ["invoices", "ledger"]
+    wait_until(
+        lambda: toban("events", "show", found[1], "-o", "json").data["all_ended"],
+        "the runs of the event never ended",
+    )
+    shown = toban("events", "show", found[1]).out
+    assert re.search("^invoices +10 +succeeded +invoices#", shown, re.MULTILINE)
+    assert shown.endswith('Payload:\n{\n  "order": 7\n}\n')
+    assert toban("logs", "invoices").out == "order 7\n"
+    assert f"ORDER_PAID ({found[1]})" in toban("runs", "show", "invoices").out
+    assert found[1] in toban("events", "list", "--type", "ORDER_PAID", "-o", "name").out
+    assert "started by:  ORDER_PAID" in toban("workflows", "show", "ledger").out
+
+
+def test_waiting_for_all_of_it(toban: Toban) -> None:
+    failed = toban("emit", "ORDER_PAID", "-d", "@-", "--wait", stdin='{"order": 13}', code=1)
+    told = sorted(failed.out.splitlines())
+    assert re.match(r"invoices#\d+ succeeded in ", told[0])
+    assert re.match(r"ledger#\d+ failed in ", told[1])
+    given = ["emit", "ORDER_PAID", "-d", '{"order": 8}', "--dedupe-key", "once", "--wait"]
+    first = toban(*given, "-o", "json").data
+    assert (first["created"], first["all_ended"]) == (True, True)
+    again = toban(*given, "-o", "json").data
+    assert (again["id"], again["created"]) == (first["id"], False)
+
+
+def test_why_nothing_is_started(toban: Toban) -> None:
+    candidates = toban("events", "resolve", "ORDER_PAID", "-d", '{"order": 1}')
+    rows = [re.split("  +", line) for line in candidates.out.splitlines()]
+    assert [row[:2] for row in rows[1:]] == [["ledger", "yes"], ["invoices", "no"]]
+    assert "would start 1 run" in candidates.err
+    assert "nothing listens to it" in toban("emit", "NOBODY_CARES").out
+    wrong = toban("emit", "NO SPACES", code=2)
+    assert wrong.err.startswith("toban: cannot emit ")
+
+
+def test_a_step_emits(toban: Toban) -> None:
+    toban("emit", "RELAYED", "--wait")
+    (run,) = toban("runs", "list", "--workflow", "relay", "-o", "json").data
+    (event,) = (
+        event
+        for event in toban("events", "list", "--type", "ORDER_PAID", "-o", "json").data
+        if event["source"] == "EVENT_SOURCE_STEP"
+    )
+    assert (event["source_run"], event["source_step"]) == (run["id"], "only")
+    assert (run["depth"], event["depth"]) == (0, 1)
+    assert "step only of relay#1" in toban("events", "show", event["id"]).out
+
+
+def test_watching(toban: Toban) -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "toban.cli", "--server", toban.daemon.socket,
+         "events", "watch", "--type", "ORDER_SENT", "-o", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert watching.stdout is not None
+    assert watching.stderr is not None
+    with watching:
+        try:
+            assert watching.stderr.readline() == b"watching events; Ctrl-C ends it\n"
+            emitted = toban("emit", "ORDER_SENT", "-o", "name").out.strip()
+            assert json.loads(watching.stdout.readline())["id"] == emitted
+        finally:
+            watching.kill()
+
+
+def test_draining_keeps_events(toban: Toban) -> None:
+    toban("system", "drain")
+    try:
+        kept = toban("emit", "ORDER_PAID", "-d", '{"order": 9}')
+        assert "it is pending: the daemon drains" in kept.err
+        assert re.search("^pending events: +1$", toban("system", "info").out, re.MULTILINE)
+    finally:
+        toban("system", "resume")
+    event = re.findall(r"\((\S+)\)", kept.out)[0]
+    wait_until(
+        lambda: toban("events", "show", event, "-o", "json").data["all_ended"],
+        "it was not resolved afterwards",
+    )
+    assert "runs of events" in toban("system", "info").out
+
+
+def test_a_schedule_of_a_subject(toban: Toban) -> None:
+    made = toban("schedule", "毎日午後3時に進捗確認", "-s", "issue-42", "-a", "check_progress")
+    first, understood, *due = made.out.splitlines()
+    schedule = re.findall(r"\((\S+)\)", first)[0]
+    assert "15:00" in understood
+    assert len(due) == 5
+    assert all(line.endswith("15:00:00+09:00 Asia/Tokyo") for line in due)
+    assert schedule in toban("schedules", "list", "--subject", "issue-42").out
+    assert "request:    毎日午後3時に進捗確認" in toban("schedules", "show", schedule).out
+    assert toban("schedules", "cancel", "--subject", "issue-42").out == (
+        "cancelled 1 schedule of issue-42\n"
+    )
+    assert toban("schedules", "list", "-s", "issue-42").out == ""
+    assert "cancelled" in toban("schedules", "list", "-s", "issue-42", "--all").out
+
+
+def test_times_that_are_only_asked_about(toban: Toban) -> None:
+    for given in (["every weekday at 15:00"], ["--cron", "0 15 * * 1-5"]):
+        asked = toban("schedule", *given, "--dry-run")
+        assert asked.out.count("15:00:00+09:00 Asia/Tokyo") == 5
+    refused = toban("schedule", "whenever you like", "-s", "a", "-a", "reminder", code=2)
+    assert "whenever" in refused.err
+    unknown = toban("schedule", "tomorrow at 9am", "-s", "a", "-w", "remimd", code=5)
+    assert "did you mean remind?" in unknown.err
+    assert toban("schedules", "list", "--subject", "a").out == ""
+
+
+def test_a_schedule_that_is_due_starts_its_workflow(toban: Toban) -> None:
+    given = ["schedule", "--every", "1s", "--max-occurrences", "1", "-s", "issue-7"]
+    schedule = toban(*given, "-w", "remind", "-p", "who=bo", "-o", "name").out.strip()
+    wait_until(
+        lambda: "succeeded" in toban("runs", "list", "--workflow", "remind").out,
+        "it was never due",
+    )
+    assert toban("logs", "remind").out == "bo issue-7\n"
+    (run,) = toban("runs", "list", "--workflow", "remind", "-o", "json").data
+    assert (run["schedule"], run["event_type"]) == (schedule, "SCHEDULE_TRIGGERED")
+    ended = toban("schedules", "show", schedule, "-o", "json").data
+    assert (ended["state"], int(ended["occurrences"])) == ("SCHEDULE_STATE_ENDED", 1)
