@@ -74,10 +74,13 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         assert count["counted"] >= count["least"] > 0
     results = document["results"]
     assert results.keys() == {
-        "chain", "fanout", "graph", "rows", "log", "trigger", "memory", "start", "loaded", "idle", "due",
+        "chain", "fanout", "graph", "rows", "log", "trigger", "memory", "resolve", "emit", "start", "loaded", "idle",
+        "due",
     }  # fmt: skip
     for name, result in results.items():
-        compared = name in ("chain", "fanout", "graph", "rows", "log", "start")
+        compared = name in (
+            "chain", "fanout", "graph", "rows", "log", "resolve", "emit", "start",
+        )  # fmt: skip
         assert result.keys() >= {"what", "ours", "more", "target", "holds"}
         assert ("ratio" in result) == ("floor" in result) == compared
         for series in (result["ours"], *result["more"].values()):
@@ -95,6 +98,8 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "log": {"at_least": 0.4},
         "trigger": None,
         "memory": {"at_most": 90},
+        "resolve": {"at_most": 3},
+        "emit": {"at_most": 25},
         "start": {"at_most": 3, "plus": 1000},
         "loaded": {"at_most": 160},
         "idle": {"at_most": 1},

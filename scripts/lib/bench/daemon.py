@@ -23,6 +23,7 @@ from scripts.lib.bench.errors import BenchError
 START_WITHIN = 60.0
 STOP_WITHIN = 30.0
 DRIVE_WITHIN = 300.0
+FLOORS = str(Path(__file__).with_name("floors.py"))
 _SHOWN = 15
 
 
@@ -144,6 +145,12 @@ def run_program(what: str, words: Sequence[str], given: str = "") -> str:
         lines = "\n".join(f"    {line}" for line in done.stderr.splitlines()[-_SHOWN:])
         raise BenchError(f"cannot measure: {what} failed:\n{lines}")
     return done.stdout
+
+
+def spawning(program: str, count: int) -> float:
+    """Seconds in which a bare interpreter starts and awaits a program so often. Raises BenchError."""
+    words = [sys.executable, "-I", "-S", FLOORS, "spawn", program, str(count)]
+    return float(run_program("the floor of a spawn", words))
 
 
 def _children(pid: int) -> list[int]:

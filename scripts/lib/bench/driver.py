@@ -5,9 +5,11 @@
     run WORKFLOW STEPS       from StartRun until the end of the run was seen
     log WORKFLOW SOURCE      from StartRun until a follower has received all of SOURCE
     trigger WORKFLOW COUNT   from StartRun until the step's process runs, again and again
+    emit TYPE COUNT          from EmitEvent until the step's process of the only run that it starts runs, likewise
     schedule PROGRAM COUNT   stores that many workflows that are due in a distant month
     postpone PROGRAM COUNT AT   makes the first of them due at AT, in seconds since the epoch
     ready COUNT              waits until that many schedules are known, and the time of the next
+    collect                  a pass of retention
 
 Prints JSON. The connection stands before anything is timed.
 """
@@ -35,6 +37,8 @@ from scripts.lib.bench import workflows
 from scripts.lib.bench.following import follow
 
 from toban.v1 import (
+    event_pb2,
+    event_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
     system_pb2,
@@ -51,6 +55,7 @@ _OPTIONS = (("grpc.max_receive_message_length", 16 * 1024 * 1024),)
 
 class Driver:
     def __init__(self, channel: grpc.Channel) -> None:
+        self._events = event_pb2_grpc.EventServiceStub(channel)
         self._runs = run_pb2_grpc.RunServiceStub(channel)
         self._workflows = workflow_pb2_grpc.WorkflowServiceStub(channel)
         self._system = system_pb2_grpc.SystemServiceStub(channel)
@@ -92,15 +97,29 @@ class Driver:
         delays = []
         for _ in range(int(count)):
             began = time.time()
-            run_id = self._start(workflow)
-            for _ in self._runs.WatchRun(run_pb2.WatchRunRequest(id=run_id), timeout=TIMEOUT):
-                pass
-            listed = self._runs.ListProcessExecutions(
-                run_pb2.ListProcessExecutionsRequest(run_id=run_id), timeout=TIMEOUT
-            )
-            (process,) = listed.process_executions
-            delays.append(process.started_at.ToNanoseconds() / 1e9 - began)
+            delays.append(self._process_started(self._start(workflow)) - began)
         return {"seconds": delays}
+
+    def emit(self, event_type: str, count: str) -> dict[str, Any]:
+        self.hello()
+        delays = []
+        for number in range(int(count)):
+            payload = json.dumps({"number": number, "kind": "bench"})
+            request = event_pb2.EmitEventRequest(type=event_type, payload_json=payload)
+            began = time.time()
+            event = self._events.EmitEvent(request, timeout=TIMEOUT).event
+            if event.state != event_pb2.EVENT_STATE_RESOLVED or len(event.runs) != 1:
+                raise SystemExit(f"the event did not start its run: {event}")
+            delays.append(self._process_started(event.runs[0].run_id) - began)
+        return {"seconds": delays}
+
+    def _process_started(self, run_id: str) -> float:
+        """When the only process of a run was, in seconds since the epoch; waits until the run has ended."""
+        for _ in self._runs.WatchRun(run_pb2.WatchRunRequest(id=run_id), timeout=TIMEOUT):
+            pass
+        request = run_pb2.ListProcessExecutionsRequest(run_id=run_id)
+        (process,) = self._runs.ListProcessExecutions(request, timeout=TIMEOUT).process_executions
+        return process.started_at.ToNanoseconds() / 1e9
 
     def schedule(self, program: str, count: str) -> dict[str, Any]:
         self.hello()
@@ -138,6 +157,10 @@ class Driver:
             if time.monotonic() > deadline:
                 raise SystemExit(f"the daemon knows {info.schedules} schedules, not {count}")
             time.sleep(0.02)
+
+    def collect(self) -> dict[str, Any]:
+        done = self._system.CollectGarbage(system_pb2.CollectGarbageRequest(), timeout=TIMEOUT)
+        return {"runs": done.run_count}
 
     def _start(self, workflow: str) -> str:
         request = run_pb2.StartRunRequest(workflow=workflow)

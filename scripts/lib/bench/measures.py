@@ -15,18 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from scripts.lib.bench import memory, scheduled, workflows, written
-from scripts.lib.bench.daemon import Daemon, run_module, run_program, running
+from scripts.lib.bench import events, memory, scheduled, workflows, written
+from scripts.lib.bench.daemon import FLOORS, Daemon, run_module, run_program, running, spawning
 from scripts.lib.bench.errors import BenchError
 from scripts.lib.bench.results import Result, Series, Target
 from scripts.lib.bench.sizes import MB, Sizes
 
 _OWN: Final = ("memory", "chain", "fanout", "graph", "rows", "log", "trigger")
-NAMES: Final = (*_OWN, *scheduled.NAMES)
+NAMES: Final = (*_OWN, *events.NAMES, *scheduled.NAMES)
 SMALL_CHUNK: Final = 64 * 1024
 LARGE_CHUNK: Final = 1024 * 1024
 LINE: Final = 100
-_FLOORS: Final = str(Path(__file__).with_name("floors.py"))
 
 
 class Bench:
@@ -42,6 +41,8 @@ class Bench:
     def run(self, names: set[str]) -> list[Result]:
         """Raises BenchError."""
         results = self._work_done(names) if names & set(_OWN) else []
+        if names & set(events.NAMES):
+            results += events.Events(self._work, self._program, self._sizes, self._say).run(names)
         if names & set(scheduled.NAMES):
             schedules = scheduled.Schedules(self._work, self._program, self._sizes, self._say)
             results += schedules.run(names)
@@ -90,7 +91,7 @@ class Bench:
         count = self._sizes.chain
         floor, ours = [], []
         for _ in self._rounds("chain"):
-            floor.append(self._spawn(count) / count * 1000)
+            floor.append(spawning(self._program, count) / count * 1000)
             ours.append(daemon.drive("run", "chain", count)["seconds"] / count * 1000)
         return Result(
             name="chain",
@@ -99,10 +100,6 @@ class Bench:
             ours=Series(unit="ms", samples=ours),
             target=Target(at_most=8),
         )
-
-    def _spawn(self, count: int) -> float:
-        words = [sys.executable, "-I", "-S", _FLOORS, "spawn", self._program, str(count)]
-        return float(run_program("the floor of the chain", words))
 
     # -- side by side
 
@@ -228,7 +225,7 @@ class Bench:
 
     def _fill(self) -> float:
         target = self._work / "floor.log"
-        words = [sys.executable, "-I", "-S", _FLOORS, "fill", str(self._source), str(target)]
+        words = [sys.executable, "-I", "-S", FLOORS, "fill", str(self._source), str(target)]
         took = run_program("the pipe into a file", words, given="\n")
         target.unlink()
         return float(took.split()[-1])

@@ -101,6 +101,6 @@ def _spread(series: Series) -> str:
 
 def _against(result: Result, series: Series) -> str:
     """How ours stands to another floor."""
-    if result.floor is None or series.unit != result.ours.unit:
+    if not result.compared or result.floor is None or series.unit != result.ours.unit:
         return ""
     return f" (ours is {result.ours.median / series.median:.3g} of it)"

@@ -54,7 +54,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`ours`, against `floor` where there is one. `more` holds figures that are told and not judged."""
+    """`ours`, against `floor` where there is one. `more` holds figures that are told and not judged.
+
+    `compared` says whether ours is set against those too, where there is a floor.
+    """
 
     name: str
     what: str
@@ -62,6 +65,7 @@ class Result:
     floor: Series | None = None
     target: Target | None = None
     more: Mapping[str, Series] = field(default_factory=dict)
+    compared: bool = True
 
     @property
     def ratio(self) -> float | None:

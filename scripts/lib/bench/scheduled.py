@@ -23,6 +23,8 @@ from scripts.lib.bench.sizes import Sizes
 NAMES: Final = ("start", "loaded", "idle", "due")
 SPARE: Final = 1000.0
 """Milliseconds that a start may take beyond its share of an empty daemon's."""
+PASSES: Final = 300.0
+"""Seconds from a pass of retention to the next."""
 
 
 class Schedules:
@@ -101,17 +103,24 @@ class Schedules:
     # -- nothing is due
 
     def _idle(self, daemon: Daemon) -> Result:
-        used = []
+        used, passes = [], []
         for _ in self._rounds("idle"):
             before, began = _computed(daemon), time.monotonic()
             time.sleep(self._sizes.idle)
-            used.append((_computed(daemon) - before) / (time.monotonic() - began) * 100)
+            share = (_computed(daemon) - before) / (time.monotonic() - began)
+            # It comes too seldom to be met by chance.
+            before = _computed(daemon)
+            daemon.drive("collect")
+            one = _computed(daemon) - before
+            used.append((share + one / PASSES) * 100)
+            passes.append(one * 1000)
         return Result(
             name="idle",
-            what=f"of a processor, {self._sizes.scheduled} schedules and none due; "
-            f"daemon and spawner, {self._sizes.idle:g} s at a time",
+            what=f"of a processor, {self._sizes.scheduled} schedules and none due; daemon and spawner, "
+            f"{self._sizes.idle:g} s at a time, and their part of a pass of retention",
             ours=Series(unit="%", samples=used),
             target=Target(at_most=1),
+            more={"a pass of retention, processor time": Series(unit="ms", samples=passes)},
         )
 
     # -- many are due

@@ -10,7 +10,8 @@ MB: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """`scheduled` workflows have a schedule, and `due` of them are due together.
+    """`scheduled` workflows have a schedule, and `due` of them are due together. `listening` ones listen to events,
+    `candidates` to each type; of `resolved` events in a round it is decided what they start.
 
     In seconds: for how long a daemon is left alone before its memory is read (`settle`), and between the last change of
     a schedule and the second in which it is due (`calm`); and how long the processor time of an `idle` one is taken.
@@ -26,6 +27,9 @@ class Sizes:
     triggers: int = 20
     scheduled: int = 10_000
     due: int = 500
+    listening: int = 10_000
+    candidates: int = 100
+    resolved: int = 200
     idle: float = 10.0
     settle: float = 1.0
     calm: float = 2.0
@@ -43,6 +47,9 @@ class Sizes:
             triggers=2,
             scheduled=20,
             due=5,
+            listening=40,
+            candidates=10,
+            resolved=3,
             idle=0.2,
             settle=0.1,
             calm=0.5,

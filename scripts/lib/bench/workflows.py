@@ -39,6 +39,12 @@ def single(program: str) -> str:
     return _workflow("single", "one step", [f"  - {{name: only, {_exec(program)}}}"])
 
 
+def listening(program: str, event_type: str) -> str:
+    lines = [f"  - {{name: only, {_exec(program)}}}"]
+    on = f"on: {{event: {event_type}, condition: event.payload.number >= 0}}"
+    return _workflow("listening", "one step", lines, on)
+
+
 def scheduled(program: str, number: int, schedule: str) -> str:
     """One of many that are alike but for their name; `schedule` is written as in a definition."""
     lines = [f"  - {{name: only, {_exec(program)}}}"]

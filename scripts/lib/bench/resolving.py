@@ -1,0 +1,185 @@
+"""Which of many workflows an event starts, without a daemon around it: resolving DATABASE COMMAND …
+
+    fill COUNT CANDIDATES      stores that many workflows, each of which listens to one type of events
+    measure CANDIDATES EVENTS  decides about so many events, in turns with the bare evaluation of the same conditions
+
+Every type has CANDIDATES workflows that listen to it, each with a condition of its own. Prints JSON; times are in
+seconds, and those of many events are lists.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("the daemon does not run on Windows yet")
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from cel_expr_python import cel
+
+from toban.definition import EventTrigger
+from toband.domain.emitted import Emitted, EventSource
+from toband.engine.matching import Candidate, Matching
+from toband.ports import WorkflowText
+from toband.store import SqlStore
+
+_STORED_AT_ONCE = 500
+_TEXT = WorkflowText(
+    name="", title="", description="one step", labels={}, enabled=True, source="", parsed={}, base_dir="/"
+)  # fmt: skip
+
+
+def event_type(number: int) -> str:
+    return f"BENCH_{number}"
+
+
+def condition(number: int) -> str:
+    """Of the workflow with that number among those that listen to a type: no two are the same."""
+    amount = 40 * number
+    shapes = (
+        f"event.payload.amount > {amount}",
+        f'event.payload.kind == "kind{number % 4}" && event.payload.amount >= {amount}',
+        f'"tag{number}" in event.payload.tags',
+        f'event.payload.customer.region.startsWith("r{number}") || event.payload.score < {number}.5',
+        f'event.payload.urgent && event.payload.attempts < {number} && event.payload.owner != ""',
+    )
+    return shapes[number % len(shapes)]
+
+
+def payload(number: int) -> dict[str, Any]:
+    """Of an event: ten fields, and others for each."""
+    return {
+        "id": f"order-{number}",
+        "kind": f"kind{number % 4}",
+        "amount": number * 37 % 4000,
+        "score": number % 100 / 2,
+        "urgent": number % 3 == 0,
+        "attempts": number % 100,
+        "owner": f"owner-{number % 7}",
+        "tags": [f"tag{number % 100}", f"tag{(number + 2) % 100}", "all"],
+        "customer": {"name": f"customer {number}", "region": f"r{number % 100}"},
+        "at": "2026-11-16T09:00:00+09:00",
+    }
+
+
+def workflow(number: int, candidates: int) -> WorkflowText:
+    kind, place = divmod(number, candidates)
+    trigger = EventTrigger(
+        events=(event_type(kind),), condition=condition(place), priority=_priority(place)
+    )
+    name = _name(place)
+    return replace(_TEXT, name=f"{name}-{kind}", source=f"# {name}", triggers=(trigger,))
+
+
+def emitted(kind: int, number: int) -> Emitted:
+    return Emitted(
+        id=f"event-{number}",
+        type=event_type(kind),
+        payload=payload(number),
+        at=datetime.now(UTC),
+        source=EventSource.CLIENT,
+    )
+
+
+async def fill(store: SqlStore, count: int, candidates: int) -> dict[str, Any]:
+    now, began = datetime.now(UTC), time.perf_counter()
+    for first in range(0, count, _STORED_AT_ONCE):
+        numbers = range(first, min(first + _STORED_AT_ONCE, count))
+        texts = (workflow(number, candidates) for number in numbers)
+        await asyncio.gather(*(store.create_workflow(text, at=now) for text in texts))
+    return {"seconds": time.perf_counter() - began}
+
+
+async def measure(store: SqlStore, candidates: int, events: int) -> dict[str, Any]:
+    matching = Matching(store)
+    first = await _timed(matching, emitted(0, 0))
+    another = await _timed(matching, emitted(1, 0))
+    bare = _Bare(candidates)
+    ours, floor = [], []
+    for number in range(events):
+        event = emitted(0, number)
+        took, found = bare.evaluate(event)
+        floor.append(took)
+        began = time.perf_counter()
+        answer = await matching.judge(event)
+        ours.append(time.perf_counter() - began)
+        _check(answer, found)
+    # Neither is timed while the other's first time is still in it.
+    return {
+        "first": first,
+        "first_of_type": another,
+        "ours": ours[1:] or ours,
+        "floor": floor[1:] or floor,
+    }
+
+
+async def _timed(matching: Matching, event: Emitted) -> float:
+    began = time.perf_counter()
+    await matching.judge(event)
+    return time.perf_counter() - began
+
+
+class _Bare:
+    """The floor: compiled programs, and data that is converted before the clock starts."""
+
+    def __init__(self, candidates: int) -> None:
+        self._environment = cel.NewEnv(variables={"event": cel.Type.DYN})
+        texts = map(condition, range(candidates))
+        self._programs = [self._environment.compile(text) for text in texts]
+
+    def evaluate(self, event: Emitted) -> tuple[float, Sequence[bool]]:
+        """Seconds, and what each condition is."""
+        prepared = self._environment.Activation({"event": event.seen()})
+        programs = self._programs
+        began = time.perf_counter()
+        found = [program.eval(prepared).value() for program in programs]
+        return time.perf_counter() - began, found
+
+
+def _check(answer: Sequence[Candidate], found: Sequence[bool]) -> None:
+    """Who would be started, and in which order, is what the bare conditions say."""
+    true = [place for place, value in enumerate(found) if value]
+    expected = sorted(map(_name, true), key=lambda name: (-_priority(_place(name)), name))
+    started = [candidate.workflow for candidate in answer if candidate.matches]
+    if len(answer) != len(found) or list(map(_unnumbered, started)) != expected:
+        raise SystemExit(f"what was decided is not what the conditions say: {started}")
+
+
+def _priority(place: int) -> int:
+    """Several share one, so that names decide too."""
+    return place // 3 % 201 - 100
+
+
+def _name(place: int) -> str:
+    return f"listens-{place:05}"
+
+
+def _place(name: str) -> int:
+    return int(name.rsplit("-", 1)[1])
+
+
+def _unnumbered(workflow: str) -> str:
+    """Without the type that it listens to."""
+    return workflow.rsplit("-", 1)[0]
+
+
+async def main(database: str, command: str, *arguments: str) -> dict[str, Any]:
+    store = SqlStore(f"sqlite:///{database}")
+    await store.open()
+    try:
+        numbers = [int(argument) for argument in arguments]
+        work = {"fill": fill, "measure": measure}[command]
+        return await work(store, *numbers)
+    finally:
+        await store.close()
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
