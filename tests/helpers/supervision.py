@@ -225,6 +225,13 @@ class Supervision:
     async def shim(self, attempt: Attempt) -> Process:
         """The supervisor of an attempt, from its claim."""
         facts = await wait_for(lambda: self.claim_of(attempt), f"no claim of {attempt.step}")
+        # Until then the claim has two names.
+        folder, name = os.path.split(self.files.log(attempt))
+        prepared = f".{name}"
+        await wait_for(
+            lambda: not any(each.startswith(prepared) for each in os.listdir(folder)),
+            f"the claim of {attempt.step} keeps its first name",
+        )
         return seen(facts["pid"])
 
     async def shim_gone(self, shim: Process) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toban.definition.event_conditions import EventView
-
 from toban.definition import RenderError
+from toban.definition.event_conditions import EventView
 from toband.domain.emitted import Emitted, Listener
 from toband.ports import Store
 

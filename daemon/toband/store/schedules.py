@@ -201,7 +201,7 @@ def forget(before: datetime) -> Callable[[Session], int]:
 
     def operation(session: Session) -> int:
         session.lock_creation()
-        ids = session.connection.execute(_FIND_OVER, {"before": before}).scalars().all()
+        ids = read_over(session.connection, before)
         if ids:
             session.connection.execute(_FORGET, {"of_ids": ids})
         return len(ids)
@@ -225,6 +225,11 @@ def read(connection: Connection, schedule_id: str) -> ScheduleEntry | None:
 def read_made(connection: Connection, request: Request) -> ScheduleEntry | None:
     made = recall(connection, request)
     return None if made is None else read(connection, made)
+
+
+def read_over(connection: Connection, before: datetime) -> Sequence[str]:
+    """Some of those of subjects that were over before then."""
+    return connection.execute(_FIND_OVER, {"before": before}).scalars().all()
 
 
 def read_all(

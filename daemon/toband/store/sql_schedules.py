@@ -75,8 +75,8 @@ class SqlSchedules(SqlAccess):
 
     async def forget_schedules(self, before: datetime) -> int:
         gone = 0
-        while removed := await self._write.do(schedules.forget(before)):
-            gone += removed
+        while await self._read(schedules.read_over, before):
+            gone += await self._write.do(schedules.forget(before))
         return gone
 
     async def forget_fires(self, before: datetime, keep: int) -> int:
