@@ -5,6 +5,7 @@ Not to be confused with `events`, which are what happens to one run.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,8 @@ from typing import Any
 from toban.definition import RUN_FAILED, RUN_SUCCEEDED, STEP_FAILED
 from toband.domain.model import Run, RunState, StepState
 
+PARAMS_MOST = 16 * 1024
+"""Characters of a run's parameters, as JSON, that an event about it has room for."""
 DEPTH_MOST = 16
 """Runs that may follow on each other through events; an event behind so many starts nothing."""
 
@@ -150,10 +153,15 @@ def announced(before: Run, after: Run) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    return {
+    params = dict(run.params)
+    about = {
         "run_id": run.id,
         "workflow": run.workflow,
         "number": run.number,
         "trigger": run.trigger.value.lower(),
-        "params": dict(run.params),
+        "params": params,
     }
+    if params and len(json.dumps(params)) > PARAMS_MOST:
+        # Every run that the event starts has a copy of it.
+        about |= {"params": {}, "params_left_out": True}
+    return about

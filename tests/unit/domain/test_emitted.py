@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from toband.domain.emitted import Emitted, EventSource, announced
+from toband.domain.emitted import PARAMS_MOST, Emitted, EventSource, announced
 from toband.domain.model import (
     Attempt,
     AttemptState,
@@ -56,6 +56,12 @@ def test_the_end_of_a_run(state: RunState, told: list[str]) -> None:
             "finished_at": "2026-03-02T12:00:01+00:00",
         }
     assert announced(after, after) == []
+
+
+def test_parameters_that_are_too_large_are_left_out() -> None:
+    run = replace(RUN, params={"text": "x" * PARAMS_MOST})
+    ((_, _, payload),) = announced(run, replace(run, state=RunState.SUCCEEDED))
+    assert (payload["params"], payload["params_left_out"]) == ({}, True)
 
 
 def test_a_step_that_failed_for_good_and_not_each_of_its_instances() -> None:
