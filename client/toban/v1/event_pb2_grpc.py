@@ -70,7 +70,7 @@ class EventServiceServicer:
         """Stores an event, and starts every workflow that listens to it, once each, those of the highest priority first. The
         answer means that the event is on disk; as a rule it is resolved by then and `runs` says what it started. One that
         is still PENDING is resolved later: while the daemon drains, or while many runs of events wait. INVALID_ARGUMENT
-        for a type or a payload that cannot be one; NOT_FOUND `EVENT_SOURCE_NOT_FOUND` if `source` names no attempt of a
+        for a type or a payload that cannot be one; NOT_FOUND `EVENT_SOURCE_NOT_FOUND` if `origin` names no attempt of a
         run; RESOURCE_EXHAUSTED `DISK_FULL` and UNAVAILABLE `DAEMON_UNHEALTHY` as in StartRun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

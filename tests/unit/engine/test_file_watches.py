@@ -30,10 +30,12 @@ class FakeStore:
         self.types = frozenset({FILE_CHANGED})
         self.watched = [WatchedPath(workflow="sort", path="/in")]
         self.failing = False
+        self.failed = 0
         self.reads = 0
 
     async def listened_types(self) -> frozenset[str]:
         if self.failing:
+            self.failed += 1
             raise StoreError("cannot read the database: gone")
         self.reads += 1
         return self.types
@@ -155,7 +157,7 @@ async def test_a_store_that_cannot_be_read_is_asked_again(scene: Scene) -> None:
         scene.store.failing = True
         scene.store.watched.append(WatchedPath(workflow="copy", path="/out"))
         scene.watches.changed()
-        await asyncio.sleep(0.01)
+        await wait_for(lambda: scene.store.failed, "a try that fails")
         scene.store.failing = False
         await wait_for(lambda: scene.paths.followed[-1] == {"/in", "/out"}, "another try")
 
