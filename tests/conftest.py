@@ -5,6 +5,12 @@ from __future__ import annotations
 import signal
 import sys
 
+from hypothesis import HealthCheck, settings
+
+# How long an example takes, or the making of one, says how busy the machine is, and nothing about what is tested.
+settings.register_profile("toban", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("toban")
+
 # A suite that is run in the background of a shell inherits that Ctrl-C is ignored, and so do its programs.
 if sys.platform != "win32":
     for signum in (signal.SIGINT, signal.SIGQUIT):

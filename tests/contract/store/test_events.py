@@ -76,7 +76,6 @@ async def test_all_of_an_event_comes_back(store: Store) -> None:
 
 @settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

@@ -37,7 +37,6 @@ ORIGIN = new_id()
 # The database outlives the examples of a test; each example makes rows of its own.
 shared_store = settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

@@ -88,7 +88,7 @@ def test_parentheses_need_quotes(value: str, workflow: Read) -> None:
     assert seen_by_cmd(rendered(workflow, 'echo "{{ params.x }}"', value)) == f'echo "{value}"'
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_whatever_is_let_through_has_no_meaning_for_cmd(workflow: Read, value: str) -> None:
     try:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toban.definition import format_duration, parse_duration
@@ -45,13 +45,11 @@ def test_impossible_durations_are_refused(value: float | str) -> None:
         parse_duration(value)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**12))
 def test_a_formatted_duration_reads_back(milliseconds: int) -> None:
     assert round(parse_duration(format_duration(milliseconds / 1000)) * 1000) == milliseconds
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_duration_or_a_clear_error(text: str) -> None:
     try:

@@ -293,7 +293,7 @@ def validator() -> Any:
     return jsonschema.Draft202012Validator(json_schema())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     ENTRY | st.lists(ENTRY, min_size=1, max_size=4),
     PATHS | st.lists(PATHS, min_size=1, max_size=3, unique=True),

@@ -236,7 +236,7 @@ DEFINITION = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(DEFINITION)
 def test_any_shape_of_data_gives_a_workflow_or_problems(data: dict[str, Any]) -> None:
     parsed = parse(json.dumps(data))
@@ -260,7 +260,7 @@ def test_required_fields_are_required(name: str) -> None:
 JOB = st.dictionaries(st.sampled_from([*JobInput.model_fields, "is_enabled", "when", "x"]), VALUES)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(["a", "b", "c d"]), JOB | VALUES, min_size=1), STEP)
 def test_any_shape_of_jobs_gives_jobs_or_problems(jobs: dict[str, Any], step: Any) -> None:
     text = json.dumps({"jobs": jobs})

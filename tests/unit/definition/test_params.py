@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toban.definition import ParamError, Workflow, bind_params, parse
@@ -156,13 +156,11 @@ def floats_only(value: Any) -> Any:
             return value
 
 
-@settings(deadline=None)
 @given(st.lists(PLAIN, max_size=4))
 def test_plain_data_survives_the_transport(names: list[Any]) -> None:
     assert repr(bind(count=1, names=floats_only(names))["names"]) == repr(names)
 
 
-@settings(deadline=None)
 @given(st.one_of(PLAIN, st.floats(), st.binary()), st.sampled_from(["day", "count", "rate", "dry"]))
 def test_any_value_is_bound_or_refused(value: Any, name: str) -> None:
     kinds = {"day": str, "count": int, "rate": float, "dry": bool}

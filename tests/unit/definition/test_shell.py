@@ -73,7 +73,7 @@ NASTY = st.lists(
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(x=TEXT | NASTY)
 @example(x="'; touch hacked; '")
 @example(x="$(touch hacked)\n`touch hacked`\nEOF\n\tEOF\n")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toban.definition import format_size, parse_size
@@ -61,7 +61,6 @@ def test_a_negative_size_has_no_text() -> None:
         format_size(-1)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**63 - 1) | st.integers(0, 2**23 - 1).map(lambda n: n << 40))
 def test_a_formatted_size_reads_back(size: int) -> None:
     assert parse_size(format_size(size)) == size

@@ -52,7 +52,7 @@ PIECES = [
 YAML_TEXT = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(YAML_TEXT)
 def test_events_are_those_of_ruamel(text: str) -> None:
     """Our faster reader must not differ from the library's own, whatever it is given."""
@@ -207,7 +207,7 @@ def test_the_same_workflow_twice_is_refused(errors: Errors) -> None:
     assert (found.line, found.column, found.path) == (5, 7, "name")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.one_of(YAML_TEXT, st.text(), st.binary()))
 def test_nothing_makes_the_parser_raise(text: str | bytes) -> None:
     parsed = parse(text)

@@ -114,7 +114,7 @@ def test_a_wait_after_very_many_retries_is_the_longest() -> None:
     assert back_off(step("a", {}), 100_000, TRANSIENT, None, lambda: MIDDLE) == 300
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.integers(1, 20),
     st.floats(0, 1, exclude_max=True),

@@ -22,7 +22,6 @@ EXAMPLES = int(os.environ.get("TOBAN_TEST_EXAMPLES", "0"))
 common = settings(
     max_examples=EXAMPLES or 150,
     derandomize=not EXAMPLES,
-    deadline=None,
     database=None,
     phases=[Phase.generate],
     verbosity=Verbosity.quiet,  # the case is told in a smaller form

@@ -87,7 +87,7 @@ def scenarios(draw: st.DrawFn) -> Simulator:
     return simulator
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(scenarios())
 def test_every_run_ends_and_every_rule_holds(simulator: Simulator) -> None:
     run = simulator.play()
@@ -131,7 +131,7 @@ def stray_events(token: str) -> st.SearchStrategy[Event]:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(scenarios(), st.data())
 def test_a_terminal_run_never_changes(simulator: Simulator, data: st.DataObject) -> None:
     run = simulator.play()
@@ -143,7 +143,7 @@ def test_a_terminal_run_never_changes(simulator: Simulator, data: st.DataObject)
         assert not effects
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(scenarios(), st.data())
 def test_reports_of_a_superseded_token_change_nothing(
     simulator: Simulator, data: st.DataObject

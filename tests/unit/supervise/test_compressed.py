@@ -30,7 +30,7 @@ from toband.supervise.trees import StoppedError
 
 Pieces = list[tuple[LogKind, bytes]]
 
-unhurried = settings(deadline=None, max_examples=40)
+few = settings(max_examples=40)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def text_of(page: LogPage) -> bytes:
     return b"".join(piece.data for piece in page.pieces)
 
 
-@unhurried
+@few
 @given(
     st.lists(st.binary(max_size=150), min_size=1, max_size=12).map(b"".join),
     st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 2000)), max_size=20),

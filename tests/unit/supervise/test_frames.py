@@ -24,7 +24,7 @@ pieces = st.lists(
     ),
     max_size=8,
 )
-unhurried = settings(deadline=None, max_examples=60)
+few = settings(max_examples=60)
 short = st.text(max_size=10)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | short,
@@ -67,7 +67,7 @@ def claim_frame(facts: dict[str, Any] = CLAIM) -> bytes:
     return frames.encode_json(frames.CLAIM, 1, facts)
 
 
-@unhurried
+@few
 @given(pieces, st.integers(min_value=0, max_value=2**40))
 def test_what_is_written_is_read(written: list[Piece], base: int) -> None:
     data = b"".join(encoded(written))
@@ -79,7 +79,7 @@ def test_what_is_written_is_read(written: list[Piece], base: int) -> None:
     assert [frame.offset for frame in found.frames] == ends[:-1]
 
 
-@unhurried
+@few
 @given(pieces)
 def test_every_prefix_holds_whole_frames_only(written: list[Piece]) -> None:
     parts = encoded(written)
@@ -92,7 +92,7 @@ def test_every_prefix_holds_whole_frames_only(written: list[Piece]) -> None:
         assert (found.end, found.damaged) == (ends[whole], False)
 
 
-@unhurried
+@few
 @given(pieces.filter(bool), st.data())
 def test_a_flipped_byte_stops_at_its_frame(written: list[Piece], data: st.DataObject) -> None:
     parts = encoded(written)
@@ -125,7 +125,7 @@ def test_a_hole_is_damage() -> None:
     assert (found.end, found.damaged) == (len(good), True)
 
 
-@unhurried
+@few
 @given(records)
 def test_a_claim_is_read_with_anything_behind_it(facts: dict[str, Any]) -> None:
     with tempfile.TemporaryFile() as file:
@@ -153,7 +153,7 @@ def test_no_prefix_of_a_claim_is_one(fd: int) -> None:
     assert frames.read_claim(fd) is None
 
 
-@unhurried
+@few
 @given(records, pieces)
 def test_the_end_record_is_found_behind_anything(record: dict[str, Any], log: list[Piece]) -> None:
     record = {**json.loads(json.dumps(record)), "seal": CLAIM["seal"]}
@@ -218,7 +218,7 @@ def test_an_end_record_inside_of_what_was_printed_is_none(fd: int) -> None:
     assert frames.read_end(fd) is None
 
 
-@unhurried
+@few
 @given(pieces, st.integers(min_value=frames.HEADER.size, max_value=300))
 def test_frames_are_read_in_chunks_of_any_size(written: list[Piece], chunk: int) -> None:
     with tempfile.TemporaryFile() as file:

@@ -23,7 +23,7 @@ from toband.supervise.log_files import LogFiles
 Pieces = list[tuple[LogKind, bytes]]
 SOON = 30.0
 
-unhurried = settings(deadline=None, max_examples=60)
+few = settings(max_examples=60)
 text = st.lists(st.sampled_from([b"\n", b"\n", b"a", b"bc", b"\r", b"\xff"]), max_size=6)
 pieces = st.lists(st.tuples(st.sampled_from(LogKind), text.map(b"".join)), max_size=12)
 some_kinds = st.sets(st.sampled_from(LogKind), min_size=1).map(sorted)
@@ -53,7 +53,7 @@ def data_of(pieces: list[LogPiece]) -> list[bytes]:
     return [piece.data for piece in pieces]
 
 
-@unhurried
+@few
 @given(pieces, st.integers(1, 8), some_kinds)
 def test_the_last_lines_are_exact(
     runner: asyncio.Runner, written: Pieces, lines: int, kinds: list[LogKind]
@@ -196,7 +196,7 @@ async def test_a_piece_larger_than_a_page_is_read(files: RunFiles, logs: LogFile
         assert logs.printed(log.attempt, LogKind.STDOUT, 1 << 30) == large + b"small"
 
 
-@unhurried
+@few
 @given(pieces, st.sampled_from(LogKind))
 def test_what_a_stream_printed_is_joined(written: Pieces, kind: LogKind) -> None:
     with tempfile.TemporaryDirectory() as root, WrittenLog(RunFiles(root)) as log:

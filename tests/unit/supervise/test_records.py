@@ -13,7 +13,7 @@ from helpers.supervision import new_attempt
 from toband.domain.model import TreeCause
 from toband.supervise.records import OUTPUTS_LOST, ended, parse_outputs, survivors, time_of
 
-unhurried = settings(deadline=None, max_examples=60)
+few = settings(max_examples=60)
 keys = st.text(st.characters(categories=["L", "N"], include_characters="_-."), min_size=1)
 one_line = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
 
@@ -39,20 +39,20 @@ def test_outputs(text: str, outputs: dict[str, str]) -> None:
     assert parse_outputs(text) == outputs
 
 
-@unhurried
+@few
 @given(keys, one_line)
 def test_a_value_of_one_line_is_kept_as_it_is(key: str, value: str) -> None:
     assert parse_outputs(f"{key}={value}\n") == {key: value}
 
 
-@unhurried
+@few
 @given(keys, st.lists(one_line.filter(lambda line: line != "END")))
 def test_a_block_is_kept_as_it_is(key: str, lines: list[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     assert parse_outputs(f"{key}<<END\n{text}END\n") == {key: "\n".join(lines)}
 
 
-@unhurried
+@few
 @given(st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)))  # noqa: DTZ001
 def test_times_are_exact_to_the_microsecond(naive: datetime) -> None:
     at = naive.replace(tzinfo=UTC)

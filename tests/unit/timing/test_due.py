@@ -186,7 +186,7 @@ def computed(
     return [(due.at, due.change.value) for due in dues]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(text=expressions(field(0, 23)), day=st.integers(0, 2000))
 def test_any_expression_is_due_when_the_clock_shows_it(text: str, day: int) -> None:
     after = datetime(2023, 1, 1, tzinfo=TOKYO) + timedelta(days=day)
@@ -212,7 +212,7 @@ EDGES = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     edge=st.sampled_from(EDGES),
     minutes=field(0, 59),
@@ -236,7 +236,7 @@ def test_at_the_edges_the_policies_are_kept(
         assert len(set(walls)) == len(walls)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     edge=st.sampled_from(EDGES),
     text=expressions(field(0, 23)),

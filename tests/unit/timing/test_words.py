@@ -188,7 +188,7 @@ ZONES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(phrase=st.one_of(PHRASES, st.text(max_size=30)), now=NOWS, zone=ZONES)
 @example(phrase="9" * 5000, now=MONDAY, zone=TOKYO)
 @example(phrase="\ud800", now=MONDAY, zone=TOKYO)
