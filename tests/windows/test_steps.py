@@ -188,23 +188,28 @@ def test_a_batch_file_gets_its_arguments_or_none(shared: Daemon) -> None:
     assert "it is a batch file" in execution.error_message
 
 
+def timed_out(daemon: Daemon) -> tuple[run_pb2.Run, str]:
+    """A run whose tree was complete when its time was over, and how its processes named their files.
+
+    Three interpreters have to be there by then, and a busy machine may need more time for that.
+    """
+    for timeout in ("4s", "16s", "64s"):
+        name = f"slow-{timeout}-"
+        fields = {"env": {"CODE": TREE}, "timeout": timeout, "kill_grace": "0.2s"}
+        run = daemon.run("slow", step("slow", TREE, name, "2", **fields))
+        if (daemon.work / f"{name}0").exists():
+            return run, name
+    raise AssertionError("three processes are not started within a minute")
+
+
 @pytest.mark.timeout(300)
 def test_a_timeout_ends_the_whole_tree(shared: Daemon) -> None:
-    # Three interpreters have to be there before the time is over, and a busy machine may need more of it.
-    for number, timeout in enumerate(("4s", "16s", "64s")):
-        name = f"slow-{number}-"
-        run_id = shared.begin(
-            "slow",
-            step("slow", TREE, name, "2", env={"CODE": TREE}, timeout=timeout, kill_grace="0.2s"),
-        )
-        run = shared.ended(run_id)
-        if (shared.work / f"{name}0").exists():
-            break
+    run, name = timed_out(shared)
     pids = [int((shared.work / f"{name}{each}").read_text()) for each in "210"]
     for pid in pids:
         with pytest.raises(AssertionError, match="no process"):
             seen(pid)
-    execution = shared.executions(run_id)["slow"]
+    execution = shared.executions(run.id)["slow"]
     assert process_state(execution) == "TIMED_OUT"
     ending = execution.ending
     assert (ending.cause, ending.proved_empty, ending.survivors) == ("timeout", True, 0)
