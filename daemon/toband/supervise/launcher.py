@@ -15,7 +15,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,29 +23,26 @@ from typing import Any, NamedTuple
 import structlog
 
 from toband import failpoints
-from toband.domain.events import AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
+from toband.domain.events import AttemptLost, AttemptVoided, Event, not_started
 from toband.domain.model import Attempt, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
-from toband.supervise import cgroups, frames, limits, records, tree
+from toband.supervise import cgroups, limits, tree
 from toband.supervise.attempt_file import claim
+from toband.supervise.bootstrap import message_of
 from toband.supervise.cgroups import Cgroups
 from toband.supervise.files import RunFiles
+from toband.supervise.lookup import LOOK_AGAIN, Lookup, Record
 from toband.supervise.pool import PAUSE, Pool
+from toband.supervise.survivors import Survivors
 
 STARTED_AFTER = 0.1
 """An attempt that is over sooner is never reported as started: its end says all, and costs one commit less."""
 ORPHANS_WITHIN = 10.0
 """How long the spawner may take to end what a killed shim left."""
-SHIM_TRIES = 3
-LOOK_AGAIN = 1.0
-"""Before an attempt is looked up again when the disk would not answer."""
 CGROUP_PATIENCE = 5.0
 """How long what a killed shim left in its cgroup may take to be gone."""
-SURVIVORS_EVERY = 5.0
 SWEEP_EVERY = 60.0
 SPAWNER = "spawner"
-ATTEMPT_FILES = "attempt_files"
-UNKILLABLE = "unkillable"
 
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS, errno.ENOMEM, errno.ENOBUFS)
 
@@ -58,12 +54,6 @@ class Shim(NamedTuple):
 
     pid: int
     pidfd: int
-
-
-class _Record(NamedTuple):
-    """The end record of an attempt."""
-
-    facts: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,18 +102,15 @@ class ProcessLauncher:
         self._patience = patience or Patience()
         self._can = limits.of_this_process(self._cgroups)
         self._boot_id = tree.boot_id()
-        self._spawner_log = spawner_log
         self._pool = Pool(self, spawner_log)
         self._live: dict[str, _Live] = {}
         self._waiting: deque[_Live] = deque()
-        self._voids: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._shims_missing = False
-        self._unknown: set[str] = set()
-        self._unsynced = False
-        self._survivors: dict[tuple[int, int], str] = {}
-        self._survivors_timer: asyncio.TimerHandle | None = None
+        machine = _Machine(self._boot_id, self._cgroups)
+        self._lookup: Lookup[Shim] = Lookup(files, machine, clock, conditions, spawner_log)
+        self._survivors = Survivors(conditions)
 
     async def open(self, report: Report) -> None:
         self._report = report
@@ -133,10 +120,10 @@ class ProcessLauncher:
             self._spawn(self._sweep())
 
     async def close(self) -> None:
-        for timer in (self._again, self._survivors_timer):
-            if timer is not None:
-                timer.cancel()
-        self._again = self._survivors_timer = None
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        self._survivors.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -179,24 +166,9 @@ class ProcessLauncher:
 
     def launch(self, launch: Launch) -> None:
         attempt = launch.attempt
-        message: dict[str, Any] = {
-            "attempt": attempt.id,
-            "token": attempt.token,
-            "dir": self._files.attempts(attempt.run_id),
-            "file": self._files.log_name(attempt),
-            "output": self._files.output(attempt),
-            "result": self._files.result(attempt),
-            "argv": list(launch.argv),
-            "env": dict(launch.env),
-            "cwd": launch.workspace,
-            "stdin": launch.stdin,
-            "timeout_kind": launch.timeout_cause,
-            "grace": launch.kill_grace,
-            "kill_patience": self._patience.kill,
-            "record_patience": self._patience.record,
-            "log_limit": launch.log_limit,
-            "logs_full": self._files.logs_full,
-        }
+        message = message_of(launch, self._files)
+        message["kill_patience"] = self._patience.kill
+        message["record_patience"] = self._patience.record
         if launch.user or launch.resources is not None:
             try:
                 planned = limits.plan(self._can, launch.resources, launch.user)
@@ -237,12 +209,7 @@ class ProcessLauncher:
 
         Takes seconds at most, those apart that the disk takes. Raises OSError; it may be asked again then.
         """
-        try:
-            found = await asyncio.to_thread(self._look, attempt)
-        except OSError as error:
-            self._cannot_look(attempt, error)
-            raise
-        self._could_look(attempt)
+        found = await self._lookup.once(attempt)
         if isinstance(found, Shim):
             self._watch(_Live(attempt, pid=found.pid, pidfd=found.pidfd, ours=False))
             return None
@@ -360,19 +327,11 @@ class ProcessLauncher:
 
     def _tell_started(self, live: _Live) -> None:
         live.timer = None
-        started = None
-        with contextlib.suppress(OSError), open(self._files.log(live.attempt), "rb") as file:
-            started = frames.read_started(file.fileno())
+        started = self._lookup.started(live.attempt)
         if started is None:
             live.timer = self._loop.call_later(STARTED_AFTER, self._tell_started, live)
             return
-        event = AttemptStarted(
-            step=live.attempt.step,
-            token=live.attempt.token,
-            pid=started["pid"],
-            started_at=records.time_of(started["at"]),
-        )
-        self._report(live.attempt.run_id, event)
+        self._report(live.attempt.run_id, started)
 
     def _closed(self, live: _Live) -> None:
         """The shim closed its socket: its record is on disk, or it is dying without one, which its pidfd will say."""
@@ -383,15 +342,10 @@ class ProcessLauncher:
 
     def _take_record(self, live: _Live) -> bool:
         """Whether there is one. Raises OSError if that cannot be known now."""
-        record = None
-        with (
-            contextlib.suppress(FileNotFoundError),
-            open(self._files.log(live.attempt), "rb", 0) as file,
-        ):
-            record = frames.read_end(file.fileno())
+        record = self._lookup.record(live.attempt)
         if record is None:
             return False
-        self._finish(live, self._event_of(live.attempt, _Record(record)))
+        self._finish(live, self._event_of(live.attempt, record))
         return True
 
     def _exited(self, live: _Live) -> None:
@@ -419,74 +373,24 @@ class ProcessLauncher:
         self._spawn(self._lost_or_void(live, orphans))
 
     async def _lost_or_void(self, live: _Live, orphans: str) -> None:
-        found = await self._look_until_known(live.attempt)
-        if isinstance(found, AttemptVoided):
-            # Somebody may have ended the shim before it began; one that fails every time is the step's failure.
-            voids = self._voids[live.attempt.id] = self._voids.get(live.attempt.id, 0) + 1
-            if voids >= SHIM_TRIES:
-                reason = (
-                    f"cannot start the step's supervisor: it fails at once, see {self._spawner_log}"
-                )
-                found = not_started(live.attempt, reason, self._clock.now())
-        elif isinstance(found, AttemptLost):
-            found = replace(found, orphans=_known(found.orphans, orphans))
-        if not isinstance(found, Shim):
-            self._finish(live, self._event_of(live.attempt, found))
-        else:
+        found = await self._lookup.after_shim(live.attempt)
+        if isinstance(found, Shim):
             os.close(found.pidfd)
-
-    def _event_of(self, attempt: Attempt, found: _Record | Event) -> Event:
-        """What is to be reported; what a record says of the machine goes to the conditions."""
-        if not isinstance(found, _Record):
-            return found
-        record = found.facts
-        if record["survivors"]:
-            self._survived(attempt, record)
-        if record.get("unsynced"):
-            self._unsynced = True
-            detail = (
-                f"the disk failed to store {self._files.log(attempt)} (fsync failed): look at the disk; "
-                "the end is known, but what the step printed may be lost if the power fails"
-            )
-            self._conditions.trouble(ATTEMPT_FILES, HealthStatus.DEGRADED, detail)
-        elif self._unsynced:
-            self._unsynced = False
-            if not self._unknown:
-                self._conditions.well(ATTEMPT_FILES)
-        return records.ended(attempt, record)
-
-    # -- processes that do not die
-
-    def _survived(self, attempt: Attempt, record: dict[str, Any]) -> None:
-        survivors = records.survivors(record)
-        pids = ", ".join(str(pid) for pid, _ in survivors)
-        text = (
-            f"step {attempt.step} of run {attempt.run_id} left {record['survivors']} processes "
-            f"that do not die: pids {pids}"
-        )
-        self._survivors |= dict.fromkeys(survivors, text)
-        self._look_at_survivors()
-
-    def _look_at_survivors(self) -> None:
-        for pid, start in list(self._survivors):
-            seen = tree.stat_of(pid)
-            if seen is None or seen[1] != start or seen[2] in "ZX":
-                del self._survivors[pid, start]
-        if self._survivors_timer is not None:
-            self._survivors_timer.cancel()
-            self._survivors_timer = None
-        if not self._survivors:
-            self._conditions.well(UNKILLABLE)
             return
-        detail = "; ".join(sorted(set(self._survivors.values())))
-        self._conditions.trouble(UNKILLABLE, HealthStatus.DEGRADED, detail)
-        self._survivors_timer = self._loop.call_later(SURVIVORS_EVERY, self._look_at_survivors)
+        if isinstance(found, AttemptLost):
+            found = replace(found, orphans=_known(found.orphans, orphans))
+        self._finish(live, self._event_of(live.attempt, found))
+
+    def _event_of(self, attempt: Attempt, found: Record | Event) -> Event:
+        if isinstance(found, Record):
+            self._survivors.take(attempt, found.facts)
+        return self._lookup.event_of(attempt, found)
 
     def _finish(self, live: _Live, event: Event) -> None:
         if self._live.pop(live.attempt.token, None) is not None:
             self._let_go(live)
             if not isinstance(event, AttemptVoided):
-                self._voids.pop(live.attempt.id, None)
+                self._lookup.forget(live.attempt)
             self._report(live.attempt.run_id, event)
 
     def _let_go(self, live: _Live) -> None:
@@ -500,104 +404,6 @@ class ProcessLauncher:
             self._loop.remove_reader(live.pidfd)
             os.close(live.pidfd)
             live.pidfd = -1
-
-    async def _look_until_known(self, attempt: Attempt) -> Shim | _Record | Event:
-        """What became of an attempt is never guessed: a disk that does not answer now is asked again."""
-        while True:
-            try:
-                found = await asyncio.to_thread(self._look, attempt)
-            except OSError as error:
-                self._cannot_look(attempt, error)
-            else:
-                self._could_look(attempt)
-                return found
-            await asyncio.sleep(LOOK_AGAIN)
-
-    def _could_look(self, attempt: Attempt) -> None:
-        if attempt.id in self._unknown:
-            self._unknown.discard(attempt.id)
-            if not self._unknown and not self._unsynced:
-                self._conditions.well(ATTEMPT_FILES)
-
-    def _cannot_look(self, attempt: Attempt, error: OSError) -> None:
-        self._unknown.add(attempt.id)
-        detail = (
-            f"cannot find out what became of {len(self._unknown)} attempts, trying again: "
-            f"{error.strerror or error} ({self._files.log(attempt)})"
-        )
-        self._conditions.trouble(ATTEMPT_FILES, HealthStatus.DEGRADED, detail)
-        log.error(
-            "cannot look up an attempt, trying again",
-            action="look_failed", attempt=attempt.id, error=str(error),
-        )  # fmt: skip
-
-    def _look(self, attempt: Attempt) -> Shim | _Record | Event:
-        """The living shim, or what became of the attempt. Runs in a thread."""
-        path = self._files.log(attempt)
-        for _ in range(1000):
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                void = {"format": frames.FORMAT, "attempt": attempt.id, "void": True}
-                os.makedirs(self._files.attempts(attempt.run_id), mode=0o700, exist_ok=True)
-                won = claim(
-                    self._files.attempts(attempt.run_id), self._files.log_name(attempt), void
-                )
-                if won is None:
-                    continue
-                os.close(won)
-                return AttemptVoided(step=attempt.step, token=attempt.token)
-            try:
-                found = self._read(attempt, fd)
-            finally:
-                os.close(fd)
-            if found is not None:
-                return found
-            time.sleep(0.001)
-        return AttemptLost(
-            step=attempt.step,
-            token=attempt.token,
-            error=f"the claim {path} is held by somebody who is not its supervisor",
-            orphans="unknown",
-        )
-
-    def _read(self, attempt: Attempt, fd: int) -> Shim | _Record | Event | None:
-        """What a claimed file says; None when it changed under our eyes."""
-        facts = frames.read_claim(fd)
-        if facts is not None and facts.get("void"):
-            return AttemptVoided(step=attempt.step, token=attempt.token)
-        if facts is not None and _locked(fd):
-            try:
-                pidfd = os.pidfd_open(facts["pid"])
-            except ProcessLookupError:
-                return None
-            seen = tree.stat_of(facts["pid"])
-            lives = seen is not None and seen[1] == facts["start"] and seen[2] != "Z"
-            if facts["boot_id"] == self._boot_id and lives and _locked(fd):
-                return Shim(facts["pid"], pidfd)
-            os.close(pidfd)
-            return None
-        record = frames.read_end(fd)
-        if record is not None:
-            return _Record(record)
-        # A power cut may leave a claim its name and not its text.
-        booted = (facts["boot_id"] if facts is not None else attempt.boot_id) != self._boot_id
-        return AttemptLost(
-            step=attempt.step,
-            token=attempt.token,
-            error="the machine went down while it ran"
-            if booted
-            else "its supervisor ended without a record; whether the step did its work is unknown",
-            orphans="none" if booted else self._end_left(attempt, facts),
-        )
-
-    def _end_left(self, attempt: Attempt, facts: dict[str, Any] | None) -> str:
-        """Ends what is in the cgroup of a dead shim: then it is known that nothing is left. Runs in a thread."""
-        path = facts.get("cgroup", "") if facts is not None else ""
-        namespace = facts.get("cgroup_ns", "") if facts is not None else ""
-        if not path or not self._cgroups.knows(path, namespace, attempt.token):
-            return "unknown"
-        return cgroups.end(path, CGROUP_PATIENCE)
 
     async def _sweep(self) -> None:
         """Ends what dead shims left in their cgroups, also of attempts that nobody asks for any more."""
@@ -620,11 +426,45 @@ def _known(by_cgroup: str, by_spawner: str) -> str:
     return "ended" if by_cgroup == "none" and by_spawner == "ended" else by_cgroup
 
 
-def _locked(fd: int) -> bool:
-    """Whether a living shim holds the claim."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    fcntl.flock(fd, fcntl.LOCK_UN)
-    return False
+class _Machine:
+    """Implements `lookup.Machine`."""
+
+    def __init__(self, boot_id: str, cgroups: Cgroups) -> None:
+        self.boot_id = boot_id
+        self._cgroups = cgroups
+
+    def open(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def claim(self, directory: str, name: str, facts: dict[str, Any]) -> int | None:
+        return claim(directory, name, facts)
+
+    def locked(self, fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        return False
+
+    def shim(self, pid: int, start: int) -> Shim | None:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+        seen = tree.stat_of(pid)
+        if seen is not None and seen[1] == start and seen[2] != "Z":
+            return Shim(pid, pidfd)
+        os.close(pidfd)
+        return None
+
+    def let_go(self, shim: Shim) -> None:
+        os.close(shim.pidfd)
+
+    def end_left(self, attempt: Attempt, facts: dict[str, Any] | None) -> str:
+        """What is in the cgroup of a dead shim is ended: then it is known that nothing is left."""
+        path = facts.get("cgroup", "") if facts is not None else ""
+        namespace = facts.get("cgroup_ns", "") if facts is not None else ""
+        if not path or not self._cgroups.knows(path, namespace, attempt.token):
+            return "unknown"
+        return cgroups.end(path, CGROUP_PATIENCE)

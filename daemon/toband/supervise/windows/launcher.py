@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
@@ -20,23 +19,20 @@ from typing import Any, BinaryIO, NamedTuple
 import structlog
 
 from toband import failpoints
-from toband.domain.events import AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
+from toband.domain.events import AttemptVoided, Event, not_started
 from toband.domain.model import Attempt, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
-from toband.supervise import frames, records
+from toband.supervise.bootstrap import message_of
 from toband.supervise.files import RunFiles
+from toband.supervise.lookup import LOOK_AGAIN, Lookup
 from toband.supervise.windows import win32
 from toband.supervise.windows.attempt_file import claim
 
 STARTED_AFTER = 0.1
 """An attempt that is over sooner is never reported as started: its end says all, and costs one commit less."""
-SHIM_TRIES = 3
-LOOK_AGAIN = 1.0
-"""Before an attempt is looked up again when the disk would not answer."""
 START_AGAIN = 1.0
 """Before a shim is started again when the system would not start it."""
 SHIMS = "spawner"
-ATTEMPT_FILES = "attempt_files"
 STARTING_AT_ONCE = 4
 """Shims that are being started beside each other: making a process takes a while here, and a processor."""
 _PACKAGES = os.path.dirname(
@@ -57,12 +53,6 @@ class Shim(NamedTuple):
 
     pid: int
     process: int
-
-
-class _Record(NamedTuple):
-    """The end record of an attempt."""
-
-    facts: dict[str, Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -95,12 +85,11 @@ class WindowsLauncher:
         self._shim_log = shim_log
         self._boot_id = win32.boot_id()
         self._live: dict[str, _Live] = {}
-        self._voids: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
         self._shims_missing = False
-        self._unknown: set[str] = set()
-        self._unsynced = False
+        machine = _Machine(self._boot_id)
+        self._lookup: Lookup[Shim] = Lookup(files, machine, clock, conditions, shim_log)
 
     async def open(self, report: Report) -> None:
         """Raises OSError."""
@@ -136,24 +125,9 @@ class WindowsLauncher:
             error = f"cannot run as {launch.user}: `user` is not available on Windows"
             self._report(attempt.run_id, not_started(attempt, error, self._clock.now()))
             return
-        message: dict[str, Any] = {
-            "attempt": attempt.id,
-            "token": attempt.token,
-            "boot_id": self._boot_id,
-            "dir": self._files.attempts(attempt.run_id),
-            "file": self._files.log_name(attempt),
-            "output": self._files.output(attempt),
-            "result": self._files.result(attempt),
-            "argv": list(launch.argv),
-            "env": dict(launch.env),
-            "cwd": launch.workspace,
-            "stdin": launch.stdin,
-            "timeout": launch.timeout,
-            "timeout_kind": launch.timeout_cause,
-            "grace": launch.kill_grace,
-            "log_limit": launch.log_limit,
-            "logs_full": self._files.logs_full,
-        }
+        message = message_of(launch, self._files)
+        message["boot_id"] = self._boot_id
+        message["timeout"] = launch.timeout
         if (limits := launch.resources) is not None:
             message["limits"] = {
                 "memory": limits.memory,
@@ -191,18 +165,13 @@ class WindowsLauncher:
 
         Raises OSError; it may be asked again then.
         """
-        try:
-            found = await asyncio.to_thread(self._look, attempt)
-        except OSError as error:
-            self._cannot_look(attempt, error)
-            raise
-        self._could_look(attempt)
+        found = await self._lookup.once(attempt)
         if isinstance(found, Shim):
             live = _Live(attempt)
             self._live[attempt.token] = live
             self._watch(live, found)
             return None
-        return self._event_of(attempt, found)
+        return self._lookup.event_of(attempt, found)
 
     # -- shims
 
@@ -294,19 +263,11 @@ class WindowsLauncher:
 
     def _tell_started(self, live: _Live) -> None:
         live.timer = None
-        started = None
-        with contextlib.suppress(OSError), open(self._files.log(live.attempt), "rb") as file:
-            started = frames.read_started(file.fileno())
+        started = self._lookup.started(live.attempt)
         if started is None:
             live.timer = self._loop.call_later(STARTED_AFTER, self._tell_started, live)
             return
-        event = AttemptStarted(
-            step=live.attempt.step,
-            token=live.attempt.token,
-            pid=started["pid"],
-            started_at=records.time_of(started["at"]),
-        )
-        self._report(live.attempt.run_id, event)
+        self._report(live.attempt.run_id, started)
 
     def _exited(self, live: _Live) -> None:
         if live.attempt.token in self._live:
@@ -314,15 +275,7 @@ class WindowsLauncher:
 
     async def _take_up(self, live: _Live) -> None:
         """A shim has ended: takes its record; without one and without a claim, the step certainly did not run."""
-        found = await self._look_until_known(live.attempt)
-        if isinstance(found, AttemptVoided):
-            # Somebody may have ended the shim before it began; one that fails every time is the step's failure.
-            voids = self._voids[live.attempt.id] = self._voids.get(live.attempt.id, 0) + 1
-            if voids >= SHIM_TRIES:
-                reason = (
-                    f"cannot start the step's supervisor: it fails at once, see {self._shim_log}"
-                )
-                found = not_started(live.attempt, reason, self._clock.now())
+        found = await self._lookup.after_shim(live.attempt)
         if live.attempt.token not in self._live:
             return
         if isinstance(found, Shim):
@@ -330,30 +283,13 @@ class WindowsLauncher:
             self._let_go(live)
             self._watch(live, found)
         else:
-            self._finish(live, self._event_of(live.attempt, found))
-
-    def _event_of(self, attempt: Attempt, found: _Record | Event) -> Event:
-        """What is to be reported; what a record says of the disk goes to the conditions."""
-        if not isinstance(found, _Record):
-            return found
-        if found.facts.get("unsynced"):
-            self._unsynced = True
-            detail = (
-                f"the disk failed to store {self._files.log(attempt)}: look at the disk; "
-                "the end is known, but what the step printed may be lost if the power fails"
-            )
-            self._conditions.trouble(ATTEMPT_FILES, HealthStatus.DEGRADED, detail)
-        elif self._unsynced:
-            self._unsynced = False
-            if not self._unknown:
-                self._conditions.well(ATTEMPT_FILES)
-        return records.ended(attempt, found.facts)
+            self._finish(live, self._lookup.event_of(live.attempt, found))
 
     def _finish(self, live: _Live, event: Event) -> None:
         if self._live.pop(live.attempt.token, None) is not None:
             self._let_go(live)
             if not isinstance(event, AttemptVoided):
-                self._voids.pop(live.attempt.id, None)
+                self._lookup.forget(live.attempt)
             self._report(live.attempt.run_id, event)
 
     def _let_go(self, live: _Live) -> None:
@@ -367,103 +303,42 @@ class WindowsLauncher:
             win32.close(handle)
         live.pid = live.process = live.cancel = 0
 
-    async def _look_until_known(self, attempt: Attempt) -> Shim | _Record | Event:
-        """What became of an attempt is never guessed: a disk that does not answer now is asked again."""
-        while True:
-            try:
-                found = await asyncio.to_thread(self._look, attempt)
-            except OSError as error:
-                self._cannot_look(attempt, error)
-            else:
-                self._could_look(attempt)
-                return found
-            await asyncio.sleep(LOOK_AGAIN)
-
-    def _could_look(self, attempt: Attempt) -> None:
-        if attempt.id in self._unknown:
-            self._unknown.discard(attempt.id)
-            if not self._unknown and not self._unsynced:
-                self._conditions.well(ATTEMPT_FILES)
-
-    def _cannot_look(self, attempt: Attempt, error: OSError) -> None:
-        self._unknown.add(attempt.id)
-        detail = (
-            f"cannot find out what became of {len(self._unknown)} attempts, trying again: "
-            f"{error.strerror or error} ({self._files.log(attempt)})"
-        )
-        self._conditions.trouble(ATTEMPT_FILES, HealthStatus.DEGRADED, detail)
-        log.error(
-            "cannot look up an attempt, trying again",
-            action="look_failed", attempt=attempt.id, error=str(error),
-        )  # fmt: skip
-
-    def _look(self, attempt: Attempt) -> Shim | _Record | Event:
-        """The living shim, or what became of the attempt. Runs in a thread."""
-        path = self._files.log(attempt)
-        for _ in range(1000):
-            try:
-                fd = win32.open_to_read(path)
-            except FileNotFoundError:
-                void = {"format": frames.FORMAT, "attempt": attempt.id, "void": True}
-                os.makedirs(self._files.attempts(attempt.run_id), exist_ok=True)
-                won = claim(
-                    self._files.attempts(attempt.run_id), self._files.log_name(attempt), void
-                )
-                if won is None:
-                    continue
-                os.close(won)
-                return AttemptVoided(step=attempt.step, token=attempt.token)
-            try:
-                found = self._read(attempt, fd)
-            finally:
-                os.close(fd)
-            if found is not None:
-                return found
-            time.sleep(0.001)
-        return AttemptLost(
-            step=attempt.step,
-            token=attempt.token,
-            error=f"the claim {path} is held by somebody who is not its supervisor",
-            orphans="unknown",
-        )
-
-    def _read(self, attempt: Attempt, fd: int) -> Shim | _Record | Event | None:
-        """What a claimed file says; None when it changed under our eyes."""
-        facts = frames.read_claim(fd)
-        if facts is not None and facts.get("void"):
-            return AttemptVoided(step=attempt.step, token=attempt.token)
-        if facts is not None and _locked(fd):
-            process = win32.open_process(facts["pid"])
-            if process is None:
-                return None
-            same = facts["boot_id"] == self._boot_id and win32.created(process) == facts["start"]
-            if same and win32.lives(process) and _locked(fd):
-                return Shim(facts["pid"], process)
-            win32.close(process)
-            return None
-        record = frames.read_end(fd)
-        if record is not None:
-            return _Record(record)
-        booted = facts is not None and facts["boot_id"] != self._boot_id
-        return AttemptLost(
-            step=attempt.step,
-            token=attempt.token,
-            error="the machine went down while it ran"
-            if booted
-            else "its supervisor ended without a record; whether the step did its work is unknown",
-            # The system ends a job with its last handle, and the shim had the only one.
-            orphans="none" if booted else "ended",
-        )
-
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-def _locked(fd: int) -> bool:
-    """Whether a living shim holds the claim."""
-    if not win32.try_lock(fd):
-        return True
-    win32.unlock(fd)
-    return False
+class _Machine:
+    """Implements `lookup.Machine`."""
+
+    def __init__(self, boot_id: str) -> None:
+        self.boot_id = boot_id
+
+    def open(self, path: str) -> int:
+        return win32.open_to_read(path)
+
+    def claim(self, directory: str, name: str, facts: dict[str, Any]) -> int | None:
+        return claim(directory, name, facts)
+
+    def locked(self, fd: int) -> bool:
+        if not win32.try_lock(fd):
+            return True
+        win32.unlock(fd)
+        return False
+
+    def shim(self, pid: int, start: int) -> Shim | None:
+        process = win32.open_process(pid)
+        if process is None:
+            return None
+        if win32.created(process) == start and win32.lives(process):
+            return Shim(pid, process)
+        win32.close(process)
+        return None
+
+    def let_go(self, shim: Shim) -> None:
+        win32.close(shim.process)
+
+    def end_left(self, attempt: Attempt, facts: dict[str, Any] | None) -> str:
+        """The system ends a job with its last handle, and the shim had the only one."""
+        return "ended"
