@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -58,8 +57,6 @@ FAKE_DAEMON = (
 
 if sys.platform == "win32":
     collect_ignore = [str(HERE / each) for each in MODULES]
-    # The loop that waits for sockets: wine now and then loses a completion, and then the other one waits for ever.
-    asyncio.set_event_loop_policy(asyncio.WindowsSelectorEventLoopPolicy())
 
     def pytest_report_header() -> list[str]:
         return [f"not for Windows: tests/unit/{name}: {why}" for name, why in MODULES.items()]

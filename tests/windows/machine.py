@@ -16,10 +16,11 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 from helpers.waiting import wait_until
-from toban.sdk import SyncClient
+from toban.sdk import SyncClient, Unreachable
 from toban.v1 import run_pb2
 from toband.supervise import frames
 from toband.supervise.windows import win32
@@ -28,8 +29,7 @@ PYTHON = sys.executable
 OUT = run_pb2.LOG_STREAM_STDOUT
 ERR = run_pb2.LOG_STREAM_STDERR
 SILENT = 50.0
-"""Longer than any run of these tests, and short enough for three tries."""
-T = TypeVar("T")
+"""Longer than nearly every run of these tests, and short enough for three tries."""
 
 
 class Process(NamedTuple):
@@ -121,9 +121,55 @@ def wait(name):
 """
 
 
-def _answer(answer: Future[T], call: Callable[[SyncClient], T], client: SyncClient) -> None:
+class Patient:
+    """Every call of a client, made again over a new connection if nothing is heard of it; lists are whole.
+
+    Now and then a connection falls silent under wine, while the daemon serves others. That it happened is printed; more
+    than twice is a failure. So whatever is called has to be such that it may be repeated.
+    """
+
+    def __init__(self, address: Callable[[], str]) -> None:
+        self._address = address
+        self._client: SyncClient | None = None
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **fields: Any) -> Any:
+            return self._heard(lambda client: getattr(client, name)(*args, **fields))
+
+        return call
+
+    def start_run(self, workflow: str) -> run_pb2.Run:
+        request_id = uuid4().hex
+        run: run_pb2.Run = self._heard(
+            lambda client: client.start_run(workflow, {}, request_id=request_id)
+        )
+        return run
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _heard(self, call: Callable[[SyncClient], Any]) -> Any:
+        for _ in range(3):
+            if self._client is None:
+                self._client = SyncClient(self._address())
+            answer: Future[Any] = Future()
+            work = (answer, call, self._client)
+            threading.Thread(target=_answer, args=work, daemon=True).start()
+            try:
+                return answer.result(SILENT)
+            except (FutureTimeoutError, Unreachable):
+                print(f"a call fell silent for up to {SILENT:g} seconds: trying a new connection")
+                # Not closed: that would wait for the stream.
+                self._client = None
+        raise AssertionError("every call falls silent")
+
+
+def _answer(answer: Future[Any], call: Callable[[SyncClient], Any], client: SyncClient) -> None:
     try:
-        answer.set_result(call(client))
+        result = call(client)
+        answer.set_result(list(result) if isinstance(result, Iterator) else result)
     except BaseException as error:
         answer.set_exception(error)
 
@@ -136,11 +182,11 @@ class Daemon:
         self.work = state_dir.parent
         self.log = state_dir.parent / "daemon.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self._client: SyncClient | None = None
+        self.client = Patient(lambda: self.announced()["listen"][0])
 
     def start(self, environment: Mapping[str, str] | None = None, *, wait: bool = True) -> None:
         # The next one listens elsewhere.
-        self._drop_client()
+        self.client.close()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [PYTHON, "-m", "toband", "--state-dir", str(self.state_dir)],
@@ -181,24 +227,19 @@ class Daemon:
 
     # -- the API
 
-    @property
-    def client(self) -> SyncClient:
-        if self._client is None:
-            self._client = SyncClient(self.announced()["listen"][0])
-        return self._client
-
     def begin(self, name: str, *steps: Mapping[str, Any], **fields: Any) -> str:
         """Makes a workflow of these steps and starts it; the id of the run."""
         definition = {"name": name, "description": "x", "steps": list(steps), **fields}
         source = json.dumps(definition, ensure_ascii=False)
         self.client.apply_workflow(name, source, base_dir=str(self.work))
-        return self.client.start_run(name, {}).id
+        return self.client.start_run(name).id
 
     def run(self, name: str, *steps: Mapping[str, Any], **fields: Any) -> run_pb2.Run:
         return self.ended(self.begin(name, *steps, **fields))
 
     def ended(self, run_id: str) -> run_pb2.Run:
-        return self._heard(lambda client: client.wait_run(run_id))
+        run: run_pb2.Run = self.client.wait_run(run_id)
+        return run
 
     def executions(self, run_id: str) -> dict[str, run_pb2.ProcessExecution]:
         """The only process of each step."""
@@ -216,27 +257,10 @@ class Daemon:
     def logged(self, run_id: str, name: str) -> dict[int, bytes]:
         """What a step printed, by stream."""
         printed = {int(OUT): bytearray(), int(ERR): bytearray()}
-        for message in self._heard(lambda client: list(client.stream_logs(run_id, step=name))):
+        for message in self.client.stream_logs(run_id, step=name):
             for record in message.chunk.records:
                 printed.setdefault(record.stream, bytearray()).extend(record.data)
         return {stream: bytes(data) for stream, data in printed.items()}
-
-    def _heard(self, call: Callable[[SyncClient], T]) -> T:
-        """What a stream gave. Seldom one falls silent under wine, while the daemon serves others: it is opened anew.
-
-        That it happened is printed; more than twice is a failure.
-        """
-        for _ in range(3):
-            answer: Future[T] = Future()
-            work = (answer, call, self.client)
-            threading.Thread(target=_answer, args=work, daemon=True).start()
-            try:
-                return answer.result(SILENT)
-            except FutureTimeoutError:
-                print(f"a stream fell silent for {SILENT:g} seconds: trying a new connection")
-                # Not closed: that would wait for the stream.
-                self._client = None
-        raise AssertionError(f"every stream falls silent:\n{self.printed()}")
 
     # -- below the daemon
 
@@ -272,11 +296,11 @@ class Daemon:
                 # A shim that was just started has no claim by which to find it: only a daemon can end it in order.
                 self.start()
             active = [run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING]
-            for run in list(self.client.list_runs(states=active)):
+            for run in self.client.list_runs(states=active):
                 self.client.cancel_run(run.id)
                 self.client.wait_run(run.id)
         finally:
-            self._drop_client()
+            self.client.close()
             self.process.kill()
             self.process.wait(30)
             left = self.shims()
@@ -284,11 +308,6 @@ class Daemon:
                 if alive(shim):
                     kill(shim)
         assert not left, "supervisors outlived their runs"
-
-    def _drop_client(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
 
 
 @contextmanager
