@@ -28,6 +28,7 @@ from toband.domain.plan import Plan
 from toband.engine.starting import PlannedStep
 
 FREE_PLACE = "a free place"
+EVENT_PLACE = "one of the places for runs of events (event_concurrency)"
 
 
 def timestamp(value: datetime | None) -> timestamp_pb2.Timestamp | None:

@@ -327,6 +327,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def _whole(self, run: Run) -> pb.Run:
         """With what only its definition knows, and as many of its steps as fit."""
         made = convert.run(run, await self._runs.plan_of(run))
+        if self._runs.waits_for_others(run):
+            made.waiting_for = convert.EVENT_PLACE
         waiting = [step for step in made.steps if self._runs.waits_for_place(run.steps[step.id])]
         for step in waiting:
             step.waiting_for = step.waiting_for or convert.FREE_PLACE

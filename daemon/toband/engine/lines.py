@@ -7,7 +7,8 @@ A run that waits is PENDING in the database; this is only the order, and is work
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from toband.domain.model import Run
@@ -43,12 +44,24 @@ class Lines:
         self._sharing: set[str] = set()
         self._waiting_for_place: dict[str, str] = {}
         """Workflows by the runs of theirs that wait and need a shared place."""
+        self._held = False
 
     def begun(self, run: Run) -> None:
         """It was under way before the restart."""
         self._line(run.workflow).begun[run.id] = None
         if run.by_event:
             self._sharing.add(run.id)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Of those that enter meanwhile the first in order goes first, not the first that enters."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            for line in self._lines.values():
+                self._go_on(line)
 
     def enter(self, run: Run, limit: int | None) -> None:
         """The run begins as soon as fewer than `limit` are under way and it is its turn; None: any number may be."""
@@ -76,12 +89,18 @@ class Lines:
         self._go_on(line)
         if not line.begun and not line.waiting:
             del self._lines[run.workflow]
-        if run.by_event:
-            self._give_places()
 
     def waits(self, run: Run) -> bool:
         line = self._lines.get(run.workflow)
         return line is not None and run.id in line.waiting
+
+    def lacks_place(self, run: Run) -> bool:
+        """Whether it waits, and runs of other workflows are the reason."""
+        line = self._lines.get(run.workflow)
+        if line is None or run.id not in self._waiting_for_place or self._has_place():
+            return False
+        first = self._first(line)
+        return first is not None and first is line.sharing and _may_begin(line, first[0])
 
     def waiting(self, workflow: str) -> list[str]:
         """Those that wait, by id."""
@@ -100,40 +119,57 @@ class Lines:
     def _line(self, workflow: str) -> _Line:
         return self._lines.setdefault(workflow, _Line())
 
-    def _go_on(self, line: _Line) -> None:
-        while (heap := self._next(line)) is not None:
-            _, _, run_id, limit = heap[0]
-            if limit is not None and len(line.begun) >= limit:
-                return
-            heapq.heappop(heap)
-            line.waiting.discard(run_id)
-            line.begun[run_id] = None
-            if heap is line.sharing:
-                del self._waiting_for_place[run_id]
-                self._sharing.add(run_id)
-            self._begin(run_id)
+    def _has_place(self) -> bool:
+        return len(self._sharing) < self._places
 
-    def _next(self, line: _Line) -> list[_Waiting] | None:
-        """The heap whose first is next. One that has no shared place does not hold up those that need none."""
+    def _go_on(self, line: _Line) -> None:
+        """Something about this line has changed, or a shared place was left."""
+        if self._held:
+            return
+        while True:
+            self._give_places()
+            heap = self._first(line)
+            if heap is line.sharing and not self._has_place():
+                # One that has no shared place does not hold up those that need none.
+                heap = line.queue
+            if not heap or heap is line.sharing or not _may_begin(line, heap[0]):
+                return
+            self._start(line, heap)
+
+    def _give_places(self) -> None:
+        """To the one of the highest priority, then the oldest, of all that only lack a place."""
+        while self._has_place():
+            lines = [self._lines[name] for name in set(self._waiting_for_place.values())]
+            ready = [
+                line
+                for line in lines
+                if self._first(line) is line.sharing and _may_begin(line, line.sharing[0])
+            ]
+            if not ready:
+                return
+            # Numbers are counted by workflow: between two of them the ids tell who is older.
+            best = min(ready, key=lambda line: (line.sharing[0][0], line.sharing[0][2]))
+            self._start(best, best.sharing)
+
+    def _start(self, line: _Line, heap: list[_Waiting]) -> None:
+        run_id = heapq.heappop(heap)[2]
+        line.waiting.discard(run_id)
+        line.begun[run_id] = None
+        if heap is line.sharing:
+            del self._waiting_for_place[run_id]
+            self._sharing.add(run_id)
+        self._begin(run_id)
+
+    def _first(self, line: _Line) -> list[_Waiting] | None:
+        """The heap whose first is the line's next."""
         for heap in (line.queue, line.sharing):
             while heap and heap[0][2] not in line.waiting:
                 heapq.heappop(heap)
-        shared = line.sharing if line.sharing and len(self._sharing) < self._places else None
-        if shared and line.queue:
-            return min(line.queue, shared, key=lambda heap: heap[0])
-        return shared or line.queue or None
+        if line.queue and line.sharing:
+            return min(line.queue, line.sharing, key=lambda heap: heap[0])
+        return line.queue or line.sharing or None
 
-    def _give_places(self) -> None:
-        """Shared places are free: of all workflows' first ones the one of the highest priority, then the oldest."""
-        blocked: set[str] = set()
-        while len(self._sharing) < self._places:
-            names = set(self._waiting_for_place.values()) - blocked
-            lines = [(self._lines[name], name) for name in names]
-            heads = [(line.sharing[0], name) for line, name in lines if self._next(line)]
-            if not heads:
-                return
-            _, name = min(heads, key=lambda head: (head[0][0], head[0][2]))
-            before = len(self._sharing)
-            self._go_on(self._lines[name])
-            if len(self._sharing) == before:
-                blocked.add(name)  # as many of its own are under way as may be
+
+def _may_begin(line: _Line, waiting: _Waiting) -> bool:
+    limit = waiting[3]
+    return limit is None or len(line.begun) < limit

@@ -346,10 +346,11 @@ class Runs:
                 self._lines.begun(actor.run)
         self._recovery.loaded.set()
         early, self._early = self._early, []
-        for actor in (*actors, *early):
-            # One that was started a moment ago may be cancelled by now.
-            if actor.run.state is RunState.PENDING:
-                self._line_up(actor)
+        with self._lines.together():
+            for actor in (*actors, *early):
+                # One that was started a moment ago may be cancelled by now.
+                if actor.run.state is RunState.PENDING:
+                    self._line_up(actor)
 
     # -- what clients ask of active runs
 
@@ -438,6 +439,10 @@ class Runs:
     def waits_for_turn(self, run: Run) -> bool:
         """Whether as many runs of its workflow are under way as may be."""
         return self._lines.waits(run)
+
+    def waits_for_others(self, run: Run) -> bool:
+        """Whether as many runs that events started are under way as may be, and that alone holds it up."""
+        return self._lines.lacks_place(run)
 
     def event_runs(self) -> tuple[int, int]:
         """Runs that events started: how many are under way, and how many wait for their turn."""

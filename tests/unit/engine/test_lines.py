@@ -164,48 +164,106 @@ def test_who_was_under_way_before_a_restart_has_a_place() -> None:
     assert board.begun == ["1"]
 
 
+def test_a_flood_of_one_workflow_does_not_keep_out_the_urgent_ones_of_others() -> None:
+    board = Board(places=1)
+    first = board.enter("1", of="flood", event=True, priority=-50)
+    for number in range(2, 6):
+        board.enter(str(number), of="flood", event=True, priority=-50)
+    board.enter("6", of="urgent", event=True, priority=100)
+    board.lines.leave(first)
+    assert board.begun == ["1", "6"]
+
+
+def test_several_free_places_are_given_one_by_one() -> None:
+    board = Board(places=2)
+    gone = [board.enter(name, of=name, event=True) for name in ("1", "2")]
+    for name, priority in (("3", 5), ("4", 5), ("5", 9), ("6", 9)):
+        board.enter(name, of=f"w{priority}", limit=None, event=True, priority=priority)
+    for run in gone:
+        board.lines.leave(run)
+    assert board.begun == ["1", "2", "5", "6"]
+
+
+def test_those_that_enter_together_go_by_their_order() -> None:
+    board = Board(places=1)
+    with board.lines.together():
+        board.enter("1", of="a", event=True)
+        board.enter("2", of="b", event=True, priority=7)
+        board.enter("3", of="c")
+        board.enter("4", of="c", priority=3)
+        assert board.begun == []
+    assert set(board.begun) == {"2", "4"}
+
+
+def test_who_only_lacks_a_place_can_be_told_from_who_waits_for_its_own_workflow() -> None:
+    board = Board(places=1)
+    board.enter("1", of="a", event=True)
+    own = board.enter("2", of="a", event=True)
+    other = board.enter("3", of="b", event=True)
+    assert [board.lines.lacks_place(run) for run in (own, other)] == [False, True]
+
+
+Move = tuple[str, bool, int | None, int] | int
+
+
+def order(run: Run) -> tuple[int, str]:
+    return -run.priority, run.id
+
+
+ENTERS = st.tuples(
+    st.sampled_from("abc"),
+    st.sampled_from([True, True, False]),
+    st.sampled_from([1, 2, None]),
+    st.sampled_from([-5, 0, 5]),
+)
+LEAVES = st.integers(min_value=0, max_value=5)
+
+
 @given(
-    st.lists(
-        st.one_of(
-            st.tuples(st.sampled_from("abc"), st.booleans(), st.sampled_from([1, 2, None])),
-            st.integers(min_value=0, max_value=30),
-        ),
-        max_size=40,
-    ),
+    st.lists(ENTERS | LEAVES | ENTERS, min_size=6, max_size=40),
     st.integers(min_value=1, max_value=3),
 )
-def test_nobody_is_forgotten_and_no_limit_is_exceeded(
-    moves: list[tuple[str, bool, int | None] | int], places: int
+def test_nobody_is_forgotten_no_limit_is_exceeded_and_the_order_is_kept(
+    moves: list[Move], places: int
 ) -> None:
     board = Board(places)
-    there: list[tuple[Run, int | None]] = []
+    there: dict[str, tuple[Run, int | None]] = {}
     for number, move in enumerate(moves):
+        already = len(board.begun)
         if isinstance(move, int):
             if there:
-                run, _ = there.pop(move % len(there))
+                run, _ = there.pop(sorted(there)[move % len(there)])
                 board.lines.leave(run)
         else:
-            of, event, limit = move
-            run = board.enter(f"{number:03}", of=of, event=event, limit=limit)
-            there.append((run, limit))
+            of, event, limit, priority = move
+            run = board.enter(f"{number:03}", of=of, event=event, limit=limit, priority=priority)
+            there[run.id] = (run, limit)
         begun = set(board.begun)
         assert len(begun) == len(board.begun)
-        active = [(run, limit) for run, limit in there if run.id in begun]
-        sharing = sum(run.by_event for run, _ in active)
+        active = [run for run, _ in there.values() if run.id in begun]
+        waiting = [run for run, _ in there.values() if run.id not in begun]
+        sharing = sum(run.by_event for run in active)
         assert sharing <= places
-        for run, limit in there:
-            if run.id in begun:
-                continue
-            beside = sum(other.workflow == run.workflow for other, _ in active)
-            blocked = limit is not None and beside >= limit
-            # Whoever waits has a reason: its own workflow, or the places, or one before it that waits for the former.
-            first = min(
-                (other.id, bound)
-                for other, bound in there
-                if other.workflow == run.workflow and other.id not in begun
-            )
-            held_up = first[1] is not None and beside >= first[1]
-            assert blocked or held_up or (run.by_event and sharing == places)
-    for run, _ in list(there):
+
+        def held_up(run: Run, active: list[Run] = active) -> bool:
+            limit = there[run.id][1]
+            beside = sum(other.workflow == run.workflow for other in active)
+            return limit is not None and beside >= limit
+
+        firsts = {
+            workflow: min((run for run in waiting if run.workflow == workflow), key=order)
+            for workflow in {run.workflow for run in waiting}
+        }
+        # Whoever waits has a reason: its own workflow, or the places, or one before it that waits for the former.
+        for run in waiting:
+            full = run.by_event and sharing == places
+            assert held_up(run) or held_up(firsts[run.workflow]) or full
+        # Nobody got a place before one that had only needed one.
+        for run_id in board.begun[already:]:
+            given = there[run_id][0] if run_id in there else None
+            for first in firsts.values():
+                if given is not None and given.by_event and first.by_event and not held_up(first):
+                    assert order(given) < order(first)
+    for run, _ in list(there.values()):
         board.lines.leave(run)
     assert board.lines.by_events() == (0, 0)
