@@ -19,6 +19,12 @@ from toban.definition.expressions import Expression, Fault
 from toban.definition.names import Kind, Names
 
 MIN_INT, MAX_INT = -(2**63), 2**63 - 1
+LOOPED_MOST = 2_000
+"""Elements of a list or map that an expression may see which takes more and more time for each of them.
+
+Nothing else happens in the daemon meanwhile, and the library cannot be told to give up: a list that `map` or `filter`
+make is copied for each element, so that 2,000 take some 0.1 s, and 9,000 take 3 s.
+"""
 
 _ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _OVERLOAD = re.compile(r"found no matching overload for '(.+?)' applied to '\((.*)\)'")
@@ -27,6 +33,12 @@ _SELECT = re.compile(r"expression of type '(.+?)' cannot be the operand of a sel
 _EXPECTING = re.compile(r" expecting (?:\{.*\}|\S+)$")
 _STATUS = re.compile(r"^[A-Z_]+: ")
 _NO_KEY = re.compile(r'Key not found in map : (".*")', re.DOTALL)
+_NO_OVERLOAD = re.compile(r"No matching overloads found : (\S+?)\((.*)\)")
+_LOOP = re.compile(r"\.\s*(?:map|filter|exists|exists_one|all)\s*\(")
+_COSTLY = re.compile(r"\.\s*(?:map|filter|matches)\s*\(|\bin\b")
+_PATTERN = re.compile(
+    r"""\.\s*matches\s*\(\s*([rR]?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))\s*\)"""
+)
 _KINDS = {
     "STRING": Kind.STRING,
     "INT": Kind.INT,
@@ -49,9 +61,12 @@ class Program:
 
     compiled: Any
     kind: Kind
+    costly: bool = False
 
     def run(self, values: dict[str, Any]) -> Any:
         """The plain Python value; raises EvaluationError. Values are by variable name."""
+        if self.costly:
+            check_length(max(map(longest, values.values()), default=0))
         try:
             return _plain(self.compiled.eval(data=values))
         except RuntimeError as error:
@@ -62,15 +77,54 @@ def _plain(result: Any) -> Any:
     from cel_expr_python import cel
 
     if result.type() == cel.Type.ERROR:
-        reason = _STATUS.sub("", str(result.value()))
-        if match := _NO_KEY.fullmatch(reason):
-            reason = f"there is no field {match[1]}"
-        raise EvaluationError(reason)
+        raise EvaluationError(_reason(str(result.value())))
     return result.plain_value()
 
 
 def _failed(error: RuntimeError) -> EvaluationError:
-    return EvaluationError(_STATUS.sub("", str(error)).split(" [", 1)[0])
+    return EvaluationError(_reason(str(error).split(" [", 1)[0]))
+
+
+def _reason(text: str) -> str:
+    text = _STATUS.sub("", text)
+    if match := _NO_KEY.fullmatch(text):
+        return f"there is no field {match[1]}"
+    if match := _NO_OVERLOAD.fullmatch(text):
+        types = match[2].replace("int64", "int")
+        number = {"int", "double"} >= set(types.split(", "))
+        hint = ": make both the same with double(…) or int(…)" if number else ""
+        return f"{_operator(match[1])} cannot be applied to ({types}){hint}"
+    if text == "Applying SELECT to non-message type":
+        return "a field is asked for of a value that has no fields"
+    if text == "Iteration budget exceeded":
+        return "it goes through more than 10,000 elements: compute it in a step instead"
+    return text
+
+
+def is_costly(text: str) -> bool:
+    """Whether the time that an expression takes grows faster than the lists that it sees."""
+    loops = len(_LOOP.findall(text))
+    return loops > 1 or (loops == 1 and _COSTLY.search(text) is not None)
+
+
+def check_length(length: int) -> None:
+    """Whether a costly expression may see a list or map of so many elements; raises EvaluationError."""
+    if length > LOOPED_MOST:
+        raise EvaluationError(
+            f"it sees a list or map of {length:,} elements: with map and filter, or with one loop or "
+            f"search in another, at most {LOOPED_MOST:,} are possible; compute it in a step instead"
+        )
+
+
+def longest(value: Any) -> int:
+    """The length of the longest list or map in a value."""
+    match value:
+        case Mapping():
+            return max(len(value), max(map(longest, value.values()), default=0))
+        case list() | tuple():
+            return max(len(value), max(map(longest, value), default=0))
+        case _:
+            return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +283,23 @@ def _compile(text: str, slots: int) -> Program | tuple[tuple[str, int, int], ...
     if returned.split("<", 1)[0].upper() in _NO_VALUE:
         what = returned.split("<", 1)[0].lower()
         return ((f"the expression gives a {what}: turn it into text with string(…)", 1, 1),)
-    return Program(compiled, _KINDS.get(returned.split("<", 1)[0].upper(), Kind.DYN))
+    if faults := _bad_patterns(text):
+        return faults
+    kind = _KINDS.get(returned.split("<", 1)[0].upper(), Kind.DYN)
+    return Program(compiled, kind, is_costly(text))
+
+
+def _bad_patterns(text: str) -> tuple[tuple[str, int, int], ...]:
+    """Of `matches` with a pattern that is written out: what is wrong with it, line and column."""
+    faults = []
+    for found in _PATTERN.finditer(text):
+        try:
+            _plain(compile_unchecked(f"''.matches({found[1]})").eval(data={}))
+        except (EvaluationError, RuntimeError) as error:
+            before = text[: found.start(1)]
+            line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+            faults.append((f"the pattern {found[1]} cannot be read: {error}", line, column))
+    return tuple(faults)
 
 
 def _messages(text: str) -> tuple[tuple[str, int, int], ...]:
@@ -246,10 +316,7 @@ def _messages(text: str) -> tuple[tuple[str, int, int], ...]:
 def _readable(message: str) -> str:
     message = message.removesuffix(" [INVALID_ARGUMENT]")
     if match := _OVERLOAD.search(message):
-        name = match[1]
-        shown = name.replace("_", "").replace("@", "") if not name.isidentifier() else f"{name}( )"
-        shown = {"[]": "[ ]", "?:": "? :"}.get(shown, shown)
-        return f"type error: {shown} cannot be applied to ({match[2]})"
+        return f"type error: {_operator(match[1])} cannot be applied to ({match[2]})"
     if match := _SELECT.search(message):
         return f"type error: a value of type {match[1]} has no fields"
     if match := _UNDECLARED.search(message):
@@ -262,3 +329,8 @@ def _readable(message: str) -> str:
         message = re.sub(r"^(mismatched|extraneous) input", "unexpected", message)
         return f"syntax error: {message}"
     return message
+
+
+def _operator(name: str) -> str:
+    shown = name.replace("_", "").replace("@", "") if not name.isidentifier() else f"{name}( )"
+    return {"[]": "[ ]", "?:": "? :"}.get(shown, shown)

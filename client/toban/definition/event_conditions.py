@@ -10,9 +10,16 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cached_property
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from toban.definition.cel import EvaluationError, Prepared, compile_unchecked
+from toban.definition.cel import (
+    EvaluationError,
+    Prepared,
+    check_length,
+    compile_unchecked,
+    is_costly,
+    longest,
+)
 from toban.definition.errors import RenderError
 from toban.definition.values import MAX_INTEGER, MIN_INTEGER, describe
 
@@ -40,7 +47,10 @@ class EventView:
         if not condition:
             return True
         try:
-            found = self._prepared.value(_PROGRAMS.get(condition))
+            program = _PROGRAMS.get(condition)
+            if program.costly:
+                check_length(self._longest)
+            found = self._prepared.value(program.compiled)
         except (EvaluationError, ValueError) as error:
             raise RenderError(f"cannot evaluate the condition: {error}") from None
         if isinstance(found, bool):
@@ -53,6 +63,15 @@ class EventView:
         """Raises ValueError if an event cannot be looked at."""
         return Prepared({"event": _converted(self._event, _MAX_DEPTH + 1)})
 
+    @cached_property
+    def _longest(self) -> int:
+        return longest(self._event)
+
+
+class _Program(NamedTuple):
+    compiled: Any
+    costly: bool
+
 
 class _Programs:
     """Compiled conditions, those that were not asked for the longest time leaving first."""
@@ -60,17 +79,17 @@ class _Programs:
     def __init__(self, most: int) -> None:
         self._most = most
         self._weight = 0
-        self._compiled: OrderedDict[str, Any] = OrderedDict()
+        self._compiled: OrderedDict[str, _Program] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, condition: str) -> Any:
+    def get(self, condition: str) -> _Program:
         """Raises EvaluationError if it does not compile."""
         try:
             compiled = self._compiled[condition]
             self._compiled.move_to_end(condition)
             return compiled
         except KeyError:  # it is not there, or another thread has just dropped it
-            compiled = compile_unchecked(condition)
+            compiled = _Program(compile_unchecked(condition), is_costly(condition))
         with self._lock:
             if condition not in self._compiled:
                 self._compiled[condition] = compiled

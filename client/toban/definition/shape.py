@@ -58,6 +58,7 @@ def read_fields(
 ) -> dict[str, FieldAt]:
     """The known fields by their real names; reports the unknown and the unsupported ones."""
     fields: dict[str, FieldAt] = {}
+    spelt: dict[str, str] = {}
     for written, entry in node.entries.items():
         name = aliases.get(written, written)
         place = join(path, written)
@@ -67,10 +68,11 @@ def read_fields(
             hint = suggestion(written, [*known, *aliases, *unsupported])
             report.at(entry.key, place, f'unknown field "{written}"{hint}')
         elif name in fields:
-            message = f'"{name}" is given twice, as "{written}" too: keep one'
+            message = f'"{name}" is given twice, as "{spelt[name]}" and as "{written}": keep one'
             report.at(entry.key, place, message)
         else:
             fields[name] = FieldAt(entry.key, entry.value, place)
+            spelt[name] = written
     return fields
 
 

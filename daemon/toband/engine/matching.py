@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +11,9 @@ from toban.definition import RenderError
 from toban.definition.event_conditions import EventView
 from toband.domain.emitted import Emitted, Listener
 from toband.ports import Store
+
+AT_ONCE = 0.02
+"""Seconds for which conditions are evaluated before others have their turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,7 @@ class Matching:
         self._store = store
         self._known: dict[str, Sequence[Listener]] = {}
         self._generation = 0
+        self._turn_taken = 0.0
 
     def forget(self) -> None:
         self._generation += 1
@@ -42,6 +48,9 @@ class Matching:
         view = EventView(event.seen())
         best: dict[str, Candidate] = {}
         for listener in await self._listeners(event.type):
+            if time.monotonic() - self._turn_taken > AT_ONCE:
+                await asyncio.sleep(0)
+                self._turn_taken = time.monotonic()
             found = _judge(view, listener)
             known = best.get(found.workflow)
             if known is None or _rank(found) < _rank(known):

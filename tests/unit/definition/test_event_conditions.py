@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from toban.definition import EventView, RenderError, parse
+from toban.definition.cel import LOOPED_MOST
 from toban.definition.event_conditions import _Programs
 
 EVENT: dict[str, Any] = {
@@ -82,11 +83,15 @@ def test_without_a_condition_any_event_will_do() -> None:
     [
         ("event.payload.nothing == 1", 'there is no field "nothing"'),
         ("event.payload.author.nothing", 'there is no field "nothing"'),
-        ("event.payload.entity.x == 1", "non-message"),
+        ("event.payload.entity.x == 1", "a field is asked for of a value that has no fields"),
         ("event.payload.n", "expected true or false, found the number 5"),
         ("event.payload.none", "expected true or false, found null"),
         ("event.payload.labels", "expected true or false, found a list"),
-        ("event.payload.entity > 5", "No matching overloads"),
+        ("event.payload.entity > 5", "> cannot be applied to (string, int)"),
+        (
+            "event.payload.ratio * 2 > 1.0",
+            "* cannot be applied to (double, int): make both the same",
+        ),
         ("event.payload.labels[7] == 'a'", "index"),
         ("event.payload.n / 0 == 1", "divide by zero"),
         ("params.x == 1", "params"),
@@ -156,3 +161,41 @@ assert EventView({"payload": 1}).matches("")
 assert "cel_expr_python.cel" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "event.payload.xs.filter(x, x > 5).size() > 10",
+        "event.payload.xs.map(x, x + 1).size() > 10",
+        "event.payload.xs.exists(x, x in event.payload.xs)",
+        "event.payload.xs.exists(x, string(x).matches('9+'))",
+        "event.payload.deep.xs.all(x, event.payload.xs.exists(y, x == y))",
+    ],
+)
+def test_long_lists_are_refused_where_they_would_take_long(condition: str) -> None:
+    few, many = list(range(20, 60)), list(range(LOOPED_MOST + 1))
+    answers = EventView({"payload": {"xs": few, "deep": {"xs": few}}})
+    assert answers.matches(condition) in (True, False)
+    for payload in ({"xs": many, "deep": {"xs": few}}, {"xs": few, "deep": {"xs": many}}):
+        with pytest.raises(RenderError, match=r"a list or map of 2,001 elements.*in a step"):
+            EventView({"payload": payload}).matches(condition)
+
+
+def test_a_plain_loop_may_go_over_a_long_list() -> None:
+    payload = {"xs": list(range(9_000))}
+    assert EventView({"payload": payload}).matches("event.payload.xs.exists(x, x == 8999)")
+    with pytest.raises(RenderError, match="more than 10,000 elements"):
+        EventView({"payload": {"xs": [0] * 10_001}}).matches("event.payload.xs.all(x, x == 0)")
+
+
+@pytest.mark.parametrize("pattern", ["'('", '"[a"', "r'a{2,1}'"])
+def test_a_pattern_that_cannot_be_read_is_found_when_the_definition_is_checked(
+    pattern: str,
+) -> None:
+    condition = f"event.payload.x == 1 ||\n  event.payload.x.matches({pattern})"
+    lines = "".join(f"    {line}\n" for line in condition.splitlines())
+    text = f"name: w\ndescription: d\non:\n  event: A\n  condition: |\n{lines}steps: {{a: {{run: x}}}}\n"
+    (error,) = parse(text).errors
+    assert "cannot be read" in error.message
+    assert (error.line, error.column) == (7, 31)
