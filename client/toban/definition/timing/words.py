@@ -12,20 +12,16 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
-from toban.definition.timing import words_en, words_ja
+from toban.definition.timing import words_en, words_iso, words_ja
 from toban.definition.timing.model import Schedule
 from toban.definition.timing.words_en_tokens import split_action as english_action
 from toban.definition.timing.words_ja_tokens import split_action as japanese_action
 from toban.definition.timing.words_parts import (
-    Heard,
     Hourly,
-    Instant,
     Interval,
     Meaning,
-    OnDay,
     Repeat,
     Unclear,
-    calendar_day,
     meaning,
 )
 from toban.definition.timing.words_resolve import resolve
@@ -54,11 +50,6 @@ EXAMPLES = {
 
 # Hiragana, katakana, ideographs and the marks between them.
 _JAPANESE = re.compile("[\u3001-\u30ff\u3400-\u9fff]")
-_ISO = re.compile(
-    r"(?P<date>(\d{4})-(\d{2})-(\d{2}))(?:t| +)(?P<time>(\d{2}):(\d{2})(?::(\d{2}))?)"
-    r" ?(?P<offset>z|utc|[+-]\d{2}:?\d{2})?",
-    re.ASCII,
-)
 
 
 class PhraseError(ValueError):
@@ -88,49 +79,43 @@ def interpret(text: str, *, now: datetime, zone: ZoneInfo) -> Understood:
     """
     if now.tzinfo is None:
         raise ValueError("the present time needs a time zone")
-    phrase = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    tongue = Tongue.JAPANESE if _JAPANESE.search(phrase) else Tongue.ENGLISH
+    # The length is that of the text as it is kept, and no longer one is looked at.
+    phrase = _plain(text[:LONGEST_PHRASE])
+    tongue = _tongue(phrase)
     try:
+        if len(text) > LONGEST_PHRASE:
+            raise Unclear(f"it is longer than {LONGEST_PHRASE} characters")
         meant, rest = _read(phrase, tongue, now.astimezone(zone).date())
         when = resolve(meant, now=now, zone=zone)
         said = say(meant, when, zone=zone, tongue=tongue)
     except Unclear as unclear:
-        shown = text if len(text) <= LONGEST_PHRASE else text[:LONGEST_PHRASE] + "…"
-        raise PhraseError(f'cannot read the time "{shown}": {unclear}', EXAMPLES[tongue]) from None
+        raise _refused(text, str(unclear), tongue) from None
+    except OverflowError:
+        raise _refused(text, "that is beyond the end of the calendar", tongue) from None
     schedule = Schedule(cron=when.cron, every=when.every, at=when.at, words=text, timezone=zone.key)
     recurring = isinstance(meant, Repeat | Interval | Hourly)
     return Understood(schedule=schedule, recurring=recurring, text=said, rest=rest)
 
 
+def _refused(text: str, reason: str, tongue: Tongue) -> PhraseError:
+    shown = text if len(text) <= LONGEST_PHRASE else text[:LONGEST_PHRASE] + "…"
+    return PhraseError(f'cannot read the time "{shown}": {reason}', EXAMPLES[tongue])
+
+
+def _tongue(phrase: str) -> Tongue:
+    return Tongue.JAPANESE if _JAPANESE.search(phrase) else Tongue.ENGLISH
+
+
+def _plain(text: str) -> str:
+    """Without what makes no difference: the width of characters, capital letters, and how many blanks there are."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
 def _read(phrase: str, tongue: Tongue, today: date) -> tuple[Meaning, str]:
-    if len(phrase) > LONGEST_PHRASE:
-        raise Unclear(f"it is longer than {LONGEST_PHRASE} characters")
     if not phrase:
         raise Unclear("it is empty")
-    try:
-        if tongue is Tongue.JAPANESE:
-            phrase, rest = japanese_action(phrase)
-            return _iso(phrase) or meaning(words_ja.read(phrase, today=today)), rest
-        phrase, rest = english_action(phrase)
-        return _iso(phrase) or meaning(words_en.read(phrase, today=today)), rest
-    except OverflowError:
-        raise Unclear("that is beyond the end of the calendar") from None
-
-
-def _iso(phrase: str) -> Meaning | None:
-    """A date and a time in the form of ISO 8601, with an offset or in local time."""
-    found = _ISO.fullmatch(phrase)
-    if found is None:
-        return None
-    year, month, day, hour, minute, second = (int(found[n] or 0) for n in (2, 3, 4, 6, 7, 8))
-    on = OnDay(day=calendar_day(year, month, day))
-    local = meaning(Heard(day=on, hour=hour, minute=minute, second=second))
-    offset = found["offset"]
-    if offset is None:
-        return local
-    if offset in ("z", "utc"):
-        offset = "+00:00"
-    try:
-        return Instant(at=datetime.fromisoformat(f"{found['date']}T{found['time']}{offset}"))
-    except ValueError:
-        raise Unclear(f'"{found["time"]}{offset}" is not a time with an offset from UTC') from None
+    if tongue is Tongue.JAPANESE:
+        phrase, rest = japanese_action(phrase)
+        return words_iso.read(phrase) or meaning(words_ja.read(phrase, today=today)), rest
+    phrase, rest = english_action(phrase)
+    return words_iso.read(phrase) or meaning(words_en.read(phrase, today=today)), rest

@@ -65,7 +65,7 @@ class _Reader:
         while not self.at.done:
             if self._time():
                 continue
-            if self.heard.hour is not None and self.at.word() in _AND:
+            if self.heard.hour is not None and self.at.word() in _AND and self._is_time(1):
                 raise Unclear("it names a time of day twice: make a schedule of each")
             day = self._day()
             if day is None:
@@ -100,6 +100,9 @@ class _Reader:
         word = self.at.accept(*PARTS)
         self.heard.set_part(PARTS[word], word)
 
+    def _is_time(self, ahead: int) -> bool:
+        return self.at.word(ahead) in ("at", "noon", "midnight") or self.at.is_number(ahead)
+
     def _is_clock(self) -> bool:
         if self.at.word() in ("noon", "midnight"):
             return True
@@ -123,7 +126,8 @@ class _Reader:
             heard.hour = after_noon(heard.hour % 12 if heard.hour == 12 else heard.hour)
             heard.hour -= 12 if half == "am" else 0
             heard.exact = True
-        self.at.accept("o'clock")
+        else:
+            self.at.accept("o'clock")
 
     # Days
 
@@ -255,6 +259,8 @@ class _Reader:
             days |= weekday_range(first, last)
             if self.at.word() in _AND and self.at.word(1) in _ANY_WEEKDAY:
                 self.at.accept(*_AND)
+            elif self.at.word() in _ANY_WEEKDAY and not self.at.behind_comma:
+                raise Unclear("several weekdays need a comma or and between them")
         return frozenset(days)
 
     # One day, or several when it is plural
@@ -287,14 +293,15 @@ class _Reader:
         return OnDay(day=monday + timedelta(days=7 * weeks + WEEKDAYS[name]))
 
     def _date(self) -> Meaning | None:
-        """December 24, 24 december, 2026-12-24."""
+        """December 24, 24 december, 24th december, 2026-12-24."""
         if self.at.word() in MONTHS:
             month, day = self._month_and_day()
             return self._in_year(month, day)
         if not self.at.is_number():
             return None
-        if self.at.word(1) in MONTHS:
+        if self.at.word(2 if self.at.word(1) in ORDINAL_ENDS else 1) in MONTHS:
             day = self.at.take_number("a day")
+            self.at.accept(*ORDINAL_ENDS)
             return self._in_year(MONTHS[self.at.accept(*MONTHS)], day)
         mark = self.at.word(1)
         if mark not in ("-", "/"):
@@ -312,16 +319,21 @@ class _Reader:
         return OnDay(day=calendar_day(year, month, self.at.take_number("a day")))
 
     def _month_and_day(self) -> tuple[int, int]:
-        month = MONTHS[self.at.accept(*MONTHS)]
+        name = self.at.accept(*MONTHS)
         self.at.accept("the")
+        if self._is_year():
+            raise Unclear(f"{name} needs a day: write {name} 1")
         day = self.at.take_number("a day of the month")
         self.at.accept(*ORDINAL_ENDS)
-        return month, day
+        return MONTHS[name], day
 
     def _in_year(self, month: int, day: int) -> Meaning:
-        if self.at.is_number() and len(self.at.word()) == 4:
+        if self._is_year():
             return OnDay(day=calendar_day(self.at.take_number("a year"), month, day))
         return upcoming(month, day)
+
+    def _is_year(self) -> bool:
+        return self.at.word().isdecimal() and len(self.at.word()) == 4
 
     def _day_of_month(self) -> Meaning | None:
         """The 1st, the last day of the month, the 1st and 15th of every month, next month on the 1st."""
@@ -332,7 +344,7 @@ class _Reader:
         if not (self.at.accept("the") or self.at.word(1) in ORDINAL_ENDS):
             return None
         days, last_day = self._days_of_month()
-        if self.at.accept("of"):
+        if self.at.accept("of") or self.at.word() in MONTHS:
             if self.at.word() in MONTHS and len(days) == 1 and not last_day:
                 return self._in_year(MONTHS[self.at.accept(*MONTHS)], *days)
             which = self.at.accept("the", "this", "next", *_EVERY)
@@ -366,9 +378,13 @@ class _Reader:
                 days.add(day)
             else:
                 raise unreadable(self.at)
-            if not self.at.accept(*_AND):
+            if not (self.at.accept(*_AND) or (self.at.behind_comma and self._is_day_of_month())):
                 return frozenset(days), last_day
             self.at.accept("the")
+
+    def _is_day_of_month(self) -> bool:
+        ahead = 1 if self.at.word() == "the" else 0
+        return self.at.word(ahead) == "last" or self.at.word(ahead + 1) in ORDINAL_ENDS
 
     def _in_month(self, months: int, days: frozenset[int], last_day: bool) -> OnDay:
         first = months_after(self.today.replace(day=1), months)

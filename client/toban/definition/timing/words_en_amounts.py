@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toban.definition.timing.words_en_tokens import UNITS
-from toban.definition.timing.words_parts import Cursor, Elapsed, Unclear
+from toban.definition.timing.words_parts import LAST_HOUR, Cursor, Elapsed, Unclear
 
 
 def is_amount(at: Cursor) -> bool:
@@ -16,8 +16,13 @@ def is_amount(at: Cursor) -> bool:
 def amount_of(at: Cursor) -> Elapsed:
     """2 hours and 30 minutes, an hour and a half, 1h30m. Raises Unclear."""
     amounts = dict.fromkeys(("month", "day", "second"), 0)
+    units: set[str] = set()
+    halves = 0
     while True:
-        halves = 0
+        if halves:
+            raise Unclear(
+                "behind a half nothing more can be counted: write the minutes as a number"
+            )
         if at.accept("half"):
             count = 0
             halves += 1
@@ -30,6 +35,9 @@ def amount_of(at: Cursor) -> Elapsed:
         word = at.accept(*UNITS)
         if not word:
             raise unreadable(at)
+        if UNITS[word] in units:
+            raise Unclear(f"{UNITS[word]} is there twice")
+        units.add(UNITS[word])
         halves += at.accept_all("and", "a", "half")
         _add(amounts, UNITS[word], count, halves)
         if at.word() == "and" and (at.is_number(1) or at.word(1) in ("a", "an")):
@@ -60,6 +68,9 @@ def _add(amounts: dict[str, int], unit: str, count: int, halves: int) -> None:
 def unreadable(at: Cursor) -> Unclear:
     """What to raise when nothing fits here."""
     if at.is_number() and not at.word(1):
-        hour = at.word()
-        return Unclear(f"{hour} of what is not clear: write at {hour}:00 if it is the hour")
+        if at.number > LAST_HOUR:
+            instead = "write an hour as 15:00, how long as 30 minutes"
+        else:
+            instead = f"write at {at.number}:00 if it is the hour"
+        return Unclear(f"{at.word()} of what is not clear: {instead}")
     return at.refuse()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from toban.definition.timing.words_en_numbers import written
 from toban.definition.timing.words_parts import Part, Token, Unclear, number_token
 from toban.definition.timing.words_text import ENGLISH_MONTHS, ENGLISH_WEEKDAYS
 
@@ -60,23 +63,6 @@ _UNITS = {
 }
 UNITS = {form: unit for unit, forms in _UNITS.items() for form in (unit, *forms)}
 
-_ONES = "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
-_TEENS = (
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-)
-_TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "ninety": 90}
-_NUMBERS = {word: number for number, word in enumerate((*_ONES, *_TEENS))} | _TENS
-_ORDINALS = {"first": 1, "second": 2, "third": 3}
-
 _REFUSED = {
     "other": "every other day or week cannot be said with a schedule; every 2 days counts from now",
     "biweekly": "it is understood in two ways; every 2 weeks counts from now",
@@ -98,7 +84,7 @@ _REFUSED = {
     "yesterday": "it has passed",
     "yearly": "it needs a day: write every year on december 1",
 }
-_WORDS = frozenset(
+WORDS = frozenset(
     {
         *WEEKDAYS,
         *PLURAL_WEEKDAYS,
@@ -147,21 +133,36 @@ def tokens(text: str) -> list[Token]:
     """Raises Unclear with the word that is not known, or for one that no schedule can follow."""
     found: list[Token] = []
     at = 0
+    comma = False
     while at < len(text):
         if text[at] in _BLANK:
+            comma |= text[at] == ","
             at += 1
-        elif text[at] in _MARKS:
-            found.append(Token(text=text[at], start=at))
-            at += 1
-        elif text[at] in _DIGITS:
-            end = _end(text, at, digits=True)
-            found.append(number_token(text[at:end], int(text[at:end][:20]), start=at))
-            at = end
-        else:
-            end = _end(text, at, digits=False)
-            found += _word(text[at:end], at, found)
-            at = end
+            continue
+        first, *more = _next(text, at, found, comma=comma)
+        found += [replace(first, comma=comma), *more]
+        comma = False
+        at = first.start + len(first.text)
     return found
+
+
+def _next(text: str, at: int, before: list[Token], *, comma: bool) -> list[Token]:
+    """What stands there: its first token has all of its text."""
+    if text[at] in _MARKS:
+        return [Token(text=text[at], start=at)]
+    if text[at] in _DIGITS:
+        end = _end(text, at, digits=True)
+        return [number_token(text[at:end], int(text[at:end][:20]), start=at)]
+    word = text[at : _end(text, at, digits=False)]
+    if word in _REFUSED:
+        raise Unclear(f'"{word}" cannot be used: {_REFUSED[word]}')
+    number = written(text, word, at, ordinals=_names_day(before, comma=comma))
+    if number is not None:
+        token = number_token(text[at : at + number.length], number.value, start=at)
+        return [token, Token(text="th", start=at)] if number.ordinal else [token]
+    if word not in WORDS:
+        raise Unclear(f'"{word}" is not understood')
+    return [Token(text=word, start=at)]
 
 
 def _end(text: str, at: int, *, digits: bool) -> int:
@@ -170,14 +171,9 @@ def _end(text: str, at: int, *, digits: bool) -> int:
     return at
 
 
-def _word(word: str, start: int, before: list[Token]) -> list[Token]:
-    if word in _REFUSED:
-        raise Unclear(f'"{word}" cannot be used: {_REFUSED[word]}')
-    # A second is a unit, the second is a day.
-    if word in _ORDINALS and (word not in UNITS or (before and before[-1].text == "the")):
-        return [number_token(word, _ORDINALS[word], start=start), Token(text="th", start=start)]
-    if word in _NUMBERS:
-        return [number_token(word, _NUMBERS[word], start=start)]
-    if word not in _WORDS:
-        raise Unclear(f'"{word}" is not understood')
-    return [Token(text=word, start=start)]
+def _names_day(before: list[Token], *, comma: bool) -> bool:
+    """Whether a day of a month is likely to follow: the …, december …, the first and …."""
+    last = before[-1].text if before else ""
+    if last in ("and", "&") and len(before) > 1:
+        last, comma = before[-2].text, True
+    return last == "the" or last in MONTHS or (comma and last in ORDINAL_ENDS)

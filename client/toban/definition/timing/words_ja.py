@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, timedelta
 
+from toban.definition.timing.words_ja_amounts import amount_of, is_amount, said
 from toban.definition.timing.words_ja_tokens import (
     BETWEEN,
     DAYS,
     EVERY,
+    EVERY_OR_GAP,
     EVERY_PART,
+    LAST_DAY,
     MONTHS,
-    MONTHS_LONG,
     PARTS,
     UNTIL,
     WEEKDAY_ENDS,
@@ -31,7 +33,6 @@ from toban.definition.timing.words_parts import (
     WEEKEND,
     WORKING_DAYS,
     Cursor,
-    Elapsed,
     Heard,
     Hourly,
     Interval,
@@ -45,6 +46,7 @@ from toban.definition.timing.words_parts import (
     check_month_day,
     interval,
     upcoming,
+    upcoming_end,
     weekday_range,
 )
 from toban.definition.timing.words_resolve import months_after
@@ -64,12 +66,12 @@ class _Reader:
 
     def read(self) -> Heard:
         self.heard.day = self._day()
+        self._only_one()
         self._of()
         self._part()
         self._of()
         self._hour()
-        if self.at.word() in BETWEEN and self.at.is_number(1):
-            raise Unclear("it names a time of day twice: make a schedule of each")
+        self._only_one()
         if self.at.accept("まで"):
             raise Unclear('"まで" is until when, and a time is needed at which to start')
         self.at.accept("に")
@@ -81,6 +83,16 @@ class _Reader:
     def _of(self) -> None:
         """What may stand between a day and its time."""
         self.at.accept("の", "、", ",")
+
+    def _only_one(self) -> None:
+        """Raises Unclear when another day or another hour follows."""
+        if not (self.at.word() in BETWEEN and self.at.is_number(1)):
+            return
+        is_hour = self.at.word(2) in ("時", ":")
+        if is_hour and self.heard.hour is not None:
+            raise Unclear("it names a time of day twice: make a schedule of each")
+        if not is_hour and (self.heard.day or self.heard.hour) is not None:
+            raise Unclear("it names more than one time: make a schedule of each")
 
     def _part(self) -> None:
         if word := self.at.accept(*PARTS):
@@ -139,63 +151,19 @@ class _Reader:
     # Amounts: 30分後, 1時間半ごと
 
     def _counted(self) -> Meaning | None:
-        if not (self._is_amount() or self.at.word() == "半年"):
+        if not is_amount(self.at):
             return None
-        amount, units = self._amount()
+        amount, units = amount_of(self.at)
         if self.at.accept("後"):
             return amount
-        every = self.at.accept(*EVERY, "おき", "置き")
+        every = self.at.accept(*EVERY_OR_GAP)
         if not every:
-            raise Unclear(f"{_said(units)} alone is no time: write 後 or ごと behind it")
-        if every in ("おき", "置き") and not set(units) <= {"時間", "分", "秒"}:
-            raise Unclear(f"{_said(units)}おき is understood in two ways: write ごと")
+            raise Unclear(f"{said(units)} alone is no time: write 後 or ごと behind it")
+        if every not in EVERY and not set(units) <= {"時間", "分", "秒"}:
+            raise Unclear(f"{said(units)}おき is understood in two ways: write ごと")
         if amount.months:
             raise Unclear("months differ in length: write 毎月 and the day")
         return interval(amount.days * 86400 + amount.seconds)
-
-    def _is_amount(self) -> bool:
-        """Rather than the beginning of a date or of an hour."""
-        unit = self.at.word(1)
-        if not self.at.is_number():
-            return False
-        if unit in ("日", "年"):
-            return self.at.word(2) in ("後", "おき", "置き", *EVERY) or (
-                self.at.is_number(2) and self.at.word(3) in ("時間", *MONTHS_LONG)
-            )
-        return unit in ("週間", "週", "時間", "分", "秒", *MONTHS_LONG)
-
-    def _amount(self) -> tuple[Elapsed, dict[str, int]]:
-        """How long, and how many of which unit it was said with."""
-        if self.at.accept("半年"):
-            return Elapsed(months=6), {"か月": 6}
-        months = days = seconds = 0
-        units: dict[str, int] = {}
-        while self.at.is_number():
-            count = self.at.take_number("a number")
-            unit = self.at.accept("年", "週間", "週", "日", "時間", "分", "秒", *MONTHS_LONG)
-            if not unit or unit in units:
-                raise self.at.refuse() if not unit else Unclear(f"{unit} is there twice")
-            units[unit] = count
-            match unit:
-                case "年":
-                    months += 12 * count
-                case "週間" | "週":
-                    days += 7 * count
-                case "日":
-                    days += count
-                case "時間":
-                    seconds += 3600 * count
-                    if self.at.accept("半"):
-                        seconds += 1800
-                case "分":
-                    seconds += 60 * count
-                case "秒":
-                    seconds += count
-                case _:
-                    months += count
-        if not months + days + seconds:
-            raise Unclear(f"{_said(units)} is no time at all")
-        return Elapsed(months=months, days=days, seconds=seconds), units
 
     # What comes again: 毎日, 毎週月曜, 平日, 月末
 
@@ -210,6 +178,7 @@ class _Reader:
             "毎月": self._every_month,
             "毎年": self._every_year,
             "月末": lambda: Repeat(last_day=True),
+            "月末日": lambda: Repeat(last_day=True),
         }
         if word := self.at.accept(*EVERY_PART):
             self.heard.set_part(EVERY_PART[word], word)
@@ -258,13 +227,16 @@ class _Reader:
         days: set[int] = set()
         last_day = False
         while True:
-            if self.at.accept("末日", "月末", "末"):
+            if self.at.accept(*LAST_DAY):
                 last_day = True
             else:
                 day = self._day_number("毎月 needs a day: write 毎月1日 or 毎月末")
                 check_month_day(None, day)
                 days.add(day)
-            if not self.at.accept(*BETWEEN):
+            another = self.at.word(1) in LAST_DAY or (
+                self.at.is_number(1) and self.at.word(2) == "日"
+            )
+            if not (another and self.at.accept(*BETWEEN)):
                 return Repeat(days=frozenset(days), last_day=last_day)
 
     def _every_year(self) -> Repeat:
@@ -312,15 +284,17 @@ class _Reader:
         year = self._year()
         if year is None and self.at.is_number() and self.at.word(1) == "日":
             return upcoming(None, self._day_number(""))
-        marks = ("月", "月末", "/") if year is None else ("月", "月末", "/", "-")
+        marks = ("月", "月末", "月末日", "/", *(() if year is None else ("-",)))
         if not (self.at.is_number() and self.at.word(1) in marks):
             if year is not None:
                 raise Unclear("a year needs a month and a day behind it")
             return None
         month = self.at.take_number("a month")
-        if self.at.accept("月末") or self.at.accept_all("月", "末日"):
-            return self._end_of_month(year, month)
+        if self.at.accept("月末", "月末日"):
+            return _end_of_month(year, month)
         if self.at.accept("月"):
+            if self.at.accept("末日", "末"):
+                return _end_of_month(year, month)
             day = self._day_number(f"{month}月 needs a day: write {month}月1日")
         else:
             self.at.accept("/", "-")
@@ -328,11 +302,6 @@ class _Reader:
         if year is None:
             return upcoming(month, day)
         return OnDay(day=self._checked_weekday(calendar_day(year, month, day)))
-
-    def _end_of_month(self, year: int | None, month: int) -> OnDay:
-        if year is None:
-            year = self.today.year + (month < self.today.month)
-        return OnDay(day=months_after(calendar_day(year, month, 1), 1) - timedelta(days=1))
 
     def _year(self) -> int | None:
         if word := self.at.accept(*YEARS):
@@ -362,11 +331,13 @@ class _Reader:
     def _in_month(self, word: str) -> OnDay:
         self._of()
         first = months_after(self.today.replace(day=1), MONTHS[word])
-        if self.at.accept("末日", "月末", "末"):
+        if self.at.accept(*LAST_DAY):
             return OnDay(day=months_after(first, 1) - timedelta(days=1))
         day = self._day_number(f"{word} needs a day: write {word}1日 or {word}末")
         return OnDay(day=calendar_day(first.year, first.month, day))
 
 
-def _said(units: dict[str, int]) -> str:
-    return "".join(f"{count}{unit}" for unit, count in units.items())
+def _end_of_month(year: int | None, month: int) -> Meaning:
+    if year is None:
+        return upcoming_end(month)
+    return OnDay(day=months_after(calendar_day(year, month, 1), 1) - timedelta(days=1))

@@ -60,6 +60,9 @@ WEEKDAY_ENDS = ("曜日", "曜")
 BETWEEN = ("・", "と", "、", ",")
 UNTIL = ("から", "~", "〜", "-")
 EVERY = ("ごと", "毎", "間隔")
+EVERY_OR_GAP = (*EVERY, "おき", "置き")
+UNITS = ("年", "週間", "週", "日", "時間", "分", "秒", *MONTHS_LONG)
+LAST_DAY = ("月末日", "月末", "末日", "末")
 
 _REFUSED = {
     "隔週": "every other week cannot be said with a schedule; 2週間ごと counts from now",
@@ -83,7 +86,7 @@ _REFUSED = {
     "先月": "it has passed",
 }
 
-_WORDS = sorted(
+WORDS = sorted(
     {
         *DAYS,
         *PARTS,
@@ -91,31 +94,16 @@ _WORDS = sorted(
         *WEEKS,
         *MONTHS,
         *YEARS,
-        *MONTHS_LONG,
         *WEEKDAYS,
         *WEEKDAY_ENDS,
         *BETWEEN,
         *UNTIL,
-        *EVERY,
+        *EVERY_OR_GAP,
+        *UNITS,
+        *LAST_DAY,
         *_REFUSED,
         *("今夜", "今晩", "毎日", "毎週", "毎週末", "毎月", "毎年", "毎時", "毎分", "平日", "次"),
-        *(
-            "月末",
-            "末日",
-            "末",
-            "後",
-            "おき",
-            "置き",
-            "半年",
-            "年",
-            "週間",
-            "週",
-            "時間",
-            "時",
-            "分",
-            "秒",
-            "半",
-        ),
+        *("後", "半年", "時", "半"),
         *("午前", "午後", "正午", "真夜中", "の", "に", "まで", ":", "/", "(", ")", "です"),
     },
     key=len,
@@ -123,7 +111,7 @@ _WORDS = sorted(
 )
 _BLANK = " \t\r\n\u3000。"
 _DIGITS = "0123456789"
-_NUMERALS = {numeral: value for value, numeral in enumerate("〇一二三四五六七八九")} | {"零": 0}
+NUMERALS = {numeral: value for value, numeral in enumerate("〇一二三四五六七八九")} | {"零": 0}
 _TENS = {"十": 10, "百": 100, "千": 1000}
 
 
@@ -155,7 +143,7 @@ def tokens(text: str) -> list[Token]:
 
 
 def _word(text: str, at: int) -> tuple[Token, int]:
-    for word in _WORDS:
+    for word in WORDS:
         if text.startswith(word, at):
             if word in _REFUSED:
                 raise Unclear(f'"{word}" cannot be used: {_REFUSED[word]}')
@@ -168,7 +156,7 @@ def _number(text: str, at: int) -> tuple[Token, int] | None:
     end = _end_of(text, at, _DIGITS)
     if end > at:
         return number_token(text[at:end], int(text[at:end][:20]), start=at), end
-    end = _end_of(text, at, "".join(_NUMERALS) + "".join(_TENS))
+    end = _end_of(text, at, "".join(NUMERALS) + "".join(_TENS))
     if end == at or text.startswith("一昨日", at):
         return None
     return number_token(text[at:end], _numerals(text[at:end]), start=at), end
@@ -185,7 +173,7 @@ def _numerals(text: str) -> int:
     if not any(tens in text for tens in _TENS):
         if len(text) in (2, 3):
             raise Unclear(f'"{text}" could be one number or several: use digits')
-        return int("".join(str(_NUMERALS[numeral]) for numeral in text)[:20])
+        return int("".join(str(NUMERALS[numeral]) for numeral in text)[:20])
     total, last, smallest = 0, None, 10_000
     for numeral in text:
         if numeral in _TENS:
@@ -197,5 +185,5 @@ def _numerals(text: str) -> int:
         elif last is not None:
             raise Unclear(f'"{text}" is not a number')
         else:
-            last = _NUMERALS[numeral]
+            last = NUMERALS[numeral]
     return total + (last or 0)

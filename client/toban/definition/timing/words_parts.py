@@ -36,6 +36,9 @@ class Clock:
         return f"{self.hour:02}:{self.minute:02}"
 
 
+LAST_HOUR = 24
+"""It ends the day."""
+
 DEFAULT_CLOCK = Clock(hour=9)
 """Of a day without a time."""
 
@@ -85,11 +88,18 @@ class OnDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upcoming:
-    """The first time that is still to come: on any day, on such a day of a month, or on such a day of a year."""
+    """The first time that is still to come: on any day, on such a day of a month, or on such a day of a year.
+
+    A month without a day is the last day of that month.
+    """
 
     month: int | None = None
     day: int | None = None
     clock: Clock | None = None
+
+    @property
+    def any_day(self) -> bool:
+        return self.month is None and self.day is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +187,7 @@ def meaning(heard: Heard) -> Meaning:
             f"{clock} of the middle of the night could be at the beginning of that day or after its end:"
             f" name the day on which it is {clock}, and leave out the night"
         )
-    if clock.hour == 24 and isinstance(day, Repeat):
+    if clock.hour == LAST_HOUR and isinstance(day, Repeat):
         if not day.daily:
             raise Unclear("24:00 does not repeat: write 0:00 of the following day")
         clock = replace(clock, hour=0)
@@ -186,8 +196,8 @@ def meaning(heard: Heard) -> Meaning:
 
 def _any_day(day: Dated) -> bool:
     match day:
-        case Upcoming(month=None, day=None):
-            return True
+        case Upcoming():
+            return day.any_day
         case Repeat():
             return day.daily
         case _:
@@ -206,7 +216,7 @@ def _clock(heard: Heard) -> Clock | None:
         raise Unclear(f"an hour has no minute {heard.minute}")
     if heard.second > 59:
         raise Unclear(f"a minute has no second {heard.second}")
-    if hour > 24 or (hour == 24 and heard.minute + heard.second):
+    if hour > LAST_HOUR or (hour == LAST_HOUR and heard.minute + heard.second):
         raise Unclear(f"a day ends with 24:00, so there is no {hour}:{heard.minute:02}")
     late = heard.midnight
     if part is not None:
@@ -225,7 +235,8 @@ def _clock(heard: Heard) -> Clock | None:
 def after_noon(hour: int) -> int:
     """The hour of 24 for one on the dial, from noon to midnight; 12 is left to the grammar. Raises Unclear."""
     if hour > 11:
-        raise Unclear(f"{hour} is more than the 12 hours of half a day: write {hour}:00")
+        instead = f": write {hour}:00" if hour <= LAST_HOUR else ""
+        raise Unclear(f"{hour} is more than the 12 hours of half a day{instead}")
     return hour + 12
 
 
@@ -255,6 +266,12 @@ def upcoming(month: int | None, day: int) -> Upcoming:
     return Upcoming(month=month, day=day)
 
 
+def upcoming_end(month: int) -> Upcoming:
+    """The last day of the month. Raises Unclear when there is no such month."""
+    check_month_day(month, 1)
+    return Upcoming(month=month)
+
+
 def interval(seconds: int) -> Interval:
     """Raises Unclear for what is longer than any duration may be."""
     if seconds > MAX_DURATION:
@@ -269,11 +286,15 @@ def weekday_range(first: int, last: int) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A word the language knows, or a number; `value` is that number, or -1. `start` is its place in the phrase."""
+    """A word the language knows, or a number; `value` is that number, or -1. `start` is its place in the phrase.
+
+    `comma` tells of a comma before it, in a language where that is no word of its own.
+    """
 
     text: str
     start: int
     value: int = -1
+    comma: bool = False
 
 
 MAX_NUMBER = 999_999
@@ -308,6 +329,15 @@ class Cursor:
     def is_number(self, ahead: int = 0) -> bool:
         place = self._at + ahead
         return place < len(self._tokens) and self._tokens[place].value >= 0
+
+    @property
+    def number(self) -> int:
+        """The next number, without taking it; -1 when what comes is none."""
+        return -1 if self.done else self._tokens[self._at].value
+
+    @property
+    def behind_comma(self) -> bool:
+        return not self.done and self._tokens[self._at].comma
 
     def accept(self, *words: str) -> str:
         """Takes the next token if it is one of these words; its text, else nothing."""

@@ -9,6 +9,7 @@ from datetime import MAXYEAR, UTC, date, datetime, time, timedelta
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
+from toban.definition.timing.cron import LAST_YEAR
 from toban.definition.timing.words_parts import (
     DEFAULT_CLOCK,
     WORKING_DAYS,
@@ -38,28 +39,38 @@ class When:
 
 
 def resolve(meaning: Meaning, *, now: datetime, zone: ZoneInfo) -> When:
-    """Raises Unclear for times that have passed, that the clocks pass over, or that are beyond the calendar."""
+    """Raises Unclear for times that have passed or that the clocks pass over, OverflowError beyond the calendar."""
+    match meaning:
+        case Interval(seconds=seconds):
+            return When(every=float(seconds))
+        case Hourly(minute=minute):
+            return When(cron=f"{minute} * * * *")
+        case Repeat():
+            return When(cron=cron_of(meaning))
+        case Instant() | OnDay() | Elapsed() | Upcoming():
+            at = _moment(meaning, now, zone)
+            if at.year > LAST_YEAR:
+                raise OverflowError("beyond the calendar")
+            return When(at=at)
+        case _:
+            assert_never(meaning)
+
+
+def _moment(
+    meaning: Instant | OnDay | Elapsed | Upcoming, now: datetime, zone: ZoneInfo
+) -> datetime:
     local = now.astimezone(zone)
-    try:
-        match meaning:
-            case Interval(seconds=seconds):
-                return When(every=float(seconds))
-            case Hourly(minute=minute):
-                return When(cron=f"{minute} * * * *")
-            case Repeat():
-                return When(cron=cron_of(meaning))
-            case Instant(at=at):
-                return When(at=_still_to_come(at.astimezone(UTC), now, zone))
-            case OnDay(day=day, clock=clock):
-                return When(at=_on(day, _time_of(clock), now, zone))
-            case Elapsed():
-                return When(at=_elapsed(meaning, local, now, zone))
-            case Upcoming():
-                return When(at=_upcoming(meaning, local.date(), now, zone))
-            case _:
-                assert_never(meaning)
-    except OverflowError:
-        raise Unclear("that is beyond the end of the calendar") from None
+    match meaning:
+        case Instant(at=at):
+            return _still_to_come(at.astimezone(UTC), now, zone)
+        case OnDay(day=day, clock=clock):
+            return _on(day, _time_of(clock), now, zone)
+        case Elapsed():
+            return _elapsed(meaning, local, now, zone)
+        case Upcoming():
+            return _upcoming(meaning, local.date(), now, zone)
+        case _:
+            assert_never(meaning)
 
 
 def cron_of(repeat: Repeat) -> str:
@@ -83,11 +94,14 @@ def months_after(day: date, months: int) -> date:
 
 
 def _elapsed(elapsed: Elapsed, local: datetime, now: datetime, zone: ZoneInfo) -> datetime:
-    if elapsed.months or elapsed.days:
-        day = months_after(local.date(), elapsed.months) + timedelta(days=elapsed.days)
-        at = _on(day, elapsed.clock or local.time(), now, zone)
-    else:
+    day = months_after(local.date(), elapsed.months) + timedelta(days=elapsed.days)
+    if not (elapsed.months or elapsed.days):
         at = now.astimezone(UTC)
+    elif elapsed.seconds:
+        # Only what comes of it must be a time that the clocks show.
+        at, _ = _place(day, local.time(), now, zone)
+    else:
+        at = _on(day, elapsed.clock or local.time(), now, zone)
     at += timedelta(seconds=elapsed.seconds)
     # A second is as fine as words are; rounding up keeps it from being early.
     return at.replace(microsecond=0) + timedelta(seconds=1 if at.microsecond else 0)
@@ -96,7 +110,7 @@ def _elapsed(elapsed: Elapsed, local: datetime, now: datetime, zone: ZoneInfo) -
 def _upcoming(wanted: Upcoming, today: date, now: datetime, zone: ZoneInfo) -> datetime:
     clock = _time_of(wanted.clock)
     for day in _candidates(wanted, today):
-        at, exists = _place(day, clock, zone)
+        at, exists = _place(day, clock, now, zone)
         if at > now:
             if not exists:
                 raise _passed_over(day, clock, zone)
@@ -105,42 +119,56 @@ def _upcoming(wanted: Upcoming, today: date, now: datetime, zone: ZoneInfo) -> d
 
 
 def _candidates(wanted: Upcoming, today: date) -> Iterator[date]:
-    if wanted.day is None:
+    if wanted.any_day:
         yield today
         yield today + timedelta(days=1)
         return
     for months in range(_MONTHS_TO_SEARCH + 1):
         first = months_after(today.replace(day=1), months)
         length = monthrange(first.year, first.month)[1]
-        if wanted.month in (None, first.month) and wanted.day <= length:
-            yield first.replace(day=wanted.day)
+        day = length if wanted.day is None else wanted.day
+        if wanted.month in (None, first.month) and day <= length:
+            yield first.replace(day=day)
 
 
 def _on(day: date, clock: Clock | time, now: datetime, zone: ZoneInfo) -> datetime:
-    at, exists = _place(day, clock, zone)
+    at, exists = _place(day, clock, now, zone)
     _still_to_come(at, now, zone)
     if not exists:
         raise _passed_over(day, clock, zone)
     return at
 
 
-def _place(day: date, clock: Clock | time, zone: ZoneInfo) -> tuple[datetime, bool]:
-    """The moment in UTC, and whether the clocks ever show it. Of two that show the same, the first."""
+def _place(day: date, clock: Clock | time, now: datetime, zone: ZoneInfo) -> tuple[datetime, bool]:
+    """The moment in UTC, and whether the clocks ever show it. Of two that show the same, the first to come."""
     if isinstance(clock, Clock):
         day += timedelta(days=clock.hour // 24)
         clock = time(clock.hour % 24, clock.minute, clock.second)
     local = datetime.combine(day, clock.replace(fold=0), zone)
     at = local.astimezone(UTC)
-    return at, at.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)
+    exists = at.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)
+    if exists and at <= now:
+        at = local.replace(fold=1).astimezone(UTC)
+    return at, exists
 
 
 def _still_to_come(at: datetime, now: datetime, zone: ZoneInfo) -> datetime:
     if at <= now:
+        then, present = at.astimezone(zone), now.astimezone(zone)
+        alike = then.replace(second=0, microsecond=0) == present.replace(second=0, microsecond=0)
+        form = "seconds" if alike and (then.second or present.second) else "minutes"
+        # The clocks were put back in between.
+        offset = then.replace(tzinfo=None) > present.replace(tzinfo=None)
         raise Unclear(
-            f"{at.astimezone(zone):%Y-%m-%d %H:%M} has passed:"
-            f" it is {now.astimezone(zone):%Y-%m-%d %H:%M} in {zone.key}"
+            f"{_shown(then, form, offset=offset)} has passed:"
+            f" it is {_shown(present, form, offset=offset)} in {zone.key}"
         )
     return at
+
+
+def _shown(local: datetime, form: str, *, offset: bool) -> str:
+    text = local.replace(tzinfo=None).isoformat(" ", form)
+    return f"{text} (UTC{local.isoformat()[-6:]})" if offset else text
 
 
 def _time_of(clock: Clock | None) -> Clock:

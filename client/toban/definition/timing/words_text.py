@@ -47,6 +47,7 @@ ENGLISH_MONTHS = (
 )
 # The days that not every month has.
 _EVERY_MONTH_HAS = 28
+_FEBRUARY = 2
 
 _JAPANESE_UNITS = ("日", "時間", "分", "秒")
 _ENGLISH_UNITS = ("day", "hour", "minute", "second")
@@ -111,7 +112,8 @@ def _japanese_days(repeat: Repeat) -> str:
     if repeat.weekdays:
         return f"毎週{'・'.join(JAPANESE_WEEKDAYS[day] for day in sorted(repeat.weekdays))}曜"
     if repeat.month is not None:
-        return f"毎年{repeat.month}月{'・'.join(map(str, days))}日"
+        note = "(うるう年のみ)" if _leap_day(repeat) else ""
+        return f"毎年{repeat.month}月{'・'.join(map(str, days))}日{note}"
     if repeat.daily:
         return "毎日"
     names = [f"{day}日" for day in days] + (["末日"] if repeat.last_day else [])
@@ -128,10 +130,18 @@ def _english_days(repeat: Repeat) -> str:
     if repeat.weekdays:
         return f"every {_listed([ENGLISH_WEEKDAYS[day] for day in sorted(repeat.weekdays)])}"
     if repeat.month is not None:
-        return f"every year on {ENGLISH_MONTHS[repeat.month - 1]} {_listed([str(d) for d in days])}"
+        note = " (in leap years only)" if _leap_day(repeat) else ""
+        return (
+            f"every year on {ENGLISH_MONTHS[repeat.month - 1]}"
+            f" {_listed([str(day) for day in days])}{note}"
+        )
     names = [_ordinal(day) for day in days] + (["last day"] if repeat.last_day else [])
     note = " (in months that have it)" if days and days[-1] > _EVERY_MONTH_HAS else ""
     return f"on the {_listed(names)} of every month{note}"
+
+
+def _leap_day(repeat: Repeat) -> bool:
+    return repeat.month == _FEBRUARY and _EVERY_MONTH_HAS + 1 in repeat.days
 
 
 def _listed(parts: list[str]) -> str:
