@@ -1,4 +1,7 @@
-"""Clients that emit events and bind schedules to subjects, whether the daemon is there or not, and note the answers."""
+"""Clients that emit events, bind schedules to subjects and apply workflows again, and note the answers.
+
+They do so whether the daemon is there or not.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,15 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from faults.listeners import BOUND, CHAIN, LOOP, NOTE, ORDER
-from toban.v1 import event_pb2, event_pb2_grpc, schedule_pb2, schedule_pb2_grpc
+from faults.listeners import BOUND, CHAIN, LOOP, NOTE, ORDER, Listening
+from toban.v1 import (
+    event_pb2,
+    event_pb2_grpc,
+    schedule_pb2,
+    schedule_pb2_grpc,
+    workflow_pb2,
+    workflow_pb2_grpc,
+)
 
 _T = TypeVar("_T")
 
@@ -62,6 +72,21 @@ class Bound:
     times: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """Another text of a workflow, and the version that it was acknowledged as.
+
+    `changed` is what the answer says; false: one who died before he could answer had stored it.
+    """
+
+    workflow: str
+    source: str
+    version: int
+    changed: bool
+    asked: float
+    answered: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Told:
     """What the daemon has acknowledged: from then on it must be true for ever. Schedules are noted in any case."""
@@ -70,14 +95,32 @@ class Told:
     bound: list[Bound] = field(default_factory=list)
     cancelled: set[str] = field(default_factory=set)
     """Subjects whose schedules were to be cancelled."""
+    applied: list[Applied] = field(default_factory=list)
+    """In order."""
 
 
 class Emitters:
     """Threads. What they asked for is asked again until there is an answer, and so is every call."""
 
-    def __init__(self, state_dir: Path, seed: float, *, pause: float, schedules: int) -> None:
-        """`pause`: between two events of a client, at most. So many `schedules` are made in all."""
+    def __init__(
+        self,
+        state_dir: Path,
+        seed: float,
+        *,
+        pause: float,
+        schedules: int,
+        workflows: Mapping[str, Listening],
+        put_file: Callable[[], object],
+        applying: threading.Event,
+    ) -> None:
+        """`pause`: between two events of a client, at most. So many `schedules` are made in all.
+
+        `workflows` are those that are applied again; `applying` is set while one waits for the answer to that.
+        """
         self.told = Told()
+        self._workflows = workflows
+        self._put_file = put_file
+        self._applying = applying
         self._target = f"unix:{quote(f'{state_dir}/toban.sock')}"
         self._rng = random.Random(seed)
         self._pause = pause
@@ -88,7 +131,7 @@ class Emitters:
         self._abandoned = False
         self._failure: BaseException | None = None
         works: list[Callable[[random.Random], None]] = [self._emit_on] * CLIENTS
-        works += [self._bind_on, self._start_chains]
+        works += [self._bind_on, self._start_chains, self._apply_on, self._put_files]
         self._threads = [
             threading.Thread(target=self._work, args=(work, random.Random(self._rng.random())))
             for work in works
@@ -246,6 +289,44 @@ class Emitters:
                 times=times,
             )
         )
+
+    # -- what is around events
+
+    def _apply_on(self, rng: random.Random) -> None:
+        editions = dict.fromkeys(sorted(self._workflows), 1)
+        while not self._stop.wait(rng.uniform(0, 2 * self._pause)):
+            name = rng.choice(list(editions))
+            editions[name] += 1
+            self._applying.set()
+            self._apply(rng, name, self._workflows[name].definition(editions[name]))
+            self._applying.clear()
+
+    def _apply(self, rng: random.Random, name: str, source: str) -> None:
+        definition = workflow_pb2.Definition(source=source)
+        request = workflow_pb2.UpdateWorkflowRequest(
+            workflow=workflow_pb2.Workflow(name=name, definition=definition),
+            request_id=_request_id(rng) if rng.random() < 0.5 else "",
+        )
+        asked = time.time()
+        answer = self._answered(
+            lambda channel: workflow_pb2_grpc.WorkflowServiceStub(channel).UpdateWorkflow(
+                request, timeout=_CALL
+            )
+        )
+        self.told.applied.append(
+            Applied(
+                workflow=name,
+                source=source,
+                version=answer.workflow.version,
+                changed=answer.changed,
+                asked=asked,
+                answered=time.time(),
+            )
+        )
+
+    def _put_files(self, rng: random.Random) -> None:
+        while not self._stop.wait(rng.uniform(0, 4 * self._pause)):
+            self._put_file()
 
     def _answered(self, call: Callable[[grpc.Channel], _T]) -> _T:
         """Makes the call until a daemon answers. Raises grpc.RpcError for a refusal."""

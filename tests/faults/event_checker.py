@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from faults.emitters import Bound, Told
+from faults.event_drains import Drained, check_drains
+from faults.event_files import Inbox, check_files
+from faults.event_outcome import Outcome, payload_of, shown
+from faults.event_versions import check_versions
 from faults.listeners import (
     CHAIN,
     CLIENT_TYPES,
@@ -21,7 +22,7 @@ from faults.listeners import (
     STEP_FAILED,
     Listening,
 )
-from toban.v1 import event_pb2, run_pb2, schedule_pb2, workflow_pb2
+from toban.v1 import event_pb2, run_pb2, schedule_pb2
 
 DEPTH_MOST = 16
 _CLIENT, _STEP, _DAEMON = (
@@ -31,30 +32,14 @@ _CLIENT, _STEP, _DAEMON = (
 )
 
 
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """What the daemon says at the end. Events are in order."""
-
-    events: list[event_pb2.Event]
-    runs: dict[str, run_pb2.Run]
-    schedules: list[schedule_pb2.Schedule] = field(default_factory=list)
-    fires: list[workflow_pb2.Fire] = field(default_factory=list)
-    lives: int = 1
-    """How often a daemon was started."""
-    cuts: list[float] = field(default_factory=list)
-    """When the power was cut: what was under way then has failed, and may not have emitted what it was to."""
-
-    def of(self, *types: str) -> list[event_pb2.Event]:
-        return [event for event in self.events if event.type in types]
-
-    def cut_off(self, run: run_pb2.Run) -> bool:
-        """Whether it failed because the machine went down."""
-        began, ended = (at.ToMicroseconds() / 1e6 for at in (run.started_at, run.finished_at))
-        went_down = any(began <= cut <= ended for cut in self.cuts)
-        return run.state == run_pb2.RUN_STATE_FAILED and went_down
-
-
-def check_events(workflows: Mapping[str, Listening], told: Told, outcome: Outcome) -> Iterator[str]:
+def check_events(
+    workflows: Mapping[str, Listening],
+    told: Told,
+    outcome: Outcome,
+    *,
+    inbox: Inbox,
+    drains: Sequence[Drained] = (),
+) -> Iterator[str]:
     """All that is wrong."""
     yield from _check_asked(told, outcome)
     bound = {each.subject: each for each in told.bound}
@@ -65,6 +50,9 @@ def check_events(workflows: Mapping[str, Listening], told: Told, outcome: Outcom
     yield from _check_announced(workflows, outcome)
     yield from _check_turns(workflows, outcome)
     yield from _check_schedules(told, outcome)
+    yield from check_drains(drains, outcome)
+    yield from check_versions(workflows, told, outcome)
+    yield from check_files(inbox, outcome)
 
 
 # -- what was asked for
@@ -80,9 +68,9 @@ def _check_asked(told: Told, outcome: Outcome) -> Iterator[str]:
         if event is None:
             yield f"an acknowledged event is missing: {asked}"
         elif (event.type, event.dedupe_key) != (asked.type, asked.key):
-            yield f"{asked} was answered with another event: {_shown(event)}"
-        elif asked.created and _payload(event) != asked.payload:
-            yield f"{asked} was stored as {_shown(event)}"
+            yield f"{asked} was answered with another event: {shown(event)}"
+        elif asked.created and payload_of(event) != asked.payload:
+            yield f"{asked} was stored as {shown(event)}"
         if asked.key:
             by_key[asked.type, asked.key].add(asked.event_id)
     for key, ids in by_key.items():
@@ -99,7 +87,7 @@ def _check_asked(told: Told, outcome: Outcome) -> Iterator[str]:
     acknowledged = {asked.event_id for asked in told.asked}
     for event in outcome.of(*CLIENT_TYPES):
         if event.source == _CLIENT and event.id not in acknowledged:
-            yield f"an event that nobody asked for: {_shown(event)}"
+            yield f"an event that nobody asked for: {shown(event)}"
     if len(outcome.of(DAEMON_STARTED)) > outcome.lives:
         yield f"{len(outcome.of(DAEMON_STARTED))} starts were told, and there were {outcome.lives}"
 
@@ -111,7 +99,7 @@ def _check_resolved(
     workflows: Mapping[str, Listening], event: event_pb2.Event, bound: Mapping[str, Bound]
 ) -> Iterator[str]:
     expected: dict[str, int | None] = {}
-    payload = _payload(event)
+    payload = payload_of(event)
     state = event_pb2.EVENT_STATE_CUT
     if event.depth < DEPTH_MOST:
         state = event_pb2.EVENT_STATE_RESOLVED
@@ -125,20 +113,20 @@ def _check_resolved(
                 expected[schedule.workflow] = workflows[schedule.workflow].priority
     if event.state != state:
         name = event_pb2.EventState.Name
-        yield f"{_shown(event)} is {name(event.state)} instead of {name(state)}"
+        yield f"{shown(event)} is {name(event.state)} instead of {name(state)}"
     found = [(run.workflow, run.priority) for run in event.runs]
     if sorted(found) != sorted(expected.items()):
-        yield f"{_shown(event)} started {found} instead of {expected}"
+        yield f"{shown(event)} started {found} instead of {expected}"
     elif found != sorted(found, key=lambda each: (-each[1], each[0])):
-        yield f"{_shown(event)} started them in another order: {found}"
+        yield f"{shown(event)} started them in another order: {found}"
     for run in event.runs:
         if run.outcome == event_pb2.EVENT_RUN_OUTCOME_STARTED:
             if not run.run_id:
-                yield f"{_shown(event)} started {run.workflow} without a run"
+                yield f"{shown(event)} started {run.workflow} without a run"
         elif workflows[run.workflow].overlap != "skip" or not run.reason.startswith("overlap"):
-            yield f"{_shown(event)} did not start {run.workflow}: {run.reason}"
+            yield f"{shown(event)} did not start {run.workflow}: {run.reason}"
         elif run.run_id:
-            yield f"{_shown(event)} skipped {run.workflow}, which has run {run.run_id}"
+            yield f"{shown(event)} skipped {run.workflow}, which has run {run.run_id}"
 
 
 def _check_order(outcome: Outcome) -> Iterator[str]:
@@ -147,7 +135,7 @@ def _check_order(outcome: Outcome) -> Iterator[str]:
     for event in outcome.events:
         at = event.resolved_at.ToMicroseconds()
         if at < last:
-            yield f"{_shown(event)} was resolved before an earlier one"
+            yield f"{shown(event)} was resolved before an earlier one"
         last = at
 
 
@@ -161,11 +149,11 @@ def _check_runs(workflows: Mapping[str, Listening], outcome: Outcome) -> Iterato
             started[row.run_id] += 1
             run = outcome.runs.get(row.run_id)
             if run is None:
-                yield f"the run {row.run_id} of {_shown(event)} is missing"
+                yield f"the run {row.run_id} of {shown(event)} is missing"
                 continue
             facts = (run.workflow, run.event_id, run.event_type, run.depth)
             if facts != (row.workflow, event.id, event.type, event.depth):
-                yield f"run {run.id} says {facts}, and it is of {_shown(event)}"
+                yield f"run {run.id} says {facts}, and it is of {shown(event)}"
     for run in outcome.runs.values():
         if started[run.id] != 1:
             yield f"run {run.id} of {run.workflow} was started by {started[run.id]} events"
@@ -202,16 +190,16 @@ def _check_announced(workflows: Mapping[str, Listening], outcome: Outcome) -> It
     for event in outcome.events:
         source = _STEP if event.type == CHAIN and event.source_run else _DAEMON
         if event.source_run and event.source != source:
-            yield f"{_shown(event)} is from {event_pb2.EventSource.Name(event.source)}"
+            yield f"{shown(event)} is from {event_pb2.EventSource.Name(event.source)}"
         if event.source == _STEP:
             before = outcome.runs.get(event.source_run)
             caused = [
                 e for e in outcome.of(CHAIN) if before is not None and e.id == before.event_id
             ]
-            if len(caused) != 1 or _payload(event)["hops"] != _payload(caused[0])["hops"] - 1:
-                yield f"{_shown(event)} does not follow on the event of its run"
-        elif event.source_run and _payload(event).get("run_id") != event.source_run:
-            yield f"{_shown(event)} tells of another run than {event.source_run}"
+            if len(caused) != 1 or payload_of(event)["hops"] != payload_of(caused[0])["hops"] - 1:
+                yield f"{shown(event)} does not follow on the event of its run"
+        elif event.source_run and payload_of(event).get("run_id") != event.source_run:
+            yield f"{shown(event)} tells of another run than {event.source_run}"
 
 
 def _check_turns(workflows: Mapping[str, Listening], outcome: Outcome) -> Iterator[str]:
@@ -244,8 +232,8 @@ def _check_schedules(told: Told, outcome: Outcome) -> Iterator[str]:
     yield from (f"a schedule that nobody asked for: {subject}" for subject in by_subject)
     known = {schedule.id for schedule in outcome.schedules}
     for event in outcome.of(SCHEDULE_TRIGGERED):
-        if _payload(event)["scheduleId"] not in known:
-            yield f"{_shown(event)} is of no schedule"
+        if payload_of(event)["scheduleId"] not in known:
+            yield f"{shown(event)} is of no schedule"
 
 
 def _check_due(
@@ -268,7 +256,7 @@ def _check_due(
     events = {
         event.id: event
         for event in outcome.of(SCHEDULE_TRIGGERED)
-        if _payload(event)["scheduleId"] == schedule.id
+        if payload_of(event)["scheduleId"] == schedule.id
     }
     named: dict[str, list[int]] = defaultdict(list)
     for count, line in enumerate(lines, 1):
@@ -286,13 +274,13 @@ def _check_due(
 def _check_told(
     bound: Bound, schedule: schedule_pb2.Schedule, event: event_pb2.Event, occurrences: int
 ) -> Iterator[str]:
-    payload = _payload(event)
+    payload = payload_of(event)
     told = (payload["issueId"], payload["action"], payload["metadata"]["occurrences"])
     if told != (schedule.subject, bound.action, occurrences):
-        yield f"{_shown(event)} tells {told}, and that is time {occurrences} of {bound}"
+        yield f"{shown(event)} tells {told}, and that is time {occurrences} of {bound}"
     more = occurrences < bound.times
     if ("nextRun" in payload["metadata"]) != more:
-        yield f"{_shown(event)} is time {occurrences} of {bound}, and says otherwise"
+        yield f"{shown(event)} is time {occurrences} of {bound}, and says otherwise"
 
 
 def _due_times(bound: Bound, schedule: schedule_pb2.Schedule) -> Sequence[int]:
@@ -301,12 +289,3 @@ def _due_times(bound: Bound, schedule: schedule_pb2.Schedule) -> Sequence[int]:
         return [int(bound.at) * 1_000_000]
     began, every = schedule.created_at.ToMicroseconds(), int(bound.every * 1_000_000)
     return [began + number * every for number in range(1, bound.times + 1)]
-
-
-def _payload(event: event_pb2.Event) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(event.payload_json)
-    return found
-
-
-def _shown(event: event_pb2.Event) -> str:
-    return f"event {event.sequence} {event.type} {event.payload_json} ({event.id}, depth {event.depth})"

@@ -17,6 +17,9 @@ ORDER, NOTE, CHAIN, LOOP = "ORDER", "NOTE", "CHAIN", "LOOP"
 CLIENT_TYPES = (ORDER, NOTE, CHAIN, LOOP)
 RUN_SUCCEEDED, RUN_FAILED, STEP_FAILED = "RUN_SUCCEEDED", "RUN_FAILED", "STEP_FAILED"
 SCHEDULE_TRIGGERED, DAEMON_STARTED = "SCHEDULE_TRIGGERED", "DAEMON_STARTED"
+DATA_CHANGED, FILE_CHANGED = "DATA_CHANGED", "FILE_CHANGED"
+WATCHING = "watching"
+"""The workflow that watches a directory."""
 BOUND = "bound"
 """The workflow that listens to nothing: schedules start it."""
 STEP = "only"
@@ -54,6 +57,7 @@ class Listening:
     fails: bool = False
     emits: bool = False
     """Its step emits the next event of a chain."""
+    watch: str = ""
 
     @property
     def takes_turns(self) -> bool:
@@ -68,9 +72,10 @@ class Listening:
         ]
         return max(found, default=None)
 
-    def definition(self) -> str:
-        """As a file has it; JSON is YAML."""
-        on = []
+    def definition(self, edition: int = 1) -> str:
+        """As a file has it; JSON is YAML. Editions differ in all that makes no difference to which events start it."""
+        # What it listens to is stored anew for each: it comes to listen to another type that never happens.
+        on: list[dict[str, Any]] = [{"event": f"NEVER-{edition}"}] if edition > 1 else []
         for listens in self.on:
             entry: dict[str, Any] = {"event": list(listens.types)}
             if listens.condition:
@@ -80,7 +85,8 @@ class Listening:
             on.append(entry)
         document: dict[str, Any] = {
             "name": self.name,
-            "description": "listens to events",
+            "description": f"listens to events, edition {edition}",
+            "env": {"EDITION": str(edition)},
             "priority": self.priority,
             "steps": [{"name": STEP, "job_type": "exec", **self._step()}],
         }
@@ -88,6 +94,8 @@ class Listening:
             document["on"] = on
         if self.overlap:
             document["overlap"] = self.overlap
+        if self.watch:
+            document["watch"] = self.watch
         return json.dumps(document)
 
     def _step(self) -> dict[str, Any]:
@@ -98,8 +106,8 @@ class Listening:
         return {"target": "false" if self.fails else "true", "args": []}
 
 
-def listeners() -> dict[str, Listening]:
-    """By name."""
+def listeners(watched: Path) -> dict[str, Listening]:
+    """By name. One of them watches a directory."""
     everyone = (
         Listening(name="all-orders", on=(Listens(types=(ORDER,)),)),
         Listening(
@@ -197,6 +205,28 @@ def listeners() -> dict[str, Listening]:
             overlap="allow",
         ),
         Listening(name="booted", on=(Listens(types=(DAEMON_STARTED,)),), overlap="allow"),
+        Listening(
+            name="noticed",
+            on=(
+                Listens(
+                    types=(DATA_CHANGED,),
+                    condition="event.payload.action == 'updated'",
+                    test=lambda payload: payload["action"] == "updated",
+                ),
+            ),
+            overlap="allow",
+        ),
+        Listening(
+            name=WATCHING,
+            on=(
+                Listens(
+                    types=(FILE_CHANGED,),
+                    condition=f"event.payload.workflow == '{WATCHING}'",
+                    test=lambda payload: payload["workflow"] == WATCHING,
+                ),
+            ),
+            watch=str(watched),
+        ),
         Listening(name=BOUND, overlap="allow"),
     )
     return {each.name: each for each in everyone}

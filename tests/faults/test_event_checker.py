@@ -4,196 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from faults.emitters import Asked, Bound, Told
-from faults.event_checker import DEPTH_MOST, Outcome, check_events
+from faults.event_checker import DEPTH_MOST
+from faults.event_world import INBOX, MS, T0, World
 from faults.listeners import (
-    BOUND,
     CHAIN,
-    DAEMON_STARTED,
+    DATA_CHANGED,
+    FILE_CHANGED,
     LOOP,
     NOTE,
     ORDER,
     RUN_FAILED,
     RUN_SUCCEEDED,
     SCHEDULE_TRIGGERED,
-    STEP,
     STEP_FAILED,
-    listeners,
 )
-from toban.v1 import event_pb2, run_pb2, schedule_pb2, workflow_pb2
-
-WORKFLOWS = listeners()
-MS = 1000
-SECOND = 1_000_000
-T0 = 1_800_000_000 * SECOND
-RECURRING, ONCE, GONE = "subject-0", "subject-1", "subject-2"
-
-
-class World:
-    """A daemon that does everything right, one thing after the other."""
-
-    def __init__(self) -> None:
-        self.told = Told()
-        self.outcome = Outcome(events=[], runs={}, lives=2)
-        self._now = T0
-        self._client(ORDER, {"n": 15, "tag": "x"}, "first")
-        self._client(ORDER, {"n": 2}, "")
-        self._client(NOTE, {}, "")
-        self._client(CHAIN, {"hops": 2}, "")
-        self._client(LOOP, {}, "")
-        again = self.told.asked[0]
-        self.told.asked.append(
-            Asked(
-                type=ORDER,
-                payload={"n": 7},
-                key=again.key,
-                event_id=again.event_id,
-                created=False,
-            )
-        )
-        self._emit(DAEMON_STARTED, {})
-        self._bind(RECURRING, "reminder", "", every=1.0, times=4, events=[[1], [2, 3], [4]])
-        self._bind(ONCE, "workflow", BOUND, every=0.0, times=1, events=[[1]])
-        self._bind(GONE, "escalate", "", every=1.0, times=4, events=[[1]])
-        self.told.cancelled.add(GONE)
-
-    def defects(self) -> list[str]:
-        return list(check_events(WORKFLOWS, self.told, self.outcome))
-
-    def event(self, event_type: str, place: int = 0) -> event_pb2.Event:
-        return self.outcome.of(event_type)[place]
-
-    def run(self, workflow: str, place: int = 0) -> run_pb2.Run:
-        return [run for run in self.outcome.runs.values() if run.workflow == workflow][place]
-
-    def _tick(self) -> int:
-        self._now += MS
-        return self._now
-
-    def _client(self, event_type: str, payload: dict[str, Any], key: str) -> None:
-        source = event_pb2.EVENT_SOURCE_CLIENT
-        event = self._emit(event_type, payload, source=source, dedupe_key=key)
-        self.told.asked.append(
-            Asked(type=event_type, payload=payload, key=key, event_id=event.id, created=True)
-        )
-
-    def _emit(
-        self,
-        event_type: str,
-        payload: dict[str, Any],
-        *,
-        source: event_pb2.EventSource.ValueType = event_pb2.EVENT_SOURCE_DAEMON,
-        bound: str = "",
-        **fields: Any,
-    ) -> event_pb2.Event:
-        sequence = len(self.outcome.events) + 1
-        event = event_pb2.Event(
-            id=f"event-{sequence}",
-            sequence=sequence,
-            type=event_type,
-            payload_json=json.dumps(payload),
-            source=source,
-            state=event_pb2.EVENT_STATE_RESOLVED,
-            **fields,
-        )
-        event.resolved_at.FromMicroseconds(self._tick())
-        self.outcome.events.append(event)
-        if event.depth >= DEPTH_MOST:
-            event.state = event_pb2.EVENT_STATE_CUT
-            return event
-        starts = {name: each.priority_of(event_type, payload) for name, each in WORKFLOWS.items()}
-        if bound:
-            starts[bound] = WORKFLOWS[bound].priority
-        found = [(name, priority) for name, priority in starts.items() if priority is not None]
-        for name, priority in sorted(found, key=lambda each: (-each[1], each[0])):
-            event.runs.add(
-                workflow=name,
-                priority=priority,
-                outcome=event_pb2.EVENT_RUN_OUTCOME_STARTED,
-                run_id=f"run-{event.id}-{name}",
-            )
-        for row in event.runs:
-            self._carry_out(event, row)
-        return event
-
-    def _carry_out(self, event: event_pb2.Event, row: event_pb2.EventRun) -> None:
-        model = WORKFLOWS[row.workflow]
-        run = run_pb2.Run(
-            id=row.run_id,
-            workflow=row.workflow,
-            event_id=event.id,
-            event_type=event.type,
-            depth=event.depth,
-            state=run_pb2.RUN_STATE_FAILED if model.fails else run_pb2.RUN_STATE_SUCCEEDED,
-        )
-        run.started_at.FromMicroseconds(self._tick())
-        run.finished_at.FromMicroseconds(self._tick())
-        self.outcome.runs[run.id] = run
-        about = {"run_id": run.id, "workflow": run.workflow}
-        after: dict[str, Any] = {"source_run": run.id, "depth": run.depth + 1}
-        if model.emits:
-            hops = json.loads(event.payload_json)["hops"] - 1
-            source = event_pb2.EVENT_SOURCE_STEP
-            self._emit(
-                CHAIN, {"hops": hops}, source=source, source_step=STEP, dedupe_key=run.id, **after
-            )
-        if model.fails:
-            self._emit(STEP_FAILED, about, source_step=STEP, **after)
-        self._emit(RUN_FAILED if model.fails else RUN_SUCCEEDED, about, **after)
-
-    def _bind(
-        self,
-        subject: str,
-        action: str,
-        workflow: str,
-        *,
-        every: float,
-        times: int,
-        events: list[list[int]],
-    ) -> None:
-        """`events` are the numbers of the due times that each of them is for."""
-        states = schedule_pb2.ScheduleState
-        cancelled = len(events) < times and events[-1][-1] < times
-        schedule = schedule_pb2.Schedule(
-            id=f"id of {subject}",
-            subject=subject,
-            state=states.SCHEDULE_STATE_CANCELLED if cancelled else states.SCHEDULE_STATE_ENDED,
-        )
-        schedule.created_at.FromMicroseconds(T0)
-        if cancelled:
-            schedule.cancelled_at.FromMicroseconds(T0 + events[-1][-1] * SECOND + MS)
-        self.outcome.schedules.append(schedule)
-        at = 0.0 if every else T0 / SECOND + 1
-        self.told.bound.append(
-            Bound(
-                subject=subject,
-                id=schedule.id,
-                action=action,
-                workflow=workflow,
-                every=every,
-                at=at,
-                times=times,
-            )
-        )
-        for numbers in events:
-            metadata: dict[str, Any] = {"occurrences": numbers[-1]}
-            if numbers[-1] < times:
-                metadata["nextRun"] = "later"
-            payload = {
-                "issueId": subject,
-                "scheduleId": schedule.id,
-                "action": action,
-                "metadata": metadata,
-            }
-            event = self._emit(SCHEDULE_TRIGGERED, payload, bound=workflow)
-            for number in numbers:
-                fire = workflow_pb2.Fire(schedule_id=schedule.id, reason=f"event {event.id}")
-                fire.due_at.FromMicroseconds(T0 + number * SECOND)
-                self.outcome.fires.append(fire)
+from toban.v1 import event_pb2, run_pb2
 
 
 def lose_event(world: World) -> None:
@@ -201,14 +30,9 @@ def lose_event(world: World) -> None:
 
 
 def answer_a_key_twice(world: World) -> None:
-    asked = world.told.asked[-1]
-    world.told.asked[-1] = Asked(
-        type=asked.type,
-        payload=asked.payload,
-        key=asked.key,
-        event_id=world.event(ORDER, 1).id,
-        created=False,
-    )
+    (again,) = (asked for asked in world.told.asked if not asked.created)
+    world.told.asked.remove(again)
+    world.told.asked.append(replace(again, event_id=world.event(ORDER, 1).id))
 
 
 def store_a_key_twice(world: World) -> None:
@@ -352,6 +176,65 @@ def promise_more(world: World) -> None:
     event.payload_json = event.payload_json.replace("4}", '4, "nextRun": "later"}')
 
 
+def decide_while_it_drains(world: World) -> None:
+    (drained,) = world.drains
+    world.drains = [replace(drained, ended=drained.ended + 0.002)]
+
+
+def lose_version(world: World) -> None:
+    del world.outcome.versions["all-orders"][-1]
+
+
+def store_version_twice(world: World) -> None:
+    world.outcome.versions["all-orders"].append(world.outcome.versions["all-orders"][-1])
+
+
+def store_another_text(world: World) -> None:
+    world.outcome.versions["loop"] = ["another"]
+
+
+def acknowledge_another_version(world: World) -> None:
+    world.told.applied[-1] = replace(world.told.applied[-1], version=2)
+
+
+def tell_no_version(world: World) -> None:
+    event = world.event(DATA_CHANGED)
+    event.payload_json = event.payload_json.replace("updated", "created")
+
+
+def tell_a_version_twice(world: World) -> None:
+    world.outcome.events.append(world.event(DATA_CHANGED))
+
+
+def start_an_old_version(world: World) -> None:
+    world.run("all-orders", -1).version = 2
+
+
+def start_a_version_to_come(world: World) -> None:
+    world.run("all-orders").version = 2
+
+
+def make_up_file(world: World) -> None:
+    del world.inbox.came[f"{INBOX}/0"]
+
+
+def tell_of_a_file_to_come(world: World) -> None:
+    world.inbox.came[f"{INBOX}/0"] += 1
+
+
+def tell_of_another_change(world: World) -> None:
+    event = world.event(FILE_CHANGED)
+    event.payload_json = event.payload_json.replace("added", "modified")
+
+
+def tell_a_file_twice(world: World) -> None:
+    world.event(FILE_CHANGED).payload_json = world.event(FILE_CHANGED, 1).payload_json
+
+
+def tell_no_file(world: World) -> None:
+    world.outcome.events.remove(world.event(FILE_CHANGED, 2))
+
+
 FORGERIES: list[tuple[Callable[[World], None], str]] = [
     (lose_event, "an acknowledged event is missing"),
     (answer_a_key_twice, "2 events of the key"),
@@ -386,6 +269,20 @@ FORGERIES: list[tuple[Callable[[World], None], str]] = [
     (tell_a_due_time_twice, "lines name the events"),
     (count_wrong, "tells ('subject-0', 'reminder', 2)"),
     (promise_more, "and says otherwise"),
+    (decide_while_it_drains, "was decided while the daemon drained"),
+    (lose_version, "has 2 versions, which are not the 3"),
+    (store_version_twice, "has 4 versions, which are not the 3"),
+    (store_another_text, "has 1 versions, which are not the 1"),
+    (acknowledge_another_version, "version 3 of all-orders was acknowledged as 2"),
+    (tell_no_version, "a new version is not told: ('all-orders', 2)"),
+    (tell_a_version_twice, "a version is told too often: ('all-orders', 2)"),
+    (start_an_old_version, "has version 2, not 3 to 3"),
+    (start_a_version_to_come, "has version 2, not 1 to 1"),
+    (make_up_file, "tells of what did not happen"),
+    (tell_of_a_file_to_come, "tells of what did not happen"),
+    (tell_of_another_change, "tells it wrong"),
+    (tell_a_file_twice, "is told 2 times"),
+    (tell_no_file, "came and is not told"),
 ]
 
 
