@@ -25,12 +25,14 @@ MODULES = {
 # By the beginning of their names.
 TESTS = {
     "cli/test_apply.py::test_validate_needs_no_daemon": "compares paths of POSIX",
+    "cli/test_import.py::test_an_expression": "a script stands for systemd-analyze",
     "cli/test_text.py::test_times_are_local": "sets a time zone with tzset",
     "definition/test_shell.py::test_any_value": "runs shells",
     "definition/test_shell.py::test_integers": "runs shells",
     "definition/test_shell.py::test_random": "runs shells",
     "definition/test_shell.py::test_where_a_template": "runs shells",
     "engine/test_launching.py::test_the_workspace": "compares paths of POSIX",
+    "importing/test_timers.py::test_what_systemd": "a script stands for systemd-analyze",
     "sdk/test_address.py": "addresses of unix sockets",
     "supervise/test_descriptors.py": "limits of descriptors",
     "supervise/test_disk.py::test_ballast": "blocks and modes of POSIX file systems",

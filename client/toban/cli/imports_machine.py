@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
+from toban.importing.model import ImportProblem
+
 if TYPE_CHECKING:
     from toban.importing.calendar import Calendar
 
@@ -20,6 +22,7 @@ _ELAPSES: Final = re.compile(
     r"^\s*(?:Next elapse|Iter\. #\d+|Iteration #\d+): \w+ (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC\s*$",
     re.MULTILINE,
 )
+_UNREADABLE: Final = "Failed to parse calendar"
 _PATIENCE: Final = 10.0
 
 
@@ -58,7 +61,10 @@ def is_user(name: str) -> bool:
 
 
 def calendar_times(calendar: Calendar, zone: ZoneInfo) -> Callable[[datetime, int], list[datetime]]:
-    """When it is due: as systemd itself says where there is one, else as we compute it."""
+    """When it is due: as systemd itself says where there is one, else as we compute it.
+
+    What it gives raises ImportProblem if systemd cannot read the expression.
+    """
     program = shutil.which("systemd-analyze")
     own = calendar.times(zone)
     if program is None:
@@ -66,7 +72,11 @@ def calendar_times(calendar: Calendar, zone: ZoneInfo) -> Callable[[datetime, in
 
     def first(after: datetime, count: int) -> list[datetime]:
         asked = _ask_systemd(program, f"{calendar.text}{_zone_of(calendar, zone)}", after, count)
-        return own(after, count) if asked is None else asked
+        if asked is not None:
+            return asked
+        if _cannot_parse(program, calendar.text):
+            raise ImportProblem(f'systemd cannot read the expression "{calendar.text}"')
+        return own(after, count)
 
     return first
 
@@ -77,22 +87,29 @@ def _zone_of(calendar: Calendar, zone: ZoneInfo) -> str:
 
 def _ask_systemd(program: str, text: str, after: datetime, count: int) -> list[datetime] | None:
     """None if it does not answer, as one that is older than the option for the time from which to count."""
-    command = [
-        program,
-        "calendar",
-        f"--iterations={count}",
-        f"--base-time=@{int(after.timestamp())}",
-    ]
+    base = f"--base-time=@{int(after.timestamp())}"
+    done = _analyze(program, f"--iterations={count}", base, text)
+    if done is None or done.returncode:
+        return None
+    return [datetime.fromisoformat(at).replace(tzinfo=UTC) for at in _ELAPSES.findall(done.stdout)]
+
+
+def _cannot_parse(program: str, text: str) -> bool:
+    """Whether that is why it did not answer; the text alone, since it may not know the zones that we know."""
+    done = _analyze(program, text)
+    return done is not None and done.returncode != 0 and _UNREADABLE in done.stderr
+
+
+def _analyze(program: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
     try:
-        done = subprocess.run(
-            [*command, text],
+        return subprocess.run(
+            [program, "calendar", *arguments],
             capture_output=True,
             text=True,
             timeout=_PATIENCE,
-            check=True,
+            check=False,
             # All times in UTC, and in the words that are looked for.
             env={"PATH": os.environ.get("PATH", ""), "TZ": "UTC", "LC_ALL": "C.UTF-8"},
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return [datetime.fromisoformat(at).replace(tzinfo=UTC) for at in _ELAPSES.findall(done.stdout)]

@@ -7,7 +7,7 @@ names. Of days counted from the end of a month only the last one, `~1`, has a co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any
@@ -24,14 +24,13 @@ _SHORT = {
     "weekly": "Mon *-*-* 00:00:00",
     "monthly": "*-*-01 00:00:00",
     "quarterly": "*-01,04,07,10-01 00:00:00",
-    "semiannually": "*-01,07-01 00:00:00",
-    "yearly": "*-01-01 00:00:00",
-    "annually": "*-01-01 00:00:00",
+    **dict.fromkeys(
+        ("semiannually", "semi-annually", "biannually", "bi-annually"), "*-01,07-01 00:00:00"
+    ),
+    **dict.fromkeys(("yearly", "annually", "anually"), "*-01-01 00:00:00"),
 }
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_ELEMENT = re.compile(
-    r"(?:(?P<any>\*)|(?P<low>[0-9]+)(?:\.\.(?P<high>[0-9]+))?)(?:/(?P<step>[0-9]+))?"
-)
+_ELEMENT = re.compile(r"(?P<low>[0-9]+)(?:\.\.(?P<high>[0-9]+))?(?:/(?P<step>[0-9]+))?")
 _YEARS = (1970, 2199)  # as far as systemd goes
 _ALL_WEEK = frozenset(range(7))
 
@@ -219,31 +218,47 @@ def _read_date(
         parts.insert(0, "*")
     if len(parts) != 3 or text.count("~") > 1:
         raise ImportProblem(f'cannot read the date "{text}" of "{whole}"')
-    years = None if parts[0] == "*" else _read(parts[0], *_YEARS, whole)
+    years = None if parts[0] == "*" else _read(parts[0], *_YEARS, whole, of=_year)
     days = _read(parts[2], 1, 31, whole)
     if from_end and days != {1}:
         raise ImportProblem(f'"{whole}" counts days from the end of the month, beyond the last')
     return years, _read(parts[1], 1, 12, whole), days, from_end
 
 
-def _read(text: str, low: int, high: int, whole: str) -> frozenset[int]:
+def _year(text: str) -> int:
+    """Two digits are those of 1970 to 2069."""
+    year = int(text)
+    return year if year > 99 else year + (2000 if year < 70 else 1900)
+
+
+def _read(
+    text: str, low: int, high: int, whole: str, *, of: Callable[[str], int] = int
+) -> frozenset[int]:
+    if text == "*":
+        return frozenset(range(low, high + 1))
     found: set[int] = set()
     for element in text.split(","):
         match = _ELEMENT.fullmatch(element)
         if match is None:
-            what = (
-                "fractions of a second have no counterpart" if "." in element else "cannot be read"
-            )
-            raise ImportProblem(f'"{element}" of "{whole}": {what}')
-        first, last = low, high
-        if match["low"]:
-            first = int(match["low"])
-            last = int(match["high"] or (high if match["step"] else first))
+            raise ImportProblem(f'"{element}" of "{whole}": {_why_not(element, low)}')
+        first = of(match["low"])
+        last = of(match["high"]) if match["high"] else high if match["step"] else first
         step = int(match["step"] or 1)
-        if not low <= first <= last <= high or not step:
+        if not low <= first <= last <= high:
             raise ImportProblem(f'"{element}" of "{whole}": expected {low} to {high}')
+        if not step or (match["step"] and not match["high"] and first + step > high):
+            raise ImportProblem(
+                f'"{element}" of "{whole}": expected a step of 1 or more that stays below {high + 1}'
+            )
         found.update(range(first, last + 1, step))
     return frozenset(found)
+
+
+def _why_not(element: str, low: int) -> str:
+    if element.startswith("*"):
+        step = element.removeprefix("*/")
+        return "systemd reads * only alone" + (f": write {low}/{step}" if step.isdecimal() else "")
+    return "fractions of a second have no counterpart" if "." in element else "cannot be read"
 
 
 def _read_weekdays(text: str, whole: str) -> frozenset[int]:

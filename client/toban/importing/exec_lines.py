@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from toban.importing.model import ImportProblem
 
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
             "\\": "\\", '"': '"', "'": "'", "s": " "}  # fmt: skip
+_ESCAPE = re.compile(
+    r"""\\(?:(?P<char>[abfnrtvs\\"'])|(?P<octal>[0-3][0-7]{2})|x(?P<byte>[0-9A-Fa-f]{2})"""
+    r"""|u(?P<short>[0-9A-Fa-f]{4})|U(?P<long>[0-9A-Fa-f]{8}))"""
+)
+_SEPARATOR = re.compile(r"(?P<escape>\\?);(?=[ \t\r\n]|\Z)")
 _VARIABLE = re.compile(r"\$(?:\$|\{(?P<braced>\w+)\})", re.ASCII)
-_WORD_VARIABLE = re.compile(r"\$(?P<name>[A-Za-z_]\w*)", re.ASCII)
+_WORD_VARIABLE = re.compile(r"\$(?![${])(?P<name>.*)", re.DOTALL)
+_SPACE = " \t\r\n"
+_LAST_CHARACTER = 0x10FFFF
+_Unescape = Callable[[str, int], tuple[bytes, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,51 +37,102 @@ def read_commands(
 ) -> list[Command]:
     """The commands of one line; `;` alone separates several. Raises ImportProblem for what cannot be said here."""
     commands: list[Command] = []
-    words: list[tuple[str, bool]] = []
-    for word, quoted in (*split_words(text), (";", False)):
-        if word == ";" and not quoted:
+    words: list[str] = []
+    at = _begin(text, 0)
+    while at < len(text):
+        if (found := _SEPARATOR.match(text, at)) and not found["escape"]:
             if words:
                 commands.append(_command(words, env, specifiers))
-            words = []
+            words, at = [], found.end()
+        elif found:
+            words.append(";")
+            at = found.end()
         else:
-            words.append((";" if word == "\\;" else word, quoted))
+            word, at = _word(text, at, _lenient)
+            words.append(word)
+        at = _begin(text, at)
+    if words:
+        commands.append(_command(words, env, specifiers))
     return commands
 
 
-def split_words(text: str) -> Iterator[tuple[str, bool]]:
-    """The words, and whether any of a word was quoted. Raises ImportProblem if a quote is not closed."""
-    word, quote, quoted, begun = "", "", False, False
-    at = 0
+def split_words(text: str) -> Iterator[str]:
+    """The words of an assignment, without their quotes.
+
+    Raises ImportProblem if a quote is not closed or an escape is not known: systemd would read none of it.
+    """
+    return _words(text, _strict)
+
+
+def _words(text: str, unescape: _Unescape, *, open_end: bool = False) -> Iterator[str]:
+    at = _begin(text, 0)
     while at < len(text):
-        char = text[at]
+        word, at = _word(text, at, unescape, open_end=open_end)
+        yield word
+        at = _begin(text, at)
+
+
+def _begin(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _SPACE:
         at += 1
-        if char == "\\" and at < len(text):
-            following = text[at]
-            at += 1
-            begun = True
-            if following == "x" and re.fullmatch("[0-9a-fA-F]{2}", text[at : at + 2]):
-                word += chr(int(text[at : at + 2], 16))
-                at += 2
-            else:
-                word += _ESCAPES.get(following, char + following)
-        elif quote:
-            if char == quote:
-                quote = ""
-            else:
-                word += char
-        elif char in "\"'" and not word:
-            quote, quoted, begun = char, True, True
-        elif char in " \t\n":
-            if begun:
-                yield word, quoted
-            word, quoted, begun = "", False, False
+    return at
+
+
+def _word(text: str, at: int, unescape: _Unescape, *, open_end: bool = False) -> tuple[str, int]:
+    """The word that begins there, and where it ends. `open_end`: the end of the text closes a quote."""
+    word, quote = bytearray(), ""
+    while at < len(text) and (quote or text[at] not in _SPACE):
+        char = text[at]
+        if char == "\\":
+            meant, at = unescape(text, at)
+            word += meant
+            continue
+        at += 1
+        if char == quote:
+            quote = ""
+        elif char in "\"'" and not quote:
+            quote = char
         else:
-            word += char
-            begun = True
-    if quote:
+            word += char.encode()
+    if quote and not open_end:
         raise ImportProblem(f"a quote is not closed: {text}")
-    if begun:
-        yield word, quoted
+    try:
+        return word.decode(), at
+    except UnicodeDecodeError:
+        raise ImportProblem(f"the bytes of an escape are not UTF-8: {text}") from None
+
+
+def _known(text: str, at: int) -> tuple[bytes, int] | None:
+    """What an escape stands for, and where it ends; None for one that systemd does not know."""
+    match = _ESCAPE.match(text, at)
+    if match is None:
+        return None
+    if match["char"]:
+        return _ESCAPES[match["char"]].encode(), match.end()
+    if single := match["octal"] or match["byte"]:
+        code = int(single, 8 if match["octal"] else 16)
+        return (bytes([code]), match.end()) if code else None
+    code = int(match["short"] or match["long"], 16)
+    if not 0 < code <= _LAST_CHARACTER:
+        return None
+    return chr(code).encode(errors="surrogatepass"), match.end()
+
+
+def _lenient(text: str, at: int) -> tuple[bytes, int]:
+    """As in command lines: an escape that is not known stays as it is."""
+    return _known(text, at) or (text[at : at + 2].encode(), at + 2)
+
+
+def _strict(text: str, at: int) -> tuple[bytes, int]:
+    """As in assignments, of which systemd reads none if an escape is not known."""
+    if (known := _known(text, at)) is None:
+        raise ImportProblem(f'the escape "{text[at : at + 2]}" is not known: {text}')
+    return known
+
+
+def _plain(text: str, at: int) -> tuple[bytes, int]:
+    r"""As in the value of a variable: a `\` takes the meaning of the character after it."""
+    return text[at + 1 : at + 2].encode(), at + 2
 
 
 def expand_specifiers(text: str, specifiers: Mapping[str, str]) -> str:
@@ -87,23 +146,21 @@ def expand_specifiers(text: str, specifiers: Mapping[str, str]) -> str:
     return re.sub(r"%(.?)", value, text)
 
 
-def _command(
-    words: list[tuple[str, bool]], env: Mapping[str, str], specifiers: Mapping[str, str]
-) -> Command:
-    program = words[0][0]
+def _command(words: list[str], env: Mapping[str, str], specifiers: Mapping[str, str]) -> Command:
+    program = words[0]
     prefix = program[: len(program) - len(program.lstrip("-@:+!|"))]
     program = expand_specifiers(program[len(prefix) :], specifiers)
     rest = words[1:]
     if "|" in prefix:
-        raise ImportProblem(f"the prefix | has no counterpart: {words[0][0]}")
+        raise ImportProblem(f"the prefix | has no counterpart: {words[0]}")
     if "@" in prefix:
-        if not rest or rest[0][0].rpartition("/")[2] != program.rpartition("/")[2]:
-            raise ImportProblem(f"the prefix @ gives the program another name: {words[0][0]}")
+        if not rest or rest[0].rpartition("/")[2] != program.rpartition("/")[2]:
+            raise ImportProblem(f"the prefix @ gives the program another name: {words[0]}")
         rest = rest[1:]
     if not program or "$" in program:
-        raise ImportProblem(f'cannot read the program "{words[0][0]}"')
+        raise ImportProblem(f'cannot read the program "{words[0]}"')
     arguments: list[str] = []
-    for word, _ in rest:
+    for word in rest:
         expanded = expand_specifiers(word, specifiers)
         arguments += [expanded] if ":" in prefix else _expanded(expanded, env)
     return Command(
@@ -115,7 +172,7 @@ def _command(
 
 
 def _expanded(word: str, env: Mapping[str, str]) -> list[str]:
-    """A word `$NAME` becomes the words of its value, `${NAME}` stands for the value in a word."""
+    """A word `$NAME` becomes the words of its value, as quotes in it say; `${NAME}` is the value in a word."""
 
     def value(name: str) -> str:
         if name not in env:
@@ -123,5 +180,5 @@ def _expanded(word: str, env: Mapping[str, str]) -> list[str]:
         return env[name]
 
     if match := _WORD_VARIABLE.fullmatch(word):
-        return value(match["name"]).split()
+        return list(_words(value(match["name"]), _plain, open_end=True))
     return [_VARIABLE.sub(lambda m: value(m["braced"]) if m["braced"] else "$", word)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +26,7 @@ _TAKEN = frozenset(
      "TasksMax", "CPUQuota", "SuccessExitStatus"}
 )  # fmt: skip
 _HARMLESS = frozenset(
-    {"StandardOutput", "StandardError", "SyslogIdentifier", "MemoryAccounting", "CPUAccounting",
-     "TasksAccounting", "IOAccounting"}
+    {"SyslogIdentifier", "MemoryAccounting", "CPUAccounting", "TasksAccounting", "IOAccounting"}
 )  # fmt: skip
 _NOTED = {
     "EnvironmentFile": "EnvironmentFile={0} is not read: what it sets belongs in env",
@@ -34,14 +35,28 @@ _UNIT_HARMLESS = frozenset(
     {"Description", "Documentation", "DefaultDependencies", "Before", "Conflicts"}
 )
 _UNIT_NOTED = frozenset({"After", "Wants"})
+_OFF = ("no", "false", "off", "0", "n", "f")
+_OUTPUTS = ("StandardOutput", "StandardError")
+_KEPT = ("inherit", "journal", "syslog", "kmsg")
+_NOT_ELSEWHERE = ("null", "journal+console", "syslog+console", "kmsg+console")
 _ALWAYS_OFF = {
     "Restart": ("no",),
-    "RemainAfterExit": ("no", "false", "off", "0"),
+    "RemainAfterExit": _OFF,
+    "DynamicUser": _OFF,
     "KillMode": ("control-group",),
+    "StandardInput": ("null",),
+    "StandardOutput": _KEPT,
+    "StandardError": _KEPT,
 }
-_OFF = ("no", "false", "off", "0", "n", "f")
 # A wall that is not put up needs no counterpart.
 _WALLS = ("Private", "Protect", "Restrict", "Lock", "NoNewPrivileges", "MemoryDeny")
+# What systemd does unless it is told otherwise, and what stands for no end.
+_STOP_TIME = "90s"
+_ENDLESS = "3650d"
+_ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
+# In the units of a user they are others.
+_OF_ROOT = {"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc",
+            "h": "/root", "u": "root", "U": "0"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,32 +65,34 @@ class Steps:
 
     steps: list[dict[str, Any]]
     notes: list[str]
-    dropped: list[str]
 
 
-def specifiers_of(name: str) -> dict[str, str]:
-    """What `%n` and the like mean in a unit of the system's manager."""
+def specifiers_of(name: str, *, of_a_user: bool = False) -> dict[str, str]:
+    """What `%n` and the like mean in a unit of the system's manager; in one of a user some are not known."""
     stem = name.rpartition(".")[0]
     prefix, _, instance = stem.partition("@")
-    known = {
-        "%": "%", "n": name, "N": stem, "p": prefix, "P": prefix, "i": instance, "I": instance,
-        "t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc",
-        "h": "/root", "u": "root", "U": "0",
-    }  # fmt: skip
-    if "-" in instance or "\\" in instance:
-        del known["I"]  # it stands for something else
-    return known
+    known = {"%": "%", "n": name, "N": stem, "p": prefix, "i": instance}
+    for letter, text in (("P", prefix), ("I", instance)):
+        with suppress(UnicodeDecodeError):
+            known[letter] = _unescaped(text)
+    return known if of_a_user else known | _OF_ROOT
 
 
-def steps_of(service: Unit, *, ignored: Collection[str], home: Callable[[str], str]) -> Steps:
-    """Raises ImportProblem with every directive that has no counterpart, but for those that are `ignored`."""
+def _unescaped(text: str) -> str:
+    """The path or text that a part of a unit's name stands for. Raises UnicodeDecodeError."""
+    data = text.replace("-", "/").encode()
+    return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), data).decode()
+
+
+def steps_of(service: Unit, *, home: Callable[[str], str]) -> Steps:
+    """Raises ImportProblem with every directive that has no counterpart."""
     kind = service.last(
         "Service", "Type", "simple" if service.all("Service", "ExecStart") else "oneshot"
     )
     if kind not in _TYPES:
         raise ImportProblem(f"Type={kind} has no counterpart: a step ends with its process")
-    notes, dropped = _unmapped(service, ignored)
-    specifiers = specifiers_of(service.name)
+    notes = _unmapped(service, kind)
+    specifiers = specifiers_of(service.name, of_a_user=service.of_a_user)
     env = _environment(service, specifiers)
     common = _common(service, kind, specifiers, env, home, notes)
     steps: list[dict[str, Any]] = []
@@ -86,32 +103,33 @@ def steps_of(service: Unit, *, ignored: Collection[str], home: Callable[[str], s
                 steps.append({"name": name, **_step(command, common)})
     if not service.all("Service", "ExecStart"):
         raise ImportProblem(f"{service.name} has no ExecStart")
-    return Steps(steps=steps, notes=notes, dropped=dropped)
+    return Steps(steps=steps, notes=notes)
 
 
-def _unmapped(service: Unit, ignored: Collection[str]) -> tuple[list[str], list[str]]:
+def _unmapped(service: Unit, kind: str) -> list[str]:
     """What to say about directives that are left out; raises ImportProblem if one may not be."""
     notes: list[str] = []
-    dropped: list[str] = []
     wrong: list[str] = []
     for (section, key), values in service.values.items():
         if not values or section == "Install" or section.startswith("X-"):
             continue
         shown = f"{key}={values[-1]}"
         known = _TAKEN | _HARMLESS if section == "Service" else _UNIT_HARMLESS
-        if key in ignored:
-            dropped.append(shown)
-        elif section == "Unit" and key in _UNIT_NOTED:
+        if section == "Unit" and key in _UNIT_NOTED:
             notes.append(f"{shown} is not kept: a schedule waits for no other unit")
         elif section == "Service" and key in _NOTED:
             notes += [_NOTED[key].format(value) for value in values]
         elif _is_off(key, values[-1].lower()):
             continue
+        elif key in _OUTPUTS and values[-1] in _NOT_ELSEWHERE:
+            notes.append(f"{shown}: here the output is kept, and nothing else is done with it")
+        elif key == "ExecStartPost" and kind != "oneshot":
+            wrong.append(f"{shown}, which Type={kind} starts beside the main process")
         elif section not in ("Unit", "Service") or key not in known:
             wrong.append(shown)
     if wrong:
         raise ImportProblem(f"no counterpart: {', '.join(wrong)}")
-    return notes, dropped
+    return notes
 
 
 def _is_off(key: str, value: str) -> bool:
@@ -121,7 +139,7 @@ def _is_off(key: str, value: str) -> bool:
 def _environment(service: Unit, specifiers: Mapping[str, str]) -> dict[str, str]:
     env: dict[str, str] = {}
     for line in service.all("Service", "Environment"):
-        for word, _ in split_words(line):
+        for word in split_words(line):
             name, equals, value = expand_specifiers(word, specifiers).partition("=")
             if not equals:
                 raise ImportProblem(f"Environment={line}: expected NAME=value")
@@ -151,6 +169,13 @@ def _common(
     common["workspace"] = literal(directory)
     if env:
         common["env"] = {name: literal(value) for name, value in env.items()}
+    if not user and service.of_a_user:
+        notes.append("it is a user's unit: it runs as the daemon's user unless a step has a user")
+    elif not user:
+        user = "root"
+        notes.append(
+            "there is no User=: it runs as root, as in systemd, for which the daemon must be root"
+        )
     if user:
         common["user"] = user
     whole = service.last("Service", "TimeoutSec")
@@ -162,13 +187,19 @@ def _common(
     )
     if limit and (seconds := parse_span(limit)):
         common["timeout"] = format_duration(seconds)
-    stop = service.last("Service", "TimeoutStopSec", whole)
-    if stop and (grace := parse_span(stop)) is not None:
+    if grace := parse_span(service.last("Service", "TimeoutStopSec", whole or _STOP_TIME)):
         common["kill_grace"] = format_duration(grace)
-    if codes := service.last("Service", "SuccessExitStatus"):
-        if not all(code.isdecimal() for code in codes.split()):
-            raise ImportProblem(f"SuccessExitStatus={codes}: only numbers have a counterpart")
-        common["success_codes"] = sorted({0, *map(int, codes.split())})
+    else:
+        common["kill_grace"] = _ENDLESS
+        notes.append(
+            "the stop has no end in systemd: kill_grace is ten years, which is as good as none"
+        )
+    if codes := " ".join(service.all("Service", "SuccessExitStatus")).split():
+        if not all(code.isdecimal() for code in codes):
+            raise ImportProblem(
+                f"SuccessExitStatus={' '.join(codes)}: only numbers have a counterpart"
+            )
+        common["success_codes"] = sorted({0, *map(int, codes)})
     if resources := _resources(service):
         common["resources"] = resources
     return common

@@ -44,7 +44,7 @@ def import_timer(
     """The workflow of a timer: the name of one, or the path of its file. Raises ImportProblem if there is none.
 
     `root` stands before the directories of systemd. `zone` is where the machine's clock is. Directives that are
-    `ignored` are left out if they have no counterpart. `times` computes when a calendar expression is due.
+    `ignored` are left out. `times` computes when a calendar expression is due.
     """
     beside = os.path.dirname(os.path.abspath(timer)) if os.path.basename(timer) != timer else ""
     name = os.path.basename(timer)
@@ -52,28 +52,28 @@ def import_timer(
         name += ".timer"
     if name.endswith("@.timer"):
         raise ImportProblem(f"{name} is a template: name an instance, as in {name[:-6]}NAME.timer")
-    unit = read_unit(name, root=root, beside=beside)
-    specifiers = specifiers_of(name)
+    unit, dropped = read_unit(name, root=root, beside=beside).without(ignored)
+    specifiers = specifiers_of(name, of_a_user=unit.of_a_user)
     service_name = expand_specifiers(
         unit.last("Timer", "Unit", f"{name.removesuffix('.timer')}.service"), specifiers
     )
     if not service_name.endswith(".service"):
         raise ImportProblem(f"Unit={service_name}: only services have a counterpart")
-    service = read_unit(service_name, root=root, beside=beside)
+    service, also = read_unit(service_name, root=root, beside=beside).without(ignored)
+    dropped += also
     problems: list[str] = []
-    dropped, made = [], None
+    made = None
     try:
-        dropped = _unmapped(unit, ignored)
+        _check_mapped(unit)
     except ImportProblem as problem:
         problems.append(str(problem))
     try:
-        made = steps_of(service, ignored=ignored, home=home)
+        made = steps_of(service, home=home)
     except ImportProblem as problem:
         problems.append(f"{service_name}: {problem}")
     if made is None or problems:
         # Both at once: nobody wants to learn of them one by one.
         raise ImportProblem("; ".join(problems))
-    dropped = [*dropped, *made.dropped]
     notes: list[str] = []
     schedules, calendars = _schedules(unit, zone, notes)
     description = service.last("Unit", "Description") or unit.last("Unit", "Description") or name
@@ -99,8 +99,8 @@ def import_timer(
     )
 
 
-def _unmapped(unit: Unit, ignored: Collection[str]) -> list[str]:
-    dropped: list[str] = []
+def _check_mapped(unit: Unit) -> None:
+    """Raises ImportProblem with every directive that has no counterpart."""
     wrong: list[str] = []
     for (section, key), values in unit.values.items():
         if not values or section == "Install" or section.startswith("X-"):
@@ -111,10 +111,9 @@ def _unmapped(unit: Unit, ignored: Collection[str]) -> list[str]:
             continue
         if key in _ALWAYS_OFF and not unit.flag(section, key):
             continue
-        (dropped if key in ignored else wrong).append(f"{key}={values[-1]}")
+        wrong.append(f"{key}={values[-1]}")
     if wrong:
         raise ImportProblem(f"no counterpart: {', '.join(wrong)}")
-    return dropped
 
 
 def _schedules(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from toban.importing.model import ImportProblem
 
@@ -27,6 +27,14 @@ _UNITS = {
     "M": 2629800.0, "month": 2629800.0, "months": 2629800.0,
     "y": 31557600.0, "year": 31557600.0, "years": 31557600.0,
 }  # fmt: skip
+_TRIGGERS = (
+    "OnActiveSec",
+    "OnBootSec",
+    "OnStartupSec",
+    "OnUnitActiveSec",
+    "OnUnitInactiveSec",
+    "OnCalendar",
+)
 _SPAN_PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)B?")
@@ -48,6 +56,19 @@ class Unit:
         """The value of a directive that has one: the last that was given."""
         found = self.all(section, key)
         return found[-1] if found else default
+
+    @property
+    def of_a_user(self) -> bool:
+        """Whether it is for the manager of a user, not that of the system."""
+        return "/systemd/user/" in os.path.abspath(self.file).replace(os.sep, "/")
+
+    def without(self, keys: Collection[str]) -> tuple[Unit, list[str]]:
+        """The unit without these directives, and those that it had, as they stood."""
+        left = {place: given for place, given in self.values.items() if place[1] not in keys}
+        gone = [
+            f"{key}={given[-1]}" for (_, key), given in self.values.items() if key in keys and given
+        ]
+        return replace(self, values=left), gone
 
     def flag(self, section: str, key: str) -> bool:
         """A directive that is on or off; off by default."""
@@ -81,22 +102,43 @@ def read_unit(name: str, *, root: str, beside: str = "") -> Unit:
     if os.path.realpath(file) == os.devnull:
         raise ImportProblem(f"{name} is masked")
     values: dict[tuple[str, str], list[str]] = {}
-    for path in (file, *_drop_ins(names, directories)):
+    for path in (file, *_drop_ins(name, directories)):
         _read_into(values, path)
     return Unit(name=name, file=file, values=values)
 
 
-def _drop_ins(names: Sequence[str], directories: Sequence[str]) -> list[str]:
-    """By file name; one of an earlier directory hides its namesakes."""
+def _drop_ins(name: str, directories: Sequence[str]) -> list[str]:
+    """By file name; of namesakes the first counts, and those for the whole type come last."""
+    folders = [
+        os.path.join(directory, f"{each}.d")
+        for directory in directories
+        for each in _dropped_in_as(name)
+    ]
+    folders += [
+        os.path.join(directory, f"{name.rpartition('.')[2]}.d") for directory in directories
+    ]
     found: dict[str, str] = {}
-    for directory in directories:
-        for name in names:
-            folder = os.path.join(directory, f"{name}.d")
-            if os.path.isdir(folder):
-                for each in os.listdir(folder):
-                    if each.endswith(".conf"):
-                        found.setdefault(each, os.path.join(folder, each))
+    for folder in folders:
+        if os.path.isdir(folder):
+            for each in os.listdir(folder):
+                if each.endswith(".conf"):
+                    found.setdefault(each, os.path.join(folder, each))
     return [path for _, path in sorted(found.items()) if os.path.realpath(path) != os.devnull]
+
+
+def _dropped_in_as(name: str) -> Iterator[str]:
+    """The names whose drop-ins a unit has, closest first: its own, its template's, and its prefixes' up to a dash."""
+    yield name
+    stem, _, kind = name.rpartition(".")
+    prefix, _, instance = stem.partition("@")
+    if instance:
+        yield from _dropped_in_as(f"{prefix}@.{kind}")
+    dash = prefix.removesuffix("-").rfind("-")
+    if dash > 0:
+        shorter = prefix[: dash + 1]
+        yield from _dropped_in_as(
+            f"{shorter}@{instance}.{kind}" if instance else f"{shorter}.{kind}"
+        )
 
 
 def _read_into(values: dict[tuple[str, str], list[str]], path: str) -> None:
@@ -113,11 +155,14 @@ def _read_into(values: dict[tuple[str, str], list[str]], path: str) -> None:
         key, equals, value = line.partition("=")
         if not equals or not section:
             raise ImportProblem(f"{path}:{number}: expected [Section] or Name=value")
-        given = values.setdefault((section, key.strip()), [])
-        if value.strip():
-            given.append(value.strip())
-        else:
-            given.clear()  # an empty value takes back those before
+        key, value = key.strip(), value.strip()
+        given = values.setdefault((section, key), [])
+        if value:
+            given.append(value)
+            continue
+        # An empty value takes back those before; that of one trigger those of all.
+        for taken_back in _TRIGGERS if key in _TRIGGERS else (key,):
+            values.get((section, taken_back), []).clear()
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -152,7 +152,8 @@ def test_timers_of_systemd(bare: Cli, tmp_path: Path) -> None:
     assert not (tmp_path / "tidy.yaml").exists()
     result = bare(*given, "--ignore", "PrivateTmp", "-n", "2", *FROM, *BERLIN)
     assert (result.code, result.err) == (0, "")
-    assert result.out.splitlines()[1:] == [
+    assert "as root" in result.out.splitlines()[1]
+    assert result.out.splitlines()[2:] == [
         "  SYSTEMD                    TOBAN",
         "  2026-10-24 02:30:00+02:00  2026-10-24 02:30:00+02:00  same",
         "  2026-10-25 02:30:00+02:00  2026-10-25 02:30:00+02:00  same",
@@ -171,3 +172,55 @@ def test_times_that_differ_are_told(
     assert result.code == 0
     assert "DIFFERENT" in result.out
     assert "warning: a is not due at the same times as in systemd" in result.err
+
+
+def test_an_expression_that_systemd_cannot_read_is_refused(
+    bare: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.timer").write_text("[Timer]\nOnCalendar=02:30\n", encoding="utf-8")
+    (tmp_path / "a.service").write_text("[Service]\nExecStart=/bin/a\n", encoding="utf-8")
+    program = tmp_path / "systemd-analyze"
+    program.write_text("#!/bin/sh\necho Failed to parse calendar specification >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("toban.cli.imports_machine.shutil.which", lambda _: str(program))
+    result = bare("import", "systemd", str(tmp_path / "a.timer"), "-O", str(tmp_path / "new"))
+    assert result.code == 7
+    assert 'a.timer: systemd cannot read the expression "02:30"' in result.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_directory_is_no_crontab(bare: Cli, tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(TAB, encoding="utf-8")
+    result = bare("import", "crontab", str(tmp_path))
+    assert result.code == 2
+    first, hint = result.err.splitlines()
+    assert first == f"toban: cannot import {tmp_path}: it is a directory"
+    assert hint == f"hint: name one file at a time, as in {tmp_path / 'NAME'}"
+
+
+def test_a_crontab_that_is_not_there(bare: Cli, tmp_path: Path) -> None:
+    result = bare("import", "crontab", str(tmp_path / "none"))
+    assert result.code == 2
+    assert result.err == f"toban: cannot import {tmp_path / 'none'}: No such file or directory\n"
+
+
+def test_a_crontab_without_entries_is_told(bare: Cli, tab: Path, tmp_path: Path) -> None:
+    tab.write_text("# nothing\nMAILTO=me\n", encoding="utf-8")
+    result = bare("import", "crontab", str(tab), "-O", str(tmp_path / "new"))
+    assert (result.code, result.out) == (0, "")
+    assert result.err == f"{tab} has no entries: nothing is written\n"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_where_the_directory_should_be(bare: Cli, tab: Path, tmp_path: Path) -> None:
+    where = tmp_path / "flows"
+    where.write_text("mine", encoding="utf-8")
+    result = bare("import", "crontab", str(tab), "-O", str(where))
+    assert result.code == 2
+    first, hint = result.err.splitlines()
+    assert first == f"toban: cannot import {tab}: {where} is no directory"
+    assert hint == "hint: -O names the directory of the files, which is made if there is none"
+    below = bare("import", "crontab", str(tab), "-O", str(where / "below"))
+    assert below.code == 2
+    assert f"cannot write {where / 'below'}: " in below.err

@@ -14,10 +14,9 @@ import pytest
 from toban.cli.imports_machine import calendar_times
 from toban.definition import parse
 from toban.importing.calendar import parse_calendar, schedule_of
-from toban.importing.exec_lines import read_commands
 from toban.importing.model import Draft, ImportProblem
+from toban.importing.services import specifiers_of
 from toban.importing.timers import import_timer
-from toban.importing.units import parse_bytes, parse_span, read_unit
 from toban.importing.writing import written
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -59,6 +58,7 @@ EXPRESSIONS = [
     ("monthly", "0 0 1 * *"),
     ("quarterly", "0 0 1 1-10/3 *"),
     ("yearly", "0 0 1 1 *"),
+    ("bi-annually", "0 0 1 1,7 *"),
     ("Mon..Fri 09:30", "30 9 * * 1-5"),
     ("Sat,Sun *-*-* 10,14:00", "0 10,14 * * 0,6"),
     ("*-*-* 02:30:00", "30 2 * * *"),
@@ -70,6 +70,7 @@ EXPRESSIONS = [
     ("Mon *-*-01..07 04:00", "0 4 */31,2-7 * 1"),
     ("Sun *-*-08..14 04:00", "0 4 8-14 * */7"),
     ("Thursday", "0 0 * * 4"),
+    ("*:0..30/45", "0 0-23 * * *"),
 ]
 
 
@@ -89,8 +90,9 @@ def test_zones_years_and_single_times() -> None:
         "start": "2026-12-31T23:00:00+00:00",
         "end": "2028-12-31T22:59:59+00:00",
     }
-    once = parse_calendar("2027-06-01 09:00")
-    assert schedule_of(once, berlin) == {"at": "2027-06-01T07:00:00+00:00"}
+    for text in ("2027-06-01 09:00", "27-06-01 09:00"):
+        assert schedule_of(parse_calendar(text), berlin) == {"at": "2027-06-01T07:00:00+00:00"}
+    assert parse_calendar("70..71-01-01").years == frozenset({1970, 1971})
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,16 @@ def test_zones_years_and_single_times() -> None:
         ("2027-02-30", "never due"),
         ("1-2-3-4", "cannot read the date"),
         ("1:2:3:4", "cannot read the time"),
+        ("100-01-01", "expected 1970 to 2199"),
+        ("*-*-* */2:00", r"systemd reads \* only alone: write 0/2"),
+        ("*-*-* *:*/5", r"systemd reads \* only alone: write 0/5"),
+        ("*-*-* *:*:*/10", r"systemd reads \* only alone: write 0/10"),
+        ("*-*-*/2", r"systemd reads \* only alone: write 1/2"),
+        ("*-*/3-01", r"systemd reads \* only alone: write 1/3"),
+        ("*-*-1,*", r"systemd reads \* only alone"),
+        ("*/2-*-*", "systemd reads \\* only alone"),
+        ("*-*-* 1/25:00", "a step of 1 or more that stays below 24"),
+        ("*-*-* 0/0:00", "a step of 1 or more that stays below 24"),
     ],
 )
 def test_calendar_expressions_without_counterpart(text: str, reason: str) -> None:
@@ -137,19 +149,39 @@ def test_systemd_itself_agrees() -> None:
     )
     if asked.returncode:
         pytest.skip("this systemd-analyze cannot count from a given time")
-    for text in ("*-*-* 02:30:00", "*:0/20", "Mon *-*-01..07 04:00", "*-*~01 23:00"):
+    for text in ("*-*-* 02:30:00", "*:0/20", "Mon *-*-01..07 04:00", "*-*~01 23:00", "27-*-* 9:0"):
         calendar = parse_calendar(text)
         assert calendar_times(calendar, berlin)(after, 10) == calendar.times(berlin)(after, 10)
 
 
-def test_drop_ins_and_continued_lines(tmp_path: Path) -> None:
-    unit(tmp_path, "a.service", "; no\n[Service]\nExecStart=/bin/a \\\n  # not this\n  b\nNice=1\n")
-    unit(tmp_path, "a.service.d/20.conf", "[Service]\nNice=3\n")
-    unit(tmp_path, "a.service.d/10.conf", "[Service]\nExecStart=\nExecStart=/bin/c\nNice=2\n")
-    unit(tmp_path, "a.service.d/20.conf", "[Service]\nNice=9\n", under="usr/lib/systemd/system")
-    found = read_unit("a.service", root=str(tmp_path))
-    assert found.all("Service", "ExecStart") == ["/bin/c"]
-    assert found.last("Service", "Nice") == "3"
+SYSTEMD_REFUSES = 'echo "Failed to parse calendar specification: Invalid argument" >&2; exit 1'
+
+
+@pytest.mark.parametrize(
+    ("script", "refused"),
+    [
+        (SYSTEMD_REFUSES, True),
+        # One without data of time zones reads it with none.
+        (f'case "$*" in *Berlin*) {SYSTEMD_REFUSES};; esac', False),
+        ('echo "unrecognized option --base-time" >&2; exit 1', False),
+        ("exit 1", False),
+    ],
+)
+def test_what_systemd_cannot_parse_is_no_calendar_and_other_failures_are_its_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, refused: bool
+) -> None:
+    program = tmp_path / "systemd-analyze"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    calendar = parse_calendar("02:30")
+    berlin = ZoneInfo("Europe/Berlin")
+    times = calendar_times(calendar, berlin)
+    if refused:
+        with pytest.raises(ImportProblem, match='systemd cannot read the expression "02:30"'):
+            times(NOW, 3)
+    else:
+        assert times(NOW, 3) == calendar.times(berlin)(NOW, 3)
 
 
 def test_units_that_cannot_be_read(tmp_path: Path) -> None:
@@ -195,7 +227,7 @@ def test_a_timer_becomes_a_workflow(tmp_path: Path) -> None:
 
 
 def test_boots_and_intervals(tmp_path: Path) -> None:
-    draft = timer(tmp_path, "OnBootSec=15min\nOnUnitActiveSec=1d\nPersistent=yes")
+    draft = timer(tmp_path, "OnBootSec=15min\nOnUnitActiveSec=1d\nPersistent=yes", "User=alice")
     assert draft.document["schedule"] == [
         {"cron": "@reboot", "misfire": "skip"},
         {"every": "1d", "misfire": "skip"},
@@ -245,6 +277,15 @@ def test_commands_are_steps_in_their_order(tmp_path: Path) -> None:
         ("ExecStart=/bin/x 'open", "a quote is not closed"),
         ("ExecStart=@/bin/x y", "the prefix @"),
         ("Nice=much", "Nice=much"),
+        ("StandardOutput=file:/var/log/x", "no counterpart: StandardOutput=file:/var/log/x"),
+        ("StandardError=append:/var/log/x", "no counterpart: StandardError=append:/var/log/x"),
+        ("StandardOutput=truncate:/var/log/x", "no counterpart: StandardOutput=truncate:"),
+        ("StandardOutput=tty", "no counterpart: StandardOutput=tty"),
+        ("DynamicUser=yes", "no counterpart: DynamicUser=yes"),
+        (
+            "Type=simple\nExecStartPost=/bin/y",
+            "no counterpart: ExecStartPost=/bin/y, which Type=simple starts beside the main process",
+        ),
     ],
 )
 def test_what_has_no_counterpart_is_named(tmp_path: Path, directives: str, reason: str) -> None:
@@ -296,18 +337,96 @@ def test_a_file_has_its_service_beside_it(tmp_path: Path) -> None:
     assert steps(draft)[0]["target"] == "/bin/near"
 
 
-def test_quotes_of_command_lines() -> None:
-    line = r"""-:/bin/x "a b" 'c "d"' e\x41f g"h \n $X \; "$$" """
-    (command,) = read_commands(line, env={}, specifiers={"%": "%"})
-    assert command.arguments == ("a b", 'c "d"', "eAf", 'g"h', "\n", "$X", ";", "$$")
-    assert command.may_fail
+def test_output_that_is_kept_anyway_and_what_is_off_need_no_counterpart(tmp_path: Path) -> None:
+    draft = timer(
+        tmp_path,
+        service="StandardInput=null\nStandardOutput=journal\nStandardError=inherit\nDynamicUser=no\n"
+        "PrivateTmp=false\nRemainAfterExit=n\nUser=alice",
+    )
+    assert draft.notes == []
+    draft = timer(
+        tmp_path, service="StandardOutput=null\nStandardError=journal+console\nUser=alice"
+    )
+    assert draft.notes == [
+        "StandardOutput=null: here the output is kept, and nothing else is done with it",
+        "StandardError=journal+console: here the output is kept, and nothing else is done with it",
+    ]
 
 
-def test_spans_and_sizes() -> None:
-    assert parse_span("1h 30min") == 5400
-    assert parse_span("2w") == 1209600
-    assert parse_span("90") == 90
-    assert parse_span("250ms") == 0.25
-    assert parse_span("infinity") is None
-    assert parse_bytes("2G") == 2 << 30
-    assert parse_bytes("infinity") is None
+def test_a_service_without_a_user_runs_as_root_as_it_did(tmp_path: Path) -> None:
+    draft = timer(tmp_path, service="ExecStart=+/bin/more")
+    assert [step["user"] for step in steps(draft)] == ["root", "root"]
+    assert draft.notes == [
+        "there is no User=: it runs as root, as in systemd, for which the daemon must be root"
+    ]
+
+
+def test_a_unit_of_a_user_runs_as_the_user_of_the_daemon(tmp_path: Path) -> None:
+    home = "home/alice/.config/systemd/user"
+    file = unit(tmp_path, "near.timer", "[Timer]\nOnCalendar=daily\n", under=home)
+    unit(tmp_path, "near.service", "[Service]\nExecStart=/bin/near\n", under=home)
+    draft = load(tmp_path, str(file))
+    assert "user" not in steps(draft)[0]
+    assert draft.notes == [
+        "it is a user's unit: it runs as the daemon's user unless a step has a user"
+    ]
+    unit(tmp_path, "near.service", "[Service]\nExecStart=/bin/near %h\n", under=home)
+    with pytest.raises(ImportProblem, match="the specifier %h has no value here"):
+        load(tmp_path, str(file))
+
+
+def test_exit_codes_of_several_lines_add_up_and_an_empty_one_takes_them_back(
+    tmp_path: Path,
+) -> None:
+    draft = timer(tmp_path, service="SuccessExitStatus=3\nSuccessExitStatus=4 5")
+    assert steps(draft)[0]["success_codes"] == [0, 3, 4, 5]
+    draft = timer(tmp_path, service="SuccessExitStatus=3\nSuccessExitStatus=\nSuccessExitStatus=4")
+    assert steps(draft)[0]["success_codes"] == [0, 4]
+
+
+@pytest.mark.parametrize(
+    "directive", ["TimeoutStopSec=infinity", "TimeoutStopSec=0", "TimeoutSec=0"]
+)
+def test_a_stop_without_an_end_never_comes_to_a_kill(tmp_path: Path, directive: str) -> None:
+    draft = timer(tmp_path, service=f"{directive}\nUser=alice")
+    assert steps(draft)[0]["kill_grace"] == "3650d"
+    assert draft.notes == [
+        "the stop has no end in systemd: kill_grace is ten years, which is as good as none"
+    ]
+
+
+def test_the_time_to_stop_is_that_of_systemd_unless_it_is_given(tmp_path: Path) -> None:
+    assert steps(timer(tmp_path))[0]["kill_grace"] == "1m30s"
+    assert steps(timer(tmp_path, service="TimeoutStopSec=5"))[0]["kill_grace"] == "5s"
+
+
+def test_quotes_in_the_environment_of_a_service(tmp_path: Path) -> None:
+    draft = timer(
+        tmp_path,
+        service="Environment=FOO=\"a b\" BAR='q' \"OPTS=--name 'a b' c\"\nExecStart=/bin/more $OPTS",
+    )
+    tidy, more = steps(draft)
+    assert tidy["env"] == {"FOO": "a b", "BAR": "q", "OPTS": "--name 'a b' c"}
+    assert more["args"] == ["--name", "a b", "c"]
+
+
+def test_names_of_units_without_their_escapes(tmp_path: Path) -> None:
+    unit(tmp_path, "pre-fix@.timer", "[Timer]\nOnCalendar=daily\n")
+    unit(tmp_path, "pre-fix@.service", "[Service]\nExecStart=/bin/x %p %P %i %I\n")
+    draft = load(tmp_path, "pre-fix@x-y.timer")
+    assert steps(draft)[0]["args"] == ["pre-fix", "pre/fix", "x-y", "x/y"]
+    known = specifiers_of(r"a@x-y\x2dz\xc3\xa9.service")
+    assert (known["i"], known["I"]) == (r"x-y\x2dz\xc3\xa9", "x/y-zé")
+    assert "I" not in specifiers_of(r"a@\xff.service")
+
+
+def test_a_command_after_the_start_is_a_step_of_a_oneshot_and_may_be_left_out_of_others(
+    tmp_path: Path,
+) -> None:
+    draft = timer(tmp_path, service="ExecStartPost=/bin/after")
+    assert [step["name"] for step in steps(draft)] == ["tidy", "after"]
+    with pytest.raises(ImportProblem):
+        timer(tmp_path, service="Type=simple\nExecStartPost=/bin/after")
+    draft = load(tmp_path, "job.timer", ignored=["ExecStartPost"])
+    assert [step["name"] for step in steps(draft)] == ["tidy"]
+    assert draft.comments[1] == "Left out as asked: ExecStartPost=/bin/after"
