@@ -35,6 +35,24 @@ on: RELAYED
 env: {PYTHON: PATH_OF_PYTHON}
 steps: {only: {run: '"$PYTHON" -m toban.cli emit ORDER_PAID -d [1]'}}
 ---
+name: ping
+description: x
+on: {event: RUN_SUCCEEDED, condition: event.payload.workflow == 'pong'}
+env: {PYTHON: PATH_OF_PYTHON}
+steps: {only: {run: '"$PYTHON" -m toban.cli run pong'}}
+---
+name: pong
+description: x
+steps: {only: {run: 'true'}}
+---
+name: switch
+description: x
+on: {event: DATA_CHANGED, condition: event.payload.data.name == 'switched'}
+env:
+  PYTHON: PATH_OF_PYTHON
+  VERB: '{{ event.payload.action == "disabled" ? "enable" : "disable" }}'
+steps: {only: {run: '"$PYTHON" -m toban.cli workflows "$VERB" switched'}}
+---
 name: remind
 description: x
 params: {who: {type: string}}
@@ -132,6 +150,32 @@ def test_a_step_emits(toban: Toban) -> None:
     assert (event["source_run"], event["source_step"]) == (run["id"], "only")
     assert (run["depth"], event["depth"]) == (0, 1)
     assert "step only of relay#1" in toban("events", "show", event["id"]).out
+
+
+def test_a_chain_is_cut_where_runs_start_runs(toban: Toban) -> None:
+    toban("run", "pong")
+    cut_at_last(toban, "RUN_SUCCEEDED", "pong")
+
+
+def test_a_chain_is_cut_where_runs_change_definitions(toban: Toban) -> None:
+    switched = {"name": "switched", "description": "x", "steps": {"only": {"run": "true"}}}
+    toban("apply", "-", stdin=json.dumps(switched))
+    cut_at_last(toban, "DATA_CHANGED", "switched")
+
+
+def cut_at_last(toban: Toban, event_type: str, about: str) -> None:
+    """Waits until the chain of events about a workflow is cut: behind 16 runs, and nothing came of it."""
+
+    def found() -> list[dict[str, Any]]:
+        listed = toban("events", "list", "--type", event_type, "--limit", "200", "-o", "json").data
+        return [event for event in listed if f'"{about}"' in event["payload_json"]]
+
+    wait_until(
+        lambda: any(event["state"] == "EVENT_STATE_CUT" for event in found()),
+        f"the chain of {event_type} was never cut",
+        deadline=60,
+    )
+    assert sorted(event["depth"] for event in found()) == [*range(found()[-1]["depth"], 17)]
 
 
 def test_watching(toban: Toban) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from toban.cli.output import emit_data, to_dict
 from toban.cli.payload import DataOption, read_payload
 from toban.cli.session import Output, OutputOption, Session, session, shown
 from toban.cli.start import WaitOption
-from toban.cli.text import count, one_line
+from toban.cli.text import one_line
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -60,6 +60,9 @@ def emit(
     the event tells which run it came from. With --wait the exit code is 0 if all runs that it started succeeded, 1 if
     one failed, else 124 if one timed out and 130 if one was cancelled. Ctrl-C then only detaches (131).
 
+    A step of a run that an event started should not --wait: its run holds one of the `event_concurrency` places, and
+    what it waits for needs one too. When all places are held so, none of these runs ever ends.
+
     \b
     Examples:
       toban emit ORDER_PAID -d '{"order": 7}'
@@ -79,7 +82,7 @@ def emit(
             case Output.NAME:
                 print(event.id, flush=True)
             case Output.TABLE:
-                _tell(here, client, event, payload, created=created, wait=wait)
+                _tell(here, client, event, created=created, wait=wait)
             case Output.JSON | Output.YAML:
                 if not wait:
                     emit_data(here, {**to_dict(event), "created": created})
@@ -93,7 +96,6 @@ def _tell(
     here: Session,
     client: SyncClient,
     event: event_pb2.Event,
-    payload: Any,
     *,
     created: bool,
     wait: bool,
@@ -102,7 +104,7 @@ def _tell(
     said = "emitted" if created else "this key was used before for"
     lines = [f"{said} {event.type} ({event.id})", *outcome_lines(client, event)]
     if not event.runs and created:
-        lines += _why_nothing(client, event, payload)
+        lines += _why_nothing(client, event)
     for line in lines:
         if wait:
             here.note(one_line(line))
@@ -139,17 +141,13 @@ def tell_pending(here: Session, event: event_pb2.Event) -> None:
         here.note(f"hint: `toban events show {event.id}` shows it then")
 
 
-def _why_nothing(client: SyncClient, event: event_pb2.Event, payload: Any) -> list[str]:
-    """Whether nobody listens, or only not to this one."""
+def _why_nothing(client: SyncClient, event: event_pb2.Event) -> list[str]:
+    from toban.cli.event_words import why_nothing
     from toban.v1 import event_pb2
 
     if event.state != event_pb2.EVENT_STATE_RESOLVED:
         return []
-    candidates = client.resolve_event(event.type, payload).candidates
-    if not candidates:
-        return ["nothing listens to it"]
-    listeners = count(len(candidates), "workflow listens", "workflows listen")
-    return [
-        f"started nothing: {listeners} to it",
-        *(f"not started: {one.workflow}: {one.reason}" for one in candidates),
-    ]
+    if event.reason:
+        return [f"started nothing: {event.reason}"]
+    first, *lines = why_nothing(client.resolve_event(event_id=event.id))
+    return [f"started nothing: {first}", *lines]

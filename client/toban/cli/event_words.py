@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from toban.cli.text import enum_word, one_line, plain, size
+from toban.cli.text import count, enum_word, one_line, plain, size
 from toban.v1 import event_pb2
 
 # Of an event that starts many workflows, the first ones say enough for a line.
@@ -42,6 +42,21 @@ def came_of_it(event: event_pb2.Event) -> str:
     parts = [f"started {_some(names)}" if names else ""]
     parts.append(f"skipped {_some(skipped)}" if skipped else "")
     return "; ".join(filter(None, parts)) or "started nothing"
+
+
+def why_nothing(found: event_pb2.ResolveEventResponse) -> list[str]:
+    """Of an event that started nothing: whether nobody listens, or only not to this one."""
+    now = "as the definitions are now"
+    if not found.candidates:
+        return [f"nothing listens to it, {now}"]
+    listeners = count(len(found.candidates), "workflow listens", "workflows listen")
+    return [
+        f"{listeners} to it, {now}",
+        *(
+            f"{'would be started now' if one.matches else 'not started'}: {one.workflow}: {one.reason}"
+            for one in found.candidates
+        ),
+    ]
 
 
 def source(event: event_pb2.Event, names: Mapping[str, str] | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -111,7 +111,7 @@ def show(
       toban events show 0192f3a4-5b6c-7d8e-9f01-23456789abcd
       toban events show 0192f3a4-5b6c-7d8e-9f01-23456789abcd -o json
     """
-    from toban.cli.event_words import started
+    from toban.cli.event_words import started, why_nothing
     from toban.cli.links import names_of
 
     here = session(ctx, output)
@@ -119,16 +119,19 @@ def show(
         with connect(here, f"show event {shown(event)}") as client:
             found = client.get_event(event)
             names: dict[str, str] = {}
+            why: list[str] = []
             if here.output is Output.TABLE:
                 runs = [run.run_id for run in started(found.event)]
                 names = names_of(client, (found.event.source_run, *runs))
+                if _found_nobody(found.event):
+                    why = why_nothing(client.resolve_event(event_id=event))
     except Failure as failure:
         if failure.code is Exit.NOT_FOUND:
             failure.hint = "`toban events list` shows those that are kept"
         raise
     match here.output:
         case Output.TABLE:
-            _show(here, found, names)
+            _show(here, found, names, why)
         case Output.NAME:
             print(found.event.id)
         case _:
@@ -159,33 +162,68 @@ def watch(ctx: typer.Context, types: TypesOption = None, output: OutputOption = 
 @app.command()
 def resolve(
     ctx: typer.Context,
-    event_type: TypeArgument,
+    event_type: TypeArgument = "",
     data: DataOption = "",
+    event: Annotated[
+        str,
+        typer.Option(
+            "--event",
+            metavar="ID",
+            help="An event that is kept, as it is stored, instead of a TYPE.",
+            show_default=False,
+            autocompletion=event_ids,
+        ),
+    ] = "",
     output: OutputOption = None,
 ) -> None:
-    """Show what an event would start, without emitting it.
+    """Show what an event would start now, without emitting it.
 
-    First what it would start, in that order, then what listens to its type and would not be started, and why.
+    First what it would start, in that order, then what listens to its type and would not be started, and why. It is
+    asked of the definitions as they are now, and of the runs that are active.
 
     \b
     Examples:
       toban events resolve ORDER_PAID -d '{"order": 7}'
       toban events resolve ORDER_PAID -d @payload.json -o name
+      toban events resolve --event 0192f3a4-5b6c-7d8e-9f01-23456789abcd
     """
     here = session(ctx, output)
-    what = f"resolve {shown(event_type)}"
+    _check_one(event_type, data, event)
+    what = f"resolve {shown(event_type)}" if event_type else f"resolve event {shown(event)}"
     payload = read_payload(data, what)
     with connect(here, what) as client:
-        found = client.resolve_event(event_type, payload)
+        found = client.resolve_event(event_type, payload, event_id=event)
     if here.output is Output.NAME:
         for candidate in found.candidates:
             if candidate.matches:
                 print(candidate.workflow)
         return
-    emit_one(here, found, name="", show=lambda: _show_candidates(here, event_type, found))
+    emit_one(here, found, name="", show=lambda: _show_candidates(here, event_type, event, found))
 
 
-def _show(here: Session, found: event_pb2.GetEventResponse, names: Mapping[str, str]) -> None:
+def _check_one(event_type: str, data: str, event: str) -> None:
+    """Raises Failure for anything but a type or an event."""
+    said = ""
+    if not event_type and not event:
+        said = "neither a TYPE nor --event is given"
+    elif event and (event_type or data):
+        said = "--event stands for an event as it is: no TYPE and no -d with it"
+    if said:
+        raise Failure(f"cannot resolve an event: {said}", Exit.USAGE)
+
+
+def _found_nobody(event: event_pb2.Event) -> bool:
+    """Whether it matched nothing, and nothing else is known about why."""
+    return event.HasField("resolved_at") and not event.runs and not event.reason
+
+
+def _show(
+    here: Session,
+    found: event_pb2.GetEventResponse,
+    names: Mapping[str, str],
+    why: Sequence[str],
+) -> None:
+    """`why` it started nothing, if it did not."""
     from toban.cli.event_words import event_state, payload_lines, source, started
 
     event = found.event
@@ -209,7 +247,9 @@ def _show(here: Session, found: event_pb2.GetEventResponse, names: Mapping[str, 
         print()
         _show_runs(here, event, names)
     elif event.HasField("resolved_at"):
-        here.note("it started nothing")
+        here.note(": ".join(["it started nothing", *map(one_line, why[:1])]))
+        for line in why[1:]:
+            here.note(one_line(line))
     if lines := payload_lines(event):
         print()
         print(paint(here, "Payload:", "bold"))
@@ -260,7 +300,9 @@ def _write(here: Session, event: event_pb2.Event) -> None:
             emit_line(to_dict(event))
 
 
-def _show_candidates(here: Session, event_type: str, found: event_pb2.ResolveEventResponse) -> None:
+def _show_candidates(
+    here: Session, event_type: str, event: str, found: event_pb2.ResolveEventResponse
+) -> None:
     columns: list[Column[event_pb2.EventCandidate]] = [
         Column("WORKFLOW", lambda one: one.workflow, lambda _: "bold"),
         Column(
@@ -276,7 +318,11 @@ def _show_candidates(here: Session, event_type: str, found: event_pb2.ResolveEve
         table(here, found.candidates, columns)
     starting = sum(1 for one in found.candidates if one.matches)
     others = f"{count(found.others, 'other does', 'others do')} not listen to it"
+    now = ", as the definitions are now" if event else ""
     if not found.candidates:
-        here.note(f"nothing listens to {shown(event_type)}; nothing was emitted")
+        about = f"event {shown(event)}" if event else shown(event_type)
+        here.note(f"nothing listens to {about}{now}; nothing was emitted")
         return
-    here.note(f"would start {count(starting, 'run')}; {others}; nothing was emitted")
+    here.note(f"would start {count(starting, 'run')}{now}; {others}; nothing was emitted")
+    if found.pending:
+        here.note(f"not now: {one_line(found.pending)}; until that is over events stay pending")

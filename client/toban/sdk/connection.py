@@ -12,6 +12,7 @@ import grpc.aio
 
 from toban.sdk.address import Address
 from toban.sdk.errors import NotFound, Refused, TobanError, Unreachable, from_rpc_error
+from toban.sdk.origin import step_origin
 
 _Request = TypeVar("_Request", contravariant=True)
 _Response = TypeVar("_Response", covariant=True)
@@ -41,7 +42,13 @@ _OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
 class UnaryCall(Protocol[_Request, _Response]):
     """A call of a stub with one answer."""
 
-    def __call__(self, request: _Request, *, timeout: float | None) -> Awaitable[_Response]: ...
+    def __call__(
+        self,
+        request: _Request,
+        *,
+        timeout: float | None,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> Awaitable[_Response]: ...
 
 
 class Patience:
@@ -66,7 +73,10 @@ class Patience:
 
 
 class Connection:
-    """A channel that is opened by its first use, in the event loop of that use."""
+    """A channel that is opened by its first use, in the event loop of that use.
+
+    Inside of a step of the daemon every call tells which one it is from.
+    """
 
     def __init__(
         self, address: Address, *, timeout: float, retry_for: float, connect_for: float
@@ -76,6 +86,8 @@ class Connection:
         self._retry_for = retry_for
         self._connect_for = connect_for
         self._reached = False
+        origin = step_origin(address)
+        self._metadata = origin.metadata if origin is not None else ()
         self._channel: grpc.aio.Channel | None = None
 
     @property
@@ -108,7 +120,7 @@ class Connection:
         within = within or self._timeout
         while True:
             try:
-                answer = await rpc(request, timeout=within)
+                answer = await rpc(request, timeout=within, metadata=self._metadata)
             except grpc.aio.AioRpcError as error:
                 failure = self.failure(error, within)
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or not await patience.pause():

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from functools import cached_property
 from typing import Any
 
 import grpc.aio
 
-from toban.sdk.address import Address, parse
+from toban.sdk.address import Address
 from toban.sdk.base import Calls, new_request_id, paged
-from toban.sdk.errors import InvalidArgument
+from toban.sdk.origin import step_origin
 from toban.sdk.runs import RECONNECT
 from toban.sdk.values import to_json
 from toban.v1 import event_pb2, event_pb2_grpc
@@ -46,7 +45,7 @@ class EventCalls(Calls):
                 payload_json=_payload(payload),
                 dedupe_key=dedupe_key,
                 request_id=new_request_id(request_id),
-                origin=step_origin(self._connection.address),
+                origin=_origin(self._connection.address),
             ),
         )
         return answer.event, answer.created
@@ -106,31 +105,26 @@ class EventCalls(Calls):
                 yield message
 
     async def resolve_event(
-        self, event_type: str, payload: Any = None
+        self, event_type: str = "", payload: Any = None, *, event_id: str = ""
     ) -> event_pb2.ResolveEventResponse:
-        """What such an event would start, in order, and why not the others; emits nothing. Raises InvalidArgument."""
+        """What such an event would start now, in order, and why not the others; emits nothing.
+
+        `event_id` asks it of an event that is stored, as it is stored, instead of one from outside. Raises
+        InvalidArgument, and NotFound for an event that is not kept.
+        """
         return await self._connection.call(
             self._events.ResolveEvent,
-            event_pb2.ResolveEventRequest(type=event_type, payload_json=_payload(payload)),
+            event_pb2.ResolveEventRequest(
+                type=event_type, payload_json=_payload(payload), event_id=event_id
+            ),
         )
 
 
-def step_origin(
-    address: Address, environ: Mapping[str, str] = os.environ
-) -> event_pb2.EventOrigin | None:
-    """The attempt in which this process runs; None outside of a step, and for another daemon than the step's."""
-    run_id = environ.get("TOBAN_RUN_ID", "")
-    token = environ.get("TOBAN_ATTEMPT_TOKEN", "")
-    server = environ.get("TOBAN_SERVER", "")
-    if not run_id or not token or not server:
+def _origin(address: Address) -> event_pb2.EventOrigin | None:
+    origin = step_origin(address)
+    if origin is None:
         return None
-    try:
-        own = parse(server)
-    except InvalidArgument:
-        return None
-    if own.target != address.target:
-        return None
-    return event_pb2.EventOrigin(run_id=run_id, attempt_token=token)
+    return event_pb2.EventOrigin(run_id=origin.run_id, attempt_token=origin.token)
 
 
 def _payload(value: Any) -> str:

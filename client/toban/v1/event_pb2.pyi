@@ -231,7 +231,7 @@ class EmitEventRequest(_message.Message):
     """As in CreateWorkflowRequest."""
     @_builtins.property
     def origin(self) -> Global___EventOrigin:
-        """From inside of a step: what its environment says."""
+        """From inside of a step: what its environment says. Without it the metadata `toban-origin` count, as in StartRun."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class EmitEventResponse(_message.Message):
     EVENT_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
-    """False if it is an earlier event with the same dedupe key."""
+    """False if it is an earlier event with the same dedupe key. A repeated request is told what the first one was."""
     @_builtins.property
     def event(self) -> Global___Event: ...
     def __init__(
@@ -455,18 +455,25 @@ class ResolveEventRequest(_message.Message):
 
     TYPE_FIELD_NUMBER: _builtins.int
     PAYLOAD_JSON_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
     type: _builtins.str
+    """As a client would emit it."""
     payload_json: _builtins.str
     """JSON; empty means {}."""
+    event_id: _builtins.str
+    """Instead of these: an event that is stored, with its source, its depth and its payload. Whatever became of it, it is
+    asked what it would start now.
+    """
     def __init__(
         self,
         *,
         type: _builtins.str = ...,
         payload_json: _builtins.str = ...,
+        event_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload_json", b"payload_json", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "payload_json", b"payload_json", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -478,8 +485,11 @@ class ResolveEventResponse(_message.Message):
 
     CANDIDATES_FIELD_NUMBER: _builtins.int
     OTHERS_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
     others: _builtins.int
     """How many workflows and jobs do not listen to it."""
+    pending: _builtins.str
+    """Why events start nothing for now: one that is emitted stays PENDING, and starts what it starts later. Empty: they do."""
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventCandidate]:
         """All that listen to the type: first those that it would start, in that order, then the others by name."""
@@ -489,10 +499,11 @@ class ResolveEventResponse(_message.Message):
         *,
         candidates: _abc.Iterable[Global___EventCandidate] | None = ...,
         others: _builtins.int = ...,
+        pending: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "others", b"others"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "others", b"others", "pending", b"pending"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -511,6 +522,7 @@ class EventCandidate(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     matches: _builtins.bool
+    """Whether it would be started."""
     priority: _builtins.int
     """Of the run that it would start."""
     condition: _builtins.str

@@ -100,8 +100,8 @@ class EventServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResolveEvent(self, request, context):
-        """What an event would start, in order, and why it would not start the others that listen to its type. Nothing is
-        stored or started.
+        """What an event would start now, in order, and why it would not start the others that listen to its type: as the
+        definitions are now, and the runs that are active. Nothing is stored or started. NOT_FOUND `EVENT_NOT_FOUND`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

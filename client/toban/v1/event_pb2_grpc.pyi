@@ -49,8 +49,8 @@ class EventServiceStub:
     `STOPPING` when the daemon stops.
     """
     ResolveEvent: _grpc.UnaryUnaryMultiCallable[_event_pb2.ResolveEventRequest, _event_pb2.ResolveEventResponse]
-    """What an event would start, in order, and why it would not start the others that listen to its type. Nothing is
-    stored or started.
+    """What an event would start now, in order, and why it would not start the others that listen to its type: as the
+    definitions are now, and the runs that are active. Nothing is stored or started. NOT_FOUND `EVENT_NOT_FOUND`.
     """
 
 @_typing.type_check_only
@@ -74,8 +74,8 @@ class EventServiceAsyncStub(EventServiceStub):
     `STOPPING` when the daemon stops.
     """
     ResolveEvent: _aio.UnaryUnaryMultiCallable[_event_pb2.ResolveEventRequest, _event_pb2.ResolveEventResponse]  # type: ignore[assignment]
-    """What an event would start, in order, and why it would not start the others that listen to its type. Nothing is
-    stored or started.
+    """What an event would start now, in order, and why it would not start the others that listen to its type: as the
+    definitions are now, and the runs that are active. Nothing is stored or started. NOT_FOUND `EVENT_NOT_FOUND`.
     """
 
 class EventServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -126,8 +126,8 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _event_pb2.ResolveEventRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_event_pb2.ResolveEventResponse, _abc.Awaitable[_event_pb2.ResolveEventResponse]]:
-        """What an event would start, in order, and why it would not start the others that listen to its type. Nothing is
-        stored or started.
+        """What an event would start now, in order, and why it would not start the others that listen to its type: as the
+        definitions are now, and the runs that are active. Nothing is stored or started. NOT_FOUND `EVENT_NOT_FOUND`.
         """
 
 def add_EventServiceServicer_to_server(servicer: EventServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

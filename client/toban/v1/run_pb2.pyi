@@ -327,7 +327,7 @@ class Run(_message.Message):
     """Id and type of the event that started it, or the run that it repeats; empty if none did."""
     event_type: _builtins.str
     depth: _builtins.int
-    """How many runs are before it in a chain of events."""
+    """How many runs are before it in a chain of events; of one that a step started, as many as before the step's run."""
     @_builtins.property
     def params(self) -> _struct_pb2.Struct: ...
     @_builtins.property
@@ -356,7 +356,7 @@ class Run(_message.Message):
 
     @_builtins.property
     def missed(self) -> _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]:
-        """Due times before that one, which nobody was there for, and for which this run stands too."""
+        """Due times before that one, which nobody was there for, and for which this run stands too: the last 1,000."""
 
     def __init__(
         self,

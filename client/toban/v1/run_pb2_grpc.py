@@ -133,7 +133,9 @@ class RunServiceServicer:
         UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused. RESOURCE_EXHAUSTED `QUEUE_FULL` where
         `overlap: queue` has no room for another. INVALID_ARGUMENT `UNKNOWN_SCOPE` and `UNKNOWN_STEP` if the definition
         has no such, `NOTHING_TO_RUN` if no step is left; FAILED_PRECONDITION `NO_PRIOR_RESULT` with the step if a chosen
-        step uses a result or an artifact of one that is not chosen, and there is none.
+        step uses a result or an artifact of one that is not chosen, and there is none. From inside of a step, which the
+        metadata `toban-origin` tell, the run gets the `depth` of the step's run. INVALID_ARGUMENT for such metadata that
+        are not `RUN_ID/TOKEN`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

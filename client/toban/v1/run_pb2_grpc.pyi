@@ -40,7 +40,9 @@ class RunServiceStub:
     UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused. RESOURCE_EXHAUSTED `QUEUE_FULL` where
     `overlap: queue` has no room for another. INVALID_ARGUMENT `UNKNOWN_SCOPE` and `UNKNOWN_STEP` if the definition
     has no such, `NOTHING_TO_RUN` if no step is left; FAILED_PRECONDITION `NO_PRIOR_RESULT` with the step if a chosen
-    step uses a result or an artifact of one that is not chosen, and there is none.
+    step uses a result or an artifact of one that is not chosen, and there is none. From inside of a step, which the
+    metadata `toban-origin` tell, the run gets the `depth` of the step's run. INVALID_ARGUMENT for such metadata that
+    are not `RUN_ID/TOKEN`.
     """
     PlanRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.PlanRunRequest, _run_pb2.PlanRunResponse]
     """What StartRun would do with the same request, in order; nothing is stored or started. Errors as in StartRun, but
@@ -109,7 +111,9 @@ class RunServiceAsyncStub(RunServiceStub):
     UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused. RESOURCE_EXHAUSTED `QUEUE_FULL` where
     `overlap: queue` has no room for another. INVALID_ARGUMENT `UNKNOWN_SCOPE` and `UNKNOWN_STEP` if the definition
     has no such, `NOTHING_TO_RUN` if no step is left; FAILED_PRECONDITION `NO_PRIOR_RESULT` with the step if a chosen
-    step uses a result or an artifact of one that is not chosen, and there is none.
+    step uses a result or an artifact of one that is not chosen, and there is none. From inside of a step, which the
+    metadata `toban-origin` tell, the run gets the `depth` of the step's run. INVALID_ARGUMENT for such metadata that
+    are not `RUN_ID/TOKEN`.
     """
     PlanRun: _aio.UnaryUnaryMultiCallable[_run_pb2.PlanRunRequest, _run_pb2.PlanRunResponse]  # type: ignore[assignment]
     """What StartRun would do with the same request, in order; nothing is stored or started. Errors as in StartRun, but
@@ -181,7 +185,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused. RESOURCE_EXHAUSTED `QUEUE_FULL` where
         `overlap: queue` has no room for another. INVALID_ARGUMENT `UNKNOWN_SCOPE` and `UNKNOWN_STEP` if the definition
         has no such, `NOTHING_TO_RUN` if no step is left; FAILED_PRECONDITION `NO_PRIOR_RESULT` with the step if a chosen
-        step uses a result or an artifact of one that is not chosen, and there is none.
+        step uses a result or an artifact of one that is not chosen, and there is none. From inside of a step, which the
+        metadata `toban-origin` tell, the run gets the `depth` of the step's run. INVALID_ARGUMENT for such metadata that
+        are not `RUN_ID/TOKEN`.
         """
 
     @_abc_1.abstractmethod

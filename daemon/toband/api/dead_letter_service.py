@@ -6,7 +6,7 @@ from toban.v1 import dead_letter_pb2 as pb
 from toban.v1 import dead_letter_pb2_grpc
 from toband.api import convert, paging
 from toband.api.errors import Context, InvalidFieldError, unary
-from toband.api.requests import caller, request_of
+from toband.api.requests import caller, origin_of, request_of
 from toband.api.run_service import RunService
 from toband.domain.model import DeadLetter, DeadLetterState
 from toband.engine.errors import DeadLetterNotFoundError
@@ -56,6 +56,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
             request.id,
             caller=caller(context),
             request=request_of("RequeueDeadLetter", request, request.request_id, context),
+            origin=origin_of(context),
         )
         return pb.RequeueDeadLetterResponse(
             run=await self._shows.shown(run.id),

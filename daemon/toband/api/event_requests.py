@@ -9,9 +9,11 @@ from typing import Any, NoReturn
 from toban.definition import check_event_type
 from toban.definition.values import checked_value, to_json
 from toban.v1 import event_pb2 as pb
-from toband.api.errors import InvalidFieldError
+from toband.api.errors import Context, InvalidFieldError
+from toband.api.requests import origin_of
 from toband.domain.keys import check_key
-from toband.engine.events import Origin
+from toband.engine.errors import EventNotFoundError
+from toband.engine.origins import Origin
 
 PAYLOAD_MOST = 64 * 1024
 TYPES_MOST = 100
@@ -30,6 +32,22 @@ def event_types(texts: Iterable[str]) -> tuple[str, ...]:
     if len(found) > TYPES_MOST:
         raise InvalidFieldError("types", f"found {len(found)}, at most {TYPES_MOST}")
     return found
+
+
+def event_id(text: str) -> str:
+    """Raises EventNotFoundError for what no event can have."""
+    if not text.isprintable():
+        raise EventNotFoundError(repr(text))
+    return text
+
+
+def stored_event(request: pb.ResolveEventRequest) -> str:
+    """The id of the event that it is about; empty if it describes one."""
+    if request.event_id and (request.type or request.payload_json):
+        raise InvalidFieldError(
+            "event_id", "it cannot be given together with `type` or `payload_json`"
+        )
+    return event_id(request.event_id)
 
 
 def key(text: str, field: str, *, required: bool = False) -> str:
@@ -70,10 +88,10 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} has no form in JSON")
 
 
-def origin(request: pb.EmitEventRequest) -> Origin | None:
+def origin(request: pb.EmitEventRequest, context: Context) -> Origin | None:
     """None if it does not say that it comes from a step."""
     if not request.HasField("origin"):
-        return None
+        return origin_of(context)
     given = request.origin
     if not given.run_id or not given.attempt_token:
         missing = "attempt_token" if given.run_id else "run_id"

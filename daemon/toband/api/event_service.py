@@ -10,7 +10,7 @@ from toband.api import convert_events, event_requests, paging
 from toband.api.errors import Context, InvalidFieldError, streaming, unary
 from toband.api.requests import caller, request_of
 from toband.domain.emitted import EventState
-from toband.engine.errors import EventNotFoundError, StoppingError
+from toband.engine.errors import StoppingError
 from toband.engine.events import Events
 from toband.ports import Store
 
@@ -32,7 +32,7 @@ class EventService(event_pb2_grpc.EventServiceServicer):
             event_requests.payload(request.payload_json),
             caller=caller(context),
             dedupe_key=event_requests.key(request.dedupe_key, "dedupe_key"),
-            origin=event_requests.origin(request),
+            origin=event_requests.origin(request, context),
             request=request_of("EmitEvent", request, request.request_id, context),
         )
         return pb.EmitEventResponse(
@@ -41,9 +41,7 @@ class EventService(event_pb2_grpc.EventServiceServicer):
 
     @unary
     async def GetEvent(self, request: pb.GetEventRequest, context: Context) -> pb.GetEventResponse:
-        if not request.id.isprintable():
-            raise EventNotFoundError(repr(request.id))
-        event = await self._events.get(request.id)
+        event = await self._events.get(event_requests.event_id(request.id))
         states = await self._store.known_runs({each.run_id for each in event.runs if each.run_id})
         # A run that is not kept any more had ended.
         ended = all(state.terminal for state in states.values())
@@ -118,11 +116,18 @@ class EventService(event_pb2_grpc.EventServiceServicer):
     async def ResolveEvent(
         self, request: pb.ResolveEventRequest, context: Context
     ) -> pb.ResolveEventResponse:
-        found, others = await self._events.explain(
-            event_requests.event_type(request.type), event_requests.payload(request.payload_json)
-        )
+        event_id = event_requests.stored_event(request)
+        if event_id:
+            found, others = await self._events.explain_stored(event_id)
+        else:
+            found, others = await self._events.explain(
+                event_requests.event_type(request.type),
+                event_requests.payload(request.payload_json),
+            )
         candidates = [convert_events.candidate(each) for each in found]
         # Those that would be started come first.
         return pb.ResolveEventResponse(
-            candidates=candidates[: paging.fitting(candidates)], others=others
+            candidates=candidates[: paging.fitting(candidates)],
+            others=others,
+            pending=self._events.why_pending(),
         )

@@ -7,7 +7,7 @@ from toban.v1 import job_pb2 as pb
 from toban.v1 import job_pb2_grpc
 from toband.api import convert_definitions, paging, run_requests
 from toband.api.errors import Context, problem, unary
-from toband.api.requests import base_dir, caller, check_mask, request_of
+from toband.api.requests import base_dir, caller, check_mask, origin_of, request_of
 from toband.api.run_service import RunService
 from toband.api.schedule_answers import ScheduleAnswers
 from toband.engine.runs import Runs
@@ -43,6 +43,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             base_dir(request.definition),
             request_of("CreateJob", request, request.request_id, context),
             kind=_JOB,
+            origin=origin_of(context),
         )
         return pb.CreateJobResponse(
             job=await self._schedules.job(stored), warnings=[problem(w) for w in warnings]
@@ -84,6 +85,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             request_of("UpdateJob", request, request.request_id, context),
             kind=_JOB,
             force=request.force,
+            origin=origin_of(context),
         )
         return pb.UpdateJobResponse(
             job=await self._schedules.job(
@@ -98,7 +100,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def DeleteJob(
         self, request: pb.DeleteJobRequest, context: Context
     ) -> pb.DeleteJobResponse:
-        await self._workflows.delete(request.id, request.etag, kind=_JOB, force=request.force)
+        await self._workflows.delete(
+            request.id, request.etag, kind=_JOB, force=request.force, origin=origin_of(context)
+        )
         return pb.DeleteJobResponse()
 
     @unary
@@ -112,5 +116,6 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             trigger=run_requests.trigger(request.triggered_by),
             caller=caller(context),
             request=made_before,
+            origin=origin_of(context),
         )
         return pb.RunJobResponse(run=await self._shows.shown(run.id))

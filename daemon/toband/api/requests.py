@@ -10,15 +10,31 @@ from google.protobuf.message import Message
 
 from toban.v1 import workflow_pb2
 from toband.api.errors import Context, InvalidFieldError
+from toband.engine.origins import Origin
 from toband.ports import Request
 
 _MOST = 128
+_ORIGIN = "toban-origin"
 
 
 def caller(context: Context) -> str:
     """Everybody who can open the socket is the same caller, until there are credentials."""
     peer = context.peer()
     return "local" if peer.startswith("unix") else peer.rpartition(":")[0]
+
+
+def origin_of(context: Context) -> Origin | None:
+    """The attempt that the metadata of a call name; None if it is from outside. Raises InvalidFieldError."""
+    given = [value for key, value in context.invocation_metadata() or () if key == _ORIGIN]
+    if not given:
+        return None
+    run_id, _, token = str(given[-1]).partition("/")
+    if not run_id or not token:
+        raise InvalidFieldError(
+            _ORIGIN,
+            "expected the run's id, `/` and the attempt's token, as a step's environment has them",
+        )
+    return Origin(run_id=run_id, token=token)
 
 
 def request_of(rpc: str, message: Message, request_id: str, context: Context) -> Request | None:

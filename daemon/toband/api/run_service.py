@@ -11,7 +11,7 @@ from toban.v1 import run_pb2_grpc
 from toband.api import convert, paging, run_requests
 from toband.api.artifact_answers import ArtifactAnswers
 from toband.api.errors import Context, InvalidFieldError, streaming, unary
-from toband.api.requests import caller, request_of
+from toband.api.requests import caller, origin_of, request_of
 from toband.domain.model import Run
 from toband.engine.changes import Changes
 from toband.engine.errors import (
@@ -58,6 +58,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             caller=caller(context),
             request=request_of("StartRun", request, request.request_id, context),
             selection=run_requests.selection(request),
+            origin=origin_of(context),
         )
         return pb.StartRunResponse(run=await self.shown(run.id))
 
@@ -86,6 +87,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             newest=request.newest_version,
             caller=caller(context),
             request=request_of("RetryRun", request, request.request_id, context),
+            origin=origin_of(context),
         )
         return pb.RetryRunResponse(run=await self.shown(run.id))
 

@@ -6,7 +6,7 @@ from toban.v1 import workflow_pb2 as pb
 from toban.v1 import workflow_pb2_grpc
 from toband.api import convert_definitions, paging
 from toband.api.errors import Context, problem, unary
-from toband.api.requests import base_dir, check_mask, request_of
+from toband.api.requests import base_dir, check_mask, origin_of, request_of
 from toband.api.schedule_answers import ScheduleAnswers
 from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError
 from toband.engine.workflows import Workflows
@@ -27,6 +27,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
             request.definition.source,
             base_dir(request.definition),
             request_of("CreateWorkflow", request, request.request_id, context),
+            origin=origin_of(context),
         )
         return pb.CreateWorkflowResponse(
             workflow=await self._schedules.workflow(stored),
@@ -68,6 +69,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
             given.etag,
             request_of("UpdateWorkflow", request, request.request_id, context),
             force=request.force,
+            origin=origin_of(context),
         )
         return pb.UpdateWorkflowResponse(
             workflow=await self._schedules.workflow(updated.stored),
@@ -79,7 +81,9 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     async def DeleteWorkflow(
         self, request: pb.DeleteWorkflowRequest, context: Context
     ) -> pb.DeleteWorkflowResponse:
-        await self._workflows.delete(request.name, request.etag, force=request.force)
+        await self._workflows.delete(
+            request.name, request.etag, force=request.force, origin=origin_of(context)
+        )
         return pb.DeleteWorkflowResponse()
 
     @unary
@@ -125,6 +129,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
             request.etag,
             request_of("RestoreWorkflowVersion", request, request.request_id, context),
             force=request.force,
+            origin=origin_of(context),
         )
         assert restored.stored.definition is not None
         return pb.RestoreWorkflowVersionResponse(
@@ -137,7 +142,9 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     async def SetWorkflowEnabled(
         self, request: pb.SetWorkflowEnabledRequest, context: Context
     ) -> pb.SetWorkflowEnabledResponse:
-        stored = await self._workflows.set_enabled(request.name, request.enabled)
+        stored = await self._workflows.set_enabled(
+            request.name, request.enabled, origin=origin_of(context)
+        )
         return pb.SetWorkflowEnabledResponse(workflow=await self._schedules.workflow(stored))
 
     @unary

@@ -97,6 +97,15 @@ class Emitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """The step that something was done by. `depth` is that of its run: an event that comes of it is one deeper."""
+
+    run_id: str
+    step: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """A workflow that listens to a type of event: one of its triggers."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -22,10 +22,8 @@ from toband import failpoints
 from toband.domain.emitted import (
     Emitted,
     EventSource,
-    EventState,
 )
 from toband.domain.keys import check_key
-from toband.domain.model import Run
 from toband.domain.transition import Ids
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST
 from toband.engine.admission import Admits
@@ -33,12 +31,12 @@ from toband.engine.announcing import Announcing
 from toband.engine.draining import Draining
 from toband.engine.errors import (
     EventNotFoundError,
-    EventSourceNotFoundError,
     RefusedError,
     StoppingError,
 )
 from toband.engine.event_starts import EventStarts
 from toband.engine.matching import Candidate, Matching
+from toband.engine.origins import Origin
 from toband.engine.runs import Runs
 from toband.ports import (
     Clock,
@@ -58,14 +56,6 @@ HELD_BACK = 0.5
 """Seconds after which it is looked again whether events may start something."""
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """The attempt that emits an event, as its environment has it."""
-
-    run_id: str
-    token: str
 
 
 class Events:
@@ -162,8 +152,8 @@ class Events:
 
     async def _say_started(self) -> None:
         """Once, whatever was tried before: it has a dedupe key of its own. Raises StoreError."""
-        if self._to_say is None:
-            return
+        if self._to_say is None or not self._announcing.knows:
+            return  # said already, or who listens has just changed: that is looked at again at once
         if self.listens(DAEMON_STARTED):
             await self._store.add_events([self._to_say])
         self._to_say = None
@@ -181,6 +171,8 @@ class Events:
         request: Request | None = None,
     ) -> tuple[Emitted, bool]:
         """The event, and whether it is new; as a rule what it started is decided by then.
+
+        A repeated request is told of the event that it made as if it were new, as it is now.
 
         Raises ValueError for a type or a key that cannot be one, EventSourceNotFoundError, RefusedError,
         StoppingError, RequestReusedError.
@@ -200,22 +192,20 @@ class Events:
             dedupe_key=dedupe_key,
         )
         if origin is not None:
-            run, step = await self._source(origin)
+            by = await self._runs.origins.find(origin)
             event = replace(
                 event,
                 source=EventSource.STEP,
-                source_run=run.id,
-                source_step=step,
-                depth=run.depth + 1,
+                source_run=by.run_id,
+                source_step=by.step,
+                depth=by.depth + 1,
             )
         answer: asyncio.Future[Emitted] = asyncio.get_running_loop().create_future()
         self._waiters[event.id] = answer
         try:
             stored, is_new = await self._add(event, request)
             failpoints.hit("event.stored")
-            if not is_new and stored.state is not EventState.PENDING:
-                return stored, False
-            if is_new and not self.why_pending():
+            if stored.id == event.id and not self.why_pending():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(ANSWER_WITHIN):
                         stored = await answer
@@ -237,33 +227,12 @@ class Events:
     async def _add(self, event: Emitted, request: Request | None) -> tuple[Emitted, bool]:
         try:
             [(stored, is_new)] = await self._store.add_events([event], request=request)
-            if is_new and len(self._known) < AT_ONCE:
+            if stored.id == event.id and len(self._known) < AT_ONCE:
                 self._known[stored.sequence] = stored
             return stored, is_new
         finally:
             # Whoever gave up waiting, or was told of a failure, may have left an event all the same.
             self.look()
-
-    async def _source(self, origin: Origin) -> tuple[Run, str]:
-        """The run and the step that emit. Raises EventSourceNotFoundError, StoreError."""
-        run = self._runs.active(origin.run_id)
-        if run is not None:
-            for name in run.moving if run.moving is not None else run.steps:
-                attempt = run.steps[name].attempt
-                if attempt is not None and attempt.token == origin.token:
-                    return run, attempt.owner
-        # What a step left behind may outlive it.
-        run = run or await self._store.get_run_page(origin.run_id, limit=0)
-        ordinal = 0
-        while run is not None:
-            attempts = await self._store.run_attempts(origin.run_id, from_ordinal=ordinal)
-            for attempt in attempts:
-                if attempt.token == origin.token:
-                    return run, attempt.owner
-            if not attempts:
-                break
-            ordinal = attempts[-1].ordinal + 1
-        raise EventSourceNotFoundError(origin.run_id)
 
     # -- what they start
 
@@ -290,8 +259,8 @@ class Events:
             if not events:
                 self._advance(last)
                 return LOOK_AGAIN
-            await self._resolve_some(events)
-            self._advance(events[-1].sequence)
+            if resolved := await self._resolve_some(events):
+                self._advance(events[resolved - 1].sequence)
         return HELD_BACK
 
     def _at_hand(self) -> list[Emitted]:
@@ -309,9 +278,16 @@ class Events:
             advanced, self._advanced = self._advanced, asyncio.Event()
             advanced.set()
 
-    async def _resolve_some(self, events: Sequence[Emitted]) -> None:
-        """In order; those of one batch share commits, and their runs begin when all of them are stored."""
-        decided = [await self._starts.decide(event) for event in events]
+    async def _resolve_some(self, events: Sequence[Emitted]) -> int:
+        """In order; those of one batch share commits, and their runs begin when all of them are stored.
+
+        How many: those that are left stay PENDING, since meanwhile the daemon was told to drain or the like.
+        """
+        decided = []
+        for event in events:
+            if self.why_pending():
+                break
+            decided.append(await self._starts.decide(event))
         answers = await asyncio.gather(
             *(self._starts.save(resolution, made) for resolution, made in decided),
             return_exceptions=True,
@@ -328,6 +304,7 @@ class Events:
                     waiter.set_result(answer.event)
         if failed is not None:
             raise failed
+        return len(decided)
 
     # -- telling
 
@@ -339,7 +316,7 @@ class Events:
         return event
 
     async def explain(self, event_type: str, payload: Any) -> tuple[list[Candidate], int]:
-        """Who listens to the type and whether each would be started, and how many do not. Raises ValueError."""
+        """Who listens to the type and whether each would be started now, and how many do not. Raises ValueError."""
         check_event_type(event_type)
         event = Emitted(
             id="",
@@ -348,7 +325,14 @@ class Events:
             at=self._clock.now(),
             source=EventSource.CLIENT,
         )
-        candidates = await self._matching.judge(event)
+        return await self._explain(event)
+
+    async def explain_stored(self, event_id: str) -> tuple[list[Candidate], int]:
+        """As `explain`, of an event as it is stored, whatever became of it. Raises EventNotFoundError."""
+        return await self._explain(await self.get(event_id))
+
+    async def _explain(self, event: Emitted) -> tuple[list[Candidate], int]:
+        candidates = await self._starts.foresee(event)
         counts = await self._store.counts()
         return candidates, max(0, counts.workflows + counts.jobs - len(candidates))
 

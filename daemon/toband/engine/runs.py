@@ -52,6 +52,7 @@ from toband.engine.launches import Launches
 from toband.engine.launching import Files, Rooms
 from toband.engine.lines import WAITING_MOST, Lines
 from toband.engine.notes import Notes
+from toband.engine.origins import Origin, Origins
 from toband.engine.plans import Plans
 from toband.engine.recovery import Recovered, Recovery
 from toband.engine.seen import Seen
@@ -105,6 +106,7 @@ class Runs:
         self._changes = changes
         self._remove = remove
         self._plans = Plans(store)
+        self.origins = Origins(store, self.active)
         self._starting = Starting(
             store=store, plans=self._plans, clock=clock, ids=ids, default_timeout=default_timeout
         )
@@ -129,6 +131,8 @@ class Runs:
         )  # fmt: skip
         self._lines = Lines(self._begin, places=event_concurrency)
         self._announcing = announcing or Announcing(clock, ids)
+        self.left: Callable[[str], None] = lambda _: None
+        """Told the workflow of each run that has ended."""
         self._actors: dict[str, RunActor] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._creating: set[asyncio.Task[Run]] = set()
@@ -147,8 +151,11 @@ class Runs:
         caller: str,
         request: Request | None,
         selection: Selection | None = None,
+        origin: Origin | None = None,
     ) -> Run:
-        """Raises WorkflowNotFoundError, ParamError, ActiveRunError, RequestReusedError, StoppingError, RefusedError,
+        """From inside of a step, which `origin` is, it is as deep in a chain of events as the step's run.
+
+        Raises WorkflowNotFoundError, ParamError, ActiveRunError, RequestReusedError, StoppingError, RefusedError,
         QueueFullError, NoPriorResultError, UnknownScopeError, UnknownStepError, NothingToRunError.
         """
         made = await self._made_before(request)
@@ -158,7 +165,7 @@ class Runs:
         new = await self._starting.new(
             workflow, params, trigger=trigger, caller=caller, selection=selection or Selection()
         )
-        return await self._enter(new, request)
+        return await self._enter(await self._behind(origin, new), request)
 
     async def retry(
         self,
@@ -169,6 +176,7 @@ class Runs:
         newest: bool = False,
         caller: str,
         request: Request | None,
+        origin: Origin | None = None,
     ) -> Run:
         """A new run that repeats what failed in an ended one. Raises as `Starting.again`, and as `start`."""
         made = await self._made_before(request)
@@ -178,9 +186,23 @@ class Runs:
         new = await self._starting.again(
             run_id, from_steps=from_steps, everything=everything, newest=newest, caller=caller
         )
-        return await self._enter(new, request)
+        return await self._enter(await self._behind(origin, new), request)
 
-    async def requeue(self, letter_id: str, *, caller: str, request: Request | None) -> Run:
+    async def _behind(self, origin: Origin | None, new: NewRun) -> NewRun:
+        """With no fewer runs before it in its chain than the step has that asks for it."""
+        cause = await self.origins.cause(origin)
+        if cause is None or cause.depth <= new.run.depth:
+            return new
+        return replace(new, run=replace(new.run, depth=cause.depth))
+
+    async def requeue(
+        self,
+        letter_id: str,
+        *,
+        caller: str,
+        request: Request | None,
+        origin: Origin | None = None,
+    ) -> Run:
         """A new run from the step that a dead letter is about. Raises DeadLetterClosedError, and as `retry`."""
         made = await self._made_before(request)
         if made is not None:
@@ -193,6 +215,7 @@ class Runs:
         new = await self._starting.again(
             letter.run_id, from_steps=(step,), everything=False, newest=False, caller=caller
         )
+        new = await self._behind(origin, new)
         return await self._enter(new, request, requeue=letter_id, by=caller)
 
     async def preview(
@@ -210,14 +233,15 @@ class Runs:
         schedule: str,
         at: datetime,
         missed: Sequence[datetime],
+        ahead: int = 0,
     ) -> NewRun:
-        """The run of a due time, not stored yet. Raises as `start` does."""
+        """The run of a due time, not stored yet; `ahead` others of its workflow come first. Raises as `start` does."""
         if self._closing:
             raise StoppingError("the daemon is stopping")
         new = await self._starting.new(
             workflow, params, trigger=Trigger.SCHEDULE, caller=caller, selection=Selection()
         )
-        self._check_queue(new)
+        self._check_queue(new, ahead)
         run = replace(new.run, schedule=schedule, scheduled_at=at, missed=tuple(missed))
         return replace(new, run=run)
 
@@ -276,10 +300,13 @@ class Runs:
         task.add_done_callback(self._creating.discard)
         return await asyncio.shield(task)
 
-    def _check_queue(self, new: NewRun) -> None:
+    def _check_queue(self, new: NewRun, ahead: int = 0) -> None:
+        """`ahead` runs of its workflow will enter the line before it, and are not in it yet."""
         name = new.run.workflow
-        queues = new.overlap is Overlap.QUEUE and not new.run.parent_run
-        if queues and len(self._lines.waiting(name)) >= WAITING_MOST:
+        if new.overlap is not Overlap.QUEUE or new.run.parent_run:
+            return
+        free = max(0, (new.limit or 0) - len(self._lines.under_way(name)))
+        if len(self._lines.waiting(name)) + max(0, ahead - free) >= WAITING_MOST:
             raise QueueFullError(name, WAITING_MOST)
 
     async def _create(self, new: NewRun, request: Request | None, requeue: str, by: str) -> Run:
@@ -444,6 +471,10 @@ class Runs:
         """Whether as many runs that events started are under way as may be, and that alone holds it up."""
         return self._lines.lacks_place(run)
 
+    def count_of(self, workflow: str) -> int:
+        """How many runs of the workflow are under way or wait for their turn."""
+        return len(self._lines.under_way(workflow)) + len(self._lines.waiting(workflow))
+
     def event_runs(self) -> tuple[int, int]:
         """Runs that events started: how many are under way, and how many wait for their turn."""
         return self._lines.by_events()
@@ -542,6 +573,7 @@ class Runs:
         actor.disarm()
         self._actors.pop(actor.run.id, None)
         self._lines.leave(actor.run)
+        self.left(actor.run.workflow)
         if actor.run.parent_run:
             self._children.ended(actor.run)
         if self._draining is not None and not self._actors:

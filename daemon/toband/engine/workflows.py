@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from toban.definition import DefinitionKind, Problem
+from toband.domain.emitted import Cause
 from toband.engine.admission import Admits, Always
 from toband.engine.errors import (
     InvalidDefinitionError,
@@ -15,6 +16,7 @@ from toband.engine.errors import (
     VersionNotFoundError,
     WorkflowNotFoundError,
 )
+from toband.engine.origins import Origin, Origins
 from toband.engine.resolving import Resolver, User
 from toband.ports import (
     BY_API,
@@ -52,9 +54,14 @@ class Workflows:
         admission: Admits | None = None,
         zone: str = "UTC",
         changed: Callable[[], None] = lambda: None,
+        origins: Origins | None = None,
     ) -> None:
-        """`zone` is that of schedules that name none. `changed` is called when schedules may have changed."""
+        """`zone` is that of schedules that name none. `changed` is called when schedules may have changed.
+
+        `origins` knows the steps that changes come from, so that events about them have their place in a chain.
+        """
         self._store = store
+        self._origins = origins
         self._clock = clock
         self._admission = admission or Always()
         self._resolver = Resolver(store, clock, zone)
@@ -71,18 +78,21 @@ class Workflows:
         request: Request | None,
         *,
         kind: DefinitionKind = DefinitionKind.WORKFLOW,
+        origin: Origin | None = None,
     ) -> tuple[StoredWorkflow, Sequence[Problem]]:
         """The workflow, or job, and its warnings.
 
         Raises InvalidDefinitionError, WorkflowRecursionError, WorkflowExistsError, RefusedError, ConflictError.
         """
 
+        cause = await self._cause(origin)
+
         async def create() -> tuple[StoredWorkflow, Sequence[Problem]]:
             made = await self._resolver.resolve(source, base_dir, kind)
             warnings = await self._resolver.check_children([made.text])
             self._admission.check(f"create a {kind.value}")
             stored = await self._store.create_workflow(
-                made.text, at=self._clock.now(), request=request
+                made.text, at=self._clock.now(), request=request, cause=cause
             )
             self._changed()
             return stored, (*made.warnings, *warnings)
@@ -99,6 +109,7 @@ class Workflows:
         *,
         kind: DefinitionKind = DefinitionKind.WORKFLOW,
         force: bool = False,
+        origin: Origin | None = None,
     ) -> Updated:
         """Stores another definition of it; of a job together with what becomes of every workflow that uses it.
 
@@ -107,6 +118,8 @@ class Workflows:
         Raises InvalidDefinitionError, also if one of those would no longer hold, WorkflowRecursionError,
         WorkflowNotFoundError or JobNotFoundError, OwnedByFileError, RefusedError, ConflictError.
         """
+
+        cause = await self._cause(origin)
 
         async def update() -> Updated:
             owner = await self._check_owner(name, force=force)
@@ -125,6 +138,7 @@ class Workflows:
                     etag=etag,
                     request=request,
                     also=also,
+                    cause=cause,
                 )
             except WorkflowExistsError:
                 # It is of the other kind.
@@ -152,7 +166,14 @@ class Workflows:
         return stored.owner
 
     async def restore(
-        self, name: str, version: int, etag: str, request: Request | None, *, force: bool = False
+        self,
+        name: str,
+        version: int,
+        etag: str,
+        request: Request | None,
+        *,
+        force: bool = False,
+        origin: Origin | None = None,
     ) -> Updated:
         """A new version with the text of an old one. Raises VersionNotFoundError, and as `update`."""
         stored = await self._store.get_workflow(name)
@@ -162,7 +183,14 @@ class Workflows:
         if old is None:
             raise VersionNotFoundError(name, version)
         return await self.update(
-            name, old.source, old.base_dir, etag, request, kind=stored.kind, force=force
+            name,
+            old.source,
+            old.base_dir,
+            etag,
+            request,
+            kind=stored.kind,
+            force=force,
+            origin=origin,
         )
 
     async def get(
@@ -181,6 +209,7 @@ class Workflows:
         *,
         kind: DefinitionKind = DefinitionKind.WORKFLOW,
         force: bool = False,
+        origin: Origin | None = None,
     ) -> None:
         """What a file owns is deleted with `force` only, and is back when the file is read again.
 
@@ -188,18 +217,27 @@ class Workflows:
         JobInUseError.
         """
         await self._check_owner(name, force=force)
-        if not await self._store.delete_workflow(name, at=self._clock.now(), etag=etag, kind=kind):
+        cause = await self._cause(origin)
+        if not await self._store.delete_workflow(
+            name, at=self._clock.now(), etag=etag, kind=kind, cause=cause
+        ):
             raise _not_found(name, kind)
         self._changed()
 
-    async def set_enabled(self, name: str, enabled: bool) -> StoredWorkflow:
+    async def set_enabled(
+        self, name: str, enabled: bool, *, origin: Origin | None = None
+    ) -> StoredWorkflow:
         """Raises WorkflowNotFoundError."""
         await self.get(name)
-        stored = await self._store.set_enabled(name, enabled, at=self._clock.now())
+        cause = await self._cause(origin)
+        stored = await self._store.set_enabled(name, enabled, at=self._clock.now(), cause=cause)
         if stored is None:
             raise WorkflowNotFoundError(name)
         self._changed()
         return stored
+
+    async def _cause(self, origin: Origin | None) -> Cause | None:
+        return await self._origins.cause(origin) if self._origins is not None else None
 
 
 async def until_undisturbed(work: Callable[[], Awaitable[_Result]]) -> _Result:

@@ -16,7 +16,8 @@ class EventStore(Protocol):
     What definitions listen to is stored and removed with them, see WorkflowText. A definition that is stored, changed,
     removed, enabled or disabled makes a DATA_CHANGED event in the same transaction, if any workflow listens to that
     type: `{"entity": "workflow" | "job", "action": "created" | "updated" | "deleted" | "enabled" | "disabled", "data":
-    {"name", "version", "owner"}}`, from the daemon. Who listens is looked up before the change: the first workflow that
+    {"name", "version", "owner"}}`, from the daemon; with the run and the step of its `cause`, and one deeper than that
+    run, if a step did it. Who listens is looked up before the change: the first workflow that
     does is not told that it was stored. Users of a job that get a new version with it are told of too.
     """
 
@@ -27,8 +28,8 @@ class EventStore(Protocol):
 
         They get their sequence in order, in one transaction. One whose type has an event with the same dedupe key,
         which is not empty, is not stored: that event is the answer, with its runs. A repeated request, which is for one
-        event only, answers what the first one did, as it is now, with False. Raises RequestReusedError; ValueError for
-        a request that is for more than one.
+        event only, answers what the first one did: the event as it is now, and whether it was new then. Raises
+        RequestReusedError; ValueError for a request that is for more than one.
         """
         ...
 

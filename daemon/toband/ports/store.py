@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from toban.definition import DefinitionKind, Retention
+from toband.domain.emitted import Cause
 from toband.domain.model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
 from toband.ports.events import EventStore
 from toband.ports.records import (
@@ -49,12 +50,18 @@ class Store(ScheduleStore, EventStore, Protocol):
     # workflows
 
     async def create_workflow(
-        self, text: WorkflowText, *, at: datetime, request: Request | None = None
+        self,
+        text: WorkflowText,
+        *,
+        at: datetime,
+        request: Request | None = None,
+        cause: Cause | None = None,
     ) -> StoredWorkflow:
         """Stores a workflow, or a job. A repeated request answers as the first one did.
 
         Versions go on counting where a deleted one of the same name stopped. Raises WorkflowExistsError,
-        RequestReusedError; ConflictError with the name of a job that it uses and that is not as `text` has it.
+        RequestReusedError; ConflictError with the name of a job that it uses and that is not as `text` has it. Here and
+        below `cause` is the step that does it, if one does, see EventStore.
         """
         ...
 
@@ -66,13 +73,15 @@ class Store(ScheduleStore, EventStore, Protocol):
         etag: str = "",
         request: Request | None = None,
         also: Sequence[WorkflowText] = (),
+        cause: Cause | None = None,
     ) -> tuple[StoredWorkflow, bool] | None:
         """The workflow, or job, and whether anything of it changed; None if there is none of that name.
 
         Unchanged source, base_dir and parsed form make no new version. A new version keeps `enabled` as it was set by
-        hand unless the definition's own `enabled` differs from that of the version before. `also` are the users of a
-        job, made anew with it: each gets a new version in the same transaction if that differs from the one it has;
-        one that was deleted meanwhile is passed over. A new version of a job has to come with all of its users.
+        hand unless the definition's own `enabled` differs from that of the version before; what was in no file is
+        enabled again as its text has it. `also` are the users of a job, made anew with it: each gets a new version in
+        the same transaction if that differs from the one it has; one that was deleted meanwhile is passed over. A new
+        version of a job has to come with all of its users.
 
         Raises EtagMismatchError, RequestReusedError; WorkflowExistsError if the name is that of another kind;
         ConflictError with the name of what is not at its `expected_version`, of a job that is not as a text has it, or
@@ -94,8 +103,8 @@ class Store(ScheduleStore, EventStore, Protocol):
         of the jobs. `take_over` has, by name, an owner whose definition may become that of the file. What was in no
         file is enabled again as its text has it.
 
-        Raises WorkflowOwnedError for a name that somebody else owns, WorkflowExistsError for one of another kind, and
-        ConflictError as `update_workflow` does.
+        Raises WorkflowOwnedError for a name that somebody else owns, else WorkflowExistsError for one of another kind,
+        and ConflictError as `update_workflow` does.
         """
         ...
 
@@ -125,7 +134,13 @@ class Store(ScheduleStore, EventStore, Protocol):
         ...
 
     async def delete_workflow(
-        self, name: str, *, at: datetime, etag: str = "", kind: DefinitionKind | None = None
+        self,
+        name: str,
+        *,
+        at: datetime,
+        etag: str = "",
+        kind: DefinitionKind | None = None,
+        cause: Cause | None = None,
     ) -> bool:
         """False if there is none, or it is of another kind than `kind`. Runs and versions stay.
 
@@ -134,7 +149,7 @@ class Store(ScheduleStore, EventStore, Protocol):
         ...
 
     async def set_enabled(
-        self, name: str, enabled: bool, *, at: datetime
+        self, name: str, enabled: bool, *, at: datetime, cause: Cause | None = None
     ) -> StoredWorkflow | None: ...
 
     async def list_versions(

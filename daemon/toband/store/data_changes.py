@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import uuid_utils
 
 from toban.definition import DATA_CHANGED
-from toband.domain.emitted import Emitted, EventSource
+from toband.domain.emitted import Cause, Emitted, EventSource
 from toband.store import event_rows
 from toband.store.statements import Statements
 from toband.store.writer import Session
@@ -30,10 +31,14 @@ class DataChanges:
     To be made before anything is changed: a workflow that is the first to listen is not told of itself.
     """
 
-    def __init__(self, sql: Statements, session: Session, at: datetime) -> None:
+    def __init__(
+        self, sql: Statements, session: Session, at: datetime, cause: Cause | None = None
+    ) -> None:
+        """`cause` is the step that does it, if one does."""
         self._sql = sql
         self._session = session
         self._at = at
+        self._cause = cause
         ((listener,),) = session.fetch(sql.first_listener, {"type": DATA_CHANGED})
         self._listened = listener is not None
         self._events: list[event_rows.NewEvent] = []
@@ -53,6 +58,13 @@ class DataChanges:
             at=self._at,
             source=EventSource.DAEMON,
         )
+        if self._cause is not None:
+            event = replace(
+                event,
+                source_run=self._cause.run_id,
+                source_step=self._cause.step,
+                depth=self._cause.depth + 1,
+            )
         self._events.append(event_rows.encode(event))
 
     def store(self) -> None:

@@ -96,22 +96,28 @@ def add(
         session.lock_creation()
         made = recall(session.connection, request)
         if made is not None:
-            known = event_rows.read_written(sql, session, made)
+            event_id, is_new = _answered(made)
+            known = event_rows.read_written(sql, session, event_id)
             if known is None:
                 assert request is not None
                 raise RequestReusedError(request.id)  # the clock was set back by days
-            return [(known, False)]
+            return [(known, is_new)]
         answers = event_rows.append(sql, session, new)
         if request is not None:
-            ((event, _),) = answers
+            ((event, is_new),) = answers
             at = events[0].at
             session.run(
                 sql.answer_with_event, {"event_id": event.id, "requested_at": to_micros(at)}
             )
-            remember(session, request, event.id, at)
+            remember(session, request, {"event": event.id, "created": is_new}, at)
         return answers
 
     return operation
+
+
+def _answered(answer: Any) -> tuple[str, bool]:
+    """The event that a request was answered with, and whether it made it. Once only the id was remembered."""
+    return (answer, True) if isinstance(answer, str) else (answer["event"], answer["created"])
 
 
 def resolve(sql: Statements, resolution: EventResolution) -> Callable[[Session], Resolved | None]:

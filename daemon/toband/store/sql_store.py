@@ -10,6 +10,7 @@ from functools import partial
 from sqlalchemy import Connection
 
 from toban.definition import DefinitionKind, Retention
+from toband.domain.emitted import Cause
 from toband.domain.model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
 from toband.ports import (
     Counts,
@@ -57,9 +58,14 @@ class SqlStore(SqlSchedules, SqlEvents):
     # workflows
 
     async def create_workflow(
-        self, text: WorkflowText, *, at: datetime, request: Request | None = None
+        self,
+        text: WorkflowText,
+        *,
+        at: datetime,
+        request: Request | None = None,
+        cause: Cause | None = None,
     ) -> StoredWorkflow:
-        return await self._write.do(workflows.create(self._sql, text, at, request))
+        return await self._write.do(workflows.create(self._sql, text, at, request, cause))
 
     async def update_workflow(
         self,
@@ -69,8 +75,11 @@ class SqlStore(SqlSchedules, SqlEvents):
         etag: str = "",
         request: Request | None = None,
         also: Sequence[WorkflowText] = (),
+        cause: Cause | None = None,
     ) -> tuple[StoredWorkflow, bool] | None:
-        return await self._write.do(workflows.change(self._sql, text, at, etag, request, also))
+        return await self._write.do(
+            workflows.change(self._sql, text, at, etag, request, also, cause)
+        )
 
     async def put_definitions(
         self,
@@ -105,12 +114,20 @@ class SqlStore(SqlSchedules, SqlEvents):
         return await self._read(definitions.read_users, job)
 
     async def delete_workflow(
-        self, name: str, *, at: datetime, etag: str = "", kind: DefinitionKind | None = None
+        self,
+        name: str,
+        *,
+        at: datetime,
+        etag: str = "",
+        kind: DefinitionKind | None = None,
+        cause: Cause | None = None,
     ) -> bool:
-        return await self._write.do(workflows.remove(self._sql, name, at, etag, kind))
+        return await self._write.do(workflows.remove(self._sql, name, at, etag, kind, cause))
 
-    async def set_enabled(self, name: str, enabled: bool, *, at: datetime) -> StoredWorkflow | None:
-        return await self._write.do(workflows.enable(self._sql, name, enabled, at))
+    async def set_enabled(
+        self, name: str, enabled: bool, *, at: datetime, cause: Cause | None = None
+    ) -> StoredWorkflow | None:
+        return await self._write.do(workflows.enable(self._sql, name, enabled, at, cause))
 
     async def list_versions(
         self, workflow: str, *, before: int | None = None, limit: int = 100

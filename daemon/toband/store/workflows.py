@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from toban.definition import DefinitionKind
+from toband.domain.emitted import Cause
 from toband.ports import (
     REMOVED,
     ActiveRunError,
@@ -68,7 +69,11 @@ _DELETE_USES = delete(workflow_uses).where(workflow_uses.c.workflow == bindparam
 
 
 def create(
-    sql: Statements, text: WorkflowText, at: datetime, request: Request | None
+    sql: Statements,
+    text: WorkflowText,
+    at: datetime,
+    request: Request | None,
+    cause: Cause | None,
 ) -> Callable[[Session], StoredWorkflow]:
     def operation(session: Session) -> StoredWorkflow:
         session.lock_creation()
@@ -78,7 +83,7 @@ def create(
         taken = find(session.connection, text.name)
         if taken is not None:
             raise WorkflowExistsError(text.name, taken["kind"])
-        told = DataChanges(sql, session, at)
+        told = DataChanges(sql, session, at, cause)
         told.add(Action.CREATED, _add(session, text, at))
         told.store()
         return _answer(session, text.name, request, at)
@@ -93,6 +98,7 @@ def change(
     etag: str,
     request: Request | None,
     also: Sequence[WorkflowText],
+    cause: Cause | None,
 ) -> Callable[[Session], tuple[StoredWorkflow, bool] | None]:
     def operation(session: Session) -> tuple[StoredWorkflow, bool] | None:
         session.lock_creation()
@@ -105,7 +111,7 @@ def change(
         if stored["kind"] is not text.kind:
             raise WorkflowExistsError(text.name, stored["kind"])
         _check_etag(stored, etag)
-        told = DataChanges(sql, session, at)
+        told = DataChanges(sql, session, at, cause)
         changed = _replace(session, stored, text, at, told)
         if "version" in changed:
             _check_users(session.connection, text, also)
@@ -136,10 +142,6 @@ def put_all(
                 continue
             _check_owner(stored, text, take_over)
             changed = _replace(session, stored, text, at, told)
-            if stored["owner"].endswith(REMOVED):
-                # It was disabled because it was in no file.
-                values = {"enabled": text.enabled, "updated_at": at}
-                session.connection.execute(_CHANGE, {"of_name": text.name} | values)
             outcomes[text.name] = PutOutcome.UPDATED if changed else PutOutcome.UNCHANGED
             if "version" in changed and text.kind is DefinitionKind.JOB:
                 changed_jobs.append(text)
@@ -176,15 +178,20 @@ def disown(sql: Statements, name: str, owner: str, at: datetime) -> Callable[[Se
 def _check_owner(
     stored: Mapping[str, Any], text: WorkflowText, take_over: Mapping[str, str]
 ) -> None:
-    """Raises WorkflowExistsError for what is of another kind, WorkflowOwnedError for what somebody else owns."""
-    if stored["kind"] is not text.kind:
-        raise WorkflowExistsError(text.name, stored["kind"])
+    """Raises WorkflowOwnedError for what somebody else owns, else WorkflowExistsError for what is of another kind."""
     if stored["owner"] not in (text.owner, take_over.get(text.name, text.owner)):
         raise WorkflowOwnedError(text.name, stored["owner"])
+    if stored["kind"] is not text.kind:
+        raise WorkflowExistsError(text.name, stored["kind"])
 
 
 def remove(
-    sql: Statements, name: str, at: datetime, etag: str, kind: DefinitionKind | None
+    sql: Statements,
+    name: str,
+    at: datetime,
+    etag: str,
+    kind: DefinitionKind | None,
+    cause: Cause | None,
 ) -> Callable[[Session], bool]:
     def operation(session: Session) -> bool:
         session.lock_creation()
@@ -198,7 +205,7 @@ def remove(
         active = session.connection.execute(_OLDEST_ACTIVE, {"of_name": name}).scalar()
         if active is not None:
             raise ActiveRunError(active)
-        told = DataChanges(sql, session, at)
+        told = DataChanges(sql, session, at, cause)
         # Labels, uses and triggers go with it.
         session.connection.execute(_DELETE, {"of_name": name})
         schedules.remove_all(session, name)
@@ -210,7 +217,7 @@ def remove(
 
 
 def enable(
-    sql: Statements, name: str, enabled: bool, at: datetime
+    sql: Statements, name: str, enabled: bool, at: datetime, cause: Cause | None
 ) -> Callable[[Session], StoredWorkflow | None]:
     def operation(session: Session) -> StoredWorkflow | None:
         session.lock_creation()
@@ -219,7 +226,7 @@ def enable(
             return None
         if stored["enabled"] is not enabled:
             values = {"enabled": enabled, "revision": stored["revision"] + 1, "updated_at": at}
-            told = DataChanges(sql, session, at)
+            told = DataChanges(sql, session, at, cause)
             session.connection.execute(_CHANGE, {"of_name": name} | values)
             told.add(Action.ENABLED if enabled else Action.DISABLED, stored)
             told.store()
@@ -326,6 +333,8 @@ def _changes(
     key = {"of_name": text.name, "of_version": stored["version"]}
     current = session.connection.execute(VERSION, key).one()
     header = _header(text)
+    # It was disabled because it was in no file, and now somebody has it.
+    taken_up = stored["owner"].endswith(REMOVED) and text.owner != stored["owner"]
     if (
         text.source == current.source
         and text.base_dir == current.base_dir
@@ -334,8 +343,9 @@ def _changes(
     ):
         if all(stored[name] == value for name, value in header.items()):
             return {}
-        return header | {"revision": stored["revision"] + 1}
-    by_definition = text.enabled is not current.enabled
+        enabled = text.enabled if taken_up else stored["enabled"]
+        return header | {"enabled": enabled, "revision": stored["revision"] + 1}
+    by_definition = taken_up or text.enabled is not current.enabled
     return header | {
         "enabled": text.enabled if by_definition else stored["enabled"],
         "version": _add_version(session, text, at),

@@ -11,7 +11,7 @@ from contract.builders import NOW, later, request, stored_run, text, with_workfl
 from contract.emitting import on
 from contract.scheduled import entry
 from toban.definition import DATA_CHANGED, DefinitionKind, EventTrigger
-from toband.domain.emitted import EventSource, EventState, Listener
+from toband.domain.emitted import Cause, EventSource, EventState, Listener
 from toband.ports import (
     REMOVED,
     ActiveRunError,
@@ -195,6 +195,28 @@ async def test_nothing_is_told_of_what_does_not_happen(store: Store) -> None:
     with pytest.raises(ConflictError):
         await store.update_workflow(text(source="# 2", expected_version=9), at=NOW)
     assert await store.last_event() == was
+
+
+async def test_what_a_step_changes_is_one_deeper_in_its_chain(store: Store) -> None:
+    by = Cause(run_id="r", step="only", depth=3)
+    await listening(store)
+    await store.create_workflow(text("a"), at=NOW, cause=by)
+    await store.update_workflow(text("a", source="# 2"), at=NOW, cause=by)
+    await store.set_enabled("a", False, at=NOW, cause=by)
+    await store.delete_workflow("a", at=NOW, cause=by)
+    await store.create_workflow(text("a"), at=NOW)
+    assert [action for _, action, *_ in await told(store)] == [
+        "created",
+        "updated",
+        "disabled",
+        "deleted",
+        "created",
+    ]
+    found = [
+        (event.source_run, event.source_step, event.depth)
+        for event in await store.events_after(0, up_to=1000)
+    ]
+    assert found == [*(4 * [("r", "only", 4)]), ("", "", 0)]
 
 
 async def test_users_of_a_job_are_told_of_too(store: Store) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import update
 
 from contract.builders import (
     NOW,
@@ -36,6 +37,7 @@ from toband.ports import (
     UpdateResult,
 )
 from toband.store import SqlStore, events
+from toband.store.tables import requests
 
 
 def places(found: Sequence[Emitted]) -> list[int]:
@@ -123,7 +125,8 @@ async def test_a_repeated_request_is_the_same_event(store: Store) -> None:
     first = new_event("A", dedupe_key="k")
     stored = replace(first, sequence=1)
     assert await store.add_events([first], request=request()) == [(stored, True)]
-    assert await store.add_events([new_event("B")], request=request()) == [(stored, False)]
+    # It is as new to whoever asks again as it was to whoever asked.
+    assert await store.add_events([new_event("B")], request=request()) == [(stored, True)]
     # What was answered because of a dedupe key is remembered too, and told as it is now.
     again = request("r-2")
     assert await store.add_events([new_event("A", dedupe_key="k")], request=again) == [
@@ -334,13 +337,21 @@ async def test_what_a_request_was_answered_with_stays(store: Store) -> None:
     assert await store.forget_events(later(-50), 1) == 1
     assert await left(store) == [1, 2, 4]
     ((again, new),) = await store.add_events([new_event()], request=request("r-1"))
-    assert (again.id, new) == (first.id, False)
+    assert (again.id, new) == (first.id, True)
     await store.forget_requests(later(-40))
     assert await store.forget_events(later(-50), 10) == 1
     assert await left(store) == [2, 4]
     await store.forget_requests(NOW)
     assert await store.forget_events(later(-99), 1) == 1
     assert await left(store) == [4]
+
+
+async def test_a_request_that_an_older_daemon_answered(sql_store: SqlStore) -> None:
+    """It remembered the event, and not whether it was new: as a rule it was."""
+    ((event, _),) = await sql_store.add_events([new_event()], request=request())
+    as_it_was = update(requests).values(answer=event.id)
+    await sql_store._write.do(lambda session: session.connection.execute(as_it_was))
+    assert await sql_store.add_events([new_event()], request=request()) == [(event, True)]
 
 
 async def test_forgetting_much_takes_several_transactions(

@@ -114,7 +114,11 @@ def test_a_key_is_used_once_and_so_is_a_request(daemon: Daemon) -> None:
     assert [each.run_id for each in again.event.runs] == [each.run_id for each in first.event.runs]
     assert emit(daemon, "EV_ELSE", dedupe_key="k").created
     made = emit(daemon, "EV_ONCE", {"n": 3}, request_id="ev-r")
-    assert emit(daemon, "EV_ONCE", {"n": 3}, request_id="ev-r").event.id == made.event.id
+    again = emit(daemon, "EV_ONCE", {"n": 3}, request_id="ev-r")
+    assert (again.created, again.event.id) == (True, made.event.id)
+    for _ in range(2):
+        known = emit(daemon, "EV_ONCE", {"n": 1}, dedupe_key="k", request_id="ev-k")
+        assert (known.created, known.event.id) == (False, first.event.id)
     refusal = refused(lambda: emit(daemon, "EV_ONCE", {"n": 4}, request_id="ev-r"))
     assert refusal.reason == "REQUEST_ID_REUSED"
 
@@ -233,6 +237,90 @@ def test_a_python_step_emits_and_schedules(daemon: Daemon, tmp_path: Path) -> No
     event = get(daemon, event_id).event
     assert (event.type, event.source_run, event.source_step) == ("EV_PYTHON", run.id, "tell")
     assert (bool(schedule_id), cancelled) == (True, 1)
+
+
+def test_what_a_step_starts_and_changes_stays_in_its_chain(daemon: Daemon) -> None:
+    toban = f"{sys.executable} -m toban.cli"
+    apply(daemon, "chain-begin", f"{toban} emit EV_LINK", on="EV_CHAIN")
+    apply(
+        daemon,
+        "chain-link",
+        f"{toban} run chain-end --wait && {toban} runs retry chain-end --all --wait"
+        f" && {toban} workflows disable chain-off",
+        on="EV_LINK",
+    )
+    apply(daemon, "chain-end")
+    apply(daemon, "chain-off", on="EV_CHAIN_OFF")
+    apply(daemon, "chain-hears", on={"event": "DATA_CHANGED", "condition": "event.depth > 99"})
+    (begun,) = emit(daemon, "EV_CHAIN").event.runs
+    daemon.wait_run(begun.run_id)
+    listed = pb.ListEventsRequest(types=["EV_LINK"])
+    (event,) = daemon.events.ListEvents(listed, timeout=20).events
+    (link,) = event.runs
+    assert run_state(daemon.wait_run(link.run_id)) == "SUCCEEDED", daemon.log_of(link.run_id)
+    request = run_pb2.ListRunsRequest(workflow="chain-end")
+    runs = daemon.runs.ListRuns(request, timeout=20).runs
+    assert [run.depth for run in runs] == [1, 1]
+    (changed,) = (
+        event
+        for event in daemon.events.ListEvents(
+            pb.ListEventsRequest(types=["DATA_CHANGED"]), timeout=20
+        ).events
+        if event.source_run
+    )
+    assert (changed.source, changed.depth) == (pb.EVENT_SOURCE_DAEMON, 2)
+    assert (changed.source_run, changed.source_step) == (link.run_id, "only")
+    for name in ("chain-hears", "chain-off"):
+        daemon.workflows.DeleteWorkflow(workflow_pb2.DeleteWorkflowRequest(name=name), timeout=20)
+
+
+def test_metadata_that_cannot_say_where_a_call_is_from(daemon: Daemon) -> None:
+    apply(daemon, "from-nowhere")
+    request = run_pb2.StartRunRequest(workflow="from-nowhere")
+    refusal = refused(
+        lambda: daemon.runs.StartRun(request, timeout=20, metadata=(("toban-origin", "x"),))
+    )
+    assert [found for found, _ in refusal.violations] == ["toban-origin"]
+    # Whoever outlived the run may start others: they are from outside.
+    run = daemon.runs.StartRun(request, timeout=20, metadata=(("toban-origin", "gone/token"),)).run
+    assert run.depth == 0
+    daemon.wait_run(run.id)
+
+
+def test_a_stored_event_is_judged_as_it_is_stored(daemon: Daemon) -> None:
+    outside = "event.source == 'client' && event.depth == 0"
+    apply(daemon, "from-outside", on={"event": "EV_INSIDE", "condition": outside})
+    apply(daemon, "from-inside", f"{sys.executable} -m toban.cli emit EV_INSIDE")
+    run = daemon.run("from-inside")
+    said = daemon.log_of(run.id)[run_pb2.LOG_STREAM_STDOUT].decode()
+    assert "not started: from-outside: its condition is false" in said
+    listed = pb.ListEventsRequest(types=["EV_INSIDE"])
+    (event,) = daemon.events.ListEvents(listed, timeout=20).events
+    by_id = pb.ResolveEventRequest(event_id=event.id)
+    (one,) = daemon.events.ResolveEvent(by_id, timeout=20).candidates
+    assert not one.matches
+    by_type = pb.ResolveEventRequest(type="EV_INSIDE")
+    (one,) = daemon.events.ResolveEvent(by_type, timeout=20).candidates
+    assert one.matches
+
+
+def test_what_is_in_the_way_is_told_before(daemon: Daemon) -> None:
+    apply(daemon, "skips", "sleep 60", on="EV_SKIP", overlap="skip")
+    request = pb.ResolveEventRequest(type="EV_SKIP")
+    (one,) = daemon.events.ResolveEvent(request, timeout=20).candidates
+    assert one.matches
+    (run,) = emit(daemon, "EV_SKIP").event.runs
+    (one,) = daemon.events.ResolveEvent(request, timeout=20).candidates
+    (skipped,) = emit(daemon, "EV_SKIP").event.runs
+    assert (one.matches, one.reason) == (False, skipped.reason)
+    daemon.cancel(run.run_id)
+    daemon.wait_run(run.run_id)
+    with drained(daemon):
+        answer = daemon.events.ResolveEvent(request, timeout=20)
+        assert ([each.matches for each in answer.candidates], answer.pending) == (
+            [True],
+            "the daemon drains",
+        )
 
 
 def foreign_interpreter() -> str:

@@ -18,8 +18,14 @@ class AbortedError(Exception):
 
 
 class FakeContext:
+    def __init__(self, **metadata: str) -> None:
+        self._metadata = metadata
+
     def peer(self) -> str:
         return "unix:"
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return tuple(self._metadata.items())
 
     async def abort_with_status(self, status: grpc.Status) -> NoReturn:
         raise AbortedError(status)

@@ -15,15 +15,17 @@ import pytest
 from toban.v1 import event_pb2 as pb
 from toban.v1 import run_pb2
 from toband.api import convert_events, event_service
+from toband.api.errors import Context
 from toband.api.event_service import EventService
 from toband.domain.emitted import Emitted, EventRun, EventRunOutcome, EventSource, EventState
 from toband.domain.model import RunState
 from toband.engine.errors import EventNotFoundError, EventSourceNotFoundError
-from toband.engine.events import Events, Origin
+from toband.engine.events import Events
 from toband.engine.matching import Candidate
+from toband.engine.origins import Origin
 from toband.ports import Request, Store
 
-from .called import CONTEXT, refused
+from .called import CONTEXT, FakeContext, refused
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -107,6 +109,10 @@ class FakeEvents:
     async def explain(self, event_type: str, payload: Any) -> tuple[list[Candidate], int]:
         return self.candidates, 7
 
+    async def explain_stored(self, event_id: str) -> tuple[list[Candidate], int]:
+        await self.get(event_id)
+        return self.candidates[:1], 3
+
     async def wait_beyond(self, sequence: int) -> int:
         while 0 <= self.resolved_to <= sequence:
             await self.advanced.wait()
@@ -160,6 +166,27 @@ async def test_an_event_is_taken_as_it_was_sent(service: EventService, events: F
     assert answer.created
     assert json.loads(answer.event.payload_json) == payload
     assert answer.event.state == pb.EVENT_STATE_RESOLVED
+
+
+async def test_the_metadata_of_a_call_may_say_where_it_is_from(
+    service: EventService, events: FakeEvents
+) -> None:
+    context = cast(Context, FakeContext(**{"toban-origin": "run/t"}))
+    await service.EmitEvent(pb.EmitEventRequest(type="A"), context)
+    assert events.emitted[0][4] == Origin(run_id="run", token="t")
+    own = pb.EventOrigin(run_id="other", attempt_token="u")
+    await service.EmitEvent(pb.EmitEventRequest(type="A", origin=own), context)
+    assert events.emitted[1][4] == Origin(run_id="other", token="u")
+
+
+@pytest.mark.parametrize("text", ["", "run", "/t", "run/"])
+async def test_metadata_that_cannot_say_where_a_call_is_from(
+    service: EventService, events: FakeEvents, text: str
+) -> None:
+    context = cast(Context, FakeContext(**{"toban-origin": text}))
+    refusal = await refused(service.EmitEvent(pb.EmitEventRequest(type="A"), context))
+    assert (refusal.reason, refusal.fields) == ("INVALID_ARGUMENT", ["toban-origin"])
+    assert events.emitted == []
 
 
 async def test_what_is_left_out(service: EventService, events: FakeEvents) -> None:
@@ -382,6 +409,30 @@ async def test_what_would_be_started(service: EventService, events: FakeEvents) 
         workflow="w", matches=True, priority=-3, condition="true", reason="it is true"
     )
     assert answer.candidates[1].reason == "it is disabled"
+    assert answer.pending == ""
+    events.pending = "the daemon drains"
+    answer = await service.ResolveEvent(pb.ResolveEventRequest(type="A"), CONTEXT)
+    assert (len(answer.candidates), answer.pending) == (2, "the daemon drains")
+
+
+async def test_what_a_stored_event_would_start(
+    service: EventService, events: FakeEvents, store: FakeStore
+) -> None:
+    store.events = [event(1)]
+    events.candidates = [
+        Candidate(workflow="w", matches=True, priority=0, condition="", reason="it listens"),
+    ]
+    answer = await service.ResolveEvent(pb.ResolveEventRequest(event_id="e1"), CONTEXT)
+    assert ([each.workflow for each in answer.candidates], answer.others) == (["w"], 3)
+    for unknown in ("e2", "a\0b"):
+        refusal = await refused(
+            service.ResolveEvent(pb.ResolveEventRequest(event_id=unknown), CONTEXT)
+        )
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND")
+    for more in ({"type": "A"}, {"payload_json": "{}"}):
+        request = pb.ResolveEventRequest(event_id="e1", **more)
+        refusal = await refused(service.ResolveEvent(request, CONTEXT))
+        assert (refusal.reason, refusal.fields) == ("INVALID_ARGUMENT", ["event_id"])
 
 
 # -- watching

@@ -78,14 +78,34 @@ def test_a_repeat_is_harmless(cli: Cli, daemon: FakeDaemon) -> None:
 
 def test_emit_what_nothing_listens_to(cli: Cli, daemon: FakeDaemon) -> None:
     result = cli("emit", "OTHER")
-    assert result.out.splitlines()[1:] == ["nothing listens to it"]
-    daemon.resolution.candidates.add(workflow="ledger", reason="event.payload.order > 3 is false")
-    result = cli("emit", "OTHER")
     assert result.out.splitlines()[1:] == [
-        "started nothing: 1 workflow listens to it",
+        "started nothing: nothing listens to it, as the definitions are now"
+    ]
+    daemon.resolution.candidates.add(workflow="ledger", reason="event.payload.order > 3 is false")
+    result = cli("emit", "OTHER", "-d", "[1]")
+    assert result.out.splitlines()[1:] == [
+        "started nothing: 1 workflow listens to it, as the definitions are now",
         "not started: ledger: event.payload.order > 3 is false",
     ]
     assert cli("emit", "OTHER", "--wait").code == 0
+
+
+def test_why_nothing_was_started_is_asked_of_the_event_itself(cli: Cli, daemon: FakeDaemon) -> None:
+    """One like it, from outside, may be another one to a condition."""
+    cli("emit", "OTHER", "-d", "[1]")
+    assert daemon.seen[-1] == event_pb2.ResolveEventRequest(event_id=daemon.events[0].id)
+    daemon.resolution.candidates.add(workflow="ledger", matches=True, reason="it is true")
+    # The definition came between the event and the question.
+    lines = cli("emit", "OTHER").out.splitlines()
+    assert lines[-1] == "would be started now: ledger: it is true"
+
+
+def test_one_that_could_not_be_resolved_says_so(cli: Cli, daemon: FakeDaemon) -> None:
+    event = daemon.add_event("OTHER")
+    event.reason = "cannot resolve it: see the log"
+    told = cli("events", "show", event.id)
+    assert told.err == "it started nothing\n"
+    assert "resolved: cannot resolve it: see the log" in told.out
 
 
 def test_what_stood_in_the_way_is_told(cli: Cli, daemon: FakeDaemon) -> None:
@@ -281,7 +301,14 @@ def test_show_what_started_nothing(cli: Cli, daemon: FakeDaemon) -> None:
     event = daemon.add_event("OTHER")
     event.source, event.source_run = event_pb2.EVENT_SOURCE_DAEMON, "gone"
     result = cli("events", "show", event.id)
-    assert result.err == "it started nothing\n"
+    assert daemon.seen[-1] == event_pb2.ResolveEventRequest(event_id=event.id)
+    assert result.err == ("it started nothing: nothing listens to it, as the definitions are now\n")
+    daemon.resolution.candidates.add(workflow="ledger", reason="its condition is false")
+    assert cli("events", "show", event.id).err.splitlines() == [
+        "it started nothing: 1 workflow listens to it, as the definitions are now",
+        "not started: ledger: its condition is false",
+    ]
+    assert cli("events", "show", event.id, "-o", "json").err == ""
     assert "by:       daemon, about run gone" in result.out.splitlines()
     assert "ayload" not in result.out
     missing = cli("events", "show", "nothing")
@@ -356,6 +383,41 @@ def test_resolve(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("events", "resolve", "ORDER_PAID", "-o", "name").out == "invoices\n"
     assert cli("events", "resolve", "ORDER_PAID", "-o", "json").data["others"] == 4
     assert daemon.events == []
+    daemon.resolution.pending = "the daemon drains"
+    assert cli("events", "resolve", "ORDER_PAID").err.splitlines()[1:] == [
+        "not now: the daemon drains; until that is over events stay pending"
+    ]
+
+
+def test_resolve_an_event_that_is_stored(cli: Cli, daemon: FakeDaemon) -> None:
+    event = daemon.add_event("OTHER")
+    nothing = cli("events", "resolve", "--event", event.id)
+    assert daemon.seen[-1] == event_pb2.ResolveEventRequest(event_id=event.id)
+    assert nothing.err == (
+        f"nothing listens to event {event.id}, as the definitions are now; nothing was emitted\n"
+    )
+    daemon.resolution.candidates.add(workflow="ledger", matches=True)
+    daemon.resolution.others = 1
+    assert cli("events", "resolve", "--event", event.id).err == (
+        "would start 1 run, as the definitions are now; 1 other does not listen to it; "
+        "nothing was emitted\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "neither a TYPE nor --event is given"),
+        (["A", "--event", "e"], "--event stands for an event as it is: no TYPE and no -d with it"),
+        (["--event", "e", "-d", "1"], "--event stands for an event as it is: no TYPE and no -d"),
+    ],
+)
+def test_resolve_either_a_type_or_an_event(
+    cli: Cli, daemon: FakeDaemon, given: list[str], said: str
+) -> None:
+    result = cli("events", "resolve", *given)
+    assert (result.code, daemon.seen) == (2, [])
+    assert result.err.startswith("toban: cannot resolve an event: " + said)
 
 
 def test_runs_that_an_event_started(cli: Cli, daemon: FakeDaemon) -> None:

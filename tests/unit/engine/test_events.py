@@ -15,6 +15,7 @@ from helpers.waiting import wait_for
 from toban.definition import Overlap
 from toband.domain.emitted import (
     DEPTH_MOST,
+    Cause,
     Emitted,
     EventRun,
     EventRunOutcome,
@@ -32,7 +33,8 @@ from toband.engine.errors import (
     RefusedError,
     WorkflowNotFoundError,
 )
-from toband.engine.events import Events, Origin
+from toband.engine.events import ANSWER_WITHIN, Events
+from toband.engine.origins import Origin, Origins
 from toband.engine.starting import NewRun
 from toband.ports import Counts, EventResolution, Request, Resolved, StoreError
 
@@ -44,11 +46,14 @@ class Clock:
         return NOW
 
 
+class Workflow:
+    def __init__(self, event_overlap: Overlap) -> None:
+        self.overlap, self.event_overlap, self.max_active_runs = Overlap.SKIP, event_overlap, 2
+
+
 class Plan:
-    class workflow:  # noqa: N801 - stands for an attribute
-        overlap = Overlap.SKIP
-        event_overlap = Overlap.QUEUE
-        max_active_runs = 1
+    def __init__(self, event_overlap: Overlap) -> None:
+        self.workflow = Workflow(event_overlap)
 
 
 class Runs:
@@ -60,6 +65,8 @@ class Runs:
         self.gone: set[str] = set()
         self.doubtful: list[str] = []
         self.known: dict[str, Run] = {}
+        self.skips: set[str] = set()
+        self.origins: Origins | None = None
         self._numbers = count(1)
 
     async def wait_recovered(self) -> None:
@@ -80,7 +87,8 @@ class Runs:
             id=f"run-{next(self._numbers)}", workflow=workflow, version=1, created_at=NOW,
             trigger=trigger, event=event.seen(), depth=event.depth, priority=priority or 0,
         )  # fmt: skip
-        return NewRun(plan=cast(Any, Plan()), base_dir="", run=run)
+        plan = Plan(Overlap.SKIP if workflow in self.skips else Overlap.QUEUE)
+        return NewRun(plan=cast(Any, plan), base_dir="", run=run)
 
     def begin(self, new: NewRun, run: Run) -> None:
         assert run.event is not None
@@ -100,11 +108,16 @@ class Store:
         self.asked = 0
         self.attempts: list[Attempt] = []
         self.enabled = True
+        self.answered: dict[str, tuple[str, bool]] = {}
+        self.active: list[Run] = []
 
     async def add_events(
         self, events: Sequence[Emitted], *, request: Request | None = None
     ) -> Sequence[tuple[Emitted, bool]]:
         answers = []
+        if request is not None and request.id in self.answered:
+            event_id, is_new = self.answered[request.id]
+            return [(event, is_new) for event in self.events if event.id == event_id]
         for event in events:
             same = [e for e in self.events if event.dedupe_key and e.dedupe_key == event.dedupe_key]
             if same:
@@ -113,6 +126,8 @@ class Store:
             stored = replace(event, sequence=len(self.events) + 1)
             self.events.append(stored)
             answers.append((stored, True))
+        if request is not None:
+            self.answered[request.id] = (answers[0][0].id, answers[0][1])
         return answers
 
     async def listened_types(self) -> frozenset[str]:
@@ -155,6 +170,12 @@ class Store:
     async def run_attempts(self, run_id: str, *, from_ordinal: int) -> Sequence[Attempt]:
         return [each for each in self.attempts if each.ordinal >= from_ordinal]
 
+    async def list_runs(
+        self, *, workflow: str, states: Sequence[RunState], limit: int
+    ) -> Sequence[Run]:
+        found = [run for run in self.active if run.workflow == workflow and run.state in states]
+        return found[:limit]
+
     async def counts(self) -> Counts:
         return Counts(workflows=5, active_runs=0, jobs=2)
 
@@ -178,6 +199,7 @@ class Refusing:
 class Scene:
     def __init__(self, **listeners: Sequence[Listener]) -> None:
         self.store, self.runs, self.draining = Store(**listeners), Runs(), Draining()
+        self.runs.origins = Origins(cast(Any, self.store), self.runs.active)
         self.admission = Refusing()
         numbers = count(1)
         ids = Ids(
@@ -250,6 +272,73 @@ async def test_conditions_decide_and_one_that_cannot_be_evaluated_does_not_match
         assert others == 3
 
 
+def active(workflow: str, run_id: str, state: RunState = RunState.RUNNING) -> Run:
+    return Run(id=run_id, workflow=workflow, version=1, created_at=NOW, state=state)
+
+
+async def reasons(scene: Scene, event_id: str = "") -> list[tuple[str, bool, str]]:
+    if event_id:
+        found, _ = await scene.events.explain_stored(event_id)
+    else:
+        found, _ = await scene.events.explain("T", {})
+    return [(each.workflow, each.matches, each.reason) for each in found]
+
+
+async def test_what_overlap_would_skip_is_not_told_to_start() -> None:
+    scene = Scene(T=[listener("queues"), listener("skips", priority=5)])
+    scene.runs.skips.add("skips")
+    scene.store.active = [active("queues", "r1"), active("queues", "r2"), active("skips", "r3")]
+    listens = "it listens to the type"
+    assert await reasons(scene) == [("skips", True, listens), ("queues", True, listens)]
+    scene.store.active.append(active("skips", "r4", RunState.SUCCEEDED))
+    assert (await reasons(scene))[0] == ("skips", True, listens)
+    scene.store.active.append(active("skips", "r5", RunState.PENDING))
+    assert await reasons(scene) == [
+        ("queues", True, listens),
+        ("skips", False, "overlap: run r5 is active"),
+    ]
+
+
+async def test_what_cannot_be_made_is_not_told_to_start() -> None:
+    scene = Scene(T=[listener("a"), listener("b")])
+    scene.runs.gone.add("a")
+    (first, second) = await reasons(scene)
+    assert (first[:2], second[:2]) == (("b", True), ("a", False))
+    assert "a" in second[2]
+
+
+async def test_a_stored_event_is_judged_as_it_is_stored() -> None:
+    outside = "event.source == 'client' && event.depth == 0 && event.payload.n == 1"
+    async with Scene(T=[listener("w", outside)]) as scene:
+        scene.runs.known["r"] = emitting(depth=0)
+        inside = await scene.emit(payload={"n": 1}, origin=Origin(run_id="r", token="token"))
+        assert started(inside) == []
+        assert await reasons(scene, inside.id) == [("w", False, "its condition is false")]
+        from_outside = await scene.emit(payload={"n": 1})
+        assert await reasons(scene, from_outside.id) == [("w", True, "its condition is true")]
+        with pytest.raises(EventNotFoundError):
+            await scene.events.explain_stored("nothing")
+
+
+async def test_nothing_is_told_to_start_behind_a_chain_that_is_too_long() -> None:
+    async with Scene(T=[listener("w")]) as scene:
+        run = emitting(depth=DEPTH_MOST - 1)
+        scene.runs.known[run.id] = run
+        event = await scene.emit(origin=Origin(run_id=run.id, token="token"))
+        ((_, matches, reason),) = await reasons(scene, event.id)
+        assert (matches, reason) == (False, event.reason)
+
+
+async def test_the_workflow_of_a_schedule_is_told_whatever_it_listens_to() -> None:
+    async with Scene(T=[listener("w", "event.depth > 3"), listener("x")]) as scene:
+        bound = replace(scene.announcing.event("T", {}), workflow="w", schedule="s")
+        await scene.store.add_events([bound])
+        told = [("w", True, "its schedule starts it"), ("x", True, "it listens to the type")]
+        assert await reasons(scene, bound.id) == told
+        scene.store.enabled = False
+        assert (await reasons(scene, bound.id))[1] == ("w", False, "disabled")
+
+
 async def test_what_nobody_listens_to_is_kept_and_starts_nothing() -> None:
     async with Scene() as scene:
         event = await scene.emit("OTHER")
@@ -265,6 +354,27 @@ async def test_a_repeat_with_the_same_key_starts_nothing() -> None:
         second, is_new = await scene.events.emit("T", None, caller="me", dedupe_key="k")
         assert (second, is_new) == (first, False)
         assert len(scene.runs.begun) == 1
+
+
+async def test_a_repeated_request_gets_the_first_answer_again() -> None:
+    request = Request(caller="me", rpc="EmitEvent", id="r", digest="d")
+    async with Scene(T=[listener("w")]) as scene:
+        first = await scene.events.emit("T", None, caller="me", request=request)
+        assert (first[1], started(first[0])) == (True, ["w"])
+        assert await scene.events.emit("T", None, caller="me", request=request) == first
+        assert len(scene.runs.begun) == 1
+
+
+async def test_a_repeat_does_not_wait_for_an_event_that_somebody_else_waits_for() -> None:
+    request = Request(caller="me", rpc="EmitEvent", id="r", digest="d")
+    scene = Scene(T=[listener("w")])
+    scene.draining.begin()
+    await scene.events.emit("T", None, caller="me", request=request)
+    scene.draining.end()
+    # Nobody resolves anything here: whoever waited would wait for all of the time that there is.
+    async with asyncio.timeout(ANSWER_WITHIN / 2):
+        event, is_new = await scene.events.emit("T", None, caller="me", request=request)
+    assert (event.state, is_new) == (EventState.PENDING, True)
 
 
 async def test_who_listens_is_asked_again_when_definitions_change() -> None:
@@ -318,6 +428,18 @@ async def test_an_attempt_that_is_over_may_have_left_somebody_who_emits() -> Non
             await scene.emit(origin=Origin(run_id="nowhere", token="token"))
 
 
+async def test_what_comes_of_a_call_is_as_deep_as_the_run_of_its_step() -> None:
+    scene = Scene()
+    scene.runs.known["r"] = emitting(depth=3)
+    origins = scene.runs.origins
+    assert origins is not None
+    found = await origins.cause(Origin(run_id="r", token="token"))
+    assert found == Cause(run_id="r", step="step", depth=3)
+    # A process may outlive its run by weeks, and may still start runs.
+    for unknown in (None, Origin(run_id="r", token="forged"), Origin(run_id="gone", token="t")):
+        assert await origins.cause(unknown) is None
+
+
 async def test_a_workflow_that_is_gone_is_told_and_holds_up_no_other() -> None:
     async with Scene(T=[listener("a"), listener("b")]) as scene:
         scene.runs.gone.add("a")
@@ -356,6 +478,34 @@ async def test_while_the_daemon_drains_events_wait_and_are_made_up_for() -> None
         assert scene.events.why_pending() == "the daemon drains"
         scene.draining.end()
         await wait_for(lambda: scene.runs.begun, "it was never started")
+
+
+async def test_nothing_is_decided_about_events_that_come_after_a_drain_has_begun() -> None:
+    """Also if it begins while the resolver is asking what there is to do."""
+    async with Scene(T=[listener("w")]) as scene:
+        await scene.emit()
+        asked, go_on = asyncio.Event(), asyncio.Event()
+        last_event = scene.store.last_event
+
+        async def slow() -> int:
+            asked.set()
+            await go_on.wait()
+            return await last_event()
+
+        scene.store.last_event = slow  # type: ignore[method-assign]
+        scene.events.look()
+        await asked.wait()
+        scene.draining.begin()
+        event = await scene.emit()
+        go_on.set()
+        scene.events.look()
+        scene.store.last_event = last_event  # type: ignore[method-assign]
+        await wait_for(lambda: not scene.announcing.fresh.is_set(), "it does not look")
+        assert event.state is EventState.PENDING
+        assert len(scene.runs.begun) == 1
+        scene.draining.end()
+        scene.events.look()
+        await wait_for(lambda: len(scene.runs.begun) == 2, "it was never started")
 
 
 async def test_while_too_many_wait_and_while_runs_are_refused_events_wait() -> None:
@@ -417,6 +567,24 @@ async def test_the_start_of_the_daemon_is_an_event_if_somebody_listens() -> None
     async with Scene() as scene:
         await scene.emit("OTHER")
         assert len(scene.store.events) == 1
+
+
+async def test_the_start_is_not_stored_for_nobody_while_definitions_change() -> None:
+    scene = Scene()
+    listened_types, asked = scene.store.listened_types, 0
+
+    async def changing() -> frozenset[str]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            scene.events.changed()
+        return await listened_types()
+
+    scene.store.listened_types = changing  # type: ignore[method-assign]
+    async with scene:
+        await wait_for(lambda: asked == 2, "it is not looked at again")
+        await scene.emit("OTHER")
+        assert [event.type for event in scene.store.events] == ["OTHER"]
 
 
 async def test_what_the_daemon_announces_is_stored_only_if_somebody_listens() -> None:

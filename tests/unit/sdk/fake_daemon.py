@@ -82,6 +82,8 @@ class FakeDaemon:
         # By type of event: the workflows that one starts.
         self.listeners: dict[str, list[str]] = {}
         self.resolution = event_pb2.ResolveEventResponse()
+        # Of the last call.
+        self.metadata: dict[str, Any] = {}
         # Those of subjects.
         self.schedules: dict[str, schedule_pb2.Schedule] = {}
         # What any time in words means.
@@ -342,6 +344,7 @@ class FakeDaemon:
     async def begin(self, rpc: str, context: Context, request: Message) -> None:
         self.count(rpc)
         self.seen.append(request)
+        self.metadata = dict(context.invocation_metadata() or ())
         if rpc in self.on_call:
             self.on_call[rpc]()
         if rpc in self.fail:

@@ -124,6 +124,8 @@ def schedules_of(daemon: FakeDaemon, step: context.Context) -> dict[str, Any]:
     assert step.scheduler.list_by_subject("other") == []
     assert step.scheduler.cancel(made["id"]) is True
     assert step.scheduler.cancel_by_issue("issue-42") == 0
+    again = step.scheduler.schedule("other", "tomorrow", "follow-up")
+    assert daemon.schedules.pop(again["id"]).action == schedule_pb2.SCHEDULE_ACTION_FOLLOW_UP
     return made
 
 
