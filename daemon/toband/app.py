@@ -64,6 +64,7 @@ from toband.supervise.meter import ProcessMeter
 from toband.supervise.premises import HostPremises
 from toband.supervise.value_files import ValueFiles
 from toband.watching.definition_files import WatchedFiles
+from toband.watching.own_files import OwnFiles, printed_to
 from toband.watching.paths import WatchedPaths
 from toband.watching.remembering import RememberedFiles, reader_of_definitions
 
@@ -132,7 +133,11 @@ class Application:
         store.watch(guard)
         guard.make_room_to_start()
         server = Server()
-        watched_paths = WatchedPaths()
+        watched_paths = WatchedPaths(
+            own=OwnFiles.of(
+                state_dir=self._config.state_dir, database_file=store.file, logs=self._logs()
+            )
+        )
         watched = WatchedFiles(self._config.definitions)
         await store.open()
         try:
@@ -232,6 +237,7 @@ class Application:
                 admission=admission,
                 zone=self._config.timezone,
                 changed=changed,
+                origins=runs.origins,
             )
             definition_files = DefinitionFiles(
                 source=watched,
@@ -365,6 +371,9 @@ class Application:
         except OSError as error:
             log.error("steps have no toban to call", action="tools_failed", error=str(error))
             return ""
+
+    def _logs(self) -> list[str]:
+        return [path for path in (self._config.log_file, *printed_to()) if path]
 
     def _announced(self, listen: list[str], started_at: datetime) -> bool:
         """A disk that takes nothing does not keep anybody from being served."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -56,6 +57,11 @@ def get(daemon: Daemon, name: str) -> workflow_pb2.Workflow | None:
         if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.NOT_FOUND:
             return None
         raise
+
+
+def enabled(daemon: Daemon, name: str) -> bool:
+    found = get(daemon, name)
+    return found is not None and found.enabled
 
 
 def titled(daemon: Daemon, name: str, title: str) -> bool:
@@ -272,6 +278,50 @@ def test_the_api_leaves_them_alone_unless_it_is_forced(daemon: Daemon, folder: P
     assert [change.name for change in reload(daemon).changes] == ["kept"]
     again = reload(daemon)
     assert (list(again.changes), again.files, list(again.broken)) == ([], 1, [])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs names that are only bytes")
+def test_names_that_are_no_text_are_told_and_in_nobodys_way(daemon: Daemon, folder: Path) -> None:
+    inside = folder / os.fsdecode(b"k\xe9")
+    inside.mkdir()
+    write(inside / "k.yaml", definition("inside"))
+    write(folder / os.fsdecode(b"bad\xff.yaml"), definition("bad"))
+    (folder / "kept.yaml").unlink()
+    write(folder / "good.yaml", definition("good"))
+    wait_until(lambda: get(daemon, "good"), "the others are not followed")
+    wait_until(lambda: not enabled(daemon, "kept"), "it is still enabled")
+    answer = reload(daemon)
+    assert [Path(file.path).name for file in answer.broken] == ["bad\\xff.yaml", "k\\xe9"]
+    assert all("not UTF-8: rename it" in file.problems[0] for file in answer.broken)
+    assert is_broken(daemon, "k\\xe9")
+    assert conditions(daemon) == {"definitions"}
+    assert (get(daemon, "inside"), get(daemon, "bad")) == (None, None)
+    inside.rename(folder / "k")
+    (folder / os.fsdecode(b"bad\xff.yaml")).rename(folder / "bad.yaml")
+    wait_until(lambda: not conditions(daemon), "it is not well again")
+    assert enabled(daemon, "inside")
+    assert enabled(daemon, "bad")
+
+
+def test_what_no_file_has_is_enabled_when_somebody_applies_it(daemon: Daemon, folder: Path) -> None:
+    (folder / "kept.yaml").unlink()
+    wait_until(lambda: not enabled(daemon, "kept"), "it is still enabled")
+    changed = workflow_pb2.Definition(source=definition("kept"))
+    workflow = workflow_pb2.Workflow(name="kept", definition=changed)
+    update = workflow_pb2.UpdateWorkflowRequest(workflow=workflow)
+    applied = daemon.workflows.UpdateWorkflow(update, timeout=20).workflow
+    assert (applied.enabled, applied.owner) == (True, "api")
+
+
+def test_a_workflow_becomes_a_job_when_the_old_one_is_deleted(daemon: Daemon, folder: Path) -> None:
+    write(folder / "kept.yaml", "jobs: {kept: {description: x, run: 'true'}}\n")
+    wait_until(lambda: is_broken(daemon, "kept.yaml"), "it was taken")
+    [problem] = files_of(daemon)["kept.yaml"].problems
+    assert problem.endswith("delete it first: toban workflows delete kept --force")
+    delete = workflow_pb2.DeleteWorkflowRequest(name="kept", force=True)
+    daemon.workflows.DeleteWorkflow(delete, timeout=20)
+    assert [change.name for change in reload(daemon).changes] == ["kept"]
+    assert daemon.jobs.GetJob(job_pb2.GetJobRequest(id="kept"), timeout=20).job.version == 2
 
 
 def test_jobs_of_a_file_are_due_and_belong_to_it(daemon: Daemon, folder: Path) -> None:

@@ -46,7 +46,8 @@ def _decode(text: str | bytes, file: str) -> str | Problem:
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
     if size > MAX_SOURCE_BYTES:
         limit = MAX_SOURCE_BYTES // (1024 * 1024)
-        return _problem(f"the file has {size:,} bytes: at most {limit} MiB are read", 0, 0, file)
+        message = f"the file has more than {limit} MiB, the most that is read: split it"
+        return _problem(message, 0, 0, file)
     if isinstance(text, bytes):
         try:
             return text.decode().removeprefix("\ufeff")

@@ -22,7 +22,14 @@ from toband.engine.file_claims import (
 )
 from toband.engine.file_states import FileState, FileStates
 from toband.engine.known_files import KnownFiles, LoadedFile
-from toband.engine.loading import Loader, ReadFile, Unread, UnusableFileError, understand
+from toband.engine.loading import (
+    Loader,
+    ReadFile,
+    Unread,
+    UnusableFileError,
+    understand,
+    unexpected,
+)
 from toband.ports import (
     REMOVED,
     ActiveRunError,
@@ -139,25 +146,32 @@ class DefinitionFiles:
         async with self._turn:
             changes: list[DefinitionChange] = []
             try:
-                await self._known.recall()
-                listing = await self._settled(everything=everything)
-                if not everything and self._is_settled(listing):
-                    return changes
-                self._settled_with = None
-                self._files.unreadable(listing.unreadable)
-                self._forget_gone(listing)
-                owned = await self._owned()
-                loaded = await self._load(listing, owned, changes, everything=everything)
-                now = await self._owned() if loaded else owned
-                await self._known.loaded(loaded, owned, now)
-                if await self._remove(listing, now.values(), changes):
-                    self._settled_with = listing
-                await self._known.remember()
+                await self._look(changes, everything=everything)
+                self._files.followed(None)
+            except Exception as error:
+                self._files.followed(error)
+                raise
             finally:
                 if changes:
                     self._changed()
                 self._files.tell()
             return changes
+
+    async def _look(self, changes: list[DefinitionChange], *, everything: bool) -> None:
+        await self._known.recall()
+        listing = await self._settled(everything=everything)
+        if not everything and self._is_settled(listing):
+            return
+        self._settled_with = None
+        self._files.unreadable(listing.unreadable)
+        self._forget_gone(listing)
+        owned = await self._owned()
+        loaded = await self._load(listing, owned, changes, everything=everything)
+        now = await self._owned() if loaded else owned
+        await self._known.loaded(loaded, owned, now)
+        if await self._remove(listing, now.values(), changes):
+            self._settled_with = listing
+        await self._known.remember()
 
     async def _owned(self) -> Mapping[str, StoredWorkflow]:
         return {each.name: each for each in await self._store.list_file_owned()}
@@ -232,7 +246,7 @@ class DefinitionFiles:
                     claims.take(file.path, tuple(before.stored))
                 elif file.problems:
                     had = [each.name for each in stored.get(file.path, ())]
-                    self._files.broken(file, file.problems, had)
+                    self._files.broken(file, file.problems, had, file.cause)
                     claims.take(file.path, self._files.names_of(file.path))
                 elif claims.take(file.path, file.names) and file.plain:
                     now.append(file)
@@ -294,7 +308,7 @@ class DefinitionFiles:
                 stored = by_owner(owned.values())
                 for file, error in failed:
                     had = [each.name for each in stored.get(file.path, ())]
-                    self._files.broken(file, error.problems, had)
+                    self._files.broken(file, error.problems, had, error.cause)
                 return
             waiting = [file for file, _ in failed]
 
@@ -317,6 +331,8 @@ class DefinitionFiles:
         ):
             if isinstance(kept, UnusableFileError):
                 failed.append((file, kept))
+            elif isinstance(kept, Exception) and not isinstance(kept, StoreError):
+                failed.append((file, unexpected(file.path, kept)))
             elif isinstance(kept, BaseException):
                 broke = kept
             else:

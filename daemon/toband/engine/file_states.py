@@ -42,6 +42,7 @@ class FileStates:
         self._conditions = conditions
         self._files: dict[str, FileState] = {}
         self._unreadable: Mapping[str, str] = {}
+        self._failure = ""
 
     @property
     def all(self) -> Sequence[FileState]:
@@ -74,6 +75,10 @@ class FileStates:
         """Why places cannot be looked at, in place of what was known of that."""
         self._unreadable = places
 
+    def followed(self, failure: Exception | None) -> None:
+        """Whether all of them could be looked at, and what became of them stored."""
+        self._failure = f"{type(failure).__name__}: {failure}" if failure is not None else ""
+
     def well(self, file: ReadFile, names: tuple[str, ...], warnings: tuple[str, ...]) -> None:
         before = self._files.get(file.path)
         self._files[file.path] = FileState(
@@ -86,7 +91,13 @@ class FileStates:
         if before is not None and before.broken:
             log.info("a definition file is well again", action="definitions_well", path=file.path)
 
-    def broken(self, file: ReadFile, problems: tuple[str, ...], names: Sequence[str]) -> None:
+    def broken(
+        self,
+        file: ReadFile,
+        problems: tuple[str, ...],
+        names: Sequence[str],
+        cause: Exception | None = None,
+    ) -> None:
         """What it defined stays as it was. `names` are what it is known for if it was not read before."""
         before = self._files.get(file.path)
         after = FileState(
@@ -104,10 +115,16 @@ class FileStates:
                 action="definitions_broken",
                 path=file.path,
                 problems=list(after.problems),
+                exc_info=cause,
             )
 
     def tell(self) -> None:
-        """Whoever watches over the daemon, of files that are broken."""
+        """Whoever watches over the daemon, of files that are broken, and of all if they cannot be followed."""
+        if self._failure:
+            text = f"cannot follow the definition files: {_shown(self._failure)}"
+            detail = f"{text}; it is tried again, and what is not read yet stays as it was"
+            self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
+            return
         broken = [state for state in (*self._files.values(), *self._unlooked()) if state.broken]
         broken.sort(key=lambda state: state.path)
         if not broken:
@@ -126,6 +143,12 @@ class FileStates:
 
 
 def _cut(lines: tuple[str, ...]) -> tuple[str, ...]:
+    shown = tuple(map(_shown, lines[:PROBLEMS_MOST]))
     if len(lines) <= PROBLEMS_MOST:
-        return lines
-    return (*lines[: PROBLEMS_MOST - 1], f"and {len(lines) - PROBLEMS_MOST + 1} more")
+        return shown
+    return (*shown[:-1], f"and {len(lines) - PROBLEMS_MOST + 1} more")
+
+
+def _shown(line: str) -> str:
+    """A line with what is no character written as in a program."""
+    return line.encode("utf-8", "backslashreplace").decode()

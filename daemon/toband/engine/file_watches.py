@@ -223,6 +223,8 @@ def _payloads(changes: WatchChanges, workflow: str) -> Iterator[dict[str, Any]]:
             "workflow": workflow,
             "watch": changes.watch,
         }
+        if each.altered:
+            payload["altered"] = True
         if place == last and changes.more:
             payload["more"] = changes.more
         yield payload

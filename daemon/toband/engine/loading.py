@@ -28,11 +28,12 @@ from toband.ports import (
 
 
 class UnusableFileError(Exception):
-    """Nothing of a file was stored; `problems` are lines for people."""
+    """Nothing of a file was stored; `problems` are lines for people, `cause` is what nobody expected."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, problems: Sequence[str], cause: Exception | None = None) -> None:
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
+        self.cause = cause
 
 
 BREATH = 0.0002
@@ -51,7 +52,10 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFile:
-    """What was found in a file. With `problems` nobody can tell what it defines; one that is `known` was not read."""
+    """What was found in a file. With `problems` nobody can tell what it defines; one that is `known` was not read.
+
+    `cause` is what nobody expected, if that was in the way.
+    """
 
     path: str
     mark: Mark | None
@@ -60,6 +64,7 @@ class ReadFile:
     problems: tuple[str, ...] = ()
     warnings: tuple[Problem, ...] = ()
     known: bool = False
+    cause: Exception | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,8 +102,22 @@ class Kept:
 
 
 def understand(files: Sequence[Unread]) -> Sequence[ReadFile]:
-    """What files define, as far as it can be told without the jobs that they use. For a thread."""
-    return [_understood(file) for file in files]
+    """What files define, as far as it can be told without the jobs that they use. For a thread. Raises nothing."""
+    return [_tried(file) for file in files]
+
+
+def unexpected(path: str, error: Exception) -> UnusableFileError:
+    """An error of ours, as a problem of the file that met it: the others have nothing to do with it."""
+    text = f"{path}: internal error {type(error).__name__}: {error}: please report it"
+    return UnusableFileError([text], cause=error)
+
+
+def _tried(file: Unread) -> ReadFile:
+    try:
+        return _understood(file)
+    except Exception as error:
+        problems = unexpected(file.path, error).problems
+        return ReadFile(path=file.path, mark=file.mark, problems=problems, cause=error)
 
 
 def _understood(file: Unread) -> ReadFile:
@@ -143,8 +162,7 @@ class Loader:
             text = f"{file.path}: {error.args[0]} was changed meanwhile, more than once"
             raise UnusableFileError([text]) from None
         except WorkflowExistsError as error:
-            text = f"{file.path}: there is a {error.kind.value} {error.args[0]!r} already"
-            raise UnusableFileError([f"{text}; delete it first"]) from None
+            raise UnusableFileError([_exists(file, error)]) from None
         except WorkflowOwnedError as error:
             raise UnusableFileError([_owned(file, error)]) from None
 
@@ -203,6 +221,12 @@ def _placed(file: ReadFile, document: Document, problem: Problem) -> Problem:
     """A problem of one document, at its place in the file."""
     line = document.line + max(problem.line, 1) - 1
     return replace(problem, file=file.path, line=line)
+
+
+def _exists(file: ReadFile, error: WorkflowExistsError) -> str:
+    kind, name = error.kind.value, str(error.args[0])
+    text = f"{file.path}: there is a {kind} {name!r} already, which cannot become another kind"
+    return f"{text}; delete it first: toban {kind}s delete {name} --force"
 
 
 def _owned(file: ReadFile, error: WorkflowOwnedError) -> str:

@@ -16,10 +16,14 @@ class FileChange(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathChange:
-    """What became of one file or directory; `path` is as below the path that was declared, links and all."""
+    """What became of one file or directory; `path` is as below the path that was declared, links and all.
+
+    One that is no text is told with U+FFFD in the place of what is none, and is `altered`: nothing is found by it.
+    """
 
     path: str
     change: FileChange
+    altered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ import structlog
 
 from toban.definition.parsing import MAX_SOURCE_BYTES
 from toband.ports import Listing, Mark
+from toband.watching.names import is_text, shown
 
 SUFFIXES = (".yaml", ".yml", ".json")
 TICK = 1.0
@@ -29,6 +30,8 @@ STEP, DEBOUNCE = 150, 500
 """Milliseconds: changes that follow each other so closely are one, unless that goes on for so long."""
 DEEPEST = 32
 """Directories within each other; a symbolic link to its own parent ends here at the latest."""
+
+NOT_TEXT = "its name is not UTF-8: rename it"
 
 log = structlog.get_logger()
 
@@ -106,7 +109,7 @@ class WatchedFiles:
                 ignore_permission_denied=True,
             ):
                 self._told.set()
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             if not self._complained:
                 self._complained = True
                 text = "cannot watch the definition files: they are looked at every second"
@@ -118,6 +121,9 @@ def look(places: Sequence[str], now: float) -> Listing:
     files: dict[str, Mark] = {}
     unreadable: dict[str, str] = {}
     for place in places:
+        if not is_text(place):
+            unreadable[shown(place)] = NOT_TEXT
+            continue
         try:
             found = os.stat(place)
         except OSError as error:
@@ -158,17 +164,34 @@ def _look_into(
         if _is_hidden(name):
             continue
         path = os.path.join(directory, name)
-        try:
-            found = os.stat(path)
-        except OSError as error:
-            # A link that leads nowhere is no file, and what is gone by now is none either.
-            if not isinstance(error, FileNotFoundError):
-                unreadable[path] = error.strerror or str(error)
+        if is_text(name):
+            _look_at(path, files, unreadable, (*above, identity), depth - 1)
             continue
-        if stat.S_ISDIR(found.st_mode):
-            _look_into(path, files, unreadable, (*above, identity), depth - 1)
-        elif stat.S_ISREG(found.st_mode) and _is_definition(name):
-            files[path] = _mark(found)
+        inside: dict[str, Mark] = {}
+        denied: dict[str, str] = {}
+        _look_at(path, inside, denied, (*above, identity), depth - 1)
+        if inside or denied:
+            unreadable[shown(path)] = NOT_TEXT
+
+
+def _look_at(
+    path: str,
+    files: dict[str, Mark],
+    unreadable: dict[str, str],
+    above: tuple[tuple[int, int], ...],
+    depth: int,
+) -> None:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        # A link that leads nowhere is no file, and what is gone by now is none either.
+        if not isinstance(error, FileNotFoundError):
+            unreadable[path] = error.strerror or str(error)
+        return
+    if stat.S_ISDIR(found.st_mode):
+        _look_into(path, files, unreadable, above, depth)
+    elif stat.S_ISREG(found.st_mode) and _is_definition(path):
+        files[path] = _mark(found)
 
 
 def _is_hidden(name: str) -> bool:
@@ -208,6 +231,7 @@ def _identity(place: str) -> object:
 
 def _watchable(places: Sequence[str]) -> tuple[list[str], list[str]]:
     """Directories to be watched with all below them, and those of single files, of which many may be large."""
+    places = [place for place in places if is_text(place)]
     trees = {os.path.realpath(place) for place in places if os.path.isdir(place)}
     single = [place for place in places if not os.path.isdir(place) and _is_definition(place)]
     # One that is replaced is another file: its directory tells, and that of what a link leads to.

@@ -6,10 +6,12 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from toband.ports import FileChange, PathChange, WatchChanges
+from toband.watching.names import is_text, shown
 from toband.watching.notifier import Kind, Notifier
+from toband.watching.own_files import NO_FILES, OwnFiles
 from toband.watching.places import Place, Spot, is_as_before, mounts, place_of, remote
 
 QUIET, LONGEST = 0.3, 1.0
@@ -45,12 +47,20 @@ class _Index:
 class Follower:
     """Belongs to one thread. `turn` is called again and again."""
 
-    def __init__(self, notifier: Notifier, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        notifier: Notifier,
+        own: OwnFiles = NO_FILES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is told of `own`."""
         self._notifier = notifier
+        self._own = own
         self._clock = clock
         self._places: dict[str, Place] = {}
         self._index = _Index()
         self._unreadable: dict[str, str] = {}
+        self._left_out: dict[str, str] = {}
         self._remote: dict[str, str] = {}
         self._changes: dict[str, dict[str, set[Kind]]] = {}
         self._suspects: set[str] = set()
@@ -66,13 +76,20 @@ class Follower:
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        return {**self._remote, **self._unreadable, **self._notifier.troubles}
+        found = {
+            **self._remote,
+            **self._left_out,
+            **self._unreadable,
+            **self._notifier.troubles,
+        }
+        return {shown(path): why for path, why in found.items()}
 
     def declare(self, paths: Collection[str]) -> None:
         """These and no others; what is there now is not told."""
         for path in self._places.keys() - set(paths):
             del self._places[path]
             self._unreadable.pop(path, None)
+            self._left_out.pop(path, None)
             self._changes.pop(path, None)
         new = sorted(set(paths) - self._places.keys())
         for path in new:
@@ -112,6 +129,8 @@ class Follower:
                 if place.root:
                     self._gather(declared, declared, Kind.MODIFIED)
             self._suspect(list(self._places))
+            return
+        if self._own.has(path):
             return
         named = self._index.names.get(path, ())
         if kind is not Kind.GONE:
@@ -186,7 +205,15 @@ class Follower:
             self._unreadable[path] = f"{reason}; let the daemon's user read it and enter it"
             return None
         self._unreadable.pop(path, None)
-        return place
+        self._left_out.pop(path, None)
+        if not self._own.has(os.path.realpath(path)):
+            return place
+        self._left_out[path] = (
+            "it is the daemon's own, or below its state directory, of which nothing is told; "
+            "watch a path elsewhere"
+        )
+        spots = frozenset(spot for spot in place.spots if not spot.tree)
+        return replace(place, mark=None, root="", spots=spots)
 
     def _watch(self, *, fresh: Collection[str]) -> None:
         roots, names, spots = defaultdict(list), defaultdict(list), defaultdict(list)
@@ -237,7 +264,11 @@ def _batch(watch: str, changes: Mapping[str, set[Kind]]) -> WatchChanges:
     return WatchChanges(
         watch=watch,
         changes=tuple(
-            PathChange(path=_readable(path), change=_CHANGES[_one(path, kinds)])
+            PathChange(
+                path=_readable(path),
+                change=_CHANGES[_one(path, kinds)],
+                altered=not is_text(path),
+            )
             for path, kinds in first
         ),
         more=len(changes) - len(first),

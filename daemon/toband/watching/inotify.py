@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence, Set
 
 from toband.watching.notifier import Kind, Told
+from toband.watching.own_files import NO_FILES, OwnFiles
 from toband.watching.places import Spot
 
 PORTION = 0.002
@@ -45,7 +46,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Inotify:
     """Implements `Notifier`. Walks through trees in portions, in between what is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: OwnFiles = NO_FILES) -> None:
+        """Trees of `own` that lie in a wanted one are not looked into."""
+        self._own = own
         self._fd = -1
         self._wakes, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._spots: frozenset[Spot] = frozenset()
@@ -98,7 +101,7 @@ class Inotify:
     def _in_tree(self, path: str) -> bool:
         while path not in self._trees:
             above = os.path.dirname(path)
-            if above == path:
+            if above == path or path in self._own.trees:
                 return False
             path = above
         return True

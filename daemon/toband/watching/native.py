@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence, Set
 
 from toband.watching.notifier import Kind, Told
+from toband.watching.own_files import NO_FILES, OwnFiles
 from toband.watching.places import Spot
 
 STEP, DEBOUNCE = 50, 200
@@ -21,7 +22,8 @@ _KINDS = {1: Kind.ADDED, 2: Kind.MODIFIED, 3: Kind.DELETED}
 class Native:
     """Implements `Notifier`: one thread for trees, one for directories by themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: OwnFiles = NO_FILES) -> None:
+        """The system tells of whole trees, `own` included."""
         self._queue: queue.SimpleQueue[Told | None] = queue.SimpleQueue()
         self._spots: dict[bool, frozenset[Spot]] = {True: frozenset(), False: frozenset()}
         self._groups: dict[bool, _Group | None] = {True: None, False: None}

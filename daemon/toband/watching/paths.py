@@ -13,6 +13,7 @@ import structlog
 from toband.ports import WatchChanges
 from toband.watching.following import LOOK_AGAIN, Follower
 from toband.watching.notifier import Notifier
+from toband.watching.own_files import NO_FILES, OwnFiles
 
 if sys.platform == "linux":
     from toband.watching.inotify import Inotify as SystemNotifier
@@ -29,8 +30,14 @@ log = structlog.get_logger()
 class WatchedPaths:
     """Implements `ports.PathWatcher`. Belongs to the event loop. As long as nothing is followed, there is no thread."""
 
-    def __init__(self, notifier: Callable[[], Notifier] = SystemNotifier) -> None:
+    def __init__(
+        self,
+        notifier: Callable[[OwnFiles], Notifier] = SystemNotifier,
+        own: OwnFiles = NO_FILES,
+    ) -> None:
+        """Nothing is told of `own`."""
         self._new_notifier = notifier
+        self._own = own
         self._thread: _Thread | None = None
         self._batches: asyncio.Queue[Sequence[WatchChanges]] = asyncio.Queue()
         self._troubles: Mapping[str, str] = {}
@@ -41,7 +48,7 @@ class WatchedPaths:
 
     def follow(self, paths: Collection[str]) -> None:
         if self._thread is None and paths:
-            self._thread = _Thread(self._new_notifier, self._take)
+            self._thread = _Thread(self._new_notifier, self._own, self._take)
         if self._thread is not None:
             self._thread.declare(frozenset(paths))
         if not paths and self._thread is not None:
@@ -80,7 +87,8 @@ class _Thread:
 
     def __init__(
         self,
-        new_notifier: Callable[[], Notifier],
+        new_notifier: Callable[[OwnFiles], Notifier],
+        own: OwnFiles,
         take: Callable[[_Thread, Sequence[WatchChanges], Mapping[str, str]], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -88,7 +96,8 @@ class _Thread:
         self._wanted: frozenset[str] = frozenset()
         self._end = False
         self._waiting: list[asyncio.Event] = []
-        self._notifier = new_notifier()
+        self._own = own
+        self._notifier = new_notifier(own)
         self._thread = threading.Thread(target=self._run, name="watched-paths", daemon=True)
         self._thread.start()
 
@@ -110,7 +119,7 @@ class _Thread:
         await event.wait()
 
     def _run(self) -> None:
-        follower = Follower(self._notifier)
+        follower = Follower(self._notifier, self._own)
         declared: frozenset[str] = frozenset()
         troubles: Mapping[str, str] = {}
         while not self._end:

@@ -50,12 +50,16 @@ async def test_nothing_of_a_file_is_stored_if_a_part_cannot_be(store: Store) -> 
     with pytest.raises(WorkflowOwnedError) as refused:
         await store.put_definitions([owned("new"), owned("taken")], at=NOW)
     assert (refused.value.args[0], refused.value.owner) == ("taken", "api")
-    with pytest.raises(WorkflowExistsError):
+    with pytest.raises(WorkflowOwnedError):
         await store.put_definitions([owned("new"), owned("taken", kind=DefinitionKind.JOB)], at=NOW)
+    await store.put_definitions([owned("mine")], at=NOW)
+    with pytest.raises(WorkflowExistsError) as exists:
+        await store.put_definitions([owned("new"), owned("mine", kind=DefinitionKind.JOB)], at=NOW)
+    assert exists.value.kind is DefinitionKind.WORKFLOW
     with pytest.raises(ConflictError):
         await store.put_definitions([owned("new"), owned("b", uses=frozenset({"no"}))], at=NOW)
     assert await store.get_workflow("new") is None
-    assert await store.list_file_owned() == []
+    assert [each.name for each in await store.list_file_owned()] == ["mine"]
 
 
 async def test_users_elsewhere_change_with_a_job_or_are_missed(store: Store) -> None:
@@ -86,6 +90,37 @@ async def test_what_no_file_has_is_disabled_until_one_has_it_again(store: Store)
     assert put == {"left": UPDATED}
     left = await read(store, "left")
     assert (left.enabled, left.version, left.file) == (True, 1, "/etc/flows/b.yaml")
+
+
+@pytest.mark.parametrize("kind", DefinitionKind)
+@pytest.mark.parametrize("source", ["the same", "another"])
+async def test_what_no_file_has_is_enabled_when_somebody_stores_it_himself(
+    store: Store, kind: DefinitionKind, source: str
+) -> None:
+    await store.put_definitions([owned("left", kind=kind, source="the same")], at=NOW)
+    await store.disown_definition("left", FILE, at=later(1))
+    updated = await store.update_workflow(text("left", kind=kind, source=source), at=later(2))
+    assert updated is not None
+    left, changed = updated
+    assert (left.enabled, left.owner, changed) == (True, "api", True)
+    # Unless the text itself says otherwise.
+    await store.put_definitions([owned("off", kind=kind)], at=NOW)
+    await store.disown_definition("off", FILE, at=later(1))
+    await store.update_workflow(text("off", kind=kind, enabled=False), at=later(2))
+    assert not (await read(store, "off")).enabled
+
+
+async def test_what_no_file_has_stays_disabled_when_a_job_of_it_changes(store: Store) -> None:
+    job = text("tool", kind=DefinitionKind.JOB)
+    await store.create_workflow(job, at=NOW)
+    user = owned("user", uses=frozenset({"tool"}))
+    await store.put_definitions([user], at=NOW)
+    await store.disown_definition("user", FILE, at=later(1))
+    anew = owned("user", uses=frozenset({"tool"}), parsed={"steps": []})
+    changed = text("tool", kind=DefinitionKind.JOB, source="x")
+    await store.update_workflow(changed, at=later(2), also=[anew])
+    left = await read(store, "user")
+    assert (left.version, left.enabled, left.owner) == (2, False, f"{FILE} (removed)")
 
 
 async def test_what_was_disabled_by_hand_stays_so(store: Store) -> None:

@@ -159,7 +159,7 @@ def test_an_unquoted_template_gives_one_problem_that_says_so(error: Error) -> No
         ("a: &a [*a]\n", "*a contains itself"),
         ("a: &a {<<: *a}\n", "*a contains itself"),
         ("--- x\n" * 2_000, "found more than 1000 documents"),
-        ("x" * (MAX_SOURCE_BYTES + 1), "at most 2 MiB are read"),
+        ("x" * (MAX_SOURCE_BYTES + 1), "the file has more than 2 MiB"),
         ("a: " + "9" * 5_000, "an integer of 5000 digits"),
         ("a: 1e999", "is not a finite number"),
         ("a: .nan", "is not a finite number"),

@@ -7,11 +7,11 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from toban.definition import DefinitionKind
+from toban.definition import DefinitionKind, Parsed, parse
 from toband.engine.definition_files import DefinitionFiles
 from toband.engine.loading import Kept, Loader, ReadFile, UnusableFileError
 from toband.ports import (
@@ -108,10 +108,13 @@ class Stored:
     active: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
     failing: bool = False
+    surprises: dict[str, Exception] = field(default_factory=dict)
 
     async def keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
         if self.failing:
             raise StoreError("the disk is gone")
+        if file.path in self.surprises:
+            raise self.surprises[file.path]
         self.kept.append(file.path)
         names = set(file.names)
         for document in file.documents:
@@ -173,6 +176,18 @@ class Stored:
 
 
 @dataclass
+class Log:
+    """Errors that were logged."""
+
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    def error(self, text: str, **facts: Any) -> None:
+        self.errors.append(facts)
+
+    def info(self, text: str, **facts: Any) -> None: ...
+
+
+@dataclass
 class Health:
     told: dict[str, str] = field(default_factory=dict)
 
@@ -212,7 +227,8 @@ class Scene:
     async def look(self) -> None:
         self.source.reads.clear()
         self.stored.kept.clear()
-        await self.files.run()
+        async with asyncio.timeout(30):
+            await self.files.run()
 
     def broken(self) -> list[str]:
         return [state.path for state in self.files.states if state.broken]
@@ -483,9 +499,83 @@ async def test_a_store_that_fails_makes_no_file_broken(scene: Scene) -> None:
     with pytest.raises(StoreError):
         await scene.files.reload()
     assert scene.broken() == []
+    assert "the disk is gone" in scene.health.told["definitions"]
     scene.stored.failing = False
     await scene.look()
     assert scene.stored.owners == {"one": A}
+    assert scene.health.told == {}
+
+
+async def test_what_nobody_expected_of_a_file_is_a_problem_of_that_file(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    monkeypatch.setattr("toband.engine.file_states.log", log)
+    scene.source.write(A, definition("one"))
+    await scene.look()
+    scene.source.write(A, definition("one", "two"))
+    scene.source.write(B, definition("three"))
+    scene.source.write(ELSEWHERE, definition("four", job="tool"))
+    scene.stored.surprises[A] = OverflowError("date value out of range")
+    scene.stored.jobs.add("tool")
+    for _ in range(2):
+        await scene.look()
+        assert scene.broken() == [A]
+        assert scene.stored.owners == {"one": A, "three": B, "four": ELSEWHERE}
+    told = "internal error OverflowError: date value out of range: please report it"
+    assert scene.files.states[0].problems == (f"{A}: {told}",)
+    assert told in scene.health.told["definitions"]
+    # Once, and with where it comes from.
+    [line] = log.errors
+    assert line["exc_info"] is scene.stored.surprises[A]
+    scene.stored.surprises.clear()
+    await scene.look()
+    assert scene.stored.owners["two"] == A
+    assert scene.health.told == {}
+
+
+async def test_a_file_that_cannot_even_be_checked_keeps_none_beside_it_from_being(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(data: bytes, path: str) -> Parsed:
+        if path == A:
+            raise ZeroDivisionError("division by zero")
+        return parse(data, path)
+
+    monkeypatch.setattr("toband.engine.loading.parse", check)
+    scene.source.write(A, definition("one"))
+    scene.source.write(B, definition("two"))
+    await scene.look()
+    assert scene.broken() == [A]
+    assert "internal error ZeroDivisionError" in scene.files.states[0].problems[0]
+    assert scene.stored.owners == {"two": B}
+
+
+async def test_it_is_told_that_files_cannot_be_followed_until_they_can(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> Listing:
+        raise RuntimeError("nobody knows why")
+
+    scene.source.write(A, "name: [")
+    monkeypatch.setattr(scene.source, "look", fail)
+    with pytest.raises(RuntimeError):
+        await scene.files.reload()
+    assert "RuntimeError: nobody knows why" in scene.health.told["definitions"]
+    monkeypatch.undo()
+    await scene.look()
+    assert "nobody knows why" not in scene.health.told["definitions"]
+    scene.source.write(A, definition("one"))
+    await scene.look()
+    assert scene.health.told == {}
+
+
+async def test_a_problem_can_be_shown_whatever_it_is_about(scene: Scene) -> None:
+    scene.source.write(A, definition("one"))
+    scene.stored.surprises[A] = ValueError("half of a pair: \ud800")
+    await scene.look()
+    assert scene.files.states[0].problems[0].encode()
+    assert scene.health.told["definitions"].encode()
 
 
 async def test_a_file_that_is_always_written_to_is_read_all_the_same(

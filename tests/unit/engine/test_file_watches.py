@@ -131,6 +131,15 @@ async def test_everybody_who_watches_a_path_gets_an_event(scene: Scene) -> None:
     ]
 
 
+async def test_a_name_that_could_not_be_told_as_it_is_says_so(scene: Scene) -> None:
+    change = PathChange(path="/in/bad\ufffd.csv", change=FileChange.ADDED, altered=True)
+    async with scene.running():
+        scene.paths.batches.put_nowait([WatchChanges(watch="/in", changes=(change,))])
+        await wait_for(lambda: scene.stored, "an event")
+    [payload] = scene.stored
+    assert (payload["path"], payload["altered"]) == ("/in/bad\ufffd.csv", True)
+
+
 async def test_nothing_is_watched_while_nobody_listens(scene: Scene) -> None:
     scene.store.types = frozenset({"ORDER"})
     async with scene.running():

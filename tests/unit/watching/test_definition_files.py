@@ -15,6 +15,7 @@ from toband.ports import Listing
 from toband.watching import definition_files
 from toband.watching.definition_files import WatchedFiles, look
 
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs names that are only bytes")
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs links and permissions of POSIX")
 
 
@@ -60,6 +61,46 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     listing = seen(tmp_path)
     assert names(listing, tmp_path) == ["a.yaml"]
     assert set(listing.unreadable) == {str(tmp_path / "itself.yaml")}
+
+
+@LINUX
+def test_names_that_are_no_text_are_told_and_left_out(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("x")
+    (tmp_path / os.fsdecode(b"bad\xff.yaml")).write_text("x")
+    (tmp_path / os.fsdecode(b"notes\xff")).write_text("x")
+    (tmp_path / os.fsdecode(b"itself\xff.yaml")).symlink_to(os.fsdecode(b"itself\xff.yaml"))
+    folder = tmp_path / os.fsdecode(b"k\xe9")
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "k.yaml").write_text("x")
+    (tmp_path / os.fsdecode(b"data\xe9")).mkdir()
+    listing = seen(tmp_path, folder)
+    assert names(listing, tmp_path) == ["good.yaml"]
+    assert listing.unreadable == {
+        f"{tmp_path}/bad\\xff.yaml": "its name is not UTF-8: rename it",
+        f"{tmp_path}/itself\\xff.yaml": "its name is not UTF-8: rename it",
+        f"{tmp_path}/k\\xe9": "its name is not UTF-8: rename it",
+    }
+
+
+@LINUX
+async def test_a_place_whose_name_is_no_text_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(definition_files, "TICK", 0.01)
+    place = tmp_path / os.fsdecode(b"k\xe9")
+    good = tmp_path / "good"
+    place.mkdir()
+    good.mkdir()
+    watched = WatchedFiles([str(place), str(good)])
+    async with asyncio.timeout(30):
+        for _ in range(definition_files.UNSURE + 1):
+            await watched.changed(600)
+        (good / "a.yaml").write_text("x")
+        await watched.changed(600)
+        listing = await watched.look()
+    assert (names(listing, tmp_path), len(listing.unreadable)) == (["good/a.yaml"], 1)
+    assert not any(watcher.done() for watcher in watched._watchers)
+    await watched.close()
 
 
 def test_a_file_that_is_still_written_to_is_young(tmp_path: Path) -> None:

@@ -16,14 +16,17 @@ from helpers.waiting import wait_for
 from toband.watching import following
 from toband.watching.native import Native
 from toband.watching.notifier import Notifier, Told
+from toband.watching.own_files import NO_FILES, OwnFiles
 from toband.watching.paths import WatchedPaths
 from toband.watching.places import Place, place_of
+
+New = Callable[[OwnFiles], Notifier]
 
 if sys.platform == "linux":
     from toband.watching import inotify
     from toband.watching.inotify import Inotify
 
-    NOTIFIERS: list[Callable[[], Notifier]] = [Inotify, Native]
+    NOTIFIERS: list[New] = [Inotify, Native]
 else:
     NOTIFIERS = [Native]
 
@@ -36,8 +39,9 @@ Change = tuple[str, str]
 class Watching:
     """What was told so far, by declared path."""
 
-    def __init__(self, notifier: Callable[[], Notifier]) -> None:
-        self.paths = WatchedPaths(notifier)
+    def __init__(self, notifier: New, own: OwnFiles = NO_FILES) -> None:
+        self.paths = WatchedPaths(notifier, own)
+        self.altered: set[str] = set()
         self.told: list[tuple[str, str, str]] = []
         self.batches: list[tuple[int, int]] = []
         """How many changes were told at once, and how many more there were."""
@@ -47,6 +51,7 @@ class Watching:
         while True:
             for each in await self.paths.changes():
                 self.told += ((each.watch, one.path, one.change.value) for one in each.changes)
+                self.altered |= {one.path for one in each.changes if one.altered}
                 self.batches.append((len(each.changes), each.more))
 
     async def follow(self, *paths: Path) -> None:
@@ -248,8 +253,100 @@ async def test_many_changes_at_once(
 @LINUX
 async def test_a_name_that_is_no_text(linux: Watching, tmp_path: Path) -> None:
     await linux.follow(tmp_path)
+    (tmp_path / "\ufffd really").write_text("x")
     (tmp_path / os.fsdecode(b"\xff")).write_text("x")
-    await linux.after(("\ufffd", "added"), watch=tmp_path)
+    await linux.after(("\ufffd", "added"), ("\ufffd really", "added"), watch=tmp_path)
+    assert linux.altered == {f"{tmp_path}/\ufffd"}
+
+
+@pytest.mark.parametrize("notifier", NOTIFIERS, ids=lambda each: each.__name__.lower())
+async def test_nothing_is_told_of_what_the_daemon_writes_for_itself(
+    notifier: New, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    state, database, log = tree / "state", tree / "db" / "toban.db", tree / "log.json"
+    (state / "runs").mkdir(parents=True)
+    database.parent.mkdir()
+    (tree / "stateless").mkdir()
+    own = OwnFiles.of(state_dir=str(state), database_file=str(database), logs=[str(log)])
+    watching = Watching(notifier, own)
+    await watching.follow(tree)
+    (state / "ballast").write_text("x")
+    (state / "runs" / "1").mkdir()
+    (state / "runs" / "1" / "out").write_text("x")
+    for end in ("", "-wal", "-shm", "-journal", "-ballast"):
+        database.with_name(f"toban.db{end}").write_text("x")
+    log.write_text("x")
+    (tree / "db" / "other.db").write_text("x")
+    (tree / "stateless" / "a").write_text("x")
+    await watching.after(("db/other.db", "added"), ("stateless/a", "added"), watch=tree)
+    assert watching.paths.troubles == {}
+    await watching.close()
+
+
+@LINUX
+async def test_directories_of_the_daemon_take_no_watches(tmp_path: Path) -> None:
+    (tmp_path / "state" / "runs").mkdir(parents=True)
+    (tmp_path / "in").mkdir()
+    made: list[Inotify] = []
+
+    def new(own: OwnFiles) -> Notifier:
+        made.append(Inotify(own))
+        return made[0]
+
+    watching = Watching(new, OwnFiles.of(state_dir=str(tmp_path / "state")))
+    await watching.follow(tmp_path)
+    assert made[0].watched == {str(tmp_path.parent), str(tmp_path), str(tmp_path / "in")}
+    await watching.close()
+
+
+@POSIX
+async def test_a_watch_that_would_never_tell_anything_is_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LOOK_AGAIN", 0.1)
+    state, elsewhere, link = tmp_path / "state", tmp_path / "elsewhere", tmp_path / "link"
+    for folder in (state, elsewhere):
+        folder.mkdir()
+    link.symlink_to(state)
+    database = tmp_path / "toban.db"
+    database.write_text("x")
+    own = OwnFiles.of(state_dir=str(state), database_file=str(database))
+    watching = Watching(NOTIFIERS[0], own)
+    below = state / "missing" / "file"
+    await watching.follow(state, below, database, link)
+    await wait_for(lambda: len(watching.paths.troubles) == 4, "what is wrong")
+    assert set(watching.paths.troubles) == {str(each) for each in (state, below, database, link)}
+    assert "nothing is told" in watching.paths.troubles[str(database)]
+    (state / "a").write_text("x")
+    database.write_text("xy")
+    below.parent.mkdir()
+    below.write_text("x")
+    # A link may be led elsewhere.
+    link.unlink()
+    link.symlink_to(elsewhere)
+    await wait_for(lambda: str(link) not in watching.paths.troubles, "a link that is watched")
+    await watching.settle()
+    (elsewhere / "b").write_text("x")
+    await wait_for(lambda: ("b", "added") in watching.of(link), "a change")
+    assert {watch for watch, _, _ in watching.told} == {str(link)}
+    await watching.close()
+
+
+@LINUX
+async def test_what_is_wrong_with_a_name_that_is_no_text_can_be_shown(
+    linux: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"k\xe9")
+    folder.mkdir()
+    add = Inotify._add
+
+    def denied(self: Inotify, path: str) -> int:
+        return errno.EACCES if path == str(folder) else add(self, path)
+
+    monkeypatch.setattr(Inotify, "_add", denied)
+    await linux.follow(tmp_path)
+    assert set(linux.paths.troubles) == {f"{tmp_path}/k\\xe9"}
 
 
 async def test_paths_come_and_go(watching: Watching, tmp_path: Path) -> None:
