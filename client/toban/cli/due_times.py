@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final
-
-from toban.cli.text import moment
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from google.protobuf.timestamp_pb2 import Timestamp
 
+    from toban.definition.timing.model import Schedule
     from toban.sdk import SyncClient
     from toban.v1 import schedule_pb2
 
 _MOST: Final = 5
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-# What "from now on" means when the same words are read twice in a row.
-_SAME: Final = timedelta(seconds=2)
+_FIRST_YEAR: Final = 1970
+_LAST_YEAR: Final = 9998
+_OF_DAY: Final = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MOMENT: Final = re.compile(
+    rf"{_DAY.pattern}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]{{1,6}})?)?"
+    r"(Z|[+-][0-9]{2}:?[0-9]{2})?"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +41,25 @@ class Rule:
     at: datetime | None = None
 
 
-def preview(client: SyncClient, rule: Rule, timezone: str) -> schedule_pb2.InterpretTimeResponse:
-    """What it means now. Words are read by the daemon, everything else means the same everywhere.
+def preview(
+    client: SyncClient, rule: Rule, timezone: str, most: int | None
+) -> schedule_pb2.InterpretTimeResponse:
+    """What it means now; `most` is how often it is due. Words are read by the daemon, the rest means the same anywhere.
 
     Raises TobanError, and ValueError with what is wrong for a rule that cannot be read.
     """
-    if rule.words:
-        return client.interpret_time(rule.words, timezone)
-    from toban.definition.timing.describing import describe
+    found = (
+        client.interpret_time(rule.words, timezone)
+        if rule.words
+        else _of_rule(client, rule, timezone)
+    )
+    if most is not None:
+        del found.due_times[most:]
+    return found
+
+
+def _of_rule(client: SyncClient, rule: Rule, timezone: str) -> schedule_pb2.InterpretTimeResponse:
+    from toban.definition.timing.describing import describe_in
     from toban.definition.timing.model import Schedule
     from toban.definition.timing.zones import check_zone
     from toban.v1 import schedule_pb2
@@ -50,10 +68,9 @@ def preview(client: SyncClient, rule: Rule, timezone: str) -> schedule_pb2.Inter
     zone = check_zone(timezone or _daemon_zone(client))
     schedule = Schedule(cron=rule.cron, every=rule.every, at=rule.at, timezone=zone)
     answer = schedule_pb2.InterpretTimeResponse(
-        understood=describe(schedule), recurring=rule.at is None, timezone=zone
+        understood=describe_in(schedule, zone), recurring=rule.at is None, timezone=zone
     )
-    now = datetime.now(UTC)
-    for due in islice(_occurrences(rule, zone, now, now), _MOST):
+    for due in islice(_occurrences(schedule, zone, datetime.now(UTC)), _MOST):
         answer.due_times.add().FromDatetime(due)
     if not answer.due_times:
         raise ValueError(f"{answer.understood}: it is never due, or not any more")
@@ -70,71 +87,73 @@ def _check(rule: Rule) -> None:
         raise ValueError("expected one second at least")
 
 
-def following(
-    client: SyncClient, rule: Rule | None, stored: schedule_pb2.Schedule
-) -> list[datetime]:
-    """The due times of a schedule that was stored: the next one is the daemon's own word. Raises TobanError.
-
-    Without the `rule` that it was just made of, no others are known.
-    """
-    first = moment(stored.next_due)
-    if first is None:
-        return []
-    if rule is None:
-        return [first]
-    if rule.words:
-        told = client.interpret_time(rule.words, stored.timezone).due_times
-        times = [at.ToDatetime(tzinfo=UTC) for at in told]
-        drift = times[0] - first if times else timedelta()
-        if abs(drift) < _SAME:
-            times = [at - drift for at in times]
-    else:
-        # An interval counts from when it was stored.
-        begun = first - timedelta(seconds=rule.every or 0)
-        times = list(islice(_occurrences(rule, stored.timezone, begun, begun), _MOST))
-    due = [first, *(at for at in times if at > first)][:_MOST]
-    return due[: stored.max_occurrences] if stored.max_occurrences else due
-
-
-def local(at: datetime | Timestamp, timezone: str) -> str:
-    """Day, date and time on the clocks of the zone; in UTC if this machine does not know it."""
-    when = at if isinstance(at, datetime) else at.ToDatetime(tzinfo=UTC)
-    here = when.astimezone(_zone(timezone) or UTC)
+def local(at: Timestamp, timezone: str) -> str:
+    """Day, date and time on the clocks of the zone; in UTC if this machine does not know it, or these have none."""
+    here = at.ToDatetime(tzinfo=UTC)
+    with suppress(OverflowError):
+        here = here.astimezone(_zone(timezone) or UTC)
     return f"{_DAYS[here.weekday()]} {here.isoformat(sep=' ', timespec='seconds')} {timezone}"
 
 
 def read_at(text: str, timezone: str, now: datetime) -> datetime:
     """A single time: with a zone, or for the clocks of `timezone`, or else of this machine; `18:00` is today.
 
-    Raises ValueError with what was expected.
+    Of two that these clocks show alike it is the first. Raises ValueError with what was expected, and for a time that
+    they pass over.
     """
-    from datetime import time
-
-    zone = _zone(timezone)
+    if _DAY.fullmatch(text):
+        raise ValueError(f"a day needs a time: write {text}T09:00, or say it in words")
     try:
-        if len(text) <= len("18:00:00"):
-            today = now.astimezone(zone).date()
-            found = datetime.combine(today, time.fromisoformat(text))
-        else:
-            found = datetime.fromisoformat(text)
+        found = _written(text, timezone, now)
     except ValueError:
         raise ValueError(
-            f"expected a time such as 2026-02-01T09:00:00+09:00, or 18:00 for today, not {text!r}"
+            f"expected a time such as 2026-02-01T09:00:00+09:00, or 18:00 for today, not {text!r}; "
+            "other times can be said in words, such as 'in 2 hours'"
         ) from None
-    if found.tzinfo is not None:
-        return found
-    # A person who leaves the zone out means the clock on the wall.
-    return found.replace(tzinfo=zone) if zone is not None else found.astimezone()
+    if not _FIRST_YEAR <= found.year <= _LAST_YEAR:
+        raise _beyond(text)
+    if found.tzinfo is None:
+        found = _on_clocks(found, timezone)
+    if not _FIRST_YEAR <= found.astimezone(UTC).year <= _LAST_YEAR:
+        raise _beyond(text)
+    return found
 
 
-def _occurrences(rule: Rule, zone: str, after: datetime, stored_at: datetime) -> Iterator[datetime]:
+def _written(text: str, timezone: str, now: datetime) -> datetime:
+    if _OF_DAY.fullmatch(text):
+        from datetime import time
+
+        today = now.astimezone(_zone(timezone)).date()
+        return datetime.combine(today, time.fromisoformat(f"0{text}" if text[1] == ":" else text))
+    if _MOMENT.fullmatch(text):
+        return datetime.fromisoformat(text)
+    raise ValueError(text)
+
+
+def _beyond(text: str) -> ValueError:
+    return ValueError(f"expected a time from {_FIRST_YEAR} to {_LAST_YEAR}, not {text!r}")
+
+
+def _on_clocks(found: datetime, timezone: str) -> datetime:
+    """A person who leaves the zone out means the clock on the wall. Raises ValueError if it never shows that."""
+    from toban.definition.timing.zones import check_zone
+
+    zone = _zone(check_zone(timezone)) if timezone else None
+    at = found.replace(tzinfo=zone) if zone is not None else found.astimezone()
+    if at.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != found:
+        raise ValueError(
+            f"there is no {found:%H:%M} on {found:%Y-%m-%d} {f'in {timezone}' if zone else 'here'}: "
+            "the clocks are put forward over it then"
+        )
+    return at
+
+
+def _occurrences(schedule: Schedule, zone: str, now: datetime) -> Iterator[datetime]:
     from zoneinfo import ZoneInfo
 
     from toban.definition.timing.due import occurrences
-    from toban.definition.timing.model import Schedule
 
-    schedule = Schedule(cron=rule.cron, every=rule.every, at=rule.at)
-    dues = occurrences(schedule, zone=ZoneInfo(zone), after=after, stored_at=stored_at)
+    dues = occurrences(schedule, zone=ZoneInfo(zone), after=now, stored_at=now)
     return (due.at for due in dues)
 
 

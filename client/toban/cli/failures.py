@@ -25,6 +25,7 @@ _EXHAUSTED: Final = {
 
 # What fields of requests are called on the command line, where it is not the same.
 _OPTIONS: Final = {
+    "action": "--action",
     "payload_json": "-d",
     "dedupe_key": "--dedupe-key",
     "max_occurrences": "--max-occurrences",

@@ -21,6 +21,7 @@ from toban.cli.session import (
     shown,
 )
 from toban.cli.start import FollowOption, RequestIdOption, WaitOption, check_waiting, started
+from toban.cli.subjects import note_left
 from toban.cli.text import clock
 from toban.cli.versions import (
     FirstArgument,
@@ -187,6 +188,7 @@ def delete(
                 print(f"deleted {job}", flush=True)
             elif here.output is Output.NAME:
                 print(job, flush=True)
+            note_left(here, client, job)
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, deleted)
 

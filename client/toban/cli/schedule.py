@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from toban.cli.completion import ACTIONS, action_names
-from toban.cli.due_times import Rule, following, local, preview, read_at
+from toban.cli.due_times import Rule, local, preview, read_at
 from toban.cli.exits import Exit
 from toban.cli.failures import Failure
 from toban.cli.names import about_workflow, connect
@@ -17,9 +17,15 @@ from toban.cli.output import emit_data, fields, to_dict
 from toban.cli.params import parse_pairs
 from toban.cli.session import Output, OutputOption, Session, session, shown
 from toban.cli.subjects import SubjectOption, TargetOption, action_word
+from toban.cli.text import count
 
 if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
     from toban.v1 import schedule_pb2
+
+
+_TARGETS: Final = "--action says what to do when it is due, --workflow what to start"
 
 
 def schedule(
@@ -39,7 +45,8 @@ def schedule(
             "--action",
             "-a",
             metavar="ACTION",
-            help="reminder, escalate, auto_close, follow_up, check_progress or workflow.",
+            help="reminder, escalate, auto_close, follow_up, check_progress or workflow; "
+            "by default what WORDS name, or the workflow.",
             show_default=False,
             autocompletion=action_names,
         ),
@@ -97,7 +104,7 @@ def schedule(
         typer.Option(
             "--at",
             metavar="TIME",
-            help="Once, as in 2026-02-01T09:00 or 18:00.",
+            help="Once, as in 2026-02-01T09:00, or 18:00 today.",
             show_default=False,
         ),
     ] = "",
@@ -119,7 +126,8 @@ def schedule(
 
     When it is due, the event SCHEDULE_TRIGGERED tells the subject and the action to all that listen, and the workflow,
     if one is named, is started. The time is said in words, or with --cron, --every or --at. What cannot be read is an
-    error, never a guess; what was understood is always shown.
+    error, never a guess; what was understood is always shown. Words that name an action, such as "remind me", may stand
+    for --action, and must not name another.
 
     \b
     Examples:
@@ -131,8 +139,13 @@ def schedule(
     here = session(ctx, output)
     what = "read the time" if dry_run else f"schedule anything for {shown(subject)}"
     rule = _rule(" ".join(words or []), cron, every, at, timezone)
+    target: dict[str, Any] = {
+        "action": _action(action, workflow, what),
+        "workflow": workflow,
+        "params": _params(param or [], workflow, what),
+    }
     if dry_run:
-        _dry_run(here, rule, timezone, what)
+        _dry_run(here, rule, timezone, max_occurrences, target["action"], what)
         return
     if not subject:
         raise Failure(
@@ -140,11 +153,10 @@ def schedule(
             Exit.USAGE,
             hint="--dry-run needs none, and only shows what is understood",
         )
-    target: dict[str, Any] = {
-        "action": _action(action, workflow, what),
-        "workflow": workflow,
-        "params": _params(param or [], workflow, what),
-    }
+    if not action and not workflow and not rule.words:
+        raise Failure(
+            f"cannot {what}: neither --action nor --workflow is there", Exit.USAGE, hint=_TARGETS
+        )
     with connect(here, what) as client, about_workflow(client, workflow, what):
         stored, created = client.create_schedule(
             subject,
@@ -158,15 +170,13 @@ def schedule(
             request_id=request_id or None,
             **target,
         )
-        due = following(client, rule if created else None, stored)
     match here.output:
         case Output.TABLE:
-            _tell_stored(here, stored, due, created)
+            _tell_stored(here, stored, created)
         case Output.NAME:
             print(stored.id)
         case _:
-            times = [at.isoformat().replace("+00:00", "Z") for at in due]
-            emit_data(here, {**to_dict(stored), "created": created, "due_times": times})
+            emit_data(here, {**to_dict(stored), "created": created})
 
 
 def _rule(words: str, cron: str, every: str, at: str, timezone: str) -> Rule:
@@ -188,16 +198,12 @@ def _rule(words: str, cron: str, every: str, at: str, timezone: str) -> Rule:
         if at:
             return Rule(at=read_at(at, timezone, datetime.now(UTC)))
     except ValueError as error:
-        raise Failure(
-            f"cannot read the time: {said[0]}: {error}",
-            Exit.USAGE,
-            hint="in words it would be 'in 2 hours'" if at else "",
-        ) from None
+        raise Failure(f"cannot read the time: {said[0]}: {error}", Exit.USAGE) from None
     return Rule(words=words.strip(), cron=cron)
 
 
 def _action(given: str, workflow: str, what: str) -> str:
-    """The action as the API has it; empty for the workflow alone."""
+    """The action as the API has it; empty for what the words name, or the workflow alone."""
     action = given.replace("-", "_").lower()
     if action and action not in ACTIONS:
         raise Failure(
@@ -205,13 +211,8 @@ def _action(given: str, workflow: str, what: str) -> str:
             Exit.USAGE,
             hint=f"--action is one of {', '.join(ACTIONS)}",
         )
-    if not workflow and action in ("", "workflow"):
-        missing = "--workflow is missing" if action else "neither --action nor --workflow is there"
-        raise Failure(
-            f"cannot {what}: {missing}",
-            Exit.USAGE,
-            hint="--action says what to do when it is due, --workflow what to start",
-        )
+    if action == "workflow" and not workflow:
+        raise Failure(f"cannot {what}: --workflow is missing", Exit.USAGE, hint=_TARGETS)
     return action
 
 
@@ -222,16 +223,23 @@ def _params(given: Sequence[str], workflow: str, what: str) -> dict[str, str]:
     return pairs
 
 
-def _dry_run(here: Session, rule: Rule, timezone: str, what: str) -> None:
+def _dry_run(
+    here: Session, rule: Rule, timezone: str, most: int | None, action: str, what: str
+) -> None:
     with connect(here, what) as client:
         try:
-            found = preview(client, rule, timezone)
+            found = preview(client, rule, timezone, most)
         except ValueError as error:
             raise Failure(f"cannot {what}: {error}", Exit.USAGE) from None
+    named = action_word(found) if found.action else ""
+    if action and named and action != named:
+        raise Failure(
+            f"cannot {what}: the words say {named}, and --action {action}: leave one of them out",
+            Exit.USAGE,
+        )
     match here.output:
         case Output.TABLE:
-            due = [at.ToDatetime(tzinfo=UTC) for at in found.due_times]
-            _tell_times(here, found.understood, due, found.timezone)
+            _tell_times(here, found.understood, found.due_times, found.timezone, most, named)
             here.note("nothing was stored")
         case Output.NAME:
             for at in found.due_times:
@@ -240,14 +248,22 @@ def _dry_run(here: Session, rule: Rule, timezone: str, what: str) -> None:
             emit_data(here, to_dict(found))
 
 
-def _tell_stored(
-    here: Session, stored: schedule_pb2.Schedule, due: Sequence[datetime], created: bool
-) -> None:
+def _tell_stored(here: Session, stored: schedule_pb2.Schedule, created: bool) -> None:
     name = f"{action_word(stored)} for {shown(stored.subject)} ({stored.id})"
     print(f"scheduled {name}" if created else f"this key is in use by {name}")
-    _tell_times(here, stored.understood, due, stored.timezone)
+    _tell_times(here, stored.understood, stored.due_times, stored.timezone, stored.max_occurrences)
 
 
-def _tell_times(here: Session, understood: str, due: Sequence[datetime], zone: str) -> None:
-    lines = [("understood", understood), *(("due", local(at, zone)) for at in due)]
-    fields(here, lines)
+def _tell_times(
+    here: Session,
+    understood: str,
+    due: Sequence[Timestamp],
+    zone: str,
+    most: int | None,
+    action: str = "",
+) -> None:
+    # Of a single time it goes without saying.
+    often = count(most, "time") if most and len(due) > 1 else ""
+    lines = [("action", action), ("understood", understood)]
+    lines += [("due", local(at, zone)) for at in due]
+    fields(here, [*lines, ("at most", often)])

@@ -21,6 +21,7 @@ from toban.cli.session import LimitOption, Output, OutputOption, Session, sessio
 from toban.cli.text import clock, count, enum_word
 
 if TYPE_CHECKING:
+    from toban.sdk import SyncClient
     from toban.v1 import schedule_pb2
 
 app = typer.Typer(
@@ -63,6 +64,7 @@ TargetOption = Annotated[
     ),
 ]
 
+_COUNTED: Final = 999
 _STYLES: Final = {"active": "green", "ended": "dim", "cancelled": "yellow"}
 
 
@@ -250,7 +252,25 @@ def _state(one: schedule_pb2.Schedule) -> str:
     return enum_word(schedule_pb2.ScheduleState, one.state)
 
 
-def action_word(one: schedule_pb2.Schedule) -> str:
+def note_left(here: Session, client: SyncClient, workflow: str) -> None:
+    """Tells of active schedules that name a workflow or a job that was deleted: they would start nothing."""
+    from toban.sdk import TobanError
+
+    try:
+        left, more = take(client.list_schedules(workflow=workflow, page_size=_COUNTED), _COUNTED)
+    except TobanError:
+        return  # what was asked for is done
+    if left:
+        many = "more than " if more else ""
+        name = "name" if len(left) > 1 else "names"
+        here.note(
+            f"{many}{count(len(left), 'active schedule')} of subjects still {name} {shown(workflow)}, "
+            f"and will start nothing: `toban schedules list --workflow {shown(workflow)}` shows them, "
+            "`toban schedules cancel ID` ends them"
+        )
+
+
+def action_word(one: schedule_pb2.Schedule | schedule_pb2.InterpretTimeResponse) -> str:
     """As it is written on the command line."""
     from toban.v1 import schedule_pb2
 

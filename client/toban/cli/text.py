@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,12 @@ def moment(at: Timestamp | None) -> datetime | None:
 def clock(at: Timestamp | None, *, absent: str = "-") -> str:
     """Date and time in the local time zone."""
     when = moment(at)
-    return when.astimezone().strftime("%Y-%m-%d %H:%M:%S") if when else absent
+    if when is None:
+        return absent
+    # Where the calendar ends before that, it stays in UTC.
+    with suppress(OverflowError):
+        when = when.astimezone()
+    return when.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def stamp(at: datetime) -> str:

@@ -20,6 +20,7 @@ from toban.cli.session import (
     session,
     shown,
 )
+from toban.cli.subjects import note_left
 from toban.cli.text import clock
 from toban.cli.versions import (
     FirstArgument,
@@ -161,6 +162,7 @@ def delete(
                 raise
             deleted.append({"name": name, "outcome": "deleted"})
             _tell(here, name, "deleted")
+            note_left(here, client, name)
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, deleted)
 

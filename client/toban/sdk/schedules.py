@@ -42,9 +42,9 @@ class ScheduleCalls(Calls):
 
         It is not if an active one of the subject has the same `dedupe_key`: that one is the answer then. One of
         `words`, `cron`, `every` (seconds, or a timedelta) and `at` (aware) says when it is due. `action` is a value of
-        the enum or its name, such as `reminder`; it may be left out if there is a `workflow`. Raises InvalidArgument,
-        with the reason `TIME_NOT_UNDERSTOOD` for words that cannot be read or a time that is over, and NotFound
-        `WORKFLOW_NOT_FOUND`.
+        the enum or its name, such as `reminder` or `follow-up`; it may be left out if the words name one, or if there
+        is a `workflow`. Raises InvalidArgument, with the reason `TIME_NOT_UNDERSTOOD` for words that cannot be read or
+        a time that is over, and NotFound `WORKFLOW_NOT_FOUND`.
         """
         answer = await self._connection.call(
             self._schedules.CreateSchedule,
@@ -147,7 +147,7 @@ def _action(
         for name, value in schedule_pb2.ScheduleAction.items()
     }
     unset = known.pop("unspecified")
-    found = known.get(given.lower()) if given else unset
+    found = known.get(given.lower().replace("-", "_")) if given else unset
     if found is None:
         text = f"found {given!r}, expected one of {', '.join(known)}"
         raise InvalidArgument(

@@ -137,8 +137,9 @@ class Scheduler:
     ) -> dict[str, Any]:
         """Stores a schedule; `request` says in English or Japanese when it is due, such as `3日後の朝9時にリマインド`.
 
-        `action` is `reminder`, `escalate`, `auto_close`, `follow_up`, `check_progress`, or nothing if a `workflow` is
-        to be started. If an active one of the subject has the same `dedupe_key`, that one is the answer.
+        `action` is `reminder`, `escalate`, `auto_close`, `follow_up`, `check_progress`, or nothing if `request` names
+        one or a `workflow` is to be started. If an active one of the subject has the same `dedupe_key`, that one is the
+        answer.
         """
         options = {
             "action": action,

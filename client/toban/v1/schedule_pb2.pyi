@@ -95,7 +95,7 @@ class ScheduleRule(_message.Message):
 
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
-        """Once."""
+        """Once, from 1970 to 9998."""
 
     def __init__(
         self,
@@ -137,6 +137,7 @@ class Schedule(_message.Message):
     CALLER_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     CANCELLED_AT_FIELD_NUMBER: _builtins.int
+    DUE_TIMES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     subject: _builtins.str
@@ -146,7 +147,7 @@ class Schedule(_message.Message):
     request: _builtins.str
     """What was asked for: the words, or the rule as text."""
     understood: _builtins.str
-    """What was understood, such as `every day at 15:00 Asia/Tokyo`."""
+    """When it is due as it was understood, in the language of the words, such as `every day at 15:00 (Asia/Tokyo)`."""
     timezone: _builtins.str
     """A name of the IANA database."""
     state: Global___ScheduleState.ValueType
@@ -167,6 +168,10 @@ class Schedule(_message.Message):
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def cancelled_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def due_times(self) -> _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]:
+        """When it is due next, at most five times; the first is `next_due`. ListSchedules leaves them out."""
+
     def __init__(
         self,
         *,
@@ -186,10 +191,11 @@ class Schedule(_message.Message):
         caller: _builtins.str = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
         cancelled_at: _timestamp_pb2.Timestamp | None = ...,
+        due_times: _abc.Iterable[_timestamp_pb2.Timestamp] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancelled_at", b"cancelled_at", "created_at", b"created_at", "next_due", b"next_due", "params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "caller", b"caller", "cancelled_at", b"cancelled_at", "created_at", b"created_at", "dedupe_key", b"dedupe_key", "id", b"id", "max_occurrences", b"max_occurrences", "next_due", b"next_due", "occurrences", b"occurrences", "params", b"params", "request", b"request", "state", b"state", "subject", b"subject", "timezone", b"timezone", "understood", b"understood", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "caller", b"caller", "cancelled_at", b"cancelled_at", "created_at", b"created_at", "dedupe_key", b"dedupe_key", "due_times", b"due_times", "id", b"id", "max_occurrences", b"max_occurrences", "next_due", b"next_due", "occurrences", b"occurrences", "params", b"params", "request", b"request", "state", b"state", "subject", b"subject", "timezone", b"timezone", "understood", b"understood", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -213,12 +219,12 @@ class CreateScheduleRequest(_message.Message):
     timezone: _builtins.str
     """A name of the IANA database; empty means the daemon's."""
     action: Global___ScheduleAction.ValueType
-    """May be left out if there is a workflow."""
+    """May be left out if the words name one, as `3日後にリマインド` does, or if there is a workflow."""
     workflow: _builtins.str
     dedupe_key: _builtins.str
     """If an active schedule of the subject has this key, that schedule is the answer. At most 256 characters."""
     max_occurrences: _builtins.int
-    """0: any number of times."""
+    """0: any number of times. A single time is due once either way."""
     request_id: _builtins.str
     """As in CreateWorkflowRequest."""
     @_builtins.property
@@ -255,7 +261,7 @@ class CreateScheduleResponse(_message.Message):
     SCHEDULE_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
-    """False if it is an earlier one with the same dedupe key."""
+    """False if it is an earlier one with the same dedupe key. Whoever repeats a request is told the same again."""
     @_builtins.property
     def schedule(self) -> Global___Schedule: ...
     def __init__(
@@ -478,11 +484,14 @@ class InterpretTimeResponse(_message.Message):
     RECURRING_FIELD_NUMBER: _builtins.int
     DUE_TIMES_FIELD_NUMBER: _builtins.int
     TIMEZONE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
     understood: _builtins.str
-    """Such as `every day at 15:00 Asia/Tokyo`."""
+    """As a schedule of these words would have it."""
     recurring: _builtins.bool
     """Whether it is due more than once."""
     timezone: _builtins.str
+    action: Global___ScheduleAction.ValueType
+    """What the words say to do then, if they name an action beyond doubt."""
     @_builtins.property
     def due_times(self) -> _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]:
         """The next times, at most five."""
@@ -494,10 +503,11 @@ class InterpretTimeResponse(_message.Message):
         recurring: _builtins.bool = ...,
         due_times: _abc.Iterable[_timestamp_pb2.Timestamp] | None = ...,
         timezone: _builtins.str = ...,
+        action: Global___ScheduleAction.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_times", b"due_times", "recurring", b"recurring", "timezone", b"timezone", "understood", b"understood"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "due_times", b"due_times", "recurring", b"recurring", "timezone", b"timezone", "understood", b"understood"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -80,7 +80,8 @@ class ScheduleServiceServicer:
     def CreateSchedule(self, request, context):
         """Stores a schedule; the answer means that it is on disk, and says what was understood. INVALID_ARGUMENT
         `TIME_NOT_UNDERSTOOD` with examples for words that cannot be read, and for a time that is over; INVALID_ARGUMENT
-        for other fields; NOT_FOUND `WORKFLOW_NOT_FOUND` if it names a workflow that is not there.
+        for other fields, and for words that name another action than `action`; NOT_FOUND `WORKFLOW_NOT_FOUND` if it names
+        a workflow that is not there.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,7 +40,8 @@ class ScheduleServiceStub:
     CreateSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.CreateScheduleRequest, _schedule_pb2.CreateScheduleResponse]
     """Stores a schedule; the answer means that it is on disk, and says what was understood. INVALID_ARGUMENT
     `TIME_NOT_UNDERSTOOD` with examples for words that cannot be read, and for a time that is over; INVALID_ARGUMENT
-    for other fields; NOT_FOUND `WORKFLOW_NOT_FOUND` if it names a workflow that is not there.
+    for other fields, and for words that name another action than `action`; NOT_FOUND `WORKFLOW_NOT_FOUND` if it names
+    a workflow that is not there.
     """
     GetSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.GetScheduleRequest, _schedule_pb2.GetScheduleResponse]
     """One schedule. NOT_FOUND `SCHEDULE_NOT_FOUND`."""
@@ -67,7 +68,8 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     CreateSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.CreateScheduleRequest, _schedule_pb2.CreateScheduleResponse]  # type: ignore[assignment]
     """Stores a schedule; the answer means that it is on disk, and says what was understood. INVALID_ARGUMENT
     `TIME_NOT_UNDERSTOOD` with examples for words that cannot be read, and for a time that is over; INVALID_ARGUMENT
-    for other fields; NOT_FOUND `WORKFLOW_NOT_FOUND` if it names a workflow that is not there.
+    for other fields, and for words that name another action than `action`; NOT_FOUND `WORKFLOW_NOT_FOUND` if it names
+    a workflow that is not there.
     """
     GetSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.GetScheduleRequest, _schedule_pb2.GetScheduleResponse]  # type: ignore[assignment]
     """One schedule. NOT_FOUND `SCHEDULE_NOT_FOUND`."""
@@ -97,7 +99,8 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_schedule_pb2.CreateScheduleResponse, _abc.Awaitable[_schedule_pb2.CreateScheduleResponse]]:
         """Stores a schedule; the answer means that it is on disk, and says what was understood. INVALID_ARGUMENT
         `TIME_NOT_UNDERSTOOD` with examples for words that cannot be read, and for a time that is over; INVALID_ARGUMENT
-        for other fields; NOT_FOUND `WORKFLOW_NOT_FOUND` if it names a workflow that is not there.
+        for other fields, and for words that name another action than `action`; NOT_FOUND `WORKFLOW_NOT_FOUND` if it names
+        a workflow that is not there.
         """
 
     @_abc_1.abstractmethod

@@ -181,6 +181,8 @@ def _wrong_request(error: Exception) -> status_pb2.Status | None:
             return _invalid("TIME_NOT_UNDERSTOOD", error.args[1], [error.args])
         case errors.TimeNotUnderstoodError():
             return _invalid("TIME_NOT_UNDERSTOOD", str(error), [("rule", str(error))])
+        case errors.UnclearActionError():
+            return _invalid("INVALID_ARGUMENT", f"action: {error}", [("action", str(error))])
         case errors.UnknownScopeError():
             return _make(
                 code_pb2.INVALID_ARGUMENT, error, "UNKNOWN_SCOPE",
@@ -249,6 +251,11 @@ def _wrong_state(error: Exception) -> status_pb2.Status | None:
             return _make(
                 code_pb2.FAILED_PRECONDITION, error, "OWNED_BY_FILE",
                 name=error.name, path=error.path,
+            )  # fmt: skip
+        case errors.ZoneGoneError():
+            return _make(
+                code_pb2.FAILED_PRECONDITION, error, "TIME_ZONE_NOT_FOUND",
+                schedule_id=error.schedule_id, zone=error.zone,
             )  # fmt: skip
         case DeadLetterClosedError():
             return _dead_letter_closed(error)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from toban.definition import Schedule
-from toban.definition.timing.cron import REBOOT, parse_cron
+from toban.definition.timing.cron import LAST_YEAR, REBOOT, parse_cron
 from toban.definition.timing.zones import check_zone
 from toban.v1 import schedule_pb2 as pb
 from toband.api import run_requests
@@ -16,13 +16,14 @@ from toband.engine.errors import WorkflowNotFoundError
 
 LEAST = timedelta(seconds=1)
 MOST = timedelta(days=366 * 100)
+FIRST_YEAR = 1970
 _UNSET = pb.SCHEDULE_ACTION_UNSPECIFIED
-_WORKFLOW = pb.SCHEDULE_ACTION_WORKFLOW
+_PREFIX = "SCHEDULE_ACTION_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A schedule that is asked for. `zone` is empty for the daemon's."""
+    """A schedule that is asked for. `zone` is empty for the daemon's, `action` if none is named."""
 
     subject: str
     rule: Schedule
@@ -61,20 +62,25 @@ def zone(name: str) -> str:
         raise InvalidFieldError("timezone", str(error)) from None
 
 
+def action_of(name: str) -> pb.ScheduleAction.ValueType:
+    """The engine's name of an action in the API's terms; empty: none."""
+    return pb.ScheduleAction.Value(f"{_PREFIX}{name.upper()}") if name else _UNSET
+
+
 def _action(request: pb.CreateScheduleRequest) -> str:
-    known = [each for each in pb.ScheduleAction.values() if each != _UNSET]
-    action = request.action or (_WORKFLOW if request.workflow else _UNSET)
-    if action not in known:
-        names = ", ".join(_name(each) for each in known)
-        found = f"{request.action} is not an action" if request.action else "it is missing"
-        raise InvalidFieldError("action", f"{found}: expected one of {names}")
-    if action == _WORKFLOW and not request.workflow:
+    action = request.action
+    if action == _UNSET:
+        return ""
+    if action not in pb.ScheduleAction.values():
+        names = ", ".join(_name(each) for each in pb.ScheduleAction.values() if each != _UNSET)
+        raise InvalidFieldError("action", f"{action} is not an action: expected one of {names}")
+    if action == pb.SCHEDULE_ACTION_WORKFLOW and not request.workflow:
         raise InvalidFieldError("workflow", "it is missing: the action is to start one")
     return _name(action)
 
 
 def _name(action: pb.ScheduleAction.ValueType) -> str:
-    return pb.ScheduleAction.Name(action).removeprefix("SCHEDULE_ACTION_").lower()
+    return pb.ScheduleAction.Name(action).removeprefix(_PREFIX).lower()
 
 
 def _rule(request: pb.CreateScheduleRequest) -> Schedule:
@@ -131,6 +137,9 @@ def _every(rule: pb.ScheduleRule) -> float:
 
 def _at(rule: pb.ScheduleRule) -> datetime:
     try:
-        return rule.at.ToDatetime(tzinfo=UTC)
+        at = rule.at.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise InvalidFieldError("rule.at", "it is not a time") from None
+    if not FIRST_YEAR <= at.year <= LAST_YEAR:
+        raise InvalidFieldError("rule.at", f"expected a time from {FIRST_YEAR} to {LAST_YEAR}")
+    return at

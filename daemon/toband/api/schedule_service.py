@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from toban.v1 import schedule_pb2 as pb
 from toban.v1 import schedule_pb2_grpc
 from toband.api import convert, convert_events, paging, schedule_requests
 from toband.api.errors import Context, UnclearTimeError, unary
 from toband.api.event_requests import key
 from toband.api.requests import caller, request_of
+from toband.domain.schedules import ScheduleEntry
 from toband.engine.errors import ScheduleNotFoundError, TimeNotUnderstoodError
 from toband.engine.subjects import Subjects
 from toband.ports import Store
@@ -33,16 +39,14 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             caller=caller(context),
             request=request_of("CreateSchedule", request, request.request_id, context),
         )
-        return pb.CreateScheduleResponse(
-            schedule=convert_events.schedule(entry, self._subjects), created=created
-        )
+        return pb.CreateScheduleResponse(schedule=self._told(entry), created=created)
 
     @unary
     async def GetSchedule(
         self, request: pb.GetScheduleRequest, context: Context
     ) -> pb.GetScheduleResponse:
         entry = await self._subjects.get(_id(request.id))
-        return pb.GetScheduleResponse(schedule=convert_events.schedule(entry, self._subjects))
+        return pb.GetScheduleResponse(schedule=self._told(entry))
 
     @unary
     async def ListSchedules(
@@ -69,7 +73,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
         self, request: pb.CancelScheduleRequest, context: Context
     ) -> pb.CancelScheduleResponse:
         entry = await self._subjects.cancel(_id(request.id))
-        return pb.CancelScheduleResponse(schedule=convert_events.schedule(entry, self._subjects))
+        return pb.CancelScheduleResponse(schedule=self._told(entry))
 
     @unary
     async def CancelBySubject(
@@ -84,15 +88,26 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
     ) -> pb.InterpretTimeResponse:
         zone = schedule_requests.zone(request.timezone)
         try:
-            rule, understood, due, zone = self._subjects.interpret(request.words, zone)
+            read = self._subjects.interpret(request.words, zone)
         except TimeNotUnderstoodError as error:
             raise UnclearTimeError("words", str(error)) from None
         return pb.InterpretTimeResponse(
-            understood=understood,
-            recurring=rule.at is None,
-            due_times=[made for at in due if (made := convert.timestamp(at)) is not None],
-            timezone=zone,
+            understood=read.understood,
+            recurring=read.recurring,
+            due_times=_times(read.due),
+            timezone=read.zone,
+            action=schedule_requests.action_of(read.action),
         )
+
+    def _told(self, entry: ScheduleEntry) -> pb.Schedule:
+        """One that is not among many: with its next due times."""
+        told = convert_events.schedule(entry, self._subjects)
+        told.due_times.extend(_times(self._subjects.upcoming(entry)))
+        return told
+
+
+def _times(due: Iterable[datetime]) -> list[Timestamp]:
+    return [made for at in due if (made := convert.timestamp(at)) is not None]
 
 
 def _id(text: str) -> str:

@@ -24,6 +24,7 @@ EngineError
 ├── AttemptNotFoundError
 ├── ArtifactNotFoundError
 ├── DeadLetterNotFoundError
+├── ZoneGoneError
 ├── BadPositionError
 ├── LogExpiredError
 ├── StoppingError
@@ -233,6 +234,10 @@ class TimeNotUnderstoodError(EngineError):
     """Words that cannot be read as a time, or a time that is over. The text has examples of what can be."""
 
 
+class UnclearActionError(EngineError):
+    """What a schedule of a subject is to do is not said, or in two ways."""
+
+
 class BadPositionError(EngineError):
     def __init__(self, position: str) -> None:
         shown = position if len(position) <= 100 else position[:100] + "…"
@@ -245,6 +250,17 @@ class LogExpiredError(EngineError):
     def __init__(self, attempt_id: str, step: str) -> None:
         super().__init__(f"the log of step {step!r} is gone; read again without a position")
         self.attempt_id, self.step = attempt_id, step
+
+
+class ZoneGoneError(EngineError):
+    """A schedule lives in a time zone that this machine does not know, or not any more."""
+
+    def __init__(self, schedule_id: str, zone: str) -> None:
+        super().__init__(
+            f'the time zone "{zone}" of schedule {schedule_id} is not in the time zone database of '
+            "this machine; install a newer tzdata, or give the schedule another zone"
+        )
+        self.schedule_id, self.zone = schedule_id, zone
 
 
 class StoppingError(EngineError):

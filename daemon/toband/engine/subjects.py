@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from zoneinfo import ZoneInfo
 
 from toban.definition import SCHEDULE_TRIGGERED, Schedule, Workflow, bind_params
 from toban.definition.durations import format_duration
 from toban.definition.timing.cron import REBOOT, parse_cron
-from toban.definition.timing.describing import describe
+from toban.definition.timing.describing import describe_in
 from toban.definition.timing.due import occurrences
-from toban.definition.timing.words import PhraseError, interpret
+from toban.definition.timing.words import PhraseError, Understood, interpret
 from toban.definition.timing.zones import check_zone
+from toband.domain.actions import ACTIONS, WORKFLOW, named_by
 from toband.domain.emitted import Emitted
 from toband.domain.keys import check_key
 from toband.domain.schedules import ScheduleEntry, Start, first_due
@@ -24,17 +26,28 @@ from toband.engine.announcing import Announcing
 from toband.engine.errors import (
     ScheduleNotFoundError,
     TimeNotUnderstoodError,
+    UnclearActionError,
     WorkflowNotFoundError,
 )
 from toband.ports import Clock, Request, Store
 
-ACTIONS = ("reminder", "escalate", "auto_close", "follow_up", "check_progress")
-WORKFLOW = "workflow"
-"""The action of a schedule that only starts a workflow."""
 NEVER_TOO_LATE = 100 * 365 * 86400.0
 """Whoever asked to be reminded is told, however long the daemon was away."""
 SHOWN = 5
-"""Due times that are told of words."""
+"""Due times that are told of words, and of a schedule."""
+# What a row can raise whose zone, rule or time this machine cannot tell.
+_UNTOLD = (ValueError, KeyError, OSError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What words mean now: in words again, when that is due next, in which zone, and the action if they name one."""
+
+    understood: str
+    recurring: bool
+    due: list[datetime]
+    zone: str
+    action: str
 
 
 class Subjects:
@@ -70,31 +83,29 @@ class Subjects:
         caller: str,
         request: Request | None,
     ) -> tuple[ScheduleEntry, bool]:
-        """The schedule, and whether it is new. Of `rule` one of words, cron, every and at says when. A repeated request
-        is answered with the schedule that it made, whatever became of it since.
+        """The schedule, and whether it is new. Of `rule` one of words, cron, every and at says when. Without `action`
+        it does what the words name, or only starts the workflow. A repeated request gets its first answer: the
+        schedule, whatever became of it since, and whether it was new then.
 
-        Raises TimeNotUnderstoodError, ValueError, WorkflowNotFoundError, ParamError, RefusedError, RequestReusedError.
+        Raises TimeNotUnderstoodError, UnclearActionError, ValueError, WorkflowNotFoundError, ParamError, RefusedError,
+        RequestReusedError.
         """
         made = await self._store.schedule_of_request(request) if request is not None else None
         if made is not None:
-            return made, False
+            return made
         check_key(subject, required=True)
         check_key(dedupe_key)
-        if not action and workflow:
-            action = WORKFLOW
-        if action not in (*ACTIONS, WORKFLOW):
-            raise ValueError(f'unknown action "{action}": expected one of {", ".join(ACTIONS)}')
-        if action == WORKFLOW and not workflow:
-            raise ValueError(f"a schedule needs a workflow, or one of {', '.join(ACTIONS)}")
         zone = check_zone(zone) if zone else self._zone
         self._admission.check("create a schedule")
         if workflow:
             await self._check_workflow(workflow, rule)
         now = self._clock.now()
+        meant, said = self._meant(rule, zone, now)
+        action = _agreed(action, said, workflow)
         entry = ScheduleEntry(
             id=self._ids.new_id(),
             workflow=workflow,
-            spec=replace(self._meant(rule, zone, now), timezone=zone, misfire_grace=NEVER_TOO_LATE),
+            spec=replace(meant, timezone=zone, misfire_grace=NEVER_TOO_LATE),
             zone=zone,
             stored_at=now,
             next_due=None,
@@ -113,14 +124,15 @@ class Subjects:
             self._changed()
         return stored, is_new
 
-    def _meant(self, rule: Schedule, zone: str, now: datetime) -> Schedule:
-        """The rule with the time that its words mean now. Raises TimeNotUnderstoodError."""
+    def _meant(self, rule: Schedule, zone: str, now: datetime) -> tuple[Schedule, str]:
+        """The rule with the time that its words mean now, and what they say to do. Raises TimeNotUnderstoodError."""
         if rule.words:
             try:
-                meant = interpret(rule.words, now=now, zone=ZoneInfo(zone)).schedule
+                found = interpret(rule.words, now=now, zone=ZoneInfo(zone))
             except PhraseError as error:
                 raise TimeNotUnderstoodError(str(error)) from None
-            return replace(rule, cron=meant.cron, every=meant.every, at=meant.at)
+            meant = found.schedule
+            return replace(rule, cron=meant.cron, every=meant.every, at=meant.at), found.rest
         if rule.cron:
             try:
                 reboot = parse_cron(rule.cron).reboot
@@ -130,7 +142,7 @@ class Subjects:
                 raise TimeNotUnderstoodError(
                     f"cannot schedule {REBOOT}: that is for workflows; give a time"
                 )
-        return rule
+        return rule, ""
 
     async def _check_workflow(self, name: str, rule: Schedule) -> None:
         """Raises WorkflowNotFoundError, ParamError."""
@@ -158,11 +170,8 @@ class Subjects:
         check_key(subject, required=True)
         return await self._store.cancel_by_subject(subject, at=self._clock.now())
 
-    def interpret(self, words: str, zone: str) -> tuple[Schedule, str, list[datetime], str]:
-        """What words mean now: the rule, in words again, when that is due next, and in which zone.
-
-        Raises TimeNotUnderstoodError; ValueError for a zone that there is not.
-        """
+    def interpret(self, words: str, zone: str) -> Reading:
+        """Raises TimeNotUnderstoodError; ValueError for a zone that there is not."""
         zone = check_zone(zone) if zone else self._zone
         now = self._clock.now()
         try:
@@ -170,18 +179,70 @@ class Subjects:
         except PhraseError as error:
             raise TimeNotUnderstoodError(str(error)) from None
         due = occurrences(found.schedule, zone=ZoneInfo(zone), after=now, stored_at=now)
-        return found.schedule, found.text, [each.at for each in islice(due, SHOWN)], zone
+        return Reading(
+            understood=found.text,
+            recurring=found.recurring,
+            due=[each.at for each in islice(due, SHOWN)],
+            zone=zone,
+            action=named_by(found.rest),
+        )
 
     def understood(self, entry: ScheduleEntry) -> str:
-        """Such as `every day at 15:00 Asia/Tokyo`, and a single time on the clocks of its zone."""
-        spec = replace(entry.spec, words="")
-        if spec.at is None:
-            return describe(spec)
-        local = spec.at.astimezone(ZoneInfo(entry.zone))
-        return f"{describe(replace(spec, at=local))} {entry.zone}"
+        """What `interpret` said of its words when they were stored; else the rule, such as `every 2h`. Never fails."""
+        spec = entry.spec
+        read = _read(spec.words, entry.stored_at, entry.zone) if spec.words else None
+        if read is not None:
+            # Another release may read them otherwise: what is stored counts.
+            meant = read.schedule
+            if (meant.cron, meant.every, meant.at) == (spec.cron, spec.every, spec.at):
+                return read.text
+        try:
+            return describe_in(replace(spec, words=""), entry.zone)
+        except _UNTOLD:
+            return request_text(entry)
+
+    def upcoming(self, entry: ScheduleEntry) -> list[datetime]:
+        """Its next due times, some of them; none if it is over."""
+        first, spec = entry.next_due, entry.spec
+        if first is None or entry.cancelled_at is not None:
+            return []
+        try:
+            after = occurrences(
+                spec, zone=ZoneInfo(entry.zone), after=first, stored_at=entry.stored_at
+            )
+            due = [first, *(each.at for each in islice(after, SHOWN - 1))]
+        except _UNTOLD:
+            due = [first]
+        most = spec.max_occurrences
+        return due if most is None else due[: max(1, most - entry.occurrences)]
 
     def request_text(self, entry: ScheduleEntry) -> str:
         return request_text(entry)
+
+
+def _agreed(action: str, said: str, workflow: str) -> str:
+    """The action that is asked for, where the words `said` what to do. Raises UnclearActionError."""
+    named = named_by(said)
+    if action and named and action != named:
+        raise UnclearActionError(
+            f'the words say "{said}", which is {named}, not {action}: leave one of them out'
+        )
+    found = action or named or (WORKFLOW if workflow else "")
+    if found not in (*ACTIONS, WORKFLOW):
+        wrong = f'unknown action "{found}"' if found else "it is missing"
+        raise UnclearActionError(f"{wrong}: expected one of {', '.join(ACTIONS)}, or a workflow")
+    if found == WORKFLOW and not workflow:
+        raise UnclearActionError(f"it needs a workflow, or is one of {', '.join(ACTIONS)}")
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _read(words: str, at: datetime, zone: str) -> Understood | None:
+    """What the words meant then; None if they cannot be read any more."""
+    try:
+        return interpret(words, now=at, zone=ZoneInfo(zone))
+    except _UNTOLD:
+        return None
 
 
 def request_text(entry: ScheduleEntry) -> str:
@@ -193,7 +254,12 @@ def request_text(entry: ScheduleEntry) -> str:
         return spec.cron
     if spec.every is not None:
         return f"every {format_duration(spec.every)}"
-    return spec.at.astimezone(ZoneInfo(entry.zone)).isoformat() if spec.at is not None else ""
+    if spec.at is None:
+        return ""
+    try:
+        return spec.at.astimezone(ZoneInfo(entry.zone)).isoformat()
+    except _UNTOLD:
+        return spec.at.isoformat()
 
 
 def triggered(

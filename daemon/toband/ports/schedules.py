@@ -17,12 +17,26 @@ class ScheduleStore(Protocol):
     daemon starts always has. Those of definitions are stored and removed with them, see WorkflowText.
     """
 
-    async def earliest_alarm(self) -> datetime | None:
-        """When somebody has to look at a schedule next; None: there is nothing to come."""
+    async def earliest_alarm(self, *, after: datetime | None = None) -> datetime | None:
+        """When somebody has to look at a schedule next, later than `after`; None: there is nothing to come."""
         ...
 
-    async def due_schedules(self, now: datetime, *, limit: int = 200) -> Sequence[ScheduleEntry]:
-        """Those that somebody has to look at by now, by their alarm."""
+    async def due_schedules(
+        self,
+        now: datetime,
+        *,
+        since: datetime | None = None,
+        after: tuple[datetime, str] | None = None,
+        limit: int = 200,
+    ) -> Sequence[ScheduleEntry]:
+        """Those that somebody has to look at by now, by their alarm and id; none with an alarm before `since`.
+
+        `after`: what follows on a page that ended with that alarm and id.
+        """
+        ...
+
+    async def decided_ahead(self, now: datetime) -> tuple[int, datetime | None]:
+        """How many of those that go on have a line for a due time after now, and the latest of these due times."""
         ...
 
     async def start_schedules(
@@ -64,13 +78,13 @@ class ScheduleStore(Protocol):
         """Stores one that is bound to a subject; answers it, and whether it is new.
 
         If an active one of the subject has the same dedupe key, which is not empty, that one is the answer. A repeated
-        request answers what the first one did, as it is now, with False. Raises RequestReusedError; ValueError if it
-        has no subject.
+        request answers what the first one did: the schedule as it is now, and whether it was new then. Raises
+        RequestReusedError; ValueError if it has no subject.
         """
         ...
 
-    async def schedule_of_request(self, request: Request) -> ScheduleEntry | None:
-        """The schedule that this request made when it was made before, as it is now. Raises RequestReusedError."""
+    async def schedule_of_request(self, request: Request) -> tuple[ScheduleEntry, bool] | None:
+        """What `create_schedule` answers to this request if it was made before. Raises RequestReusedError."""
         ...
 
     async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:

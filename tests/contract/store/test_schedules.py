@@ -204,6 +204,19 @@ async def test_what_is_due_by_its_alarm(store: Store) -> None:
     assert entries[1] in await store.due_schedules(alarm)
 
 
+async def test_what_is_due_in_pages_and_from_some_time_on(store: Store) -> None:
+    entries = [entry(n, next_due=later(at)) for n, at in enumerate((30, 10, 20, 20))]
+    await with_schedules(store, *entries)
+    by_alarm = [entries[1], entries[2], entries[3], entries[0]]
+    assert await store.due_schedules(later(25), since=later(20)) == by_alarm[1:3]
+    assert await store.due_schedules(later(99), after=(later(20), entries[2].id)) == by_alarm[2:]
+    assert await store.due_schedules(later(20), after=(later(10), entries[1].id), limit=1) == [
+        by_alarm[1]
+    ]
+    assert await store.earliest_alarm(after=later(10)) == later(20)
+    assert await store.earliest_alarm(after=later(30)) is None
+
+
 async def test_those_that_are_due_when_the_daemon_starts(store: Store) -> None:
     await with_schedules(
         store, *(entry(place, Schedule(cron="@reboot"), next_due=None) for place in range(3))
@@ -263,8 +276,11 @@ async def test_a_dedupe_key_stands_for_one_active_schedule(store: Store) -> None
 
 async def test_a_repeated_request_is_the_same_schedule(store: Store) -> None:
     first = reminder("a", dedupe_key="k")
+    assert await store.schedule_of_request(request()) is None
     assert await store.create_schedule(first, request=request()) == (first, True)
-    assert await store.create_schedule(reminder("a"), request=request()) == (first, False)
+    # It is as new to whoever asks again as it was to whoever asked.
+    assert await store.create_schedule(reminder("a"), request=request()) == (first, True)
+    assert await store.schedule_of_request(request()) == (first, True)
     # What was answered because of a dedupe key is remembered too, and told as it is now.
     again = request("r-2")
     assert await store.create_schedule(reminder("a", dedupe_key="k"), request=again) == (
@@ -277,6 +293,7 @@ async def test_a_repeated_request_is_the_same_schedule(store: Store) -> None:
         gone,
         False,
     )
+    assert await store.schedule_of_request(again) == (gone, False)
     with pytest.raises(RequestReusedError):
         await store.create_schedule(reminder("a"), request=request(digest="other"))
 

@@ -14,10 +14,11 @@ from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 from toban.definition import parse
 from toban.v1 import schedule_pb2 as pb
 from toband.api.schedule_service import ScheduleService
+from toband.domain.actions import ACTIONS, WORKFLOW
 from toband.domain.schedules import ScheduleEntry
 from toband.domain.transition import Ids
 from toband.engine.admission import Always
-from toband.engine.subjects import ACTIONS, WORKFLOW, Subjects
+from toband.engine.subjects import Subjects
 from toband.ports import Request, Store, StoredWorkflow, WorkflowVersion
 
 from .called import CONTEXT, Refusal, refused
@@ -40,9 +41,13 @@ class FakeStore:
     def __init__(self) -> None:
         self.entries: dict[str, ScheduleEntry] = {}
         self.requests: list[Request | None] = []
+        self.answers: dict[str, tuple[str, bool]] = {}
 
-    async def schedule_of_request(self, request: Request) -> ScheduleEntry | None:
-        return None
+    async def schedule_of_request(self, request: Request) -> tuple[ScheduleEntry, bool] | None:
+        if request.id not in self.answers:
+            return None
+        schedule_id, created = self.answers[request.id]
+        return self.entries[schedule_id], created
 
     async def get_workflow(self, name: str) -> StoredWorkflow | None:
         if name != "nightly":
@@ -62,6 +67,12 @@ class FakeStore:
         self, entry: ScheduleEntry, *, request: Request | None = None
     ) -> tuple[ScheduleEntry, bool]:
         self.requests.append(request)
+        answer = self._stored(entry)
+        if request is not None:
+            self.answers[request.id] = (answer[0].id, answer[1])
+        return answer
+
+    def _stored(self, entry: ScheduleEntry) -> tuple[ScheduleEntry, bool]:
         for known in self.entries.values():
             same = (known.subject, known.dedupe_key) == (entry.subject, entry.dedupe_key)
             if entry.dedupe_key and same:
@@ -177,6 +188,50 @@ async def test_words_are_understood_and_told_back(
     ]
 
 
+async def test_whoever_repeats_a_request_gets_the_first_answer(
+    service: ScheduleService, store: FakeStore
+) -> None:
+    asked = {"rule": rule(words="30分後"), "dedupe_key": "k", "request_id": "r"}
+    first = await created(service, **asked)
+    assert await created(service, **asked) == first
+    assert first.created
+    other = {**asked, "request_id": "r2"}
+    assert [(await created(service, **other)).created for _ in range(2)] == [False, False]
+    assert len(store.entries) == 1
+
+
+async def test_the_next_due_times_come_with_a_schedule(service: ScheduleService) -> None:
+    daily = {"rule": rule(words="every day at 15:00"), "timezone": "UTC", "max_occurrences": 2}
+    made = (await created(service, **daily)).schedule
+    assert [at.ToJsonString() for at in made.due_times] == [
+        "2026-03-01T15:00:00Z",
+        "2026-03-02T15:00:00Z",
+    ]
+    assert made.due_times[0] == made.next_due
+    found = await service.GetSchedule(pb.GetScheduleRequest(id=made.id), CONTEXT)
+    assert found.schedule == made
+    (listed,) = (await service.ListSchedules(pb.ListSchedulesRequest(), CONTEXT)).schedules
+    assert listed.understood == made.understood
+    assert not listed.due_times
+    assert len((await created(service)).schedule.due_times) == 1
+    assert len((await created(service, rule=rule(every=span(60)))).schedule.due_times) == 5
+    cancelled = await service.CancelSchedule(pb.CancelScheduleRequest(id=made.id), CONTEXT)
+    assert not cancelled.schedule.due_times
+
+
+async def test_a_schedule_that_cannot_be_told_spoils_no_list(
+    service: ScheduleService, store: FakeStore
+) -> None:
+    for _ in range(2):
+        await created(service, rule=rule(at=moment(datetime(9998, 12, 31, 23, 59, tzinfo=UTC))))
+    last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    entry = store.entries["s1"]
+    store.entries["s1"] = replace(entry, spec=replace(entry.spec, at=last), next_due=last)
+    answer = await service.ListSchedules(pb.ListSchedulesRequest(), CONTEXT)
+    assert [each.id for each in answer.schedules] == ["s1", "s2"]
+    assert answer.schedules[0].request == "9999-12-31T23:59:59+00:00"
+
+
 @pytest.mark.parametrize(
     ("given", "zone", "request_text", "due"),
     [
@@ -211,6 +266,16 @@ async def test_a_workflow_is_an_action_of_its_own(service: ScheduleService) -> N
     assert (answer.schedule.workflow, answer.schedule.params["n"]) == ("nightly", 3)
     both = await created(service, workflow="nightly")
     assert both.schedule.action == pb.SCHEDULE_ACTION_REMINDER
+
+
+async def test_words_say_what_to_do(service: ScheduleService) -> None:
+    unset = pb.SCHEDULE_ACTION_UNSPECIFIED
+    made = await created(service, rule=rule(words="3日後に自動クローズ"), action=unset)
+    assert made.schedule.action == pb.SCHEDULE_ACTION_AUTO_CLOSE
+    refusal = await refused(created(service, rule=rule(words="3日後に自動クローズ")))
+    assert invalid(refusal) == ["INVALID_ARGUMENT", "action"]
+    assert "auto_close" in refusal.text
+    assert "reminder" in refusal.text
 
 
 def test_every_action_has_its_name_in_the_api() -> None:
@@ -269,8 +334,12 @@ async def test_a_refusal_has_examples(service: ScheduleService) -> None:
         ({"rule": rule(every=span(-60))}, "rule.every"),
         ({"rule": rule(every=duration_pb2.Duration(seconds=1 << 60))}, "rule.every"),
         ({"rule": rule(at=timestamp_pb2.Timestamp(seconds=1 << 60))}, "rule.at"),
+        ({"rule": rule(at=moment(datetime(9999, 1, 1, tzinfo=UTC)))}, "rule.at"),
+        ({"rule": rule(at=moment(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)))}, "rule.at"),
+        ({"rule": rule(at=moment(datetime(1969, 12, 31, tzinfo=UTC)))}, "rule.at"),
         ({"timezone": "Asia/Tokio"}, "timezone"),
         ({"action": 0}, "action"),
+        ({"action": 0, "rule": rule(cron="0 9 * * *")}, "action"),
         ({"action": 99, "workflow": "nightly"}, "action"),
         ({"action": pb.SCHEDULE_ACTION_WORKFLOW}, "workflow"),
         ({"max_occurrences": -1}, "max_occurrences"),
@@ -379,6 +448,12 @@ async def test_what_words_mean(service: ScheduleService) -> None:
     assert len(answer.due_times) == 5
     once = await service.InterpretTime(pb.InterpretTimeRequest(words="明日の15時"), CONTEXT)
     assert (once.recurring, once.timezone, len(once.due_times)) == (False, "Asia/Tokyo", 1)
+    assert once.action == pb.SCHEDULE_ACTION_UNSPECIFIED
+    reminds = pb.InterpretTimeRequest(words="明日の15時にリマインド")
+    answer = await service.InterpretTime(reminds, CONTEXT)
+    assert answer.action == pb.SCHEDULE_ACTION_REMINDER
+    stored = await created(service, rule=rule(words="明日の15時にリマインド"))
+    assert answer.understood == stored.schedule.understood
 
 
 @pytest.mark.parametrize(

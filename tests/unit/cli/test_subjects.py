@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 from datetime import UTC, datetime, timedelta
 
+import grpc
 import pytest
 
 from toban.cli.due_times import read_at
@@ -83,40 +86,58 @@ def test_a_key_that_is_in_use(cli: Cli, daemon: FakeDaemon) -> None:
         f"this key is in use by reminder for a ({first.strip()})",
         "understood: 毎日 09:00 (Asia/Tokyo)",
         "due:        Thu 2099-01-01 09:00:00+09:00 Asia/Tokyo",
+        "due:        Fri 2099-01-02 09:00:00+09:00 Asia/Tokyo",
     ]
     assert cli(*given, "-o", "json").data["created"] is False
     assert len(daemon.schedules) == 1
 
 
+def test_a_repeated_request_gets_the_first_answer(cli: Cli, daemon: FakeDaemon) -> None:
+    given = ["schedule", "30分後", "-s", "s9", "-w", "listen", "--request-id", "rq1"]
+    first, again = cli(*given), cli(*given)
+    assert first.out.startswith("scheduled ")
+    assert (again.code, again.out) == (0, first.out)
+    assert cli(*given, "-o", "json").data["created"] is True
+    assert len(daemon.schedules) == 1
+
+
 def test_rules_instead_of_words(cli: Cli, daemon: FakeDaemon) -> None:
-    result = cli("schedule", "--cron", "0 9 * * 5", "-s", "a", "-a", "reminder")
-    # The first time is the daemon's, which is no Friday here.
-    assert [line.split()[1] for line in result.out.splitlines()[2:]] == [
-        "Thu",
-        *["Fri"] * 4,
-    ]
+    assert cli("schedule", "--cron", "0 9 * * 5", "-s", "a", "-a", "reminder").code == 0
     assert created(daemon).rule.cron == "0 9 * * 5"
     daemon.seen.clear()
-    result = cli("schedule", "--every", "1h30m", "-s", "a", "-a", "reminder")
-    assert [line[11:] for line in result.out.splitlines()[2:4]] == [
-        " Thu 2099-01-01 09:00:00+09:00 Asia/Tokyo",
-        " Thu 2099-01-01 10:30:00+09:00 Asia/Tokyo",
-    ]
+    assert cli("schedule", "--every", "1h30m", "-s", "a", "-a", "reminder").code == 0
     assert created(daemon).rule.every.ToTimedelta() == timedelta(hours=1.5)
     daemon.seen.clear()
     result = cli("schedule", "--at", "2099-01-01T09:00:00+09:00", "-s", "a", "-a", "escalate")
-    assert [line[:4] for line in result.out.splitlines()[2:]] == ["due:"]
+    assert result.code == 0
     assert created(daemon).rule.at.ToJsonString() == DUE[0]
 
 
-def test_from_now_on_means_the_same_for_both_questions(cli: Cli, daemon: FakeDaemon) -> None:
-    def later() -> None:
-        for at in daemon.understood.due_times:
-            at.seconds += 1
-
-    daemon.on_call["InterpretTime"] = later
-    result = cli("schedule", "every day", "-s", "a", "-a", "reminder", "-o", "json")
+def test_when_it_is_due_is_the_daemons_word(cli: Cli, daemon: FakeDaemon) -> None:
+    """It was stored: words that mean nothing any more by then make no difference."""
+    result = cli("schedule", "in 1 second", "-s", "a", "-a", "reminder", "-o", "json")
     assert result.data["due_times"] == DUE
+    assert daemon.calls["InterpretTime"] == 0
+
+
+def test_how_often_at_most(cli: Cli) -> None:
+    for given in (["-s", "a", "-a", "reminder"], ["--dry-run"]):
+        lines = cli("schedule", "毎日朝9時", *given, "--max-occurrences", "2").out.splitlines()
+        assert "at most:    2 times" in lines
+    once = cli("schedule", "毎日朝9時", "--dry-run", "--max-occurrences", "1").out
+    assert (once.count("due:"), "at most" in once) == (1, False)
+
+
+def test_words_may_say_what_to_do(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.understood.action = schedule_pb2.SCHEDULE_ACTION_AUTO_CLOSE
+    asked = cli("schedule", "3日後に自動クローズ", "--dry-run")
+    assert "action:     auto_close" in asked.out.splitlines()
+    assert cli("schedule", "3日後に自動クローズ", "-s", "a").out.startswith("scheduled auto_close ")
+    assert created(daemon).action == schedule_pb2.SCHEDULE_ACTION_UNSPECIFIED
+    other = cli("schedule", "3日後に自動クローズ", "-a", "reminder", "--dry-run")
+    assert (other.code, other.out) == (2, "")
+    assert "the words say auto_close, and --action reminder" in other.err
+    assert cli("schedule", "3日後に自動クローズ", "-a", "auto-close", "--dry-run").code == 0
 
 
 def test_dry_run_stores_nothing(cli: Cli, daemon: FakeDaemon) -> None:
@@ -141,6 +162,10 @@ def test_dry_run_of_rules(cli: Cli, daemon: FakeDaemon) -> None:
     assert all(at.endswith("-01-01T00:00:00Z") for at in data["due_times"])
     once = cli(*given, "--at", "2099-01-01T09:00").data
     assert (once["recurring"], once["due_times"]) == (False, DUE[:1])
+    # As the daemon says it once it is stored.
+    assert once["understood"] == "once at 2099-01-01 09:00+09:00 Asia/Tokyo"
+    few = cli(*given, "--every", "2h", "--max-occurrences", "2").data
+    assert (len(few["due_times"]), few["understood"]) == (2, "every 2h")
     # A daemon that does not tell its zone has that of the world.
     often = cli("schedule", "--dry-run", "--every", "2h")
     assert "understood: every 2h" in often.out
@@ -156,7 +181,8 @@ def test_dry_run_of_rules(cli: Cli, daemon: FakeDaemon) -> None:
         (["--every", "soon"], '--every: expected a duration, found "soon"'),
         (["--at", "2h"], "--at: expected a time such as"),
         (["tomorrow"], "cannot schedule anything: --subject says what it is about"),
-        (["tomorrow", "-s", "a"], "anything for a: neither --action nor --workflow is there"),
+        (["tomorrow", "-s", "a"], "anything for a: --action: it is missing"),
+        (["--every", "2h", "-s", "a"], "anything for a: neither --action nor --workflow is there"),
         (["tomorrow", "-s", "a", "-a", "workflow"], "--workflow is missing"),
         (["tomorrow", "-s", "a", "-a", "dance"], "'dance' is no action"),
         (["tomorrow", "-s", "a", "-a", "reminder", "-p", "a=b"], "-p is for the workflow"),
@@ -166,6 +192,11 @@ def test_dry_run_of_rules(cli: Cli, daemon: FakeDaemon) -> None:
         (["--cron", "x", "--dry-run"], "cannot read the time: "),
         (["--cron", "@reboot", "--dry-run"], "@reboot is for workflows"),
         (["--every", "10ms", "--dry-run"], "expected one second at least"),
+        (["tomorrow", "--dry-run", "-a", "bogus"], "'bogus' is no action"),
+        (["tomorrow", "--dry-run", "-a", "workflow"], "--workflow is missing"),
+        (["tomorrow", "--dry-run", "-p", "a=b"], "-p is for the workflow"),
+        (["--at", "2026", "-s", "a", "-a", "reminder"], "--at: expected a time such as"),
+        (["--at", "9999-12-31T23:59:59Z", "--dry-run"], "--at: expected a time from 1970 to 9998"),
         (["--at", "2020-01-01T09:00", "--dry-run"], "it is never due, or not any more"),
         (["--every", "1h", "--dry-run", "--timezone", "Tokio"], 'unknown time zone "Tokio"'),
     ],
@@ -194,6 +225,86 @@ def test_a_single_time() -> None:
     assert read_at("18:00", berlin, NOW).isoformat() == "2026-02-01T18:00:00+01:00"
     assert read_at("00:30", tokyo, NOW + timedelta(hours=13)).isoformat().startswith("2026-02-02")
     assert read_at("2026-02-01T09:00", "", NOW).tzinfo is not None
+
+
+def test_short_times_of_today() -> None:
+    assert read_at("9:30", "Asia/Tokyo", NOW).isoformat() == "2026-02-01T09:30:00+09:00"
+    assert read_at("23:00:05", "Asia/Tokyo", NOW).isoformat() == "2026-02-01T23:00:05+09:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2026", "expected a time such as"),
+        ("2026-12", "expected a time such as"),
+        ("23", "expected a time such as"),
+        ("23:5", "expected a time such as"),
+        ("T18:00", "expected a time such as"),
+        ("18:00+09:00", "expected a time such as"),
+        ("20261224T180000", "expected a time such as"),
+        ("2026-W52-4", "expected a time such as"),
+        ("25:00", "expected a time such as"),
+        ("2026-02-30T09:00", "expected a time such as"),
+        ("2026-12-24", "a day needs a time: write 2026-12-24T09:00"),
+        ("9999-12-31T23:59:59+00:00", "expected a time from 1970 to 9998"),
+        ("9998-12-31T23:59:59-09:00", "expected a time from 1970 to 9998"),
+        ("0001-01-01T00:00", "expected a time from 1970 to 9998"),
+        ("2027-03-28T02:30", "there is no 02:30 on 2027-03-28 in Europe/Berlin"),
+    ],
+)
+def test_what_is_no_single_time(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_at(text, "Europe/Berlin", NOW)
+
+
+def test_a_time_that_the_clocks_here_pass_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.platform == "win32":
+        pytest.skip("the zone of the process cannot be set there")
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    with pytest.raises(ValueError, match="there is no 02:30 on 2027-03-28 here"):
+        read_at("2027-03-28T02:30", "", NOW)
+    assert read_at("2027-10-31T02:30", "", NOW).isoformat() == "2027-10-31T02:30:00+02:00"
+
+
+def test_a_zone_that_this_machine_does_not_know_is_not_guessed() -> None:
+    with pytest.raises(ValueError, match='unknown time zone "Asia/Tokio"'):
+        read_at("2026-02-01T09:00", "Asia/Tokio", NOW)
+    assert read_at("2026-02-01T09:00Z", "Asia/Tokio", NOW).utcoffset() == timedelta(0)
+
+
+def test_a_time_at_the_end_of_the_calendar_spoils_no_list(cli: Cli, daemon: FakeDaemon) -> None:
+    cli("schedule", "毎日朝9時", "-s", "a", "-a", "reminder")
+    last = stored(daemon)
+    last.next_due.FromJsonString("9999-12-31T23:59:59Z")
+    assert "9999-12-31 23:59:59" in cli("schedules", "list").out
+    assert "9999-12-31 23:59:59" in cli("schedules", "show", last.id).out
+
+
+@pytest.mark.parametrize("kind", ["workflow", "job"])
+def test_deleting_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon, kind: str) -> None:
+    if kind == "workflow":
+        daemon.add_workflow("check")
+    else:
+        daemon.add_job("check")
+    for subject in ("a", "b"):
+        cli("schedule", "毎日朝9時", "-s", subject, "-w", "check")
+    result = cli(f"{kind}s", "delete", "check")
+    assert result.code == 0
+    assert "2 active schedules of subjects still name check" in result.err
+    assert "toban schedules list --workflow check" in result.err
+
+
+def test_deleting_says_nothing_of_schedules_where_there_are_none(
+    cli: Cli, daemon: FakeDaemon
+) -> None:
+    for name in ("check", "other"):
+        daemon.add_workflow(name)
+    assert cli("workflows", "delete", "check").err == ""
+    # Whether any are left cannot be known: it is deleted all the same.
+    daemon.fail["ListSchedules"] = (grpc.StatusCode.UNIMPLEMENTED, "there is no such call", ())
+    result = cli("workflows", "delete", "other")
+    assert (result.code, result.err) == (0, "")
 
 
 def test_list(cli: Cli, daemon: FakeDaemon) -> None:

@@ -12,12 +12,14 @@ import pytest
 
 from toban.definition import ParamError, parse
 from toban.definition.timing.model import Schedule
-from toband.domain.schedules import ScheduleEntry, decide
+from toband.domain.deciding import Circumstances, decide
+from toband.domain.schedules import ScheduleEntry
 from toband.domain.transition import Ids
 from toband.engine.admission import Always
 from toband.engine.errors import (
     ScheduleNotFoundError,
     TimeNotUnderstoodError,
+    UnclearActionError,
     WorkflowNotFoundError,
 )
 from toband.engine.subjects import Subjects
@@ -45,8 +47,9 @@ class Store:
         self.entries[entry.id] = entry
         return entry, True
 
-    async def schedule_of_request(self, request: Request) -> ScheduleEntry | None:
-        return self.entries.get(request.id)
+    async def schedule_of_request(self, request: Request) -> tuple[ScheduleEntry, bool] | None:
+        known = self.entries.get(request.id)
+        return None if known is None else (known, not known.dedupe_key)
 
     async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
         return self.entries.get(schedule_id)
@@ -114,8 +117,7 @@ async def test_words_become_a_time_in_the_zone_and_are_kept() -> None:
     assert entry.next_due == datetime(2026, 3, 5, 0, tzinfo=UTC)
     assert (entry.zone, entry.subject, entry.caller) == ("Asia/Tokyo", "issue-42", "me")
     assert scene.subjects.request_text(entry) == "3日後の朝9時にリマインド"
-    assert "09:00" in scene.subjects.understood(entry)
-    assert scene.subjects.understood(entry).endswith("Asia/Tokyo")
+    assert scene.subjects.understood(entry) == "2026-03-05 (木) 09:00 Asia/Tokyo"
     assert scene.changes == 1
 
 
@@ -135,9 +137,10 @@ async def test_a_rule_says_when_without_words() -> None:
 
 async def test_however_late_it_is_due_once() -> None:
     scene = Scene()
-    entry, _ = await scene.create(Schedule(words="毎日午後3時に進捗確認", max_occurrences=7))
+    daily = Schedule(words="毎日午後3時に進捗確認", max_occurrences=7)
+    entry, _ = await scene.create(daily, action="check_progress")
     assert entry.next_due is not None
-    decision = decide(entry, now=entry.next_due + timedelta(days=3, hours=1))
+    decision = decide(entry, Circumstances(now=entry.next_due + timedelta(days=3, hours=1)))
     (start,) = decision.starts
     assert len(start.missed) == 3
     assert (decision.fires, decision.entry.occurrences) == ((), 4)
@@ -160,7 +163,7 @@ async def test_a_repeated_request_is_answered_whatever_became_of_it() -> None:
     scene.store.entries[entry.id] = over = replace(entry, next_due=None)
     request = Request(caller="me", rpc="CreateSchedule", id=entry.id, digest="")
     again = await scene.create(Schedule(words="yesterday"), request=request, workflow="gone")
-    assert again == (over, False)
+    assert again == (over, True)
 
 
 @pytest.mark.parametrize("subject", ["課題\u300042", "\N{FAMILY}\u200d\N{MAN}", "a b"])
@@ -195,9 +198,6 @@ async def test_a_time_that_cannot_be_read_or_never_comes_is_refused(rule: Schedu
         ({"subject": "x" * 257}, "at most 256"),
         ({"subject": "a\0b"}, "control character"),
         ({"dedupe_key": "a\nb"}, "control character"),
-        ({"action": "explode"}, "unknown action"),
-        ({"action": ""}, "unknown action"),
-        ({"action": "workflow"}, "needs a workflow"),
         ({"zone": "Asia/Tokio"}, "did you mean"),
     ],
 )
@@ -225,15 +225,128 @@ async def test_a_workflow_has_to_be_there_and_to_take_its_parameters() -> None:
 
 async def test_what_words_mean_is_said_back() -> None:
     subjects = Scene().subjects
-    rule, text, due, zone = subjects.interpret("平日の15時", "")
-    assert zone == "Asia/Tokyo"
-    assert "15:00" in text
-    assert due[0] == datetime(2026, 3, 3, 6, tzinfo=UTC)
-    assert len(due) == 5
-    assert rule.cron
-    assert subjects.interpret("in 30 minutes", "UTC")[2] == [NOW + timedelta(minutes=30)]
+    read = subjects.interpret("平日の15時にリマインド", "")
+    assert (read.zone, read.recurring, read.action) == ("Asia/Tokyo", True, "reminder")
+    assert "15:00" in read.understood
+    assert read.due[0] == datetime(2026, 3, 3, 6, tzinfo=UTC)
+    assert len(read.due) == 5
+    once = subjects.interpret("in 30 minutes", "UTC")
+    assert (once.due, once.recurring, once.action) == ([NOW + timedelta(minutes=30)], False, "")
     with pytest.raises(TimeNotUnderstoodError, match="what can be read"):
         subjects.interpret("soonish", "")
+
+
+@pytest.mark.parametrize(
+    "words", ["毎月31日", "毎日午後3時に進捗確認", "in 90 minutes", "every 2 hours"]
+)
+async def test_what_is_stored_is_understood_as_it_was_told_before(words: str) -> None:
+    scene = Scene()
+    told = scene.subjects.interpret(words, "").understood
+    entry, _ = await scene.create(Schedule(words=words), action="check_progress")
+    assert scene.subjects.understood(entry) == told
+    # Whatever time it is when somebody asks again.
+    later = replace(entry, next_due=None, occurrences=3)
+    assert scene.subjects.understood(later) == told
+
+
+async def test_words_that_another_release_reads_otherwise_are_told_by_their_rule() -> None:
+    scene = Scene()
+    entry, _ = await scene.create(Schedule(words="every day at 3pm"))
+    for words in ("every day at 4pm", "whenever"):
+        moved = replace(entry, spec=replace(entry.spec, words=words))
+        assert scene.subjects.understood(moved) == "every day at 15:00 Asia/Tokyo"
+
+
+async def test_how_often_it_is_due_at_most_is_not_when() -> None:
+    scene = Scene()
+    once = Schedule(at=NOW + timedelta(hours=1), max_occurrences=3)
+    entry, _ = await scene.create(once, zone="Etc/UTC")
+    assert scene.subjects.understood(entry) == "once at 2026-03-02 13:00:30+00:00 Etc/UTC"
+    often, _ = await scene.create(Schedule(cron="0 9 * * *", max_occurrences=3))
+    assert scene.subjects.understood(often) == "every day at 09:00 Asia/Tokyo"
+
+
+async def test_a_row_that_cannot_be_told_in_its_zone_is_told_all_the_same() -> None:
+    scene = Scene()
+    entry, _ = await scene.create(Schedule(at=NOW + timedelta(hours=1)))
+    last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    bad = [
+        replace(entry, spec=replace(entry.spec, at=last), next_due=last),
+        replace(entry, zone="No/Where"),
+        replace(entry, spec=Schedule(cron="99 * * * *")),
+        replace(entry, spec=Schedule(cron="0 9 * * *"), zone="No/Where"),
+        replace(entry, spec=Schedule(words="tomorrow", at=last), zone="No/Where"),
+    ]
+    for each in bad:
+        assert scene.subjects.understood(each)
+        assert scene.subjects.request_text(each)
+        assert scene.subjects.upcoming(each)[0] == each.next_due
+    assert scene.subjects.request_text(bad[0]) == "9999-12-31T23:59:59+00:00"
+
+
+async def test_the_next_due_times_of_a_schedule() -> None:
+    scene = Scene()
+    entry, _ = await scene.create(Schedule(every=7200.0))
+    assert scene.subjects.upcoming(entry) == [NOW + timedelta(hours=2 * n) for n in range(1, 6)]
+    few = replace(entry, spec=replace(entry.spec, max_occurrences=5), occurrences=3)
+    assert scene.subjects.upcoming(few) == [NOW + timedelta(hours=2), NOW + timedelta(hours=4)]
+    once, _ = await scene.create(Schedule(words="in 30 minutes"))
+    assert scene.subjects.upcoming(once) == [NOW + timedelta(minutes=30)]
+    for over in (replace(entry, next_due=None), replace(entry, cancelled_at=NOW)):
+        assert scene.subjects.upcoming(over) == []
+
+
+async def test_words_that_name_another_action_are_refused() -> None:
+    scene = Scene()
+    with pytest.raises(UnclearActionError, match=r'"自動クローズ", .* auto_close, not reminder'):
+        await scene.create(Schedule(words="3日後に自動クローズ"), action="reminder")
+    with pytest.raises(UnclearActionError, match="check_progress"):
+        await scene.create(
+            Schedule(words="check progress tomorrow at 9am", params={"day": "x"}),
+            action="workflow",
+            workflow="report",
+        )
+    assert scene.store.entries == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "workflow", "action"),
+    [
+        ("3日後の朝9時にリマインドしてください", "", "", "reminder"),
+        ("remind me in 3 days", "", "", "reminder"),
+        ("毎日午後3時に進捗確認", "", "", "check_progress"),
+        ("毎日午後3時に進捗確認", "check_progress", "", "check_progress"),
+        ("3日後に自動クローズ", "", "report", "auto_close"),
+        # These go with any action.
+        ("3日後に通知", "escalate", "", "escalate"),
+        ("明日9時に確認", "", "report", "workflow"),
+        ("明日9時に実行", "", "report", "workflow"),
+        ("明日9時に実行", "reminder", "report", "reminder"),
+    ],
+)
+async def test_words_may_name_the_action(
+    words: str, given: str, workflow: str, action: str
+) -> None:
+    rule = Schedule(words=words, params={"day": "monday"} if workflow else {})
+    entry, _ = await Scene().create(rule, action=given, workflow=workflow)
+    assert entry.action == action
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ("explode", 'unknown action "explode": expected one of reminder'),
+        ("", "it is missing: expected one of reminder"),
+        ("workflow", "needs a workflow"),
+    ],
+)
+async def test_an_action_is_needed(action: str, said: str) -> None:
+    scene = Scene()
+    with pytest.raises(UnclearActionError, match=said):
+        await scene.create(Schedule(words="tomorrow at 9am"), action=action)
+    with pytest.raises(UnclearActionError):
+        await scene.create(Schedule(words="明日9時に実行"), action=action)
+    assert scene.store.entries == {}
 
 
 async def test_cancelling() -> None:

@@ -27,5 +27,11 @@ async def abort(context: Context, code: grpc.StatusCode, text: str, *details: Me
     raise AssertionError("abort returns never")
 
 
+def violation(field: str, text: str) -> error_details_pb2.BadRequest:
+    made = error_details_pb2.BadRequest()
+    made.field_violations.add(field=field, description=text)
+    return made
+
+
 def info(reason: str, metadata: Mapping[str, str] | None = None) -> error_details_pb2.ErrorInfo:
     return error_details_pb2.ErrorInfo(reason=reason, domain="toban", metadata=metadata or {})

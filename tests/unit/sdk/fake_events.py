@@ -10,7 +10,7 @@ import grpc
 
 from toban.v1 import event_pb2, event_pb2_grpc, schedule_pb2, schedule_pb2_grpc
 
-from .fake_errors import Context, abort, info
+from .fake_errors import Context, abort, info, violation
 from .fake_workflows import TERMINAL
 
 if TYPE_CHECKING:
@@ -123,6 +123,16 @@ class SubjectSchedules(schedule_pb2_grpc.ScheduleServiceServicer):
     ) -> schedule_pb2.CreateScheduleResponse:
         async def work() -> schedule_pb2.CreateScheduleResponse:
             await self._check(request.rule.words, context)
+            action = request.action or self._daemon.understood.action
+            if not action and not request.workflow:
+                wrong = "action: it is missing: expected one of reminder, or a workflow"
+                await abort(
+                    context,
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    wrong,
+                    info("INVALID_ARGUMENT"),
+                    violation("action", wrong.removeprefix("action: ")),
+                )
             for known in self._daemon.schedules.values():
                 same = (known.subject, known.dedupe_key) == (request.subject, request.dedupe_key)
                 if request.dedupe_key and same:
@@ -130,7 +140,7 @@ class SubjectSchedules(schedule_pb2_grpc.ScheduleServiceServicer):
             schedule = schedule_pb2.Schedule(
                 id=str(uuid.uuid4()),
                 subject=request.subject,
-                action=request.action,
+                action=action,
                 workflow=request.workflow,
                 params=request.params,
                 request=request.rule.words or request.rule.cron or str(request.rule),
@@ -142,6 +152,8 @@ class SubjectSchedules(schedule_pb2_grpc.ScheduleServiceServicer):
                 dedupe_key=request.dedupe_key,
                 caller="uid:1000",
             )
+            most = request.max_occurrences or None
+            schedule.due_times.extend(self._daemon.understood.due_times[:most])
             schedule.created_at.GetCurrentTime()
             self._daemon.schedules[schedule.id] = schedule
             return schedule_pb2.CreateScheduleResponse(schedule=schedule, created=True)
@@ -234,5 +246,6 @@ def _cancel(schedule: schedule_pb2.Schedule) -> bool:
         return False
     schedule.state = schedule_pb2.SCHEDULE_STATE_CANCELLED
     schedule.ClearField("next_due")
+    schedule.ClearField("due_times")
     schedule.cancelled_at.GetCurrentTime()
     return True

@@ -9,7 +9,7 @@ import pytest
 
 from toban.sdk import Client, InvalidArgument, NotFound, SyncClient, Unreachable
 from toban.sdk.address import parse
-from toban.sdk.events import step_origin
+from toban.sdk.origin import Origin, step_origin
 from toban.v1 import event_pb2, run_pb2, schedule_pb2
 
 from .fake_daemon import FakeDaemon
@@ -117,11 +117,37 @@ def test_an_origin_is_of_the_daemon_that_started_the_step() -> None:
         "TOBAN_SERVER": "unix:///run/toban/toban.sock",
     }
     own = parse("unix:///run/toban/toban.sock")
-    assert step_origin(own, inside) == event_pb2.EventOrigin(run_id="r", attempt_token="t")
+    assert step_origin(own, inside) == Origin(run_id="r", token="t")
     assert step_origin(parse("127.0.0.1:7070"), inside) is None
     for name in inside:
         assert step_origin(own, {**inside, name: ""}) is None
     assert step_origin(own, {**inside, "TOBAN_SERVER": "elsewhere"}) is None
+
+
+async def test_inside_of_a_step_every_call_says_which(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.add_workflow("w")
+    async with Client(daemon.address) as client:
+        await client.get_workflow("w")
+    assert "toban-origin" not in daemon.metadata
+    monkeypatch.setenv("TOBAN_RUN_ID", "r")
+    monkeypatch.setenv("TOBAN_ATTEMPT_TOKEN", "t")
+    monkeypatch.setenv("TOBAN_SERVER", daemon.address)
+    async with Client() as client:
+        await client.get_workflow("w")
+    assert daemon.metadata["toban-origin"] == "r/t"
+    # What a header cannot carry is no reason to fail.
+    monkeypatch.setenv("TOBAN_RUN_ID", "é\n")
+    async with Client() as client:
+        await client.get_workflow("w")
+    assert "toban-origin" not in daemon.metadata
+
+
+async def test_what_a_stored_event_would_start_is_asked_by_its_id(daemon: FakeDaemon) -> None:
+    async with Client(daemon.address) as client:
+        await client.resolve_event(event_id="e")
+    assert seen(daemon) == event_pb2.ResolveEventRequest(event_id="e")
 
 
 async def test_lists_page_by_themselves(daemon: FakeDaemon) -> None:
@@ -225,6 +251,13 @@ async def test_spans_and_moments(daemon: FakeDaemon) -> None:
         assert seen(daemon).action == schedule_pb2.SCHEDULE_ACTION_REMINDER
 
 
+@pytest.mark.parametrize("action", ["follow_up", "follow-up", "Follow-Up"])
+async def test_an_action_is_written_as_on_the_command_line(daemon: FakeDaemon, action: str) -> None:
+    async with Client(daemon.address) as client:
+        await client.create_schedule("s", "tomorrow", action=action)
+    assert seen(daemon).action == schedule_pb2.SCHEDULE_ACTION_FOLLOW_UP
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -253,7 +286,7 @@ async def test_schedules_are_listed_and_cancelled(daemon: FakeDaemon) -> None:
             for _ in range(3)
         ]
         other, _ = await client.create_schedule("b", "tomorrow", workflow="w", dedupe_key="k")
-        again, created = await client.create_schedule("b", "tomorrow", dedupe_key="k")
+        again, created = await client.create_schedule("b", "tomorrow", workflow="w", dedupe_key="k")
         assert (again.id, created) == (other.id, False)
         assert [s.id async for s in client.list_schedules(subject="a", page_size=2)] == made
         assert [s.id async for s in client.list_schedules(workflow="w")] == [other.id]

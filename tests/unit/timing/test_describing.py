@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from toban.definition.timing.describing import describe_in
 from toban.definition.timing.due import describe
 from toban.definition.timing.model import Schedule
 
@@ -75,3 +76,16 @@ def test_crontab_expressions(cron: str, words: str) -> None:
 )
 def test_other_schedules(schedule: Schedule, words: str) -> None:
     assert describe(schedule) == words
+
+
+def test_on_the_clocks_of_a_zone() -> None:
+    at = datetime(2026, 12, 1, 0, 0, tzinfo=UTC)
+    once = describe_in(Schedule(at=at, max_occurrences=3), "Asia/Tokyo")
+    assert once == "once at 2026-12-01 09:00+09:00 Asia/Tokyo"
+    daily = describe_in(Schedule(cron="0 3 * * *", max_occurrences=3), "Asia/Tokyo")
+    assert daily == "every day at 03:00 Asia/Tokyo"
+    assert describe_in(Schedule(every=900), "Asia/Tokyo") == "every 15m"
+    last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
+    for wrong, zone in ((last, "Asia/Tokyo"), (at, "No/Where")):
+        with pytest.raises(ValueError, match="cannot tell"):
+            describe_in(Schedule(at=wrong), zone)

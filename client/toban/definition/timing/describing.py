@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from toban.definition.durations import format_duration
 from toban.definition.timing.cron import Cron, parse_cron
@@ -31,6 +33,21 @@ def describe(schedule: Schedule) -> str:
     if schedule.max_occurrences is not None:
         words += f", {_times(schedule.max_occurrences)} at most"
     return words
+
+
+def describe_in(schedule: Schedule, zone: str) -> str:
+    """When it is due, on the clocks of the zone: `once at 2026-02-01 09:00+09:00 Asia/Tokyo`. Not how often at most.
+
+    Raises ValueError if the crontab expression or the zone cannot be read, or the time is none on these clocks.
+    """
+    bare = replace(schedule, timezone=zone, max_occurrences=None)
+    if bare.at is None:
+        return describe(bare)
+    try:
+        local = bare.at.astimezone(ZoneInfo(zone))
+    except (KeyError, OSError, OverflowError) as error:
+        raise ValueError(f"cannot tell {bare.at} in {zone}: {error}") from error
+    return f"{describe(replace(bare, at=local))} {zone}"
 
 
 def _when(schedule: Schedule) -> str:
