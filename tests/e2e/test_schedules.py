@@ -115,3 +115,14 @@ def test_a_change_of_the_definition_changes_the_schedule_at_once(daemon: Daemon)
     daemon.system.Resume(system_pb2.ResumeRequest(), timeout=20)
     count = len(runs_of(daemon, "changed"))
     wait_until(lambda: len(runs_of(daemon, "changed")) > count, "it never went on")
+
+
+def test_no_more_wait_in_line_than_may_also_if_many_are_due_at_once(daemon: Daemon) -> None:
+    each = ", ".join(f"{{cron: {EVERY_SECOND}, misfire_grace: {n + 1}m}}" for n in range(100))
+    daemon.apply(definition("crowd", f"[{each}]", "overlap: queue", run="sleep 60"))
+    wait_until(lambda: len(fires_of(daemon, "crowd")) >= 300, "it never became due")
+    assert len(runs_of(daemon, "crowd")) == 101
+    assert "100 runs of 'crowd' wait already" in why(daemon, "crowd")
+    # What ends now makes no place for another.
+    set_enabled = workflow_pb2.SetWorkflowEnabledRequest(name="crowd", enabled=False)
+    daemon.workflows.SetWorkflowEnabled(set_enabled, timeout=20)

@@ -20,8 +20,11 @@ REBOOT = "@reboot"
 MISFIRES = ("skip", "run_once", "run_all")
 BLACKOUTS = ("20 * * * * */6s", "0 */2 * * * */15s", "40 1-59/2 * * * */10s")
 """None of them touches the next window of its own; those that name minutes depend on the time zone."""
-SAYS = 'echo "%s $TOBAN_RUN_ID $(date +%%s.%%N)" >> "%s"'
-"""A line of the witness: what happened, to which run, and when by the right clock."""
+SAYS = 'at=""; until [ "$at" ]; do at=$(date +%%s.%%N); done; echo "%s $TOBAN_RUN_ID $at" >> "%s"'
+"""A line of the witness: what happened, to which run, and when by the right clock.
+
+A signal may end the program that tells the time, and then there is no line.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

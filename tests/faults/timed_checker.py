@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,12 @@ from toban.v1 import workflow_pb2
 
 ON_TIME = 5.0
 """Seconds by which a run may be late and is not one that was missed."""
+BUSY = 60.0
+"""Seconds by which it may be if the daemon was there, and had too much to do."""
+STORED = 1.0
+"""Seconds that pass at most between a decision and what the ledger says of when it was."""
+TURNS = 4.0
+"""Seconds that one that catches up waits at most for others that do."""
 WITH_RUN = ("FIRED", "CAUGHT_UP")
 WAITING_MOST = 100
 """Runs of one workflow that may wait for their turn."""
@@ -51,6 +58,10 @@ class Ledger:
         return sorted(
             (line for line in self.lines if line.schedule == schedule), key=lambda line: line.due
         )
+
+
+def _due(line: Line) -> float:
+    return line.due
 
 
 def line_of(fire: workflow_pb2.Fire) -> Line:
@@ -146,6 +157,7 @@ class _Schedule:
     ) -> None:
         self._workflow = workflow
         self._versions = versions
+        self._versions_beside = workflow.versions
         self._name = name
         self._runs = ledger.runs
         self._told = ledger.told
@@ -175,18 +187,57 @@ class _Schedule:
         yield from self.missing()
 
     def missing(self, *, at_all: bool = True) -> Iterator[str]:
-        """Of the last version nothing may be missing at the end; of others what was decided just in time may be."""
+        """Of the last version nothing may be missing at the end; of others what was decided just in time may be.
+
+        And so may those that waited for their turn.
+        """
         for version, (earlier, later) in zip(self._versions, self._may, strict=True):
             end = min(version.end_asked, self._end)
+            lasts = at_all and version.end_asked > self._end
+            waited = False
             # Of those that are counted only what is due either way must be decided.
-            for due in sorted((earlier & later) - self._has_line):
+            for due in sorted(earlier & later):
+                if due in self._has_line:
+                    waited = False
+                    continue
                 alarm = due + version.delay
                 reached = self._time.reached(alarm, version.stored)
                 if reached is None or reached > end:
                     continue
-                lasts = at_all and version.end_asked > self._end
-                if lasts or self._time.decided_by(alarm, version.stored) < end:
+                if lasts:
                     yield f"no line for {self._name} due {moment(due)}, {version.spec}"
+                elif self._decided_by(version, due, version.stored, end) >= end:
+                    waited = True
+                elif not waited:
+                    yield f"no line for {self._name} due {moment(due)}, {version.spec}"
+
+    def _decided_by(self, version: Version, due: float, since: float, at: float) -> float:
+        """Until when it must be. What is caught up waits for the end of a blackout, and in line."""
+        latest = self._time.decided_by(due + version.delay, since)
+        if version.spec.misfire == "skip":
+            return latest
+        latest += TURNS
+        if version.spec.misfire == "run_all":
+            before = max((line for line in self._lines if line.due < due), key=_due, default=None)
+            turns = len(self._versions_beside) * (self._workflow.seconds + LATE)
+            for moment_before in self._time.moments(before.at) if before is not None else ():
+                if moment_before <= at + NEAR:
+                    latest = max(latest, self._time.noticed_by(moment_before + turns))
+        for _ in range(10):
+            found = [latest]
+            for probe in (latest - LATE - TURNS, latest - LATE, latest):
+                shown = self._time.shown(probe) if probe < math.inf else probe
+                until = (
+                    self._workflow.shut_until(version.spec.zone, shown)
+                    if probe < math.inf
+                    else None
+                )
+                if until is not None:
+                    found.append(self._time.noticed_by(probe + until - shown) + TURNS)
+            if max(found) <= latest:
+                break
+            latest = max(found)
+        return latest
 
     def _check_decision(self, lines: list[Line]) -> list[str]:
         """All that was decided at one moment. One explanation that fits is enough."""
@@ -210,7 +261,7 @@ class _Schedule:
                 yield f"it was not due: {line}, {version.spec}"
             elif line.at < alarm - 1e-5:
                 yield f"early: {line}, {version.spec}"
-            elif at > self._time.decided_by(alarm, version.asked) + NEAR:
+            elif at > self._decided_by(version, line.due, version.asked, at) + NEAR:
                 yield f"late: {line}, {version.spec}"
         reasons = {line.reason for line in lines}
         if reasons == {"disabled"}:
@@ -225,10 +276,10 @@ class _Schedule:
             return
         if surely_in(self._time.drained, at):
             yield f"it was draining: {lines[0]}"
-        for line, wanted in zip(lines, self._wanted(lines, version, times), strict=True):
+        for line, wanted in zip(lines, self._wanted(lines, version, times, at), strict=True):
             became = self._became(line)
-            if became != wanted and not self._in_the_way(line, wanted, at):
-                yield f"{became} instead of {wanted}: {line}, {version.spec}"
+            if became not in wanted and not self._in_the_way(line, wanted, at):
+                yield f"{became} instead of {' or '.join(wanted)}: {line}, {version.spec}"
 
     def _became(self, line: Line) -> str:
         run = self._runs.get(line.run)
@@ -239,39 +290,68 @@ class _Schedule:
             return f"{SHUT}{moment(until.timestamp())}"
         return line.outcome
 
-    def _wanted(self, lines: Sequence[Line], version: Version, times: set[float]) -> Iterator[str]:
-        """What each of the due times that were decided together becomes: nothing in a blackout, else by its policy."""
-        spec, delay = version.spec, version.delay
+    def _wanted(
+        self, lines: Sequence[Line], version: Version, times: set[float], at: float
+    ) -> Iterator[list[str]]:
+        """What each of the due times that were decided together may become."""
         now = lines[0].at
-        shut_now = self._shut(version, now)
-        # Others may have been decided already, before the clock was set back: those are due again, too.
-        due_by_now = (due for due in times if due + delay <= now)
-        last = max((due for due in due_by_now if not self._shut(version, due + delay)), default=0.0)
         for line in lines:
-            late = now - line.due - delay
-            shut = self._shut(version, line.due + delay)
-            if shut_now:
-                yield shut_now
-            elif late > max(ON_TIME, spec.grace):
-                yield "MISSED"
-            elif shut:
-                yield shut
-            elif line.due >= last and late <= ON_TIME:
-                yield "FIRED"
-            elif spec.misfire == "skip":
-                yield "MISSED"
-            elif spec.misfire == "run_all" or line.due >= last:
-                yield "CAUGHT_UP"
-            else:
-                yield "stood for"
+            alarm = line.due + version.delay
+            was_there = self._was_there(alarm, at)
+            found: list[str] = []
+            # It was decided a moment before it was stored, and others may have become due meanwhile.
+            for decided in (now, max(alarm, now - STORED)):
+                is_last = line.due >= self._last_due(version, times, decided)
+                found.append(self._of_present(version, alarm, decided, is_last))
+                if not was_there:
+                    found.append(self._of_absent(version, alarm, decided, is_last))
+            yield list(dict.fromkeys(found))
+
+    def _last_due(self, version: Version, times: set[float], now: float) -> float:
+        """Others may have been decided already, before the clock was set back: those are due again, too."""
+        alarms = (due + version.delay for due in times if due + version.delay <= now)
+        last = max((alarm for alarm in alarms if not self._shut(version, alarm)), default=0.0)
+        return last - version.delay
+
+    def _of_present(self, version: Version, alarm: float, now: float, is_last: bool) -> str:
+        """What was due while somebody was there, who may have had much to do."""
+        spec, late = version.spec, now - alarm
+        shut = self._shut(version, alarm)
+        if shut:
+            return shut
+        if late <= BUSY and (is_last or spec.misfire == "skip"):
+            return "FIRED"
+        if late > max(BUSY, spec.grace) or spec.misfire == "skip":
+            return "MISSED"
+        return "CAUGHT_UP" if is_last or spec.misfire == "run_all" else "stood for"
+
+    def _of_absent(self, version: Version, alarm: float, now: float, is_last: bool) -> str:
+        spec, late = version.spec, now - alarm
+        if late > max(ON_TIME, spec.grace):
+            return "MISSED"
+        shut = self._shut(version, alarm)
+        if shut:
+            return shut
+        if is_last and late <= ON_TIME:
+            return "FIRED"
+        if spec.misfire == "skip":
+            return "MISSED"
+        return "CAUGHT_UP" if is_last or spec.misfire == "run_all" else "stood for"
+
+    def _was_there(self, alarm: float, at: float) -> bool:
+        """Whether somebody surely was from when the clock showed that until then."""
+        return any(
+            before <= at + NEAR and not self._time.broken(before - ON_TIME, at)
+            for before in self._time.moments(alarm)
+        )
 
     def _shut(self, version: Version, at: float) -> str:
         until = self._workflow.shut_until(version.spec.zone, at)
         return "" if until is None else f"{SHUT}{moment(until)}"
 
-    def _in_the_way(self, line: Line, wanted: str, at: float) -> bool:
+    def _in_the_way(self, line: Line, wanted: Sequence[str], at: float) -> bool:
         """Whether a run that should have been made at that moment could not be."""
-        if line.outcome != "SKIPPED" or wanted not in (*WITH_RUN, "stood for"):
+        if line.outcome != "SKIPPED" or not {*wanted} & {*WITH_RUN, "stood for"}:
             return False
         if line.reason.endswith("was decided before"):
             return len(self._versions) > 1

@@ -115,6 +115,12 @@ class Timeline:
     def was_away(self, at: float) -> bool:
         return any(begin + NEAR < at < end - NEAR for begin, end in self.gone)
 
+    def broken(self, since: float, until: float) -> bool:
+        """Whether the daemon may have been away between them, or its clock was set."""
+        return any(
+            begin <= until + NEAR and end >= since - NEAR for begin, end in self.away
+        ) or any(since - NEAR <= at <= until + NEAR for at, _ in self.offsets)
+
     def decided_by(self, shown: float, since: float) -> float:
         """Until when the daemon must have seen that this was due. Never, if it had not enough time for it.
 

@@ -84,8 +84,12 @@ def check(files: Sequence[File], stored: Mapping[str, str] | None = None) -> Loa
     With `stored`, the sources of jobs that are elsewhere, every other job that is used is an error; without it nobody
     can tell, and it is a warning.
     """
-    from toban.definition import DefinitionKind, Parsed, parse
+    from datetime import UTC, datetime
 
+    from toban.definition import DefinitionKind, Parsed, parse
+    from toban.definition.schedule_times import run_out
+
+    now = datetime.now(UTC)
     found: list[tuple[File, Parsed]] = [(file, parse(file.data, file=file.name)) for file in files]
     own = {
         document.name: document.source
@@ -108,6 +112,7 @@ def check(files: Sequence[File], stored: Mapping[str, str] | None = None) -> Loa
             if not document.name:
                 continue
             problems += _taken(file, document, taken)
+            problems += run_out(document, file.name, now)
             entries.append(_entry(file, document))
     return Loaded(entries=entries, problems=problems, missing=frozenset(used - own.keys()))
 

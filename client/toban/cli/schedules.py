@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -11,8 +11,8 @@ from toban.cli.exits import Exit
 from toban.cli.failures import Failure
 from toban.cli.names import NameArgument, about_workflow, connect
 from toban.cli.output import Column, emit_list, emit_one, take
-from toban.cli.session import LimitOption, OutputOption, Session, session, shown
-from toban.cli.text import clock, moment, one_line, parse_at
+from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.cli.text import clock, duration, moment, one_line, parse_at
 
 if TYPE_CHECKING:
     from toban.v1 import job_pb2, workflow_pb2
@@ -38,7 +38,8 @@ def next_due(
     """Show when a workflow is due next.
 
     Times are those of the clocks in the time zone of each schedule; changes of these clocks and blackout windows are
-    marked. TIME is a time such as 2026-03-29T00:00:00+01:00, or 18:00 today.
+    marked. @reboot has no times that are known. TIME is a time such as 2026-03-29T00:00:00+01:00, or 18:00 today;
+    what is decided already is not shown, see `toban why --ledger`.
 
     \b
     Examples:
@@ -51,6 +52,9 @@ def next_due(
     after = _time(start, "--from", what) if start else None
     with connect(here, what) as client, about_workflow(client, name, what):
         found = client.preview_schedule(name, count=count, start=after)
+        # Why there is none is for people.
+        asked = not found and here.output is Output.TABLE
+        sentences = client.explain_schedule(name).sentences if asked else ()
     columns: list[Column[workflow_pb2.DueTime]] = [
         Column("DAY", _day),
         Column("DUE", lambda due: due.local, lambda _: "bold"),
@@ -59,12 +63,13 @@ def next_due(
     if len({due.schedule_index for due in found}) > 1:
         columns.append(Column("SCHEDULE", lambda due: str(due.schedule_index)))
     if any(_jitter(due) for due in found):
-        columns.append(Column("STARTS", lambda due: f"{_jitter(due):.1f}s later"))
+        columns.append(Column("STARTS", _start))
     if any(_note(due) for due in found):
         columns.append(Column("NOTE", _note, lambda _: "yellow", folds=True))
-    emit_list(
-        here, found, columns, name=lambda due: str(due.local), empty=f"{shown(name)} is not due"
-    )
+    empty = f"{shown(name)} is due at no time that is known"
+    emit_list(here, found, columns, name=lambda due: str(due.local), empty=empty)
+    for sentence in sentences:
+        here.note(one_line(sentence))
 
 
 def why(
@@ -86,7 +91,7 @@ def why(
     """Say why a workflow did or did not run.
 
     TIME is a time such as 2026-02-01T03:00:00+09:00, 03:00 today, or 2h ago; without a zone it is that of this
-    machine's clock. --limit counts the lines of --ledger.
+    machine's clock. It may be to come: whether the workflow is due then. --limit counts the lines of --ledger.
 
     \b
     Examples:
@@ -160,8 +165,13 @@ def _day(due: workflow_pb2.DueTime) -> str:
     return _DAYS[datetime.fromisoformat(due.local).weekday()]
 
 
-def _jitter(due: workflow_pb2.DueTime) -> float:
-    return (due.start_at.ToDatetime() - due.due_at.ToDatetime()).total_seconds()
+def _jitter(due: workflow_pb2.DueTime) -> timedelta:
+    return due.start_at.ToDatetime() - due.due_at.ToDatetime()
+
+
+def _start(due: workflow_pb2.DueTime) -> str:
+    later = _jitter(due)
+    return f"{duration(later)} later" if later else "at once"
 
 
 def _note(due: workflow_pb2.DueTime) -> str:
@@ -185,11 +195,12 @@ def _outcome(fire: workflow_pb2.Fire) -> str:
 
 
 def _late(fire: workflow_pb2.Fire) -> str:
-    """By how much its run came later."""
-    from toban.cli.text import duration
+    """By how much its run, or its event, came later; of what did not come, nothing."""
+    from toban.v1 import workflow_pb2
 
     due, decided = moment(fire.due_at), moment(fire.at)
-    if not fire.run_id or due is None or decided is None:
+    came = (workflow_pb2.FIRE_OUTCOME_FIRED, workflow_pb2.FIRE_OUTCOME_CAUGHT_UP)
+    if fire.outcome not in came or due is None or decided is None:
         return "-"
     return duration(decided - due)
 

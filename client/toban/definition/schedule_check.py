@@ -13,6 +13,7 @@ from toban.definition.reporting import Reporter, join
 from toban.definition.schedule_fields import MOST_SCHEDULES
 from toban.definition.schema import ScheduleInput
 from toban.definition.shape import FieldAt, check_fields, read_fields
+from toban.definition.timing.blackouts import never_ends, parse_blackout
 from toban.definition.timing.cron import REBOOT, parse_cron
 from toban.definition.timing.model import Schedule
 from toban.definition.values import describe
@@ -53,6 +54,19 @@ def read_schedules(
         report.at(node, path, message)
         return ()
     return _right(reader.read(item, join(path, index)) for index, item in enumerate(node.items))
+
+
+def check_blackouts(found: FieldAt | None, windows: Iterable[str], report: Reporter) -> None:
+    """Points out windows that leave no time at all."""
+    for index, window in enumerate(windows):
+        if never_ends(parse_blackout(window)):
+            assert found is not None
+            message = (
+                "each window lasts until the next one begins, so that no schedule ever starts "
+                "anything: make it shorter, or write enabled: false if that is meant"
+            )
+            node = found.value.items[index]
+            report.at(node, join(found.path, index), message, warning=True)
 
 
 def _right(schedules: Iterable[Schedule | None]) -> tuple[Schedule, ...]:
@@ -111,9 +125,9 @@ class _Reader:
             message = f'"{given[0]}" and "{name}" both say when: keep one, or make two schedules'
             report.at(fields[name].key, fields[name].path, message)
         zone = values.get("timezone", self._zone)
-        self._check_words(fields.get("when"), values, zone)
+        meant = self._understood(fields.get("when"), values, zone)
         self._check_span(fields, values)
-        self._check_clock_changes(given, fields, values)
+        self._check_clock_changes(given, fields, values, meant)
         if "params" not in fields or "params" in values:
             values["params"] = self._bound(fields.get("params"), values.get("params", {}))
             self._check_required(values["params"], node, path)
@@ -122,13 +136,17 @@ class _Reader:
         words = values.pop("when", "")
         return Schedule(**{**values, "words": words, "timezone": zone})
 
-    def _check_words(self, found: FieldAt | None, values: dict[str, Any], zone: str) -> None:
+    def _understood(
+        self, found: FieldAt | None, values: dict[str, Any], zone: str
+    ) -> Schedule | None:
+        """What the words mean; None if there are none, or after reporting that they cannot be read."""
         if found is None or "when" not in values:
-            return
+            return None
         try:
-            _read_words(values["when"], zone)
+            return _read_words(values["when"], zone)
         except ValueError as error:
             self._report.at(found.value, found.path, str(error))
+            return None
 
     def _check_span(self, fields: Mapping[str, FieldAt], values: Mapping[str, Any]) -> None:
         """What can never be due is a mistake."""
@@ -141,15 +159,23 @@ class _Reader:
             self._report.at(fields["at"].value, fields["at"].path, message)
 
     def _check_clock_changes(
-        self, given: list[str], fields: Mapping[str, FieldAt], values: Mapping[str, Any]
+        self,
+        given: list[str],
+        fields: Mapping[str, FieldAt],
+        values: Mapping[str, Any],
+        meant: Schedule | None,
     ) -> None:
         """Only local times can be left out or come twice."""
-        if not given or (given[0] in ("cron", "when") and values.get("cron") != REBOOT):
+        shown = f'"{given[0]}"' if given else ""
+        if shown == '"cron"':
+            shown = f'"{REBOOT}"' if values.get("cron") == REBOOT else ""
+        elif shown == '"when"':
+            shown = _absolute(meant) if meant is not None else ""
+        if not shown:
             return
-        shown = REBOOT if given[0] == "cron" else given[0]
         for name in _OF_LOCAL_TIMES:
             if name in fields:
-                message = f'"{name}" has no meaning for "{shown}": remove it'
+                message = f'"{name}" has no meaning for {shown}: remove it'
                 self._report.at(fields[name].key, fields[name].path, message)
 
     def _bound(self, found: FieldAt | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,12 +210,19 @@ class _Reader:
                 self._report.at(node, path, message)
 
 
-def _read_words(text: str, zone: str) -> None:
+def _read_words(text: str, zone: str) -> Schedule:
     """Raises ValueError if they cannot be read."""
     # Few definitions have any, and the grammar takes a while to load.
     from toban.definition.timing.resolving import check_words
 
-    check_words(text, ZoneInfo(zone or _ANY_ZONE))
+    return check_words(text, ZoneInfo(zone or _ANY_ZONE)).schedule
+
+
+def _absolute(meant: Schedule) -> str:
+    """What words mean that do not depend on local time; empty: they do."""
+    if meant.every is not None:
+        return "words that mean an interval"
+    return "words that mean a single time" if meant.at is not None else ""
 
 
 def _known(params: Mapping[str, Param | None]) -> str:

@@ -17,7 +17,7 @@ from toban.definition.model import Overlap, Retention, Workflow
 from toban.definition.names import Kind, Names, param_kind, suggestion
 from toban.definition.params_check import read_params
 from toban.definition.reporting import Reporter, join
-from toban.definition.schedule_check import read_schedules
+from toban.definition.schedule_check import check_blackouts, read_schedules
 from toban.definition.schema import WorkflowInput
 from toban.definition.shape import FieldAt, check_fields, read_fields
 from toban.definition.step_check import check_step_templates, read_defaults, read_step
@@ -66,6 +66,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
     schedules = read_schedules(
         fields.get("schedule"), report, params=given, zone=values.get("timezone", "")
     )
+    check_blackouts(fields.get("blackout"), values.get("blackout", ()), report)
     triggers = read_triggers(fields.get("on"), report, params=given)
     watch = read_watch(fields.get("watch"), report)
     kinds = {name: param_kind(param) if param else None for name, param in params.items()}

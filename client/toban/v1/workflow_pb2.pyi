@@ -59,7 +59,7 @@ class _FireOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FireOutco
     FIRE_OUTCOME_SKIPPED: _FireOutcome.ValueType  # 3
     """Something was in the way: `reason` says what."""
     FIRE_OUTCOME_MISSED: _FireOutcome.ValueType  # 4
-    """Nobody was there, and no run was started for it later."""
+    """Nobody was there, and no run was started for it later, or could be within its `misfire_grace`: `reason` says why."""
 
 class FireOutcome(_FireOutcome, metaclass=_FireOutcomeEnumTypeWrapper):
     """What became of a due time."""
@@ -72,7 +72,7 @@ FIRE_OUTCOME_CAUGHT_UP: FireOutcome.ValueType  # 2
 FIRE_OUTCOME_SKIPPED: FireOutcome.ValueType  # 3
 """Something was in the way: `reason` says what."""
 FIRE_OUTCOME_MISSED: FireOutcome.ValueType  # 4
-"""Nobody was there, and no run was started for it later."""
+"""Nobody was there, and no run was started for it later, or could be within its `misfire_grace`: `reason` says why."""
 Global___FireOutcome: _TypeAlias = FireOutcome  # noqa: Y015
 
 @_typing.final
@@ -849,7 +849,9 @@ class DueTime(_message.Message):
     schedule_index: _builtins.int
     """Which schedule of the definition it is, counted from 0."""
     blackout: _builtins.str
-    """`blackout until` and a time, if a window covers `start_at`: nothing is started then. Empty if none does."""
+    """`blackout until` and a time, if a window covers `start_at`: nothing is started then. Empty if none does. Behind the
+    time stands ` or longer` if many windows follow each other; `further notice` stands for it if they never end.
+    """
     @_builtins.property
     def due_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -887,7 +889,9 @@ class PreviewScheduleRequest(_message.Message):
     """At most 100; 0 means 10."""
     @_builtins.property
     def from_time(self) -> _timestamp_pb2.Timestamp:
-        """Due times later than this; absent: than now."""
+        """Due times later than this, from 1970 to 9998, that nobody has decided about; absent: those whose run is to start
+        after now.
+        """
 
     def __init__(
         self,
@@ -956,7 +960,7 @@ class Fire(_message.Message):
     def due_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
-        """When it was decided."""
+        """When it was decided, and the line was about to be stored."""
 
     def __init__(
         self,
@@ -987,7 +991,7 @@ class ExplainScheduleRequest(_message.Message):
     name: _builtins.str
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
-        """The time that is asked about; absent: what happened last, and what comes next."""
+        """The time that is asked about, from 1970 to 9998; it may be to come. Absent: what happened last, and what comes next."""
 
     def __init__(
         self,

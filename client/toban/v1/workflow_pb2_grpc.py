@@ -188,7 +188,8 @@ class WorkflowServiceServicer:
 
     def PreviewSchedule(self, request, context):
         """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
-        they have run out. NOT_FOUND `WORKFLOW_NOT_FOUND`.
+        they have run out; `@reboot` has none. NOT_FOUND `WORKFLOW_NOT_FOUND`; FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND` if
+        the machine does not know the time zone of a schedule.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -71,7 +71,8 @@ class WorkflowServiceStub:
     """
     PreviewSchedule: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.PreviewScheduleRequest, _workflow_pb2.PreviewScheduleResponse]
     """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
-    they have run out. NOT_FOUND `WORKFLOW_NOT_FOUND`.
+    they have run out; `@reboot` has none. NOT_FOUND `WORKFLOW_NOT_FOUND`; FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND` if
+    the machine does not know the time zone of a schedule.
     """
     ExplainSchedule: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ExplainScheduleRequest, _workflow_pb2.ExplainScheduleResponse]
     """Says in plain words why a workflow did or did not run: what became of the due times near `at`, from the ledger.
@@ -125,7 +126,8 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     """
     PreviewSchedule: _aio.UnaryUnaryMultiCallable[_workflow_pb2.PreviewScheduleRequest, _workflow_pb2.PreviewScheduleResponse]  # type: ignore[assignment]
     """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
-    they have run out. NOT_FOUND `WORKFLOW_NOT_FOUND`.
+    they have run out; `@reboot` has none. NOT_FOUND `WORKFLOW_NOT_FOUND`; FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND` if
+    the machine does not know the time zone of a schedule.
     """
     ExplainSchedule: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ExplainScheduleRequest, _workflow_pb2.ExplainScheduleResponse]  # type: ignore[assignment]
     """Says in plain words why a workflow did or did not run: what became of the due times near `at`, from the ledger.
@@ -242,7 +244,8 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.PreviewScheduleResponse, _abc.Awaitable[_workflow_pb2.PreviewScheduleResponse]]:
         """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
-        they have run out. NOT_FOUND `WORKFLOW_NOT_FOUND`.
+        they have run out; `@reboot` has none. NOT_FOUND `WORKFLOW_NOT_FOUND`; FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND` if
+        the machine does not know the time zone of a schedule.
         """
 
     @_abc_1.abstractmethod

@@ -14,7 +14,7 @@ from toban.definition.timing.model import Change
 from toban.v1 import job_pb2, workflow_pb2
 from toband.api.convert import timestamp
 from toband.domain.schedules import Fire, ScheduleEntry
-from toband.engine.outlook import Upcoming
+from toband.engine.upcoming import Upcoming
 from toband.ports import StoredWorkflow, WorkflowVersion
 
 _CHANGES = {

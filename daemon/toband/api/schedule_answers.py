@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from google.protobuf import timestamp_pb2
 
+from toban.definition.timing.cron import LAST_YEAR
 from toban.v1 import job_pb2
 from toban.v1 import workflow_pb2 as pb
 from toband.api import convert, convert_definitions, paging
@@ -20,6 +21,7 @@ PREVIEW = 10
 PREVIEW_MOST = 100
 # More than a definition has.
 _SCHEDULES_MOST = 1000
+_FIRST_YEAR = 1970
 
 
 class ScheduleAnswers:
@@ -46,7 +48,7 @@ class ScheduleAnswers:
         return [each for each in found if not each.subject]
 
     async def preview(self, request: pb.PreviewScheduleRequest) -> pb.PreviewScheduleResponse:
-        """Raises InvalidFieldError and WorkflowNotFoundError."""
+        """Raises InvalidFieldError, WorkflowNotFoundError and ZoneGoneError."""
         count = min(paging.size(request.count, PREVIEW, "count"), PREVIEW_MOST)
         start = _moment(request.from_time, "from_time") if request.HasField("from_time") else None
         found = await self._outlook.preview(request.name, count, start)
@@ -90,11 +92,14 @@ class ScheduleAnswers:
 
 
 def _moment(value: timestamp_pb2.Timestamp, field: str) -> datetime:
-    """Raises InvalidFieldError for a time that no calendar has."""
+    """Raises InvalidFieldError for a time that no calendar has, or at which nothing can be due."""
     try:
-        return value.ToDatetime(tzinfo=UTC)
+        found = value.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise InvalidFieldError(field, "it is not a time") from None
+    if not _FIRST_YEAR <= found.year <= LAST_YEAR:
+        raise InvalidFieldError(field, f"expected a time from {_FIRST_YEAR} to {LAST_YEAR}")
+    return found
 
 
 def _token(last: Fire) -> str:

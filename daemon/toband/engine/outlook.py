@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import islice
-from zoneinfo import ZoneInfo
+from heapq import merge
+from itertools import islice, takewhile
 
-from toban.definition.timing.due import jitter_of, occurrences
-from toban.definition.timing.model import Change, Due
 from toband.domain.schedules import Fire, ScheduleEntry
 from toband.engine.blackouts import Blackouts
 from toband.engine.draining import Draining
-from toband.engine.errors import WorkflowNotFoundError
-from toband.engine.explaining import Known, told
+from toband.engine.errors import WorkflowNotFoundError, ZoneGoneError
+from toband.engine.explaining import Known, Near, told
+from toband.engine.upcoming import Upcoming, jitter_by, latest, upcoming, zone_of
 from toband.ports import Clock, Store, StoredWorkflow
 
 LAST = 5
 """Lines of the ledger that are told when nobody asks for a time."""
 NEAR = 60.0
 """Seconds by which somebody's time may differ from the due time that they mean."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upcoming:
-    """A time at which a workflow is due; `at` is when its run starts, with the jitter."""
-
-    due: datetime
-    at: datetime
-    zone: str
-    index: int
-    change: Change
-    blackout: str
+_LISTED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,28 +42,26 @@ class Outlook:
         self._draining = draining
 
     async def preview(self, name: str, count: int, start: datetime | None = None) -> list[Upcoming]:
-        """The next times at which it is due, of all of its schedules. Raises WorkflowNotFoundError."""
+        """The next times at which it is due, of all of its schedules, as far as nobody has decided about them.
+
+        Without `start` they are those whose run is still to start. Raises WorkflowNotFoundError and ZoneGoneError.
+        """
         stored = await self._existing(name)
-        found: list[Upcoming] = []
-        for entry in await self._store.list_schedules(workflow=name, limit=1000):
-            for due in islice(_upcoming(entry, start or self._clock.now()), count):
-                at = due.at + timedelta(seconds=jitter_of(entry.id, entry.spec))
-                found.append(
-                    Upcoming(
-                        due=due.at,
-                        at=at,
-                        zone=entry.zone,
-                        index=entry.index,
-                        change=due.change,
-                        blackout=self._blackouts.until(stored, entry.zone, at),
-                    )
-                )
-        return sorted(found, key=lambda upcoming: (upcoming.at, upcoming.index))[:count]
+        entries = await self._entries(name)
+        now = self._clock.now()
+
+        def find() -> list[Upcoming]:
+            times = [upcoming(each, start or now - jitter_by(each)) for each in entries]
+            found = merge(*times, key=lambda due: (due.at, due.index))
+            return [self._with_blackout(stored, due) for due in islice(found, count)]
+
+        # Nothing else would be served meanwhile.
+        return await asyncio.to_thread(find)
 
     async def explain(self, name: str, at: datetime | None = None) -> Explanation:
         """Why it did or did not run, at that time or lately. Raises WorkflowNotFoundError."""
         stored = await self._existing(name)
-        entries = await self._store.list_schedules(workflow=name, limit=1000)
+        entries = await self._entries(name)
         now = self._clock.now()
         around = at or now
         near = timedelta(seconds=NEAR)
@@ -84,8 +71,7 @@ class Outlook:
             else await self._store.fires(workflow=name, after=at - near, before=at + near)
         )
         before = await self._store.fires(workflow=name, before=around, limit=1)
-        after = [due.at for entry in entries for due in islice(_upcoming(entry, around), 1)]
-        known = Known(
+        told_of = Known(
             workflow=name,
             enabled=stored.enabled,
             draining=self._draining.active,
@@ -93,13 +79,61 @@ class Outlook:
             asked=at,
             entries=tuple(entries),
             fires=tuple(fires),
-            before=before[0].due_at if before else None,
-            after=min(after, default=None),
+            before=_near(before[0], entries) if before else None,
             events=_listened(stored),
         )
+        known = await asyncio.to_thread(self._looked_ahead, stored, told_of)
         return Explanation(
-            sentences=told(known), fires=fires, before=known.before, after=known.after
+            sentences=told(known),
+            fires=fires,
+            before=known.before.at if known.before is not None else None,
+            after=known.after.due if known.after is not None else None,
         )
+
+    def _looked_ahead(self, stored: StoredWorkflow, known: Known) -> Known:
+        """With the due times that are to come."""
+        entries = [entry for entry in known.entries if _zone_is_there(entry)]
+        asked = known.asked
+        if asked is None:
+            # One that waits for its jitter is still to come.
+            coming = [due for each in entries for due in _first(each, known.now - jitter_by(each))]
+            return replace(known, after=self._soonest(stored, coming))
+        near = timedelta(seconds=NEAR)
+        there = [
+            due
+            for entry in entries
+            for due in takewhile(lambda due: due.due < asked + near, upcoming(entry, asked - near))
+        ]
+        closest = min(there, key=lambda due: (abs(due.due - asked), due.at), default=None)
+        times = [
+            Near(at=at, zone=entry.zone)
+            for entry in entries
+            if (at := latest(entry, asked)) is not None
+        ]
+        if known.before is not None:
+            times.append(known.before)
+        return replace(
+            known,
+            due=self._with_blackout(stored, closest) if closest is not None else None,
+            before=max(times, key=lambda time: time.at, default=None),
+            after=self._soonest(stored, [due for each in entries for due in _first(each, asked)]),
+        )
+
+    def _soonest(self, stored: StoredWorkflow, dues: Sequence[Upcoming]) -> Upcoming | None:
+        found = min(dues, key=lambda due: (due.due, due.at), default=None)
+        return self._with_blackout(stored, found) if found is not None else None
+
+    def _with_blackout(self, stored: StoredWorkflow, due: Upcoming) -> Upcoming:
+        return replace(due, blackout=self._blackouts.until(stored, due.zone, due.at))
+
+    async def _entries(self, name: str) -> list[ScheduleEntry]:
+        """Its own, also those that have run out, and those of subjects that are to start it."""
+        own = await self._store.list_schedules(
+            # Their ids begin so, and come first behind it.
+            workflow=name, after=f"{name}/", limit=_LISTED, active_only=False
+        )  # fmt: skip
+        bound = await self._store.list_schedules(workflow=name, limit=_LISTED, of_subjects=True)
+        return [*(entry for entry in own if not entry.subject), *bound]
 
     async def _existing(self, name: str) -> StoredWorkflow:
         stored = await self._store.get_workflow(name)
@@ -108,23 +142,26 @@ class Outlook:
         return stored
 
 
+def _first(entry: ScheduleEntry, after: datetime) -> list[Upcoming]:
+    return list(islice(upcoming(entry, after), 1))
+
+
+def _near(fire: Fire, entries: Sequence[ScheduleEntry]) -> Near:
+    zones = {entry.id: entry.zone for entry in entries}
+    return Near(at=fire.due_at, zone=zones.get(fire.schedule_id, ""))
+
+
+def _zone_is_there(entry: ScheduleEntry) -> bool:
+    try:
+        zone_of(entry)
+    except ZoneGoneError:
+        return False
+    return True
+
+
 def _listened(stored: StoredWorkflow) -> tuple[str, ...]:
     """The types of events that start it, in the order of the definition."""
     parsed = stored.definition.parsed if stored.definition is not None else {}
     return tuple(
         dict.fromkeys(name for trigger in parsed.get("triggers", ()) for name in trigger["events"])
     )
-
-
-def _upcoming(entry: ScheduleEntry, after: datetime) -> Iterator[Due]:
-    """Its due times behind `after`, as far as it may still be due; none before it was stored."""
-    if entry.next_due is None:
-        return iter(())
-    left = entry.spec.max_occurrences
-    times = occurrences(
-        entry.spec,
-        zone=ZoneInfo(entry.zone),
-        after=max(after, entry.stored_at - timedelta(microseconds=1)),
-        stored_at=entry.stored_at,
-    )
-    return times if left is None else islice(times, max(0, left - entry.occurrences))

@@ -19,6 +19,7 @@ from toban.definition import (
     Workflow,
     parse,
 )
+from toban.definition.schedule_times import run_out
 from toban.definition.timing.model import Schedule
 from toban.definition.timing.words import PhraseError
 from toband.domain.schedules import ScheduleEntry, entries_of
@@ -70,12 +71,13 @@ class Resolver:
         document = parsed.documents[0] if parsed.ok else None
         if document is None or document.workflow is None:
             return parsed.problems
+        problems = (*parsed.problems, *run_out(document, _FILE, self._clock.now()))
         children = Children(self._store, {document.name: document.workflow.to_dict()})
         path = await children.circle(document.name)
         if path is not None:
             text = str(WorkflowRecursionError(path))
-            return (*parsed.problems, _problem(text, path="steps"))
-        return (*parsed.problems, *await children.missing(document.name))
+            return (*problems, _problem(text, path="steps"))
+        return (*problems, *await children.missing(document.name))
 
     async def resolve(
         self,
@@ -99,7 +101,8 @@ class Resolver:
             message = f"found a {document.kind.value}, expected a {kind.value}"
             raise InvalidDefinitionError([_problem(message)])
         text = await self._whole(document, source, base_dir, jobs)
-        return Resolved(text=text, warnings=parsed.warnings)
+        over = run_out(document, _FILE, self._clock.now())
+        return Resolved(text=text, warnings=(*parsed.warnings, *over))
 
     async def take(self, document: Document, base_dir: str) -> WorkflowText:
         """A document that holds and uses no jobs, as it was read. Raises InvalidDefinitionError."""
@@ -120,12 +123,21 @@ class Resolver:
 
     async def _schedules(self, workflow: Workflow) -> tuple[ScheduleEntry, ...]:
         """Raises InvalidDefinitionError for words that mean nothing now."""
-        known: dict[str, Schedule] = {}
+        known: dict[tuple[str, str], Schedule] = {}
         if any(schedule.words for schedule in workflow.schedules):
             stored = await self._store.list_schedules(
-                workflow=workflow.name, limit=_SCHEDULES_LISTED, active_only=False
+                workflow=workflow.name,
+                # Its own come first behind this.
+                after=f"{workflow.name}/",
+                limit=_SCHEDULES_LISTED,
+                active_only=False,
             )
-            known = {entry.spec.words: entry.spec for entry in stored if entry.spec.words}
+            # Those of subjects are no part of the definition, and may have had their time.
+            known = {
+                (entry.spec.words, entry.zone): entry.spec
+                for entry in stored
+                if entry.spec.words and not entry.subject
+            }
         try:
             return entries_of(workflow, zone=self._zone, now=self._clock.now(), known=known)
         except PhraseError as error:

@@ -54,6 +54,11 @@ _DUE = (
     .order_by(table.c.alarm, table.c.id)
     .limit(bindparam("at_most"))
 )
+_AHEAD = (
+    select(func.count(fires.c.schedule_id.distinct()), func.max(fires.c.due_at))
+    .select_from(fires.join(table, table.c.id == fires.c.schedule_id))
+    .where(fires.c.due_at > bindparam("now"), table.c.next_due > fires.c.due_at)
+)
 _AT_START = (
     select(table)
     .where(_STARTING, table.c.cancelled_at.is_(None), table.c.id > bindparam("after"))
@@ -160,18 +165,18 @@ def create(
 
     def operation(session: Session) -> tuple[ScheduleEntry, bool]:
         session.lock_creation()
-        made = recall(session.connection, request)
-        if made is not None:
-            known = read(session.connection, made)
-            if known is None:
-                assert request is not None
+        if request is not None and (made := recall(session.connection, request)) is not None:
+            answered = _answered(session.connection, made)
+            if answered is None:
                 raise RequestReusedError(request.id)  # the clock was set back by months
-            return known, False
+            return answered
         same = _same(session.connection, entry) if entry.dedupe_key else None
         if same is None:
             session.connection.execute(insert(table), row)
-        remember(session, request, entry.id if same is None else same.id, entry.stored_at)
-        return (entry, True) if same is None else (same, False)
+        stored, is_new = (entry, True) if same is None else (same, False)
+        answer = {"schedule": stored.id, "created": is_new}
+        remember(session, request, answer, entry.stored_at)
+        return stored, is_new
 
     return operation
 
@@ -222,9 +227,17 @@ def read(connection: Connection, schedule_id: str) -> ScheduleEntry | None:
     return found[0] if found else None
 
 
-def read_made(connection: Connection, request: Request) -> ScheduleEntry | None:
+def read_made(connection: Connection, request: Request) -> tuple[ScheduleEntry, bool] | None:
     made = recall(connection, request)
-    return None if made is None else read(connection, made)
+    return None if made is None else _answered(connection, made)
+
+
+def _answered(connection: Connection, answer: Any) -> tuple[ScheduleEntry, bool] | None:
+    """The schedule that a request was answered with, and whether it made it. Once only the id was remembered."""
+    if isinstance(answer, str):
+        answer = {"schedule": answer, "created": True}
+    known = read(connection, answer["schedule"])
+    return None if known is None else (known, answer["created"])
 
 
 def read_over(connection: Connection, before: datetime) -> Sequence[str]:
@@ -253,8 +266,9 @@ def read_all(
     return _entries(connection, query)
 
 
-def read_earliest(connection: Connection) -> datetime | None:
-    return connection.execute(_EARLIEST).scalar()
+def read_earliest(connection: Connection, after: datetime | None) -> datetime | None:
+    query = _EARLIEST if after is None else _EARLIEST.where(table.c.alarm > after)
+    return connection.execute(query).scalar()
 
 
 def count(connection: Connection) -> int:
@@ -262,8 +276,26 @@ def count(connection: Connection) -> int:
     return int(connection.execute(_COUNT).scalar_one())
 
 
-def read_due(connection: Connection, now: datetime, limit: int) -> Sequence[ScheduleEntry]:
-    return _entries(connection, _DUE, now=now, at_most=limit)
+def read_due(
+    connection: Connection,
+    now: datetime,
+    since: datetime | None,
+    after: tuple[datetime, str] | None,
+    limit: int,
+) -> Sequence[ScheduleEntry]:
+    query = _DUE
+    if since is not None:
+        query = query.where(table.c.alarm >= since)
+    if after is not None:
+        alarm, schedule_id = after
+        behind = or_(table.c.alarm > alarm, table.c.id > schedule_id)
+        query = query.where(table.c.alarm >= alarm, behind)
+    return _entries(connection, query, now=now, at_most=limit)
+
+
+def read_decided_ahead(connection: Connection, now: datetime) -> tuple[int, datetime | None]:
+    count, until = connection.execute(_AHEAD, {"now": now}).one()
+    return int(count), until
 
 
 def read_at_start(connection: Connection, after: str, limit: int) -> Sequence[ScheduleEntry]:

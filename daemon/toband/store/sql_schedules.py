@@ -14,11 +14,21 @@ from toband.store.sql_access import SqlAccess
 class SqlSchedules(SqlAccess):
     """`toband.ports.ScheduleStore`."""
 
-    async def earliest_alarm(self) -> datetime | None:
-        return await self._read(schedules.read_earliest)
+    async def earliest_alarm(self, *, after: datetime | None = None) -> datetime | None:
+        return await self._read(schedules.read_earliest, after)
 
-    async def due_schedules(self, now: datetime, *, limit: int = 200) -> Sequence[ScheduleEntry]:
-        return await self._read(schedules.read_due, now, limit)
+    async def due_schedules(
+        self,
+        now: datetime,
+        *,
+        since: datetime | None = None,
+        after: tuple[datetime, str] | None = None,
+        limit: int = 200,
+    ) -> Sequence[ScheduleEntry]:
+        return await self._read(schedules.read_due, now, since, after, limit)
+
+    async def decided_ahead(self, now: datetime) -> tuple[int, datetime | None]:
+        return await self._read(schedules.read_decided_ahead, now)
 
     async def start_schedules(
         self, *, after: str = "", limit: int = 200
@@ -50,7 +60,7 @@ class SqlSchedules(SqlAccess):
     ) -> tuple[ScheduleEntry, bool]:
         return await self._write.do(schedules.create(entry, request))
 
-    async def schedule_of_request(self, request: Request) -> ScheduleEntry | None:
+    async def schedule_of_request(self, request: Request) -> tuple[ScheduleEntry, bool] | None:
         return await self._read(schedules.read_made, request)
 
     async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:

@@ -47,6 +47,19 @@ def keys(lines: Sequence[Fire]) -> list[tuple[str, float]]:
     return [(each.schedule_id, (each.due_at - NOW).total_seconds()) for each in lines]
 
 
+async def test_what_was_decided_ahead_of_the_clock(store: Store) -> None:
+    """It was decided at a clock that is right again."""
+    going_on, over = entry(0), entry(1)
+    await with_schedules(store, going_on, over)
+    assert await store.decided_ahead(NOW) == (0, None)
+    lines = (line(going_on, later(60), SKIPPED), line(going_on, later(120), SKIPPED))
+    await store.fire(firing(going_on, lines=lines, at_most=None))
+    what = firing(over, lines=(line(over, later(60), SKIPPED),), at_most=None)
+    await store.fire(replace(what, after=replace(what.after, next_due=None)))
+    assert await store.decided_ahead(NOW) == (1, later(120))
+    assert await store.decided_ahead(later(120)) == (0, None)
+
+
 # -- firing
 
 

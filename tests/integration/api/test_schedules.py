@@ -131,3 +131,47 @@ def test_draining_holds_schedules_and_nothing_else(daemon: Daemon) -> None:
         daemon.wait_run(daemon.start_run("while-draining"))
     assert not info(daemon).draining
     assert not daemon.system.Resume(system_pb2.ResumeRequest(), timeout=20).changed
+
+
+def test_a_blackout_without_an_end_says_so(daemon: Daemon) -> None:
+    apply(daemon, "shut", schedule={"cron": "* * * * *"}, blackout=["0 0 * * */24h"])
+    found = preview(daemon, "shut", 100, "2030-01-01T00:00:00Z")
+    assert {each.blackout for each in found} == {"blackout until further notice"}
+
+
+def test_what_is_never_due_is_a_warning_and_is_explained(daemon: Daemon) -> None:
+    schedule = {"at": "2020-01-01T00:00:00Z", "timezone": "Asia/Tokyo"}
+    apply(daemon, "too-late", schedule=schedule)
+    definition = get(daemon, "too-late").definition
+    request = pb.ValidateWorkflowRequest(definition=definition)
+    answer = daemon.workflows.ValidateWorkflow(request, timeout=20)
+    assert answer.valid
+    assert [problem.path for problem in answer.problems if problem.warning] == ["schedule"]
+    asked = pb.ExplainScheduleRequest(name="too-late")
+    said = daemon.workflows.ExplainSchedule(asked, timeout=20).sentences
+    assert said[0] == (
+        "It was to run once at 2020-01-01 00:00+00:00 (Asia/Tokyo): its time has passed."
+    )
+
+
+def test_whether_it_is_due_at_a_time_to_come(daemon: Daemon) -> None:
+    apply(daemon, "ahead", schedule={"cron": "0 3 * * *", "timezone": "Asia/Tokyo"})
+    request = pb.ExplainScheduleRequest(name="ahead")
+    request.at.FromJsonString("2030-01-01T18:00:00Z")
+    answer = daemon.workflows.ExplainSchedule(request, timeout=20)
+    assert list(answer.sentences) == ["It is due then, at 2030-01-02 03:00:00 JST."]
+    assert answer.due_before.ToJsonString() == "2029-12-31T18:00:00Z"
+    assert answer.due_after.ToJsonString() == "2030-01-02T18:00:00Z"
+
+
+def test_a_limit_counts_what_is_due_before_the_time_that_is_asked_about(daemon: Daemon) -> None:
+    apply(daemon, "thrice", schedule={"cron": "0 * * * *", "max_occurrences": 3})
+    assert preview(daemon, "thrice", 10, "2030-01-01T00:00:00Z") == []
+    assert len(preview(daemon, "thrice", 10, "2026-01-01T00:00:00Z")) == 3
+
+
+def test_a_schedule_of_boots_is_due_at_the_next(daemon: Daemon) -> None:
+    apply(daemon, "at-boot", schedule="@reboot")
+    asked = pb.ExplainScheduleRequest(name="at-boot")
+    said = daemon.workflows.ExplainSchedule(asked, timeout=20).sentences
+    assert said[-1] == "It is due at the next boot of the machine."

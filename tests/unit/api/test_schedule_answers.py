@@ -17,7 +17,8 @@ from toband.api.errors import InvalidFieldError
 from toband.api.schedule_answers import ScheduleAnswers
 from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
-from toband.engine.outlook import Explanation, Outlook, Upcoming
+from toband.engine.outlook import Explanation, Outlook
+from toband.engine.upcoming import Upcoming
 from toband.ports import Store, StoredWorkflow, WorkflowVersion
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -306,3 +307,12 @@ async def test_a_workflow_that_is_never_due(answers: ScheduleAnswers, store: Fak
     shown = await answers.workflow(WORKFLOW)
     assert list(shown.schedules) == ["once at 2026-03-01 12:00+00:00"]
     assert not shown.HasField("next_due")
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+async def test_times_at_which_nothing_can_be_due_are_refused(
+    answers: ScheduleAnswers, text: str
+) -> None:
+    with pytest.raises(InvalidFieldError) as refused:
+        await answers.explain(pb.ExplainScheduleRequest(name="nightly", at=time(text)))
+    assert refused.value.args == ("at", "expected a time from 1970 to 9998")

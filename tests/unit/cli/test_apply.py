@@ -131,6 +131,18 @@ def test_what_only_the_daemon_knows_to_be_wrong(
     assert daemon.workflows == {}
 
 
+def test_a_schedule_that_has_run_out_is_a_warning(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "once.yaml"
+    file.write_text("schedule: {at: 2020-01-01T00:00:00Z}\n" + definition("once"))
+    warning = (
+        f"{file}:1:1: warning: schedule: 2020-01-01 00:00+00:00 has passed: it will not be due"
+    )
+    for verb in ("validate", "apply"):
+        result = cli(verb, str(file))
+        assert result.code == 0
+        assert warning in (result.out + result.err).splitlines()
+
+
 def test_warnings_do_not_stop_it(cli: Cli, directory: Path) -> None:
     result = cli("apply", "-", stdin=b"name: x\nsteps: {one: {run: ls}}\n")
     assert result.code == 0

@@ -66,9 +66,9 @@ def test_clock_changes_blackouts_and_jitter_are_marked(cli: Cli, daemon: FakeDae
     daemon.due_times += [shifted, repeated]
     header, first, second = cli("workflows", "next", "nightly").out.splitlines()
     assert header.split() == ["DAY", "DUE", "ZONE", "SCHEDULE", "STARTS", "NOTE"]
-    assert first.endswith("  0         0.0s later   shifted: the clocks pass over its time")
+    assert first.endswith("  0         at once       shifted: the clocks pass over its time")
     assert second.endswith(
-        "  1         90.0s later  repeated: the clocks show this time twice; "
+        "  1         1m 30s later  repeated: the clocks show this time twice; "
         "not started: blackout until 2026-10-25T04:00:00+01:00"
     )
 
@@ -87,10 +87,23 @@ def test_how_many_and_from_when(cli: Cli, daemon: FakeDaemon) -> None:
     assert (first["change"], first["blackout"]) == ("CLOCK_CHANGE_UNSPECIFIED", "")
 
 
-def test_what_is_never_due(cli: Cli) -> None:
+def test_a_long_jitter_is_readable(cli: Cli, daemon: FakeDaemon) -> None:
+    late = due("2026-02-01 03:00:00+01:00")
+    late.start_at.seconds += 416_572
+    daemon.due_times.append(late)
+    assert cli("workflows", "next", "nightly").out.splitlines()[1].endswith("  4d 19h later")
+
+
+def test_what_has_no_times_says_why(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.explanation.sentences.append("It is due at the next boot of the machine.")
     result = cli("workflows", "next", "nightly")
-    assert (result.code, result.out, result.err) == (0, "", "nightly is not due\n")
-    assert cli("workflows", "next", "nightly", "-o", "json").data == []
+    assert (result.code, result.out) == (0, "")
+    assert result.err.splitlines() == [
+        "nightly is due at no time that is known",
+        "It is due at the next boot of the machine.",
+    ]
+    listed = cli("workflows", "next", "nightly", "-o", "json")
+    assert (listed.data, listed.err) == ([], "")
 
 
 @pytest.mark.parametrize("verb", [["workflows", "next"], ["why"], ["why", "--ledger"]])
@@ -150,6 +163,17 @@ def test_the_ledger(cli: Cli, daemon: FakeDaemon) -> None:
     assert limited.err.startswith("there are more")
     (first, *_) = cli("why", "nightly", "--ledger", "-o", "json").data
     assert first["outcome"] == "FIRE_OUTCOME_FIRED"
+
+
+def test_the_ledger_of_a_subject_tells_how_late_it_was(cli: Cli, daemon: FakeDaemon) -> None:
+    """What it told, it told by an event: the line has no run."""
+    daemon.fires += [
+        fire("2026-02-03T00:15:30Z", "FIRED"),
+        fire("2026-02-02T00:15:30Z", "CAUGHT_UP"),
+    ]
+    rows = [re.split("  +", line) for line in cli("why", "nightly", "--ledger").out.splitlines()]
+    late = rows[0].index("LATE")
+    assert [row[late] for row in rows[1:]] == ["2s", "2s"]
 
 
 def test_an_empty_ledger(cli: Cli) -> None:

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 from toban.definition import Fold, Gap, Misfire, Problem, Schedule, Workflow, parse
 from toban.definition.schedule_fields import MOST_SCHEDULES
+from toban.definition.schedule_times import run_out
 from toban.definition.timing.describing import describe
 from toban.definition.timing.resolving import check_words, resolve_words
 from toban.definition.timing.words import PhraseError
@@ -177,6 +178,14 @@ def test_a_job_has_schedules_that_its_users_do_not_inherit() -> None:
         ("schedule: {every: 1h, misfire_grace: -1}", "schedule.misfire_grace", 38, "negative"),
         ("schedule: {every: 1h, max_occurrences: 0}", "schedule.max_occurrences", 40, "at least 1"),
         ("schedule: {every: 1h, gap: skip}", "schedule.gap", 23, 'no meaning for "every"'),
+        (
+            "schedule: {when: every 90 minutes, gap: skip}",
+            *("schedule.gap", 36, "no meaning for words that mean an interval: remove it"),
+        ),
+        (
+            "schedule: {when: tomorrow at 9, fold: both}",
+            *("schedule.fold", 33, "no meaning for words that mean a single time: remove it"),
+        ),
         ("schedule: {cron: '@reboot', fold: both}", "schedule.fold", 29, 'for "@reboot"'),
         ("schedule: {cron: '@daily', gap: x}", "schedule.gap", 33, "expected shift or skip"),
         ("schedule: {every: 1h, params: []}", "schedule.params", 31, "expected a mapping"),
@@ -242,6 +251,20 @@ def test_a_template_in_parameters_of_a_schedule_is_pointed_out() -> None:
     (warning,) = parsed.warnings
     assert (warning.path, warning.column) == ("schedule.params.day", 37)
     assert "a template is not filled in here" in warning.message
+
+
+def test_words_that_mean_local_times_may_say_what_becomes_of_them(workflow: Read) -> None:
+    found = workflow(f"{HEAD}schedule: {{when: every day at 2am, gap: skip, fold: both}}{STEPS}")
+    assert (found.schedules[0].gap, found.schedules[0].fold) == (Gap.SKIP, Fold.BOTH)
+
+
+@pytest.mark.parametrize("window", ["0 0 * * */24h", "* * * * * */2s"])
+def test_a_blackout_that_never_ends_is_pointed_out(window: str) -> None:
+    parsed = parse(f"{HEAD}blackout: ['0 2 * * */2h', '{window}']{STEPS}")
+    assert parsed.ok
+    (warning,) = parsed.warnings
+    assert (warning.line, warning.path, warning.column) == (3, "blackout[1]", 28)
+    assert "no schedule ever starts anything" in warning.message
 
 
 def test_jobs_take_no_parameters(error: Error) -> None:
@@ -348,3 +371,51 @@ def test_names_of_zones() -> None:
         check_zone("x" * 10_000)
     with pytest.raises(ValueError, match="unknown time zone"):
         check_zone("\udcff\0")
+
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+def out(text: str) -> list[tuple[str, str]]:
+    (document,) = parse(f"{HEAD}{text}{STEPS}").documents
+    found = run_out(document, "x.yaml", NOW)
+    assert all(problem.warning and problem.file == "x.yaml" for problem in found)
+    return [(problem.path, problem.message) for problem in found]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "why"),
+    [
+        ("at: 2020-01-01T00:00:00Z", "2020-01-01 00:00+00:00 has passed"),
+        ("cron: '0 0 * * *', end: 2020-01-01T00:00:00Z", "its end, 2020-01-01 00:00+00:00, has"),
+        ("cron: '@reboot', end: 2020-01-01T00:00:00Z", "its end, 2020-01-01 00:00+00:00, has"),
+        ("when: every day at 9, end: 2020-01-01T00:00:00Z", "its end, "),
+        (
+            "cron: '0 0 1 * *', start: 2026-05-03T00:00Z, end: 2026-05-29T00:00Z",
+            "no due time lies before its end",
+        ),
+        ("cron: '0 13 * * *', end: 2026-03-02T13:30+01:00, timezone: Europe/Paris", ""),
+        ("cron: '0 12 * * *', end: 2026-03-02T13:30Z, timezone: Asia/Tokyo", "no due time lies"),
+        ("cron: '0 12 * * *', end: 2026-03-02T13:30Z", ""),  # depends on the daemon's zone
+        ("every: 1h, end: 2026-03-02T12:30Z", "no due time lies before its end"),
+        ("every: 1h, start: 2026-03-02T12:10Z, end: 2026-03-02T12:30Z", ""),
+        ("at: 2026-03-02T12:00Z", ""),
+        ("cron: '@reboot'", ""),
+        ("when: tomorrow at 9", ""),
+        ("every: 1h", ""),
+    ],
+)
+def test_what_will_never_be_due_is_pointed_out(schedule: str, why: str) -> None:
+    found = out(f"schedule: {{{schedule}}}")
+    assert [path for path, _ in found] == (["schedule"] if why else [])
+    assert all(message.startswith(why) for _, message in found)
+
+
+def test_schedules_that_have_run_out_are_named_by_their_place() -> None:
+    passed = "{at: 2020-01-01T00:00:00Z}"
+    assert [path for path, _ in out(f"schedule: ['@daily', {passed}]")] == ["schedule[1]"]
+    parsed = parse(f"jobs: {{j: {{run: x, schedule: {passed}}}}}")
+    (problem,) = run_out(parsed.documents[0], "x.yaml", NOW)
+    assert problem.path == "jobs.j.schedule"
+    (wrong,) = parse(f"{HEAD}schedule: {passed}").documents
+    assert run_out(wrong, "x.yaml", NOW) == []

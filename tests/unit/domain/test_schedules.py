@@ -6,15 +6,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from toban.definition.timing.model import Misfire, Schedule
-from toband.domain.schedules import (
+from toband.domain import deciding
+from toband.domain.deciding import (
     DECIDED_AT_ONCE,
     LINES_AT_ONCE,
+    Circumstances,
     Decision,
-    FireOutcome,
-    ScheduleEntry,
-    decide,
-    first_due,
+    at_boot,
 )
+from toband.domain.schedules import FireOutcome, ScheduleEntry, first_due
 
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -27,6 +27,15 @@ def hourly(**spec: object) -> ScheduleEntry:
         id="w/0", workflow="w", spec=made, zone="UTC", stored_at=MIDNIGHT, next_due=None
     )
     return first_due(entry, MIDNIGHT)
+
+
+def decide(entry: ScheduleEntry, **given: object) -> Decision:
+    """All of it, however many parts it has."""
+    circumstances = Circumstances(**given)  # type: ignore[arg-type]
+    decision = deciding.decide(entry, circumstances)
+    while decision.carried is not None:
+        decision = deciding.decide(decision.entry, circumstances, decision.carried)
+    return decision
 
 
 def hours(times: object) -> list[int]:
@@ -169,17 +178,127 @@ def test_a_long_absence_is_told_in_few_lines_and_not_all_at_once() -> None:
     while (decision := decide(entry, now=now)).entry is not entry:
         assert len(decision.fires) <= LINES_AT_ONCE
         told = sum(1 + fire.more for fire in decision.fires)
-        stood_for = sum(1 + len(start.missed) for start in decision.starts)
+        stood_for = sum(1 + len(start.missed) + start.more for start in decision.starts)
         assert told + stood_for == decision.entry.occurrences - entry.occurrences
         assert decision.entry.occurrences - entry.occurrences <= DECIDED_AT_ONCE
         runs += len(decision.starts)
         entry, rounds = decision.entry, rounds + 1
     assert rounds == 3
     assert entry.occurrences == 4 * 3600 + 1
-    assert runs <= 8
+    assert runs == 1
     assert entry.next_due is not None
     assert entry.next_due > now
 
 
 def test_outcomes_are_told_apart() -> None:
     assert {outcome.value for outcome in FireOutcome} == {"FIRED", "CAUGHT_UP", "SKIPPED", "MISSED"}
+
+
+SECOND = timedelta(seconds=1)
+
+
+def every_second(**spec: object) -> ScheduleEntry:
+    made = Schedule(cron="* * * * * *", **spec)  # type: ignore[arg-type]
+    return replace(hourly(), spec=made, next_due=MIDNIGHT)
+
+
+def test_one_run_stands_for_all_however_many_were_missed_and_knows_the_last() -> None:
+    now = MIDNIGHT + 4 * HOUR
+    decision = decide(every_second(misfire_grace=86400.0), now=now + timedelta(milliseconds=10))
+    (start,) = decision.starts
+    assert (start.due_at, start.outcome) == (now, FireOutcome.FIRED)
+    assert len(start.missed) == LINES_AT_ONCE
+    assert start.missed[-1] == now - SECOND
+    assert 1 + len(start.missed) + start.more == decision.entry.occurrences == 4 * 3600 + 1
+
+
+def test_a_part_of_a_decision_is_bounded() -> None:
+    given = Circumstances(now=MIDNIGHT + 4 * HOUR)
+    part = deciding.decide(every_second(misfire_grace=86400.0), given)
+    assert part.carried is not None
+    assert (part.starts, part.fires) == ((), ())
+    assert part.entry.occurrences == DECIDED_AT_ONCE
+
+
+def test_as_many_are_caught_up_as_may_be_and_the_rest_stays_due() -> None:
+    entry = hourly(misfire=Misfire.RUN_ALL, misfire_grace=86400.0)
+    now = MIDNIGHT + 4.5 * HOUR
+    decision = decide(entry, now=now, catch_up=1)
+    assert started(decision) == [(1, "CAUGHT_UP", [])]
+    assert decision.waits
+    assert decision.entry.next_due == MIDNIGHT + 2 * HOUR
+    nothing = decide(decision.entry, now=now, catch_up=0)
+    assert (nothing.starts, nothing.waits, nothing.entry) == ((), True, decision.entry)
+
+
+def test_what_is_too_old_does_not_wait_to_be_caught_up() -> None:
+    decision = decide(hourly(), now=MIDNIGHT + 4.5 * HOUR, catch_up=0)
+    assert lines(decision) == [(1, "MISSED"), (2, "MISSED"), (3, "MISSED")]
+    assert decision.waits
+    assert decision.entry.next_due == MIDNIGHT + 4 * HOUR
+
+
+def test_what_is_due_now_does_not_wait_for_what_was_missed() -> None:
+    decision = decide(hourly(misfire_grace=86400.0), now=MIDNIGHT + 3 * HOUR, catch_up=0)
+    assert started(decision) == [(3, "FIRED", [1, 2])]
+    assert not decision.waits
+
+
+def test_of_each_that_was_missed_the_run_waits_for_the_one_before() -> None:
+    entry = hourly(misfire=Misfire.RUN_ALL, misfire_grace=86400.0)
+    decision = decide(entry, now=MIDNIGHT + 2.5 * HOUR, one_by_one=True)
+    assert (decision.starts, decision.waits) == ((), True)
+    here = decide(entry, now=MIDNIGHT + HOUR, here_since=MIDNIGHT, one_by_one=True)
+    assert started(here) == [(1, "FIRED", [])]
+
+
+def test_a_daemon_that_is_only_slow_has_missed_nothing() -> None:
+    now = MIDNIGHT + 20 * SECOND
+    decision = decide(
+        every_second(misfire=Misfire.SKIP), now=now, here_since=MIDNIGHT + 15 * SECOND
+    )
+    assert [start.due_at.second for start in decision.starts] == [15, 16, 17, 18, 19, 20]
+    assert {start.outcome for start in decision.starts} == {FireOutcome.FIRED}
+    assert {fire.outcome for fire in decision.fires} == {FireOutcome.MISSED}
+    assert len(decision.fires) == 15
+
+
+def test_the_grace_of_a_time_at_which_somebody_was_there_does_not_count() -> None:
+    now = MIDNIGHT + HOUR + 20 * SECOND
+    decision = decide(hourly(misfire_grace=0.0), now=now, here_since=MIDNIGHT, catch_up=0)
+    assert started(decision) == [(1, "FIRED", [])]
+
+
+def test_what_was_due_before_a_blackout_waits_for_its_end() -> None:
+    def shut(at: datetime) -> str:
+        return "blackout until 04:00" if 2 <= at.hour < 4 else ""
+
+    now = MIDNIGHT + 2.2 * HOUR
+    given = {"here_since": now, "shut": shut, "catch_up": 0, "waited_for": shut(now)}
+    entry = hourly(misfire_grace=7200.0)
+    decision = decide(entry, now=now, **given)
+    assert (decision.starts, decision.fires, decision.waits) == ((), (), True)
+    # Its grace ends first.
+    late = decide(entry, now=MIDNIGHT + 3.5 * HOUR, **given)
+    assert lines(late) == [(1, "MISSED"), (2, "SKIPPED"), (3, "SKIPPED")]
+    assert "blackout until 04:00" in late.fires[0].reason
+    # Or the window.
+    after = decide(
+        hourly(misfire_grace=86400.0), now=MIDNIGHT + 4.5 * HOUR, shut=shut, here_since=now
+    )
+    assert started(after) == [(4, "CAUGHT_UP", [1])]
+    assert lines(after) == [(2, "SKIPPED"), (3, "SKIPPED")]
+
+
+def test_a_boot_counts_and_knows_its_limits() -> None:
+    entry = replace(hourly(), spec=Schedule(cron="@reboot", max_occurrences=1), next_due=None)
+    booted = at_boot(entry, MIDNIGHT, MIDNIGHT + SECOND)
+    assert [start.due_at for start in booted.starts] == [MIDNIGHT]
+    assert at_boot(booted.entry, MIDNIGHT + HOUR, MIDNIGHT + HOUR).starts == ()
+    for spec in (
+        Schedule(cron="@reboot", start=MIDNIGHT + SECOND),
+        Schedule(cron="@reboot", end=MIDNIGHT - SECOND),
+    ):
+        other = replace(entry, spec=spec)
+        decision = at_boot(other, MIDNIGHT, MIDNIGHT + HOUR)
+        assert (decision.starts, decision.fires, decision.entry) == ((), (), other)

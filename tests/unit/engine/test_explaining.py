@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from toban.definition.timing.model import Schedule
+from toban.definition.timing.model import Change, Schedule
 from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
-from toband.engine.explaining import Known, told
+from toband.engine.explaining import Known, Near, told
+from toband.engine.upcoming import Upcoming
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 DUE = datetime(2026, 3, 2, 3, tzinfo=UTC)
@@ -17,10 +18,19 @@ ENTRY = ScheduleEntry(
 FIRE = Fire(
     schedule_id="w/0", workflow="w", due_at=DUE, outcome=FireOutcome.FIRED, at=DUE, run_id="r1"
 )
+NEXT = Upcoming(
+    due=DUE + timedelta(days=1), at=DUE + timedelta(days=1), zone="UTC", index=0,
+    change=Change.NONE, blackout="",
+)  # fmt: skip
 KNOWN = Known(
     workflow="w", enabled=True, draining=False, now=NOW, asked=None, entries=(ENTRY,), fires=(FIRE,),
-    before=DUE, after=DUE + timedelta(days=1),
+    before=Near(at=DUE, zone="UTC"), after=NEXT,
 )  # fmt: skip
+
+
+def test_how_late_a_run_was_is_readable() -> None:
+    late = replace(FIRE, at=DUE + timedelta(seconds=416572.6))
+    assert told(replace(KNOWN, fires=(late,)))[1].endswith("run r1 was started, 4d19h42m53s later.")
 
 
 def test_what_happened_last_and_what_comes_next() -> None:
@@ -59,8 +69,105 @@ def test_a_time_at_which_it_was_not_due() -> None:
         "The nearest due times are 2026-03-02 03:00:00 UTC and 2026-03-03 03:00:00 UTC.",
     )
     ahead = told(replace(KNOWN, asked=NOW + timedelta(hours=1), fires=(), before=None))
-    assert ahead[0] == "2026-03-02 13:00:00 UTC has not come yet."
-    assert ahead[1] == "The nearest due time is 2026-03-03 03:00:00 UTC."
+    assert ahead == (
+        "It is not scheduled at 2026-03-02 13:00:00 UTC.",
+        "The nearest due time is 2026-03-03 03:00:00 UTC.",
+    )
+
+
+def test_a_time_to_come_at_which_it_is_due() -> None:
+    then = replace(KNOWN, asked=NEXT.due, fires=(), due=NEXT)
+    assert told(then) == ("It is due then, at 2026-03-03 03:00:00 UTC.",)
+    (nearby,) = told(replace(then, asked=NEXT.due - timedelta(seconds=20)))
+    assert nearby == "It is due near that, at 2026-03-03 03:00:00 UTC."
+    shut = replace(NEXT, blackout="blackout until 2026-03-03T04:00:00+00:00")
+    (said,) = told(replace(then, due=shut))
+    assert said == (
+        "It is due then, at 2026-03-03 03:00:00 UTC, but nothing starts then: "
+        "blackout until 2026-03-03T04:00:00+00:00."
+    )
+
+
+def test_a_due_time_that_waits_for_its_jitter() -> None:
+    waits = replace(NEXT, due=NOW - timedelta(minutes=5), at=NOW + timedelta(minutes=5))
+    (said,) = told(replace(KNOWN, asked=waits.due, fires=(), due=waits))
+    assert said == (
+        "It was due at 2026-03-02 11:55:00 UTC, its run 10m later (jitter), and nothing is decided "
+        "about it yet."
+    )
+    assert told(replace(KNOWN, after=waits))[-1] == (
+        "It was due at 2026-03-02 11:55:00 UTC, its run 10m later (jitter)."
+    )
+
+
+def test_each_time_is_on_the_clocks_of_its_own_schedule() -> None:
+    tokyo = replace(ENTRY, id="w/1", index=1, zone="Asia/Tokyo")
+    said = told(
+        replace(
+            KNOWN,
+            entries=(ENTRY, tokyo),
+            fires=(FIRE, replace(FIRE, schedule_id="w/1")),
+            after=replace(NEXT, zone="Asia/Tokyo"),
+        )
+    )
+    assert said[2].startswith("It was due at 2026-03-02 03:00:00 UTC, ")
+    assert said[3].startswith("It was due at 2026-03-02 12:00:00 JST, ")
+    assert said[4] == "It is due next at 2026-03-03 12:00:00 JST."
+
+
+def test_what_is_in_the_way_of_the_next_time() -> None:
+    later = replace(NEXT, at=NEXT.due + timedelta(minutes=20), blackout="blackout until x")
+    jittery = replace(ENTRY, spec=replace(ENTRY.spec, jitter=3600))
+    said = told(replace(KNOWN, entries=(jittery,), after=later))
+    assert said[0].startswith("It is to run every day at 03:00 (UTC), ")
+    assert said[0].endswith(" later each time (jitter).")
+    assert said[-1] == (
+        "It is due next at 2026-03-03 03:00:00 UTC, its run 20m later (jitter), "
+        "but nothing starts then: blackout until x."
+    )
+
+
+def test_schedules_that_have_run_out_are_told_as_such() -> None:
+    over = replace(ENTRY, next_due=None)
+    once = replace(over, spec=Schedule(at=DUE - timedelta(days=2000)), zone="Asia/Tokyo")
+    ended = replace(over, spec=replace(ENTRY.spec, end=DUE - timedelta(days=2000)))
+    known = replace(KNOWN, fires=(), before=None, after=None)
+    said = told(replace(known, entries=(once,)))
+    assert said == (
+        "It was to run once at 2020-09-09 03:00+00:00 (Asia/Tokyo): its time has passed.",
+        "It was never due, or longer ago than the ledger is kept.",
+        "It will not be due again.",
+    )
+    (never, *_) = told(replace(known, entries=(ended,)))
+    assert never.endswith("until 2020-09-09 03:00+00:00 (UTC): it will never be due.")
+    (was, *_) = told(replace(known, entries=(replace(ended, occurrences=3),)))
+    assert was.endswith("until 2020-09-09 03:00+00:00 (UTC): it will not be due again.")
+
+
+def test_a_schedule_of_boots_is_due_at_the_next() -> None:
+    boots = replace(ENTRY, spec=Schedule(cron="@reboot"), next_due=None)
+    known = replace(KNOWN, entries=(boots,), fires=(), before=None, after=None)
+    assert told(known) == (
+        "It is to run once per boot of the machine.",
+        "It has not been due yet.",
+        "It is due at the next boot of the machine.",
+    )
+    both = told(replace(KNOWN, entries=(ENTRY, boots)))
+    assert both[-2:] == (
+        "It is due next at 2026-03-03 03:00:00 UTC.",
+        "It is due at the next boot of the machine.",
+    )
+    over = replace(boots, spec=Schedule(cron="@reboot", max_occurrences=1), occurrences=1)
+    assert told(replace(known, entries=(over,)))[-1] == "It will not be due again."
+
+
+def test_a_zone_that_is_gone_is_named() -> None:
+    lost = replace(ENTRY, zone="No/Where")
+    said = told(replace(KNOWN, entries=(lost,), after=None))
+    assert said[1].startswith("It was due at 2026-03-02 03:00:00 UTC, ")
+    assert said[2].startswith('It is not started: the time zone "No/Where" of schedule w/0 is not ')
+    assert "give the schedule another zone" in said[2]
+    assert not any("due again" in sentence for sentence in said)
 
 
 def test_what_is_in_the_way_now() -> None:
@@ -72,7 +179,8 @@ def test_what_is_in_the_way_now() -> None:
 def test_without_a_schedule_and_at_its_end() -> None:
     none = told(replace(KNOWN, entries=(), fires=()))
     assert none == ("w has no schedule: it runs only when somebody starts it.",)
-    assert told(replace(KNOWN, after=None))[-1] == "It will not be due again."
+    over = replace(KNOWN, entries=(replace(ENTRY, next_due=None),), after=None)
+    assert told(over)[-1] == "It will not be due again."
     assert "It has not been due yet." in told(replace(KNOWN, fires=()))
 
 

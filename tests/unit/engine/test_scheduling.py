@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, cast
 
 from helpers.waiting import wait_for
-from toban.definition.timing.model import Schedule
-from toband.domain.schedules import FireOutcome, ScheduleEntry
+from toban.definition import Overlap
+from toban.definition.timing.model import Misfire, Schedule
+from toband.domain.deciding import LINES_AT_ONCE
+from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
 from toband.domain.transition import Ids
 from toband.engine.admission import Always
 from toband.engine.announcing import Announcing
 from toband.engine.blackouts import Blackouts
 from toband.engine.draining import Draining
 from toband.engine.health import Health
-from toband.engine.scheduling import CONDITION, Scheduling
+from toband.engine.scheduling import AT_ONCE, CLOCK, CONDITION, Scheduling
+from toband.engine.waiting_schedules import CATCH_UP_AT_ONCE
 from toband.ports import Fired, Firing, StoreError
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 class Clock:
+    def __init__(self) -> None:
+        self.at = NOW
+
     def now(self) -> datetime:
-        return NOW
+        return self.at
 
 
 def ids() -> Ids:
@@ -54,14 +60,62 @@ class Alarm:
         return None
 
 
+@dataclass(frozen=True)
+class Made:
+    """Stands for a run that is not stored yet."""
+
+    id: str
+    workflow: str
+    at: datetime
+    missed: tuple[datetime, ...]
+    limit: int | None = 1
+    overlap: Overlap = Overlap.QUEUE
+
+    @property
+    def run(self) -> Made:
+        return self
+
+
 class Runs:
+    def __init__(self) -> None:
+        self.left: Callable[[str], None] = lambda _: None
+        self.begun: list[Made] = []
+        self.active = 0
+        self.ahead: list[int] = []
+        self.takes: Callable[[], None] = lambda: None
+
     async def wait_recovered(self) -> None:
         return None
 
+    def count_of(self, workflow: str) -> int:
+        return self.active
+
+    async def scheduled(
+        self, workflow: str, *_: object, at: datetime, ahead: int, **others: Any
+    ) -> Made:
+        self.ahead.append(ahead)
+        self.takes()
+        return Made(f"{workflow} {at.isoformat()}", workflow, at, tuple(others["missed"]))
+
+    def begin(self, new: Made, run: Made) -> None:
+        self.begun.append(run)
+
+    def end(self, workflow: str) -> None:
+        self.active = 0
+        self.left(workflow)
+
+
+class Definition:
+    def __init__(self, **parsed: object) -> None:
+        self.parsed = parsed
+
 
 class Stored:
-    enabled = False
-    definition = None
+    name = "w"
+
+    def __init__(self, definition: Definition | None) -> None:
+        self.enabled = definition is not None
+        self.definition = definition
 
 
 class Boot:
@@ -74,32 +128,67 @@ class Boot:
 
 
 class Store:
-    """Schedules in memory, of workflows that are disabled: nothing is started, everything has its line."""
+    """Schedules in memory. Without a `definition` workflows are disabled: nothing starts, everything has its line."""
 
     def __init__(self, *entries: ScheduleEntry) -> None:
         self.entries = {entry.id: entry for entry in entries}
         self.fired: list[Firing] = []
         self.fails = 0
+        self.definition: Definition | None = None
+        self.ahead: tuple[int, datetime | None] = (0, None)
 
     async def start_schedules(self, **_: object) -> Sequence[ScheduleEntry]:
         return [entry for entry in self.entries.values() if entry.spec.cron == "@reboot"]
 
-    async def due_schedules(self, now: datetime, *, limit: int) -> Sequence[ScheduleEntry]:
+    async def due_schedules(
+        self,
+        now: datetime,
+        *,
+        since: datetime | None = None,
+        after: tuple[datetime, str] | None = None,
+        limit: int,
+    ) -> Sequence[ScheduleEntry]:
         if self.fails:
             self.fails -= 1
             raise StoreError("not now")
-        return [e for e in self.entries.values() if e.next_due is not None and e.next_due <= now]
+        due = sorted((e.alarm, e.id) for e in self.entries.values() if e.alarm is not None)
+        return [
+            self.entries[schedule_id]
+            for alarm, schedule_id in due
+            if alarm <= now
+            and (since is None or alarm >= since)
+            and (after is None or (alarm, schedule_id) > after)
+        ][:limit]
 
-    async def earliest_alarm(self) -> datetime | None:
-        return min((e.next_due for e in self.entries.values() if e.next_due), default=None)
+    async def earliest_alarm(self, *, after: datetime | None = None) -> datetime | None:
+        alarms = [e.alarm for e in self.entries.values() if e.alarm is not None]
+        return min((at for at in alarms if after is None or at > after), default=None)
+
+    async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
+        return self.entries.get(schedule_id)
+
+    async def decided_ahead(self, now: datetime) -> tuple[int, datetime | None]:
+        return self.ahead
+
+    async def fires(self, *, schedule_id: str, **_: object) -> Sequence[Fire]:
+        lines = [line for firing in self.fired for line in firing.fires]
+        return [line for line in lines if line.schedule_id == schedule_id]
 
     async def get_workflow(self, name: str) -> Any:
-        return Stored()
+        return Stored(self.definition)
 
     async def fire(self, firing: Firing) -> Fired:
         self.fired.append(firing)
         self.entries[firing.after.id] = firing.after
-        return Fired(runs=())
+        return Fired(runs=tuple(run for _, run, _ in firing.runs))
+
+    def lines(self, schedule_id: str) -> list[Fire]:
+        return [
+            line
+            for firing in self.fired
+            for line in (*firing.fires, *(line for line, _, _ in firing.runs))
+            if line.schedule_id == schedule_id
+        ]
 
 
 def entry(name: str, **changes: object) -> ScheduleEntry:
@@ -112,13 +201,14 @@ def entry(name: str, **changes: object) -> ScheduleEntry:
 
 class Scene:
     def __init__(self, *entries: ScheduleEntry) -> None:
-        self.store, self.alarm, self.health = Store(*entries), Alarm(), Health(Clock())
+        self.clock, self.runs = Clock(), Runs()
+        self.store, self.alarm, self.health = Store(*entries), Alarm(), Health(self.clock)
         self.boot, self.definitions_read = Boot(), asyncio.Event()
         self.scheduling = Scheduling(
-            store=cast(Any, self.store), runs=cast(Any, Runs()), clock=Clock(), alarm=self.alarm,
+            store=cast(Any, self.store), runs=cast(Any, self.runs), clock=self.clock, alarm=self.alarm,
             admission=Always(), conditions=self.health, blackouts=Blackouts((), "UTC"), boot=self.boot,
             definitions_read=self.definitions_read,
-            draining=Draining(), announcing=Announcing(Clock(), ids()),
+            draining=Draining(), announcing=Announcing(self.clock, ids()),
         )  # fmt: skip
 
     async def __aenter__(self) -> Scene:
@@ -131,6 +221,18 @@ class Scene:
 
     async def looked(self, times: int = 1) -> None:
         await wait_for(lambda: len(self.alarm.at) >= times, "nobody set the alarm")
+
+    async def later(self, seconds: float) -> None:
+        """The clock goes on, and somebody looks."""
+        self.clock.at += timedelta(seconds=seconds)
+        before = len(self.alarm.at)
+        self.alarm.ring()
+        await self.looked(before + 1)
+
+    def works(self, **parsed: object) -> Scene:
+        """Its workflows are enabled, with such a definition."""
+        self.store.definition = Definition(**parsed)
+        return self
 
 
 async def test_what_is_due_has_its_line_and_the_alarm_is_set_for_the_next() -> None:
@@ -157,7 +259,7 @@ async def test_one_that_cannot_be_decided_keeps_no_other_from_being_due() -> Non
         assert condition.name == CONDITION
         assert "lost/0" in condition.detail
         # It is due all the time, and is not looked at all the time.
-        assert scene.alarm.at == [NOW + timedelta(seconds=1)]
+        assert scene.alarm.at == [NOW + timedelta(seconds=30)]
         scene.alarm.ring()
         await scene.looked(2)
         assert len(scene.store.fired) == 1
@@ -268,3 +370,156 @@ async def test_a_boot_that_another_daemon_saw_to_is_over() -> None:
     async with scene:
         await scene.looked()
         assert scene.store.fired == []
+
+
+MINUTE = timedelta(minutes=1)
+ALL = Schedule(every=2.0, misfire=Misfire.RUN_ALL)
+
+
+def was_due(name: str, ago: timedelta, **changes: object) -> ScheduleEntry:
+    return entry(name, next_due=NOW - ago, stored_at=NOW - ago - timedelta(days=1), **changes)
+
+
+async def test_an_outage_is_no_storm() -> None:
+    every = Schedule(every=600.0)
+    missed = [was_due(f"w{n}", 9 * MINUTE, spec=every) for n in range(3 * CATCH_UP_AT_ONCE)]
+    async with Scene(*missed).works() as scene:
+        await scene.looked()
+        assert len(scene.runs.begun) == CATCH_UP_AT_ONCE
+        await scene.later(0.5)
+        assert len(scene.runs.begun) == CATCH_UP_AT_ONCE
+        await scene.later(0.5)
+        assert len(scene.runs.begun) == 2 * CATCH_UP_AT_ONCE
+        await scene.later(1)
+        assert len({run.workflow for run in scene.runs.begun}) == 3 * CATCH_UP_AT_ONCE
+
+
+async def test_missed_times_of_one_schedule_take_turns_too() -> None:
+    async with Scene(was_due("w", 20 * MINUTE, spec=ALL)).works(overlap="allow") as scene:
+        await scene.looked()
+        assert len(scene.runs.begun) == CATCH_UP_AT_ONCE
+        await scene.later(1)
+        assert len(scene.runs.begun) == 2 * CATCH_UP_AT_ONCE
+        times = [run.at for run in scene.runs.begun]
+        assert times == [NOW - 20 * MINUTE + timedelta(seconds=2 * n) for n in range(len(times))]
+
+
+async def test_what_is_due_now_goes_before_what_was_missed() -> None:
+    every = Schedule(every=600.0)
+    missed = [was_due(f"w{n}", 9 * MINUTE, spec=every) for n in range(2 * AT_ONCE)]
+    often = Schedule(cron="* * * * * *", misfire=Misfire.SKIP)
+    async with Scene(*missed, was_due("now", 20 * MINUTE, spec=often)).works() as scene:
+        await scene.looked()
+        for _ in range(5):
+            await scene.later(1)
+        due = [run.at for run in scene.runs.begun if run.workflow == "now"]
+        assert due == [NOW + timedelta(seconds=n) for n in range(6)]
+        assert len(scene.runs.begun) == 6 * CATCH_UP_AT_ONCE + 6
+
+
+async def test_one_that_waits_to_catch_up_still_runs_when_it_is_due() -> None:
+    first = [was_due(f"a{n}", 9 * MINUTE, spec=Schedule(every=600.0)) for n in range(100)]
+    late = was_due("w", 8 * MINUTE - timedelta(seconds=2), spec=Schedule(every=20.0))
+    async with Scene(*first, late).works() as scene:
+        await scene.looked()
+        await scene.later(2)
+        (run,) = (run for run in scene.runs.begun if run.workflow == "w")
+        assert run.at == NOW + timedelta(seconds=2)
+        assert len(run.missed) == 24
+
+
+async def test_a_run_for_each_comes_after_the_one_before_has_ended() -> None:
+    spec = replace(ALL, every=60.0)
+    scene = Scene(was_due("w", 4.5 * MINUTE, spec=spec)).works(overlap="skip")
+    scene.runs.takes = lambda: setattr(scene.runs, "active", 1)
+    async with scene:
+        await scene.looked()
+        for number in range(1, 5):
+            assert len(scene.runs.begun) == number
+            scene.runs.end("w")
+            await scene.looked(number + 1)
+        assert len(scene.runs.begun) == 5
+        assert {line.outcome for line in scene.store.lines("w/0")} == {FireOutcome.CAUGHT_UP}
+
+
+async def test_a_full_page_that_cannot_be_decided_stops_nobody() -> None:
+    broken = [was_due(f"a{n}", MINUTE, zone="No/Where") for n in range(AT_ONCE + 5)]
+    near = [entry(f"b{n}", zone="No/Where") for n in range(AT_ONCE + 5)]
+    async with Scene(*broken, *near, entry("w"), was_due("v", MINUTE)) as scene:
+        await scene.looked()
+        assert {firing.before.workflow for firing in scene.store.fired} == {"w", "v"}
+
+
+async def test_runs_of_one_look_count_for_the_queue() -> None:
+    scene = Scene(entry("w"), entry("w", id="w/1"), entry("w", id="w/2")).works()
+    async with scene:
+        await scene.looked()
+        assert sorted(scene.runs.ahead) == [0, 1, 2]
+        await scene.later(3600)
+        assert sorted(scene.runs.ahead) == [0, 0, 1, 1, 2, 2]
+
+
+async def test_what_was_missed_before_a_blackout_waits_for_its_end() -> None:
+    """The window is from 12:00 to 12:01."""
+    async with Scene(was_due("w", 30 * MINUTE)).works(blackout=["0 12 * * */1m"]) as scene:
+        await scene.looked()
+        assert scene.store.lines("w/0") == []
+        await scene.later(59)
+        assert scene.store.lines("w/0") == []
+        await scene.later(1)
+        assert [(line.due_at, line.outcome) for line in scene.store.lines("w/0")] == [
+            (NOW, FireOutcome.SKIPPED),
+            (NOW - 30 * MINUTE, FireOutcome.CAUGHT_UP),
+        ]
+
+
+async def test_the_ledger_says_when_it_was_stored() -> None:
+    scene = Scene(entry("w")).works()
+
+    def slowly() -> None:
+        scene.clock.at += timedelta(seconds=2)
+
+    scene.runs.takes = slowly
+    async with scene:
+        await scene.looked()
+        (line,) = scene.store.lines("w/0")
+        assert (line.at - line.due_at).total_seconds() == 2
+
+
+async def test_a_subject_hears_once_of_very_many_missed_times() -> None:
+    spec = Schedule(cron="* * * * *", misfire_grace=1e9)
+    async with Scene(of_subject(spec=spec, next_due=NOW - timedelta(days=8))) as scene:
+        await scene.looked()
+        (firing,) = scene.store.fired
+        ((_, event),) = firing.events
+        assert event.payload["metadata"] == {
+            "occurrences": 8 * 1440 + 1,
+            "nextRun": (NOW + MINUTE).isoformat(),
+        }
+        assert len(firing.fires) == LINES_AT_ONCE
+        assert 1 + sum(1 + line.more for line in firing.fires) == 8 * 1440 + 1
+
+
+async def test_a_clock_that_was_set_back_is_told_until_it_is_there_again() -> None:
+    scene = Scene(entry("w", next_due=NOW + timedelta(days=1)))
+    scene.store.ahead = (3, NOW + timedelta(hours=2))
+    async with scene:
+        await scene.looked()
+        (condition,) = scene.health.conditions
+        assert condition.name == CLOCK
+        assert "3 schedules were decided up to 2026-03-02T14:00:00" in condition.detail
+        scene.store.ahead = (0, None)
+        await scene.later(31)
+        assert list(scene.health.conditions) == []
+
+
+async def test_a_boot_that_was_decided_before_a_crash_does_not_count_twice() -> None:
+    async with Scene(at_boot("w")) as scene:
+        scene.definitions_read.set()
+        scene.scheduling.changed()
+        await scene.looked()
+        assert scene.store.entries["w/0"].occurrences == 1
+        scene.boot.done = False
+        scene.scheduling.changed()
+        await wait_for(lambda: scene.boot.done, "it did not look again")
+        assert scene.store.entries["w/0"].occurrences == 1

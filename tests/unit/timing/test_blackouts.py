@@ -1,14 +1,35 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import count, islice
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from toban.definition.timing.blackouts import covers, ends_at, parse_blackout
+from toban.definition.timing.blackouts import (
+    Blackout,
+    Stretch,
+    never_ends,
+    parse_blackout,
+    stretch_at,
+)
+from toban.definition.timing.due import occurrences
 
 TOKYO, NEW_YORK = ZoneInfo("Asia/Tokyo"), ZoneInfo("America/New_York")
+
+
+def end(text: str, zone: ZoneInfo, at: datetime) -> datetime | None:
+    """Where the stretch of windows around `at` ends."""
+    found = stretch_at(parse_blackout(text), zone, at)
+    assert found is not None
+    assert not found.longer
+    return found.end
+
+
+def covers(blackout: Blackout, zone: ZoneInfo, at: datetime) -> bool:
+    return stretch_at(blackout, zone, at) is not None
 
 
 def tokyo(text: str) -> datetime:
@@ -57,53 +78,83 @@ def test_what_is_wrong_is_said(text: str, says: str) -> None:
 
 def test_a_window_covers_its_first_moment_and_not_its_end() -> None:
     sunday = parse_blackout("0 2 * * sun/2h")
-    begin, end = tokyo("2025-09-07 02:00"), tokyo("2025-09-07 04:00")
+    last = tokyo("2025-09-07 03:59:59.999")
     assert not covers(sunday, TOKYO, tokyo("2025-09-07 01:59:59.999"))
-    assert covers(sunday, TOKYO, begin)
-    assert covers(sunday, TOKYO, tokyo("2025-09-07 03:59:59.999"))
-    assert not covers(sunday, TOKYO, end)
+    assert covers(sunday, TOKYO, tokyo("2025-09-07 02:00"))
+    assert covers(sunday, TOKYO, last)
+    assert not covers(sunday, TOKYO, tokyo("2025-09-07 04:00"))
     assert not covers(sunday, TOKYO, tokyo("2025-09-08 02:00"))
-    assert ends_at(sunday, TOKYO, begin) == end
-    assert ends_at(sunday, TOKYO, tokyo("2025-09-07 03:59:59.999")) == end
+    for at in (tokyo("2025-09-07 02:00"), last):
+        assert stretch_at(sunday, TOKYO, at) == Stretch(end=datetime(2025, 9, 6, 19, tzinfo=UTC))
 
 
-def test_a_moment_outside_ends_at_itself() -> None:
+def test_a_moment_outside_is_in_no_stretch() -> None:
     sunday = parse_blackout("0 2 * * sun/2h")
-    outside = tokyo("2025-09-07 04:00")
-    found = ends_at(sunday, TOKYO, outside)
-    assert found == outside
-    assert found is not None
-    assert found.tzinfo is UTC
+    assert stretch_at(sunday, TOKYO, tokyo("2025-09-07 04:00")) is None
 
 
 def test_windows_that_touch_are_one() -> None:
-    night = parse_blackout("0 22,23,0-4 * * */1h")
-    assert ends_at(night, TOKYO, tokyo("2025-09-07 22:30")) == tokyo("2025-09-08 05:00")
-    overlapping = parse_blackout("*/30 22 * * */45m")
-    assert ends_at(overlapping, TOKYO, tokyo("2025-09-07 22:10")) == tokyo("2025-09-07 23:15")
+    night = "0 22,23,0-4 * * */1h"
+    assert end(night, TOKYO, tokyo("2025-09-07 22:30")) == tokyo("2025-09-08 05:00")
+    overlapping = "*/30 22 * * */45m"
+    assert end(overlapping, TOKYO, tokyo("2025-09-07 22:10")) == tokyo("2025-09-07 23:15")
 
 
-def test_windows_may_be_longer_than_what_is_between_them() -> None:
-    always = parse_blackout("0 * * * */90m")
-    assert covers(always, TOKYO, tokyo("2025-09-07 22:30"))
-    assert ends_at(always, TOKYO, tokyo("2025-09-07 22:30")) is None
+@pytest.mark.parametrize(
+    "text",
+    ["0 * * * */90m", "0 0 * * */24h", "* * * * * */2s", "0 0 * * mon-fri/3d", "0 0 1 * */31d"],
+)
+def test_windows_that_last_until_the_next_never_end(text: str) -> None:
+    always = parse_blackout(text)
+    assert never_ends(always)
+    assert stretch_at(always, TOKYO, tokyo("2025-09-07 22:30")) == Stretch(end=None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0 2 * * */2h", "0 0 * * */23h59m", "* 0-22 * * */1m", "* * 1-7 * */1m", "0 0 1 * */30d",
+     "0 0 * * mon-thu/3d", "0 0 29 2 */1460d"],
+)  # fmt: skip
+def test_windows_with_anything_between_them_end(text: str) -> None:
+    assert not never_ends(parse_blackout(text))
+
+
+def test_of_many_windows_that_touch_the_first_are_followed() -> None:
+    week = parse_blackout("* * 1-7 * */1m")
+    found = stretch_at(week, TOKYO, tokyo("2025-09-01 00:00"))
+    assert found is not None
+    assert found.longer
+    assert found.end is not None
+    assert tokyo("2025-09-01 01:00") < found.end < tokyo("2025-09-01 03:00")
+    assert end("* * 1-7 * */1m", TOKYO, tokyo("2025-09-07 23:00")) == tokyo("2025-09-08 00:00")
+
+
+def test_thousands_of_times_are_looked_up_without_following_windows_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = count()
+
+    def counted(*given: Any, **more: Any) -> Any:
+        return (due for due in occurrences(*given, **more) if next(looked) >= 0)
+
+    monkeypatch.setattr("toban.definition.timing.blackouts.occurrences", counted)
+    begin = tokyo("2025-09-06 00:00")
+    for text in ("0 0 * * */24h", "* * * * * */2s", "0 0 * * */23h"):
+        window = parse_blackout(text)
+        times = (begin + timedelta(minutes=number) for number in count())
+        assert all(stretch_at(window, TOKYO, at) is not None for at in islice(times, 1000))
+    assert next(looked) < 3 * 1000 + 10
 
 
 def test_a_window_lasts_as_long_when_the_clock_is_changed() -> None:
-    blackout = parse_blackout("0 1 * * sun/2h")
     begin = datetime(2025, 3, 9, 6, 0, tzinfo=UTC)  # 01:00; 03:00 comes an hour later
-    assert covers(blackout, NEW_YORK, begin)
-    assert ends_at(blackout, NEW_YORK, begin) == datetime(2025, 3, 9, 8, 0, tzinfo=UTC)
-    in_the_gap = parse_blackout("30 2 * * */1h")
-    assert ends_at(in_the_gap, NEW_YORK, datetime(2025, 3, 9, 7, 0, tzinfo=UTC)) == datetime(
-        2025, 3, 9, 8, 0, tzinfo=UTC
-    )
+    assert end("0 1 * * sun/2h", NEW_YORK, begin) == datetime(2025, 3, 9, 8, 0, tzinfo=UTC)
+    in_the_gap = end("30 2 * * */1h", NEW_YORK, datetime(2025, 3, 9, 7, 0, tzinfo=UTC))
+    assert in_the_gap == datetime(2025, 3, 9, 8, 0, tzinfo=UTC)
 
 
 def test_a_time_without_a_zone_is_refused() -> None:
     naive = datetime(2025, 1, 1)  # noqa: DTZ001
     blackout = parse_blackout("0 2 * * sun/2h")
     with pytest.raises(ValueError, match="has no time zone"):
-        covers(blackout, TOKYO, naive)
-    with pytest.raises(ValueError, match="has no time zone"):
-        ends_at(blackout, TOKYO, naive)
+        stretch_at(blackout, TOKYO, naive)

@@ -139,8 +139,14 @@ def test_jitter_is_stable_and_spread() -> None:
     assert all(0 <= share < 60 for share in shares)
     assert min(shares) < 6
     assert max(shares) > 54
-    assert jitter_of("nightly/0", schedule) == pytest.approx(26.5935, abs=0.001)
+    assert jitter_of("nightly/0", schedule) == pytest.approx(9.8981, abs=0.001)
     assert jitter_of("nightly/0", Schedule(every=60)) == 0
+
+
+def test_a_time_at_which_two_schedules_of_a_workflow_are_due_stays_one_time() -> None:
+    weekdays, daily = (Schedule(cron=f"0 10 * * {days}", jitter=3600) for days in ("mon-fri", "*"))
+    assert jitter_of("report/0", weekdays) == jitter_of("report/1", daily)
+    assert jitter_of("report/0", weekdays) != jitter_of("reports/0", weekdays)
 
 
 # Random expressions, against the slow way.

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import islice
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 from toban.definition.durations import parse_duration
-from toban.definition.timing.cron import parse_cron
+from toban.definition.timing.cron import DAY_SECONDS, Cron, parse_cron
 from toban.definition.timing.due import occurrences
 from toban.definition.timing.model import Due, Schedule
 
 _FORMS = 'write a crontab expression, "/" and a duration with its unit, such as "0 2 * * sun/2h"'
-# Windows that run into each other for longer than this many are taken to go on for ever.
-_MOST_JOINED = 10_000
+# Windows that run into each other are not followed further than this: each takes a moment to find.
+_MOST_JOINED = 100
+# Days, from some first of January on, after which windows that never ended are taken to go on for ever.
+_FIRST_DAY = date(2024, 1, 1).toordinal()
+_DAYS = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,18 @@ class Blackout:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Windows that touch or overlap: up to `end`, in UTC, or for ever if that is None.
+
+    `longer`: more follow at its end than anybody followed.
+    """
+
+    end: datetime | None
+    longer: bool = False
+
+
+@lru_cache(maxsize=256)
 def parse_blackout(text: str) -> Blackout:
     """Raises ValueError that says what was found and what to write."""
     # The last one: a crontab expression has its own.
@@ -45,30 +61,73 @@ def parse_blackout(text: str) -> Blackout:
     return Blackout(text=text.strip(), schedule=Schedule(cron=cron.text), seconds=seconds)
 
 
-def covers(blackout: Blackout, zone: ZoneInfo, at: datetime) -> bool:
-    """Whether `at` lies in a window: the moment it begins does, the moment it ends does not.
+def stretch_at(blackout: Blackout, zone: ZoneInfo, at: datetime) -> Stretch | None:
+    """The windows that cover `at`, with those that follow at once; None if none does.
 
-    Raises ValueError if `at` is naive.
+    The moment a window begins lies in it, the moment it ends does not. Raises ValueError if `at` is naive.
     """
-    return any(begin.at <= at for begin in islice(_begins(blackout, zone, at), 1))
+    begin = _begin(blackout, zone, at)
+    return None if begin is None else _stretch(blackout.text, zone, begin)
 
 
-def ends_at(blackout: Blackout, zone: ZoneInfo, at: datetime) -> datetime | None:
-    """The first moment from `at` on that no window covers, in UTC: `at` itself if none does. None: no end is in sight.
-
-    Windows that touch or overlap are one. Raises ValueError if `at` is naive.
-    """
-    end = at.astimezone(UTC)
-    for begin in islice(_begins(blackout, zone, at), _MOST_JOINED):
-        if begin.at > end:
-            return end
-        end = begin.at + timedelta(seconds=blackout.seconds)
-    return None
+def never_ends(blackout: Blackout) -> bool:
+    """Whether each window lasts until the next begins, on a clock that nobody changes."""
+    return _never_ends(blackout.text)
 
 
-def _begins(blackout: Blackout, zone: ZoneInfo, at: datetime) -> Iterator[Due]:
-    """Of the windows that end after `at`."""
+def _begin(blackout: Blackout, zone: ZoneInfo, at: datetime) -> datetime | None:
+    """Of the first window that covers `at`."""
     if at.tzinfo is None:
         raise ValueError(f"cannot look for a blackout window: {at} has no time zone")
     earliest = at.astimezone(UTC) - timedelta(seconds=blackout.seconds)
-    return occurrences(blackout.schedule, zone=zone, after=earliest, stored_at=earliest)
+    found = next(_begins(blackout, zone, earliest), None)
+    return found.at if found is not None and found.at <= at else None
+
+
+def _begins(blackout: Blackout, zone: ZoneInfo, after: datetime) -> Iterator[Due]:
+    return occurrences(blackout.schedule, zone=zone, after=after, stored_at=after)
+
+
+# The times that one window covers share its beginning.
+@lru_cache(maxsize=1024)
+def _stretch(text: str, zone: ZoneInfo, begin: datetime) -> Stretch:
+    if _never_ends(text):
+        return Stretch(end=None)
+    blackout = parse_blackout(text)
+    length = timedelta(seconds=blackout.seconds)
+    end = begin + length
+    for following in islice(_begins(blackout, zone, begin), _MOST_JOINED):
+        if following.at > end:
+            return Stretch(end=end)
+        end = following.at + length
+    return Stretch(end=end, longer=True)
+
+
+@lru_cache(maxsize=256)
+def _never_ends(text: str) -> bool:
+    blackout = parse_blackout(text)
+    cron = parse_cron(blackout.schedule.cron)
+    times = _times_of_day(cron)
+    if any(later - earlier > blackout.seconds for earlier, later in pairwise(times)):
+        return False
+    day = _FIRST_DAY
+    while day < _FIRST_DAY + _DAYS:
+        begin = cron.next_local(day * DAY_SECONDS)
+        if begin is None:
+            return False
+        last = begin // DAY_SECONDS * DAY_SECONDS + times[-1]
+        following = cron.next_local(last + 1)
+        if following is None or following - last > blackout.seconds:
+            return False
+        day = following // DAY_SECONDS
+    return True
+
+
+def _times_of_day(cron: Cron) -> list[int]:
+    """In seconds; the same on each of its days."""
+    return [
+        hour * 3600 + minute * 60 + second
+        for hour in cron.hours
+        for minute in cron.minutes
+        for second in cron.seconds
+    ]

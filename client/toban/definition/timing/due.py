@@ -59,11 +59,13 @@ def next_due(
     return next(occurrences(schedule, zone=zone, after=after, stored_at=stored_at), None)
 
 
-def jitter_of(seed: str, schedule: Schedule) -> float:
-    """By how many seconds its runs come later: in [0, jitter), always the same for the same `seed`.
+def jitter_of(schedule_id: str, schedule: Schedule) -> float:
+    """By how many seconds its runs come later: in [0, jitter), always the same.
 
-    The seed is made of the workflow's name and the schedule's place in it.
+    The schedules of one workflow, whose ids begin with its name and `/`, have the same part of their jitter: a time at
+    which several of them are due stays one time.
     """
+    seed = schedule_id.partition("/")[0]
     share = int.from_bytes(sha256(seed.encode()).digest()[:4])
     return schedule.jitter * (share / 2**32)
 

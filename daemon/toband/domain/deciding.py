@@ -1,0 +1,361 @@
+"""What a schedule does about the times that are due: which start a run, which are skipped, which were missed.
+
+Pure. The caller says what time it is, since when somebody has been there, and what is in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from itertools import groupby
+from zoneinfo import ZoneInfo
+
+from toban.definition.timing.due import jitter_of, occurrences
+from toban.definition.timing.model import Misfire
+from toband.domain.schedules import (
+    Fire,
+    FireOutcome,
+    ScheduleEntry,
+    Start,
+    first_due,
+    is_exhausted,
+)
+
+ON_TIME = 5.0
+"""Seconds by which a run may be late without having been missed."""
+BUSY_MOST = 60.0
+"""The same if somebody was there at its time, and was only slow."""
+DECIDED_AT_ONCE = 5000
+"""Due times of one schedule that are looked at together after an absence."""
+EACH_AT_ONCE = 100
+"""The same if each gets a run of its own."""
+STARTED_AT_ONCE = 20
+"""Runs of one schedule that are started together."""
+LINES_AT_ONCE = 1000
+"""Lines of the ledger for due times of one fate, and missed times that a run knows; the first stands for all before."""
+
+
+def _never(_: datetime) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What holds while somebody decides.
+
+    `here_since` is since when the daemon has been there without a break; None: since now. `in_the_way` is why nothing
+    may start at all; empty: nothing is. `shut` says why nothing was to start at some time: what was due then is not put
+    off. `catch_up` is how many runs for missed times may start now, and `waited_for` what keeps back those that may
+    not. `one_by_one`: runs for each missed time wait until the one before has ended, which it has not.
+    """
+
+    now: datetime
+    here_since: datetime | None = None
+    in_the_way: str = ""
+    shut: Callable[[datetime], str] = _never
+    catch_up: int = STARTED_AT_ONCE
+    waited_for: str = ""
+    one_by_one: bool = False
+
+    @property
+    def here(self) -> datetime:
+        return self.now if self.here_since is None else min(self.here_since, self.now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What was found so far of very many times: the last of those that one run will stand for, how many more there
+    were before these, and lines of others.
+    """
+
+    times: tuple[datetime, ...] = ()
+    more: int = 0
+    fires: tuple[Fire, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is to be saved at once. `fires` are of due times that start nothing; each start makes a line of its own.
+
+    `waits`: the entry is still due, with missed times that are to be caught up later. If something is `carried`, there
+    is nothing to save yet: whoever decides goes on with that and the entry.
+    """
+
+    fires: tuple[Fire, ...]
+    starts: tuple[Start, ...]
+    entry: ScheduleEntry
+    waits: bool = False
+    carried: Carried | None = None
+
+    @property
+    def catches_up(self) -> bool:
+        return any(start.outcome is FireOutcome.CAUGHT_UP for start in self.starts)
+
+
+class _Fate(Enum):
+    MISSED = auto()
+    SKIPPED = auto()
+    AWAY = auto()
+    """Nobody was there; it may be caught up."""
+    LATE = auto()
+    """Somebody was there, and could not start it then; it may be caught up."""
+    ON_TIME = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Due:
+    """A due time, what has come of it, and why."""
+
+    at: datetime
+    fate: _Fate
+    reason: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether it may have a run."""
+        return self.fate not in (_Fate.MISSED, _Fate.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passed:
+    """Due times that have passed. `whole`: there are no more."""
+
+    entry: ScheduleEntry
+    dues: Sequence[_Due]
+    whole: bool
+
+    def entry_after(self, count: int) -> ScheduleEntry:
+        """When the first `count` are decided."""
+        if not count:
+            return self.entry
+        decided = replace(self.entry, occurrences=self.entry.occurrences + count)
+        if count < len(self.dues):
+            return replace(decided, next_due=self.dues[count].at)
+        return first_due(decided, after=self.dues[-1].at)
+
+
+def decide(entry: ScheduleEntry, given: Circumstances, carried: Carried | None = None) -> Decision:
+    """What becomes of everything that is due by now.
+
+    Not all of it may be decided at once: then the entry is due again at once, or `waits`, or something is `carried`.
+    """
+    times, whole = _due_by(entry, given.now)
+    if given.in_the_way:
+        dues = [_Due(at=at, fate=_Fate.SKIPPED, reason=given.in_the_way) for at in times]
+        return _decided(_Passed(entry=entry, dues=dues, whole=whole), given)
+    passed = _Passed(entry=entry, dues=_dues(entry, times, whole, given), whole=whole)
+    if entry.spec.misfire is Misfire.RUN_ONCE:
+        return _decide_once(passed, given, carried)
+    return _decide_each(passed, given)
+
+
+def _decide_once(passed: _Passed, given: Circumstances, carried: Carried | None) -> Decision:
+    """One run for all of them, due at the latest. If that is on time it is no run more than there would be."""
+    found = [due.at for due in passed.dues if due.open]
+    on_time = passed.whole and any(due.fate is _Fate.ON_TIME for due in passed.dues)
+    if carried is None and found:
+        first = next(number for number, due in enumerate(passed.dues) if due.open)
+        waits = not on_time and given.catch_up <= 0
+        if waits or (first and not passed.whole):
+            return _decided(passed, given, count=first, waits=waits)
+    carried = carried or Carried()
+    found = [*carried.times, *found]
+    if found and not passed.whole:
+        return Decision(
+            fires=(),
+            starts=(),
+            entry=passed.entry_after(len(passed.dues)),
+            carried=Carried(
+                times=tuple(found[-LINES_AT_ONCE:]),
+                more=carried.more + max(0, len(found) - LINES_AT_ONCE),
+                fires=(*carried.fires, *_lines(passed.entry, passed.dues, given.now, most=1)),
+            ),
+        )
+    starts = []
+    if found:
+        missed = found[:-1][-LINES_AT_ONCE:]
+        start = Start(
+            due_at=found[-1],
+            outcome=FireOutcome.FIRED if on_time else FireOutcome.CAUGHT_UP,
+            missed=tuple(missed),
+            more=carried.more + len(found) - 1 - len(missed),
+        )
+        starts.append(start)
+    return _decided(passed, given, starts=starts, before=carried.fires)
+
+
+def _decide_each(passed: _Passed, given: Circumstances) -> Decision:
+    """A run for each, in their order; of those that were missed as many as may be caught up now."""
+    starts: list[Start] = []
+    left = given.catch_up
+    for number, due in enumerate(passed.dues):
+        if not due.open:
+            continue
+        if len(starts) >= STARTED_AT_ONCE:
+            return _decided(passed, given, starts=starts, count=number)
+        if due.fate is _Fate.ON_TIME:
+            starts.append(Start(due_at=due.at, outcome=FireOutcome.FIRED))
+            continue
+        if left <= 0 or (due.fate is _Fate.AWAY and given.one_by_one):
+            return _decided(passed, given, starts=starts, count=number, waits=True)
+        left -= 1
+        starts.append(Start(due_at=due.at, outcome=FireOutcome.CAUGHT_UP))
+    return _decided(passed, given, starts=starts)
+
+
+def _decided(
+    passed: _Passed,
+    given: Circumstances,
+    *,
+    starts: Sequence[Start] = (),
+    before: tuple[Fire, ...] = (),
+    count: int | None = None,
+    waits: bool = False,
+) -> Decision:
+    """About the first `count` of them, or all. `before` are the lines of earlier ones."""
+    some = passed.dues[:count]
+    return Decision(
+        fires=(*before, *_lines(passed.entry, some, given.now)),
+        starts=tuple(starts),
+        entry=passed.entry_after(len(some)),
+        waits=waits,
+    )
+
+
+def at_boot(
+    entry: ScheduleEntry, booted_at: datetime, now: datetime, in_the_way: str = ""
+) -> Decision:
+    """What becomes of `@reboot`: it is due when the machine starts, however much later the daemon does."""
+    spec = entry.spec
+    early = spec.start is not None and booted_at < spec.start
+    over = spec.end is not None and booted_at > spec.end
+    if early or over or is_exhausted(entry):
+        return Decision(fires=(), starts=(), entry=entry)
+    after = replace(entry, occurrences=entry.occurrences + 1)
+    if in_the_way:
+        due = _Due(at=booted_at, fate=_Fate.SKIPPED, reason=in_the_way)
+        return Decision(fires=_lines(entry, [due], now), starts=(), entry=after)
+    start = Start(due_at=booted_at, outcome=FireOutcome.FIRED)
+    return Decision(fires=(), starts=(start,), entry=after)
+
+
+# ------------------------------------------------------------------------------------------------ due times
+
+
+def _due_by(entry: ScheduleEntry, now: datetime) -> tuple[list[datetime], bool]:
+    """Some of them at most; and whether that is all."""
+    if entry.next_due is None or entry.alarm is None or entry.alarm > now:
+        return [], True
+    most = EACH_AT_ONCE if entry.spec.misfire is Misfire.RUN_ALL else DECIDED_AT_ONCE
+    left = None
+    if entry.spec.max_occurrences is not None:
+        left = max(0, entry.spec.max_occurrences - entry.occurrences)
+    jitter = entry.alarm - entry.next_due
+    times = [entry.next_due]
+    for due in occurrences(
+        entry.spec, zone=ZoneInfo(entry.zone), after=entry.next_due, stored_at=entry.stored_at
+    ):
+        if due.at + jitter > now or (left is not None and len(times) >= left):
+            break
+        if len(times) >= most:
+            return times, False
+        times.append(due.at)
+    return times[:left], True
+
+
+def _dues(
+    entry: ScheduleEntry, times: Sequence[datetime], whole: bool, given: Circumstances
+) -> list[_Due]:
+    jitter = timedelta(seconds=jitter_of(entry.id, entry.spec))
+    dues = [_fate(entry, at, at + jitter, given) for at in times]
+    last = max((number for number, due in enumerate(dues) if due.open), default=-1)
+    if whole and last >= 0 and _is_near(times[last] + jitter, given):
+        # Of several that came just before the daemon did only the last can be on time.
+        dues[last] = _Due(at=times[last], fate=_Fate.ON_TIME)
+    match entry.spec.misfire:
+        case Misfire.RUN_ALL:
+            # In their order, and not all together.
+            keep = last if whole else -1
+            return [
+                replace(due, fate=_Fate.LATE)
+                if due.fate is _Fate.ON_TIME and number != keep
+                else due
+                for number, due in enumerate(dues)
+            ]
+        case Misfire.SKIP:
+            return [_left_out(due) for due in dues]
+        case Misfire.RUN_ONCE:
+            return dues
+
+
+def _fate(entry: ScheduleEntry, at: datetime, alarm: datetime, given: Circumstances) -> _Due:
+    near, present = _is_near(alarm, given), alarm >= given.here
+    grace = timedelta(seconds=max(ON_TIME, entry.spec.misfire_grace))
+    too_late = not near and given.now - alarm > grace
+    if too_late and not present:
+        return _Due(at=at, fate=_Fate.MISSED, reason=_too_late(entry, alarm + grace, given))
+    reason = given.shut(alarm)
+    if reason:
+        return _Due(at=at, fate=_Fate.SKIPPED, reason=reason)
+    if too_late:
+        return _Due(at=at, fate=_Fate.MISSED, reason=_too_late(entry, alarm + grace, given))
+    if not present:
+        return _Due(at=at, fate=_Fate.AWAY)
+    return _Due(at=at, fate=_Fate.ON_TIME if near else _Fate.LATE)
+
+
+def _is_near(alarm: datetime, given: Circumstances) -> bool:
+    """Whether somebody was there for it, or a moment later, and is not very late now."""
+    late = (given.now - alarm).total_seconds()
+    return late <= BUSY_MOST and alarm >= given.here - timedelta(seconds=ON_TIME)
+
+
+def _left_out(due: _Due) -> _Due:
+    if due.fate is _Fate.AWAY:
+        reason = "nobody was there, and `misfire: skip` says to leave it"
+    elif due.fate is _Fate.LATE:
+        reason = (
+            f"it could not be started for {BUSY_MOST:g} s, and `misfire: skip` says to leave it"
+        )
+    else:
+        return due
+    return replace(due, fate=_Fate.MISSED, reason=reason)
+
+
+def _too_late(entry: ScheduleEntry, until: datetime, given: Circumstances) -> str:
+    grace = f"its misfire_grace of {entry.spec.misfire_grace:g} s"
+    if until < given.here:
+        if entry.spec.misfire is Misfire.SKIP:
+            return "nobody was there, and `misfire: skip` says to leave it"
+        return f"nobody was there for longer than {grace}"
+    return f"{grace} passed before it could be caught up: {given.waited_for or 'others came first'}"
+
+
+# ------------------------------------------------------------------------------------------------ lines
+
+
+def _lines(
+    entry: ScheduleEntry, dues: Sequence[_Due], now: datetime, most: int = LINES_AT_ONCE
+) -> tuple[Fire, ...]:
+    """Of those that start nothing: a line for each of the last; the first of these stands for those before it too."""
+    fires: list[Fire] = []
+    for (fate, reason), group in groupby(dues, key=lambda due: (due.fate, due.reason)):
+        same = list(group)
+        if not same[0].open:
+            outcome = FireOutcome.MISSED if fate is _Fate.MISSED else FireOutcome.SKIPPED
+            shown = same[-most:]
+            fires += (
+                Fire(
+                    schedule_id=entry.id,
+                    workflow=entry.workflow,
+                    due_at=due.at,
+                    outcome=outcome,
+                    at=now,
+                    reason=reason,
+                    more=0 if number else len(same) - len(shown),
+                )
+                for number, due in enumerate(shown)
+            )
+    return tuple(fires)

@@ -1,0 +1,220 @@
+"""When workflows are due next, and what of it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from toban.definition.timing.model import Schedule
+from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.engine.blackouts import Blackouts
+from toband.engine.draining import Draining
+from toband.engine.errors import ZoneGoneError
+from toband.engine.outlook import Outlook
+from toband.engine.upcoming import jitter_by
+
+NOW = datetime(2026, 3, 2, 12, 10, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def at(hour: int, day: int = 2) -> datetime:
+    return datetime(2026, 3, day, hour, tzinfo=UTC)
+
+
+class Clock:
+    def now(self) -> datetime:
+        return NOW
+
+
+class Store:
+    """Schedules and the ledger of the workflow `w`, in memory."""
+
+    def __init__(self, *entries: ScheduleEntry, blackout: Sequence[str] = ()) -> None:
+        self.entries = entries
+        self.lines: list[Fire] = []
+        self.blackout = blackout
+
+    async def get_workflow(self, name: str) -> Any:
+        parsed = {"blackout": self.blackout}
+        return SimpleNamespace(enabled=True, definition=SimpleNamespace(parsed=parsed))
+
+    async def list_schedules(
+        self,
+        *,
+        workflow: str,
+        after: str = "",
+        limit: int,
+        active_only: bool = True,
+        of_subjects: bool = False,
+    ) -> list[ScheduleEntry]:
+        return [
+            entry
+            for entry in sorted(self.entries, key=lambda entry: entry.id)
+            if entry.id > after
+            if not (of_subjects and not entry.subject)
+            if not (active_only and entry.next_due is None and entry.spec.cron != "@reboot")
+        ][:limit]
+
+    async def fires(
+        self,
+        *,
+        workflow: str,
+        after: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 100,
+    ) -> list[Fire]:
+        lines = [
+            line
+            for line in sorted(self.lines, key=lambda line: line.due_at, reverse=True)
+            if after is None or line.due_at > after
+            if before is None or line.due_at < before
+        ]
+        return lines[:limit]
+
+
+def entry(spec: Schedule, next_due: datetime | None, index: int = 0, **more: Any) -> ScheduleEntry:
+    made = ScheduleEntry(
+        id=f"w/{index}", workflow="w", index=index, spec=spec, zone="UTC",
+        stored_at=NOW - timedelta(days=1), next_due=next_due,
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+def outlook(*entries: ScheduleEntry, blackout: Sequence[str] = ()) -> Outlook:
+    return outlook_of(Store(*entries, blackout=blackout))
+
+
+def outlook_of(store: Store) -> Outlook:
+    return Outlook(
+        store=cast(Any, store),
+        clock=Clock(),
+        blackouts=Blackouts((), "UTC"),
+        draining=Draining(),
+    )
+
+
+HOURLY = Schedule(cron="0 * * * *")
+
+
+async def due(found: Outlook, count: int = 3, start: datetime | None = None) -> list[datetime]:
+    return [each.due for each in await found.preview("w", count, start)]
+
+
+async def test_times_of_all_schedules_in_order() -> None:
+    halves = entry(Schedule(cron="30 * * * *"), NOW + timedelta(minutes=20), 1)
+    bound = entry(Schedule(at=at(13) + HOUR / 4), at(13) + HOUR / 4, id="0-bound", subject="s")
+    found = await due(outlook(entry(HOURLY, at(13)), halves, bound), 4)
+    assert found == [at(12) + HOUR / 2, at(13), at(13) + HOUR / 4, at(13) + HOUR / 2]
+
+
+async def test_what_was_decided_before_the_clock_was_put_right_does_not_come_again() -> None:
+    ahead = outlook(entry(HOURLY, at(18)))
+    assert await due(ahead, 2) == [at(18), at(19)]
+    explained = await ahead.explain("w")
+    assert explained.after == at(18)
+    assert explained.sentences[-1] == "It is due next at 2026-03-02 18:00:00 UTC."
+    asked = await ahead.explain("w", at(15))
+    assert asked.sentences[0] == "It is not scheduled at 2026-03-02 15:00:00 UTC."
+    assert asked.after == at(18)
+
+
+async def test_a_limit_is_counted_from_what_is_due_next() -> None:
+    limited = entry(replace(HOURLY, max_occurrences=5), at(13), occurrences=2)
+    assert await due(outlook(limited), 10) == [at(13), at(14), at(15)]
+    assert await due(outlook(limited), 10, at(13)) == [at(14), at(15)]
+    assert await due(outlook(limited), 10, datetime(2030, 1, 1, tzinfo=UTC)) == []
+
+
+async def test_nothing_is_shown_from_before_what_is_due_next() -> None:
+    assert await due(outlook(entry(HOURLY, at(13))), 1, at(0, day=1)) == [at(13)]
+
+
+async def test_one_that_waits_for_its_jitter_is_still_to_come() -> None:
+    waiting = entry(replace(HOURLY, jitter=7200.0), at(12))
+    jitter = jitter_by(waiting)
+    assert jitter > timedelta(minutes=10)
+    (first, *_) = await outlook(waiting).preview("w", 1)
+    assert (first.due, first.at) == (at(12), at(12) + jitter)
+    assert await due(outlook(waiting), 1, NOW) == [at(13)]
+    (said,) = (await outlook(waiting).explain("w", at(12))).sentences
+    assert said.startswith("It was due at 2026-03-02 12:00:00 UTC, its run ")
+
+
+async def test_blackouts_are_marked_and_told() -> None:
+    shut = outlook(entry(HOURLY, at(13)), blackout=["0 13 * * */30m"])
+    found = await shut.preview("w", 2)
+    assert [each.blackout for each in found] == ["blackout until 2026-03-02T13:30:00+00:00", ""]
+    assert (await shut.explain("w")).sentences[-1] == (
+        "It is due next at 2026-03-02 13:00:00 UTC, but nothing starts then: "
+        "blackout until 2026-03-02T13:30:00+00:00."
+    )
+
+
+@pytest.mark.parametrize(
+    ("window", "until"),
+    [
+        ("0 0 * * */24h", "blackout until further notice"),
+        ("* * * * * */2s", "blackout until further notice"),
+        ("* * 1-7 * */1m", "blackout until 2026-03-02T14:41:00+00:00 or longer"),
+    ],
+)
+async def test_a_window_without_an_end_in_sight_says_so(window: str, until: str) -> None:
+    (first,) = await outlook(entry(HOURLY, at(13)), blackout=[window]).preview("w", 1)
+    assert first.blackout == until
+
+
+async def test_a_time_to_come_is_told_with_those_around_it() -> None:
+    hourly = outlook(entry(HOURLY, at(13)))
+    far = at(6, day=20)
+    explained = await hourly.explain("w", far)
+    assert explained.sentences == ("It is due then, at 2026-03-20 06:00:00 UTC.",)
+    assert (explained.before, explained.after) == (far - HOUR, far + HOUR)
+    between = await hourly.explain("w", far + HOUR / 2)
+    assert between.sentences == (
+        "It is not scheduled at 2026-03-20 06:30:00 UTC.",
+        "The nearest due times are 2026-03-20 06:00:00 UTC and 2026-03-20 07:00:00 UTC.",
+    )
+    limited = outlook(entry(replace(HOURLY, max_occurrences=3), at(13)))
+    assert (await limited.explain("w", far)).sentences == (
+        "It is not scheduled at 2026-03-20 06:00:00 UTC.",
+        "The nearest due time is 2026-03-02 15:00:00 UTC.",
+    )
+
+
+async def test_the_ledger_knows_the_times_before() -> None:
+    store = Store(entry(HOURLY, at(13)))
+    store.lines.append(
+        Fire(
+            schedule_id="w/0",
+            workflow="w",
+            due_at=at(11),
+            outcome=FireOutcome.FIRED,
+            at=at(11),
+            run_id="r1",
+        )
+    )
+    explained = await outlook_of(store).explain("w", NOW)
+    assert (explained.before, explained.after) == (at(11), at(13))
+
+
+async def test_a_schedule_that_has_run_out_is_not_denied() -> None:
+    over = outlook(entry(Schedule(at=datetime(2020, 1, 1, tzinfo=UTC)), None))
+    (first, *_, last) = (await over.explain("w")).sentences
+    assert first == "It was to run once at 2020-01-01 00:00+00:00 (UTC): its time has passed."
+    assert last == "It will not be due again."
+    assert await due(over) == []
+
+
+async def test_a_zone_that_is_gone_is_named() -> None:
+    lost = outlook(entry(HOURLY, at(13), zone="No/Where"), entry(HOURLY, at(13), 1))
+    with pytest.raises(ZoneGoneError, match='the time zone "No/Where" of schedule w/0 is not in'):
+        await lost.preview("w", 3)
+    sentences = (await lost.explain("w")).sentences
+    assert any('"No/Where"' in sentence for sentence in sentences)
+    assert sentences[-1] == "It is due next at 2026-03-02 13:00:00 UTC."
+    assert (await lost.explain("w", at(13))).sentences[0].startswith("It is due then")
