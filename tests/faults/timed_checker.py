@@ -212,31 +212,34 @@ class _Schedule:
                     yield f"no line for {self._name} due {moment(due)}, {version.spec}"
 
     def _decided_by(self, version: Version, due: float, since: float, at: float) -> float:
-        """Until when it must be. What is caught up waits for the end of a blackout, and in line."""
-        latest = self._time.decided_by(due + version.delay, since)
+        """Until when it must be. What is caught up waits for its turn, the run before it, and the end of a blackout."""
+        alarm = due + version.delay
+
+        def from_then(moment: float) -> float:
+            """If it waited until then. The clock may have been set back meanwhile."""
+            return self._time.decided_by(alarm, max(since, moment))
+
+        latest = from_then(since)
         if version.spec.misfire == "skip":
             return latest
-        latest += TURNS
+        latest = max(latest, from_then(latest + TURNS - LATE))
         if version.spec.misfire == "run_all":
             before = max((line for line in self._lines if line.due < due), key=_due, default=None)
             turns = len(self._versions_beside) * (self._workflow.seconds + LATE)
             for moment_before in self._time.moments(before.at) if before is not None else ():
                 if moment_before <= at + NEAR:
-                    latest = max(latest, self._time.noticed_by(moment_before + turns))
+                    latest = max(latest, from_then(moment_before + turns))
         for _ in range(10):
-            found = [latest]
-            for probe in (latest - LATE - TURNS, latest - LATE, latest):
-                shown = self._time.shown(probe) if probe < math.inf else probe
-                until = (
-                    self._workflow.shut_until(version.spec.zone, shown)
-                    if probe < math.inf
-                    else None
-                )
-                if until is not None:
-                    found.append(self._time.noticed_by(probe + until - shown) + TURNS)
-            if max(found) <= latest:
+            ends = [
+                probe + end - self._time.shown(probe)
+                for probe in (latest - LATE - TURNS, latest - LATE, latest)
+                if probe < math.inf
+                and (end := self._workflow.shut_until(version.spec.zone, self._time.shown(probe)))
+            ]
+            later = max((from_then(end + TURNS) for end in ends), default=latest)
+            if later <= latest:
                 break
-            latest = max(found)
+            latest = later
         return latest
 
     def _check_decision(self, lines: list[Line]) -> list[str]:
