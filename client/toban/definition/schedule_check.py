@@ -165,15 +165,17 @@ class _Reader:
         values: Mapping[str, Any],
         meant: Schedule | None,
     ) -> None:
-        """Only local times can be left out or come twice."""
+        """Only local times can be left out or come twice; and a boot comes when it comes."""
         shown = f'"{given[0]}"' if given else ""
+        without: tuple[str, ...] = _OF_LOCAL_TIMES
         if shown == '"cron"':
             shown = f'"{REBOOT}"' if values.get("cron") == REBOOT else ""
+            without = (*_OF_LOCAL_TIMES, "jitter")
         elif shown == '"when"':
             shown = _absolute(meant) if meant is not None else ""
         if not shown:
             return
-        for name in _OF_LOCAL_TIMES:
+        for name in without:
             if name in fields:
                 message = f'"{name}" has no meaning for {shown}: remove it'
                 self._report.at(fields[name].key, fields[name].path, message)

@@ -121,7 +121,10 @@ def _draft(
     if delay := settings.get("RANDOM_DELAY", ""):
         if not delay.isdecimal():
             raise ImportProblem(f'RANDOM_DELAY: expected minutes, found "{delay}"')
-        schedule["jitter"] = format_duration(int(delay) * 60)
+        if line.when == REBOOT:
+            notes.append("RANDOM_DELAY is left out: it runs right after a boot")
+        else:
+            schedule["jitter"] = format_duration(int(delay) * 60)
     if settings.get("MAILTO"):
         comments.append(f"cron mailed its output to {settings['MAILTO']}")
         notes.append(

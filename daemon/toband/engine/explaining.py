@@ -159,7 +159,9 @@ def _fire(fire: Fire, zone: str) -> str:
             return f"It was due at {due}, and {_made(fire)}, {_span(fire.at - fire.due_at)} later."
         case FireOutcome.CAUGHT_UP:
             started = _time(fire.at, zone)
-            return f"It was due at {due} and nobody was there; {_made(fire)} for it at {started}."
+            also = f" That stands for {fire.more} due times before it, too." if fire.more else ""
+            made = f"{_made(fire)} for it at {started}"
+            return f"It was due at {due} and nobody was there; {made}.{also}"
         case FireOutcome.SKIPPED:
             return f"It was due at {due} and was skipped: {fire.reason}.{more}"
         case FireOutcome.MISSED:

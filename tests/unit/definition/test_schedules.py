@@ -187,6 +187,7 @@ def test_a_job_has_schedules_that_its_users_do_not_inherit() -> None:
             *("schedule.fold", 33, "no meaning for words that mean a single time: remove it"),
         ),
         ("schedule: {cron: '@reboot', fold: both}", "schedule.fold", 29, 'for "@reboot"'),
+        ("schedule: {cron: '@reboot', jitter: 5m}", "schedule.jitter", 29, 'for "@reboot"'),
         ("schedule: {cron: '@daily', gap: x}", "schedule.gap", 33, "expected shift or skip"),
         ("schedule: {every: 1h, params: []}", "schedule.params", 31, "expected a mapping"),
         (

@@ -46,7 +46,7 @@ def test_why_it_did_not_run() -> None:
         FIRE, outcome=FireOutcome.SKIPPED, reason="overlap: run r0 is active", run_id=""
     )
     missed = replace(FIRE, outcome=FireOutcome.MISSED, reason="nobody was there", run_id="", more=3)
-    caught_up = replace(FIRE, outcome=FireOutcome.CAUGHT_UP, at=NOW)
+    caught_up = replace(FIRE, outcome=FireOutcome.CAUGHT_UP, at=NOW, more=7)
     said = told(replace(KNOWN, asked=DUE, fires=(skipped, missed, caught_up)))
     assert said == (
         "It was due at 2026-03-02 03:00:00 UTC and was skipped: overlap: run r0 is active.",
@@ -56,7 +56,7 @@ def test_why_it_did_not_run() -> None:
         ),
         (
             "It was due at 2026-03-02 03:00:00 UTC and nobody was there; run r1 was started for it at "
-            "2026-03-02 12:00:00 UTC."
+            "2026-03-02 12:00:00 UTC. That stands for 7 due times before it, too."
         ),
     )
 

@@ -278,3 +278,10 @@ def test_both_computations_agree_also_where_clocks_change(when: str, zone: str, 
         result = written(draft, after=after, count=10)
         assert len(result.ours) == 10
         assert result.theirs == result.ours
+
+
+def test_a_delay_is_left_out_where_a_boot_says_when() -> None:
+    draft = only("RANDOM_DELAY=15\n@reboot tidy")
+    assert "jitter" not in draft.document["schedule"]
+    assert any("RANDOM_DELAY is left out" in note for note in draft.notes)
+    assert parse(made(draft).text).ok
