@@ -50,6 +50,7 @@ TESTS = {
     "test_notify.py::test_states": "unix sockets",
     "test_state_dir.py::test_a_place": "modes of directories",
     "watching/test_paths.py::test_files_of_a_tree": "wine tells of a directory, but not of those in it",
+    "watching/test_paths.py::test_nothing_is_told": "wine tells of a directory, but not of those in it",
     "watching/test_paths.py::test_paths_come": "wine tells of a directory, but not of those in it",
     "watching/test_paths.py::test_what_is_not_there": "a watched directory goes when it is let go of",
 }

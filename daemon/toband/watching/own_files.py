@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -37,5 +38,7 @@ NO_FILES = OwnFiles()
 
 def printed_to() -> Sequence[str]:
     """Files that standard output and error lead to, where the system says so."""
+    if sys.platform == "win32":
+        return []
     paths = (os.path.realpath(f"/proc/self/fd/{number}") for number in (1, 2))
     return [path for path in paths if os.path.isfile(path)]
