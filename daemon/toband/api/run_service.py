@@ -29,6 +29,7 @@ from toband.engine.usage import Usages
 from toband.ports import Store
 
 STEPS = 500
+PICTURE_TRIES = 3
 CHANGES = 500
 
 
@@ -230,9 +231,12 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                     await watch.wait()
 
     async def _picture(self, run_id: str) -> AsyncIterator[tuple[Run, bool]]:
-        """The whole run in pages, all of the same moment: begun anew when it changes in between."""
+        """The whole run in pages, all of the same moment: begun anew when it changes in between, but not for long.
+
+        A large run that moves fast changes every time, and to read it costs more than the steps that go on meanwhile.
+        """
         pages: list[Run] = []
-        for _ in range(100):
+        for _ in range(PICTURE_TRIES):
             pages.clear()
             after = -1
             more = True
