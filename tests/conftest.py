@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import signal
 import sys
 
@@ -13,8 +14,20 @@ settings.register_profile("toban", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("toban")
 
 if sys.platform == "win32":
-    # The loop that waits for sockets: wine now and then loses a completion, and then the other one waits for ever.
-    asyncio.set_event_loop_policy(asyncio.WindowsSelectorEventLoopPolicy())
+
+    class OftenAwake(selectors.SelectSelector):
+        """Looks at its sockets every second: wine now and then does not tell a thread that waits for ever."""
+
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            return super().select(1.0 if timeout is None else min(timeout, 1.0))
+
+    class OftenAwakeLoops(asyncio.DefaultEventLoopPolicy):
+        """Loops that wait for sockets: the other kind waits for completions, and wine loses those too."""
+
+        def new_event_loop(self) -> asyncio.AbstractEventLoop:
+            return asyncio.SelectorEventLoop(OftenAwake())
+
+    asyncio.set_event_loop_policy(OftenAwakeLoops())
 
 # A suite that is run in the background of a shell inherits that Ctrl-C is ignored, and so do its programs.
 if sys.platform != "win32":
