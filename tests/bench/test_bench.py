@@ -15,8 +15,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from scripts.lib.bench import workflows
+from scripts.lib.bench import due, scheduled, workflows
 from scripts.lib.bench.results import Result, Series, Target
+from scripts.lib.bench.sizes import Sizes
 
 import toband
 from toban.definition.timing.due import next_due
@@ -131,6 +132,30 @@ def test_allows_something_beyond_the_share_of_the_floor(ours: float, holds: bool
     )
     assert result.holds is holds
     assert result.ratio == ours / 200, "what is told is the plain ratio"
+
+
+def test_schedules_that_were_moved_too_late_are_moved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, moved = 100.0, []
+
+    class Slow:
+        def drive(self, what: str, program: str, count: int, at: int) -> None:
+            nonlocal now
+            now += 4.0
+            moved.append(at)
+
+    def await_runs(daemon: Slow, **expected: int) -> dict[str, int]:
+        return expected
+
+    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(due, "last_row", lambda daemon: len(moved))
+    monkeypatch.setattr(due, "await_calm", lambda daemon: None)
+    monkeypatch.setattr(due, "await_runs", await_runs)
+    measures = scheduled.Schedules(tmp_path, "true", Sizes.quick(), print)
+    # 0.5 seconds ahead, then 2, then 5.
+    assert measures._due_once(Slow(), 0.0) == {"at": 113, "count": 5, "after": 2}  # type: ignore[arg-type, comparison-overlap]
+    assert moved == [101, 106, 113]
 
 
 def test_schedules_that_are_not_due_are_due_in_no_round() -> None:

@@ -39,9 +39,7 @@ def last_row(daemon: Daemon) -> int:
 
 
 def await_runs(daemon: Daemon, *, at: int, count: int, after: int) -> Arrivals:
-    """Watches until `count` runs that were due at `at` have come and ended. Raises BenchError if they do not."""
-    if time.time() >= at:
-        raise BenchError("cannot measure: schedules were still being changed when they were due")
+    """Watches until `count` runs that are due at `at` have come and ended. Raises BenchError if they do not."""
     time.sleep(max(0.0, at - time.time() - LOOK_EVERY))
     seen: list[float] = []
     created: list[float] = []
@@ -72,6 +70,16 @@ def await_runs(daemon: Daemon, *, at: int, count: int, after: int) -> Arrivals:
     return Arrivals(seen=tuple(seen), created=tuple(created), ended=ended)
 
 
+def await_calm(daemon: Daemon) -> None:
+    """Until nothing is due any more and no run is active. Raises BenchError if that does not come."""
+    until = time.time() + END_WITHIN
+    with _reading(daemon) as connection:
+        while _overdue(connection) or _active(connection, 0):
+            if time.time() > until:
+                raise BenchError("cannot measure: runs of schedules do not end")
+            time.sleep(LOOK_EVERY * 10)
+
+
 def check_outcome(connection: sqlite3.Connection, at: int, after: int, count: int) -> None:
     """Each has succeeded, and the ledger has a line for each. Raises BenchError."""
     (succeeded,) = connection.execute(
@@ -85,6 +93,14 @@ def check_outcome(connection: sqlite3.Connection, at: int, after: int, count: in
             f"cannot measure: of {count} runs that were due {succeeded} succeeded, "
             f"and {fired} are in the ledger"
         )
+
+
+def _overdue(connection: sqlite3.Connection) -> int:
+    """Schedules whose run is still to be stored: that and the next due time are one transaction."""
+    (overdue,) = connection.execute(
+        "SELECT count(*) FROM schedules WHERE alarm <= ?", (int(time.time() * _SECOND),)
+    ).fetchone()
+    return int(overdue)
 
 
 def _active(connection: sqlite3.Connection, after: int) -> int:
