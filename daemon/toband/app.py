@@ -31,6 +31,7 @@ from toband.engine.admission import Admission
 from toband.engine.announcing import Announcing
 from toband.engine.blackouts import Blackouts
 from toband.engine.changes import Changes
+from toband.engine.control import Control
 from toband.engine.definition_files import DefinitionFiles
 from toband.engine.doctor import Doctor
 from toband.engine.draining import Draining
@@ -169,7 +170,6 @@ class Application:
                 max_running=self._config.max_attempts_running,
                 log_limit=self._config.attempt_log_limit,
                 admission=admission,
-                remove=retention.remove,
                 announcing=announcing,
                 event_concurrency=self._config.event_concurrency,
             )
@@ -261,6 +261,7 @@ class Application:
             )
             run_service = RunService(
                 runs,
+                Control(runs, store, remove=retention.remove),
                 LogStreams(store=store, logs=logs, runs=runs, changes=changes),
                 store,
                 changes,

@@ -52,7 +52,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
     async def RequeueDeadLetter(
         self, request: pb.RequeueDeadLetterRequest, context: Context
     ) -> pb.RequeueDeadLetterResponse:
-        run = await self._runs.requeue(
+        run = await self._runs.new.requeue(
             request.id,
             caller=caller(context),
             request=request_of("RequeueDeadLetter", request, request.request_id, context),

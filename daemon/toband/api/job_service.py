@@ -110,7 +110,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         made_before = request_of("RunJob", request, request.request_id, context)
         if made_before is None or await self._store.run_of_request(made_before) is None:
             await self._workflows.get(request.id, kind=_JOB)
-        run = await self._runs.start(
+        run = await self._runs.new.start(
             request.id,
             {},
             trigger=run_requests.trigger(request.triggered_by),

@@ -14,6 +14,7 @@ from toband.api.errors import Context, InvalidFieldError, streaming, unary
 from toband.api.requests import caller, origin_of, request_of
 from toband.domain.model import Run
 from toband.engine.changes import Changes
+from toband.engine.control import Control
 from toband.engine.errors import (
     AttemptNotFoundError,
     NeverRunError,
@@ -37,6 +38,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     def __init__(
         self,
         runs: Runs,
+        control: Control,
         logs: LogStreams,
         store: Store,
         changes: Changes,
@@ -44,6 +46,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         artifacts: ArtifactAnswers,
     ) -> None:
         self._runs = runs
+        self._control = control
         self._artifacts = artifacts
         self._usages = usages
         self._logs = logs
@@ -52,7 +55,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
-        run = await self._runs.start(
+        run = await self._runs.new.start(
             request.workflow,
             run_requests.params(request.params),
             trigger=run_requests.trigger(request.triggered_by),
@@ -65,7 +68,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def PlanRun(self, request: pb.PlanRunRequest, context: Context) -> pb.PlanRunResponse:
-        preview = await self._runs.preview(
+        preview = await self._runs.new.preview(
             request.workflow,
             run_requests.params(request.params),
             run_requests.selection(request),
@@ -81,7 +84,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def RetryRun(self, request: pb.RetryRunRequest, context: Context) -> pb.RetryRunResponse:
         if request.everything and request.from_steps:
             raise InvalidFieldError("everything", "it cannot be given together with `from_steps`")
-        run = await self._runs.retry(
+        run = await self._runs.new.retry(
             request.id,
             from_steps=tuple(request.from_steps),
             everything=request.everything,
@@ -94,14 +97,14 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def PauseRun(self, request: pb.PauseRunRequest, context: Context) -> pb.PauseRunResponse:
-        await self._runs.pause(request.id)
+        await self._control.pause(request.id)
         return pb.PauseRunResponse(run=await self.shown(request.id))
 
     @unary
     async def ResumeRun(
         self, request: pb.ResumeRunRequest, context: Context
     ) -> pb.ResumeRunResponse:
-        await self._runs.resume(request.id)
+        await self._control.resume(request.id)
         return pb.ResumeRunResponse(run=await self.shown(request.id))
 
     @unary
@@ -113,7 +116,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         note = run_requests.short(request.note, "note")
         by = run_requests.short(request.by, "by") or caller(context)
         try:
-            await self._runs.decide(
+            await self._control.decide(
                 request.run_id,
                 request.step,
                 approved=request.approved,
@@ -140,7 +143,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def DeleteRun(
         self, request: pb.DeleteRunRequest, context: Context
     ) -> pb.DeleteRunResponse:
-        await self._runs.delete(request.id)
+        await self._control.delete(request.id)
         return pb.DeleteRunResponse()
 
     @unary
@@ -193,7 +196,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def CancelRun(
         self, request: pb.CancelRunRequest, context: Context
     ) -> pb.CancelRunResponse:
-        run = await self._runs.cancel(request.id, run_requests.short(request.reason, "reason"))
+        run = await self._control.cancel(request.id, run_requests.short(request.reason, "reason"))
         return pb.CancelRunResponse(run=await self.shown(run.id))
 
     @streaming

@@ -13,6 +13,7 @@ from toband import failpoints
 from toband.domain.events import ChildEnded, not_started
 from toband.domain.model import Attempt, Run
 from toband.engine.actor import RETRY_MOST, RunActor
+from toband.engine.entering import Entering
 from toband.engine.errors import EngineError, WorkflowRecursionError
 from toband.engine.launching import Rooms, call_params
 from toband.ports import Clock, Store, StoreError
@@ -25,12 +26,6 @@ class Household(Protocol):
 
     def actor(self, run_id: str) -> RunActor | None: ...
 
-    async def start_child(
-        self, workflow: str, params: dict[str, Any], *, run_id: str, parent: Run, step: str
-    ) -> Run:
-        """The child, made now or before. Raises EngineError, ParamError, StoreError."""
-        ...
-
     def stop_child(self, run_id: str) -> None: ...
 
 
@@ -39,12 +34,14 @@ class Children:
         self,
         *,
         household: Household,
+        new: Entering,
         rooms: Rooms,
         store: Store,
         clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._household = household
+        self._new = new
         self._rooms = rooms
         self._store = store
         self._clock = clock
@@ -60,7 +57,7 @@ class Children:
             self._check_descent(actor, target)
             params = call_params(self._rooms.rendered(actor.plan, actor.run, attempt))
             failpoints.hit("child.make")
-            child = await self._household.start_child(
+            child = await self._new.start_child(
                 target, params, run_id=attempt.id, parent=actor.run, step=attempt.owner
             )
         except (EngineError, ParamError, RenderError) as error:

@@ -100,7 +100,7 @@ class DueRuns:
             fired = await self._store.fire(firing)
         except StoreError:
             for _, new in made:
-                self._runs.begin_if_stored(new)
+                self._runs.new.begin_if_stored(new)
             self._ahead[entry.workflow] -= len(made)
             raise
         failpoints.hit("schedule.fired")
@@ -142,7 +142,7 @@ class DueRuns:
         self._ahead[entry.workflow] += 1
         made = False
         try:
-            new = await self._runs.scheduled(
+            new = await self._runs.new.scheduled(
                 entry.workflow,
                 entry.spec.params,
                 caller=CALLER,

@@ -75,7 +75,7 @@ class EventStarts:
         if bound and await self._disabled(workflow):
             return "disabled"
         try:
-            return await self._runs.triggered(
+            return await self._runs.new.triggered(
                 workflow,
                 event,
                 priority=priority if not bound else None,
@@ -145,7 +145,7 @@ class EventStarts:
             raise StoreError(str(error)) from error
         except StoreError:
             for new in made.values():
-                self._runs.begin_if_stored(new)
+                self._runs.new.begin_if_stored(new)
             raise
         failpoints.hit("event.resolved")
         if resolved is not None:

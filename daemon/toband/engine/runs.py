@@ -1,72 +1,56 @@
-"""Active runs: starting and controlling them. What is not here has ended, or is of another daemon."""
+"""Active runs. What is not here has ended, or is of another daemon."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import structlog
 
 from toban.definition import Overlap
-from toband.domain.emitted import Emitted
 from toband.domain.events import (
     AttemptEnded,
     AttemptLost,
     AttemptVoided,
     CancelRequested,
-    DecisionMade,
     Effect,
     Event,
-    PauseRequested,
-    ResumeRequested,
     RunStarted,
 )
-from toband.domain.model import Phase, Run, RunState, StepRun, StepState, Trigger
+from toband.domain.model import Run, RunState, StepRun
 from toband.domain.plan import Plan
 from toband.domain.transition import Ids
-from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.actor import RunActor
 from toband.engine.admission import Admits, Always
 from toband.engine.announcing import Announcing
 from toband.engine.changes import Changes
 from toband.engine.children import Children
 from toband.engine.effects import Effects
+from toband.engine.entering import Entering
 from toband.engine.errors import (
-    DeadLetterNotFoundError,
-    NotApproverError,
-    NotWaitingError,
-    QueueFullError,
-    RunActiveError,
-    RunInUseError,
     RunNotFoundError,
     RunTerminalError,
-    StepNotFoundError,
-    StoppingError,
 )
 from toband.engine.handing import Handing
 from toband.engine.health import Health
 from toband.engine.launches import Launches
 from toband.engine.launching import Files, Rooms
-from toband.engine.lines import WAITING_MOST, Lines
+from toband.engine.lines import Lines
 from toband.engine.notes import Notes
-from toband.engine.origins import Origin, Origins
+from toband.engine.origins import Origins
 from toband.engine.plans import Plans
 from toband.engine.recovery import Recovered, Recovery
 from toband.engine.seen import Seen
-from toband.engine.selection import Selection
-from toband.engine.starting import NewRun, Preview, Starting
+from toband.engine.starting import NewRun, Starting
 from toband.ports import (
     ArtifactError,
     Artifacts,
     Clock,
     Launcher,
     Logs,
-    Request,
     Store,
-    StoreError,
     Values,
 )
 
@@ -95,21 +79,23 @@ class Runs:
         max_running: int = 256,
         log_limit: int | None = None,
         admission: Admits | None = None,
-        remove: Callable[[str], Awaitable[bool]] | None = None,
         announcing: Announcing | None = None,
         event_concurrency: int = 10,
     ) -> None:
-        self._admission = admission or Always()
         self._store = store
         self._clock = clock
         self._ids = ids
         self._changes = changes
-        self._remove = remove
         self._plans = Plans(store)
         self.origins = Origins(store, self.active)
-        self._starting = Starting(
+        self._lines = Lines(self._begin, places=event_concurrency)
+        starting = Starting(
             store=store, plans=self._plans, clock=clock, ids=ids, default_timeout=default_timeout
         )
+        self.new = Entering(
+            active=self, starting=starting, store=store, lines=self._lines, origins=self.origins,
+            admission=admission or Always(), start=self._spawn,
+        )  # fmt: skip
         seen = Seen(logs, values, files.work)
         self._rooms = Rooms(files=files, seen=seen, server=server, tools=tools, log_limit=log_limit)
         handing = Handing(self._rooms, artifacts)
@@ -119,8 +105,8 @@ class Runs:
             conditions=health, limit=max_running, start=self._spawn,
         )  # fmt: skip
         self._children = Children(
-            household=self, rooms=self._rooms, store=store, clock=clock, start=self._spawn
-        )
+            household=self, new=self.new, rooms=self._rooms, store=store, clock=clock, start=self._spawn,
+        )  # fmt: skip
         self._effects = Effects(
             launches=self.launches, children=self._children, handing=handing, seen=seen, boot_id=ids.boot_id,
             forget=self._forget, start=self._spawn,
@@ -129,213 +115,18 @@ class Runs:
             registry=self, store=store, launcher=launcher, launches=self.launches, children=self._children,
             effects=self._effects, plans=self._plans, clock=clock, start=self._spawn,
         )  # fmt: skip
-        self._lines = Lines(self._begin, places=event_concurrency)
         self._announcing = announcing or Announcing(clock, ids)
         self.left: Callable[[str], None] = lambda _: None
         """Told the workflow of each run that has ended."""
         self._actors: dict[str, RunActor] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._creating: set[asyncio.Task[Run]] = set()
         self._early: list[RunActor] = []
-        self._closing = self._closed = False
+        self.closing = self._closed = False
         self._draining: asyncio.Event | None = None
-
-    # -- new runs
-
-    async def start(
-        self,
-        workflow: str,
-        params: Mapping[str, Any],
-        *,
-        trigger: Trigger,
-        caller: str,
-        request: Request | None,
-        selection: Selection | None = None,
-        origin: Origin | None = None,
-    ) -> Run:
-        """From inside of a step, which `origin` is, it is as deep in a chain of events as the step's run.
-
-        Raises WorkflowNotFoundError, ParamError, ActiveRunError, RequestReusedError, StoppingError, RefusedError,
-        QueueFullError, NoPriorResultError, UnknownScopeError, UnknownStepError, NothingToRunError.
-        """
-        made = await self._made_before(request)
-        if made is not None:
-            return made
-        self._check_open("start a run")
-        new = await self._starting.new(
-            workflow, params, trigger=trigger, caller=caller, selection=selection or Selection()
-        )
-        return await self._enter(await self._behind(origin, new), request)
-
-    async def retry(
-        self,
-        run_id: str,
-        *,
-        from_steps: Collection[str] = (),
-        everything: bool = False,
-        newest: bool = False,
-        caller: str,
-        request: Request | None,
-        origin: Origin | None = None,
-    ) -> Run:
-        """A new run that repeats what failed in an ended one. Raises as `Starting.again`, and as `start`."""
-        made = await self._made_before(request)
-        if made is not None:
-            return made
-        self._check_open("retry a run")
-        new = await self._starting.again(
-            run_id, from_steps=from_steps, everything=everything, newest=newest, caller=caller
-        )
-        return await self._enter(await self._behind(origin, new), request)
-
-    async def _behind(self, origin: Origin | None, new: NewRun) -> NewRun:
-        """With no fewer runs before it in its chain than the step has that asks for it."""
-        cause = await self.origins.cause(origin)
-        if cause is None or cause.depth <= new.run.depth:
-            return new
-        return replace(new, run=replace(new.run, depth=cause.depth))
-
-    async def requeue(
-        self,
-        letter_id: str,
-        *,
-        caller: str,
-        request: Request | None,
-        origin: Origin | None = None,
-    ) -> Run:
-        """A new run from the step that a dead letter is about. Raises DeadLetterClosedError, and as `retry`."""
-        made = await self._made_before(request)
-        if made is not None:
-            return made
-        self._check_open("requeue a dead letter")
-        letter = await self._store.get_dead_letter(letter_id)
-        if letter is None:
-            raise DeadLetterNotFoundError(letter_id)
-        step = letter.step.partition("[")[0]
-        new = await self._starting.again(
-            letter.run_id, from_steps=(step,), everything=False, newest=False, caller=caller
-        )
-        new = await self._behind(origin, new)
-        return await self._enter(new, request, requeue=letter_id, by=caller)
-
-    async def preview(
-        self, workflow: str, params: Mapping[str, Any], selection: Selection, *, caller: str = ""
-    ) -> Preview:
-        """What `start` would do; nothing is stored. Raises as `start` does, and RenderError."""
-        return await self._starting.preview(workflow, params, selection, caller)
-
-    async def scheduled(
-        self,
-        workflow: str,
-        params: Mapping[str, Any],
-        *,
-        caller: str,
-        schedule: str,
-        at: datetime,
-        missed: Sequence[datetime],
-        ahead: int = 0,
-    ) -> NewRun:
-        """The run of a due time, not stored yet; `ahead` others of its workflow come first. Raises as `start` does."""
-        if self._closing:
-            raise StoppingError("the daemon is stopping")
-        new = await self._starting.new(
-            workflow, params, trigger=Trigger.SCHEDULE, caller=caller, selection=Selection()
-        )
-        self._check_queue(new, ahead)
-        run = replace(new.run, schedule=schedule, scheduled_at=at, missed=tuple(missed))
-        return replace(new, run=run)
-
-    async def triggered(
-        self, workflow: str, event: Emitted, *, priority: int | None, trigger: Trigger
-    ) -> NewRun:
-        """The run that an event starts, not stored yet. Raises as `start` does. `priority` None: the workflow's."""
-        if self._closing:
-            raise StoppingError("the daemon is stopping")
-        params = event.params if workflow == event.workflow else {}
-        new = await self._starting.new(
-            workflow, params, trigger=trigger, caller=event.caller or event.source.value, selection=Selection()
-        )  # fmt: skip
-        run = replace(
-            new.run,
-            event=event.seen(),
-            depth=event.depth,
-            priority=new.run.priority if priority is None else priority,
-            schedule=event.schedule,
-            scheduled_at=event.scheduled_at,
-        )
-        return replace(new, run=run)
 
     def begin(self, new: NewRun, run: Run) -> None:
         """A run that was stored elsewhere begins when it is its turn."""
         self._line_up(self.take_up(new.plan, new.base_dir, run))
-
-    async def start_child(
-        self, workflow: str, params: dict[str, Any], *, run_id: str, parent: Run, step: str
-    ) -> Run:
-        there = await self._store.get_run_page(run_id, limit=0)
-        if there is not None:
-            return there
-        new = await self._starting.new(
-            workflow, params, trigger=Trigger.PARENT, caller=parent.caller, selection=Selection(),
-            run_id=run_id, parent_run=parent.id, parent_step=step,
-        )  # fmt: skip
-        return await self._enter(replace(new, run=replace(new.run, depth=parent.depth)), None)
-
-    async def _made_before(self, request: Request | None) -> Run | None:
-        """Whatever became of the workflow since, a repeated request is answered with the run it made."""
-        return await self._store.run_of_request(request) if request is not None else None
-
-    def _check_open(self, doing: str) -> None:
-        if self._closing:
-            raise StoppingError(f"cannot {doing}: the daemon is stopping")
-        self._admission.check(doing)
-
-    async def _enter(
-        self, new: NewRun, request: Request | None, *, requeue: str = "", by: str = ""
-    ) -> Run:
-        self._check_queue(new)
-        # A caller who gives up must not leave a run behind that is stored and never begun.
-        task = asyncio.get_running_loop().create_task(self._create(new, request, requeue, by))
-        self._creating.add(task)
-        task.add_done_callback(self._creating.discard)
-        return await asyncio.shield(task)
-
-    def _check_queue(self, new: NewRun, ahead: int = 0) -> None:
-        """`ahead` runs of its workflow will enter the line before it, and are not in it yet."""
-        name = new.run.workflow
-        if new.overlap is not Overlap.QUEUE or new.run.parent_run:
-            return
-        free = max(0, (new.limit or 0) - len(self._lines.under_way(name)))
-        if len(self._lines.waiting(name)) + max(0, ahead - free) >= WAITING_MOST:
-            raise QueueFullError(name, WAITING_MOST)
-
-    async def _create(self, new: NewRun, request: Request | None, requeue: str, by: str) -> Run:
-        limit = new.limit if new.overlap is Overlap.SKIP else None
-        try:
-            run, is_new = await self._store.create_run(
-                new.run, max_active=limit, request=request, requeue=requeue, by=by
-            )
-        except StoreError:
-            self.begin_if_stored(new)
-            raise
-        if is_new:
-            self._line_up(self.take_up(new.plan, new.base_dir, run))
-        return run
-
-    def begin_if_stored(self, new: NewRun) -> None:
-        """A commit that broke off may have been made all the same: then the run is there, and must begin."""
-        self._spawn(self._adopt(new))
-
-    async def _adopt(self, new: NewRun) -> None:
-        pause = RETRY_FIRST
-        while True:
-            await asyncio.sleep(pause)
-            pause = min(RETRY_MOST, pause * 2)
-            with contextlib.suppress(StoreError):
-                run = await self._store.get_run(new.run.id)
-                break
-        if run is not None and run.id not in self._actors:
-            self._line_up(self.take_up(new.plan, new.base_dir, run))
 
     # -- whose turn it is
 
@@ -379,57 +170,10 @@ class Runs:
                 if actor.run.state is RunState.PENDING:
                     self._line_up(actor)
 
-    # -- what clients ask of active runs
+    # -- what is known of active runs
 
-    async def cancel(self, run_id: str, reason: str) -> Run:
-        """Answers when the wish is on disk. Raises RunNotFoundError, RunTerminalError."""
-        run = await (await self._active(run_id)).ask(CancelRequested(reason=reason))
-        if run.state.terminal and run.cancel_requested_at is None:
-            raise RunTerminalError(run)
-        return run
-
-    async def pause(self, run_id: str) -> Run:
-        """No step of it is started from now on; what runs goes on. Raises RunNotFoundError, RunTerminalError."""
-        run = await (await self._active(run_id)).ask(PauseRequested())
-        if run.state.terminal:
-            raise RunTerminalError(run)
-        return run
-
-    async def resume(self, run_id: str) -> Run:
-        """Raises RunNotFoundError, RunTerminalError."""
-        run = await (await self._active(run_id)).ask(ResumeRequested())
-        if run.state.terminal:
-            raise RunTerminalError(run)
-        return run
-
-    async def decide(self, run_id: str, step: str, *, approved: bool, note: str, by: str) -> Run:
-        """Raises RunNotFoundError, RunTerminalError, StepNotFoundError, NotWaitingError, NotApproverError."""
-        actor = await self._active(run_id)
-        waiting = actor.run.steps.get(step)
-        if waiting is None:
-            raise StepNotFoundError(run_id, step)
-        approvers = actor.plan.step(step).approvers
-        if approvers and by not in approvers:
-            raise NotApproverError(step, by, approvers)
-        if waiting.phase is not Phase.APPROVAL or waiting.state is not StepState.RUNNING:
-            raise NotWaitingError(run_id, step, waiting.state.value)
-        run = await actor.ask(DecisionMade(step=step, approved=approved, by=by, note=note))
-        told = run.steps[step].result
-        if not isinstance(told, dict) or told.get("by") != by:
-            raise NotWaitingError(run_id, step, run.steps[step].state.value)
-        return run
-
-    async def delete(self, run_id: str) -> None:
-        """Removes an ended run with its files. Raises RunNotFoundError, RunActiveError, RunInUseError."""
-        run = self.active(run_id) or await self._store.get_run_page(run_id, limit=0)
-        if run is None:
-            raise RunNotFoundError(run_id)
-        if not run.state.terminal:
-            raise RunActiveError(run)
-        if self._remove is None or not await self._remove(run_id):
-            raise RunInUseError(run_id)
-
-    async def _active(self, run_id: str) -> RunActor:
+    async def under_way(self, run_id: str) -> RunActor:
+        """Waits until all are known. Raises RunNotFoundError, RunTerminalError."""
         if run_id not in self._actors:
             await self._recovery.loaded.wait()
         actor = self._actors.get(run_id)
@@ -439,8 +183,6 @@ class Runs:
                 raise RunNotFoundError(run_id)
             raise RunTerminalError(run)
         return actor
-
-    # -- what is known of active runs
 
     async def plan_of(self, run: Run) -> Plan | None:
         """The plan of the version that the run is pinned to."""
@@ -509,7 +251,7 @@ class Runs:
 
     def take_no_more(self) -> None:
         """From now on no run is begun; those that are go on."""
-        self._closing = True
+        self.closing = True
 
     async def drain(self) -> None:
         """Returns when no run is active any more."""

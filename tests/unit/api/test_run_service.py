@@ -34,7 +34,7 @@ class Restless:
 
 async def pictured(store: Restless) -> list[tuple[Run, bool]]:
     nobody = cast(Any, None)
-    service = RunService(nobody, nobody, cast(Any, store), nobody, nobody, nobody)
+    service = RunService(nobody, nobody, nobody, cast(Any, store), nobody, nobody, nobody)
     return [page async for page in service._picture("r")]
 
 

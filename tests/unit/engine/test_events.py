@@ -69,6 +69,10 @@ class Runs:
         self.origins: Origins | None = None
         self._numbers = count(1)
 
+    @property
+    def new(self) -> Runs:
+        return self
+
     async def wait_recovered(self) -> None:
         return None
 

@@ -84,6 +84,10 @@ class Runs:
         self.ahead: list[int] = []
         self.takes: Callable[[], None] = lambda: None
 
+    @property
+    def new(self) -> Runs:
+        return self
+
     async def wait_recovered(self) -> None:
         return None
 
