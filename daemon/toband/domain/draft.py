@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from heapq import heapify, heappop
 
 from toban.definition import FailurePolicy, JobType, Step, command_line
 from toband.domain.events import (
@@ -148,10 +149,17 @@ class Draft:
                 places.busy[step.parent] += 1
             elif step.phase is Phase.GROUP and step.released < step.instances:
                 waiting.append(step)
+        approvals = self._plan.approvals
         if places.full:
-            # All but those that need none would wait on: with many of them, that is not worth sorting.
-            waiting = [step for step in waiting if _is_approval(self._plan.step(step.id))]
-        for step in sorted(waiting, key=_turn):
+            # All but those that need none would wait on.
+            waiting = (
+                [s for s in waiting if s.id.partition("[")[0] in approvals] if approvals else []
+            )
+        # With many of them only the next few are of interest: a heap, and no sorting.
+        turns = [(_turn(step), step.id) for step in waiting]
+        heapify(turns)
+        while turns and (approvals or not places.full):
+            step = self._steps[heappop(turns)[1]]
             definition = self._plan.step(step.id)
             if step.phase is Phase.GROUP:
                 released = step.released

@@ -7,20 +7,23 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from toban.definition import Step, Workflow
+from toban.definition import JobType, Step, Workflow
 from toband.domain.model import CHECK, Run, StepRun, StepState, Trigger
 
 
 class Plan:
     """A definition with what a transition asks of it: who waits for whom, and in which order things stand."""
 
-    __slots__ = ("dependents", "index", "ordered", "steps", "workflow")
+    __slots__ = ("approvals", "dependents", "index", "ordered", "steps", "workflow")
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
         self.steps: Mapping[str, Step] = workflow.steps
         self.ordered = tuple(workflow.steps)
         self.index = {step: number for number, step in enumerate(self.ordered)}
+        self.approvals = frozenset(
+            name for name, step in workflow.steps.items() if step.job_type is JobType.APPROVAL
+        )
         dependents: dict[str, list[str]] = {step: [] for step in self.ordered}
         for step in workflow.steps.values():
             for needed in step.depends_on:

@@ -247,7 +247,8 @@ class ProcessLauncher:
             handed_over = True
             live.pid, live.pidfd, live.sock = parked.pid, parked.pidfd, parked.sock
             live.ours = True
-            self._loop.add_reader(live.sock, self._closed, live)
+            # By their numbers: for an object that it does not know the loop first asks the system for its addresses.
+            self._loop.add_reader(live.sock.fileno(), self._closed, live)
             self._watch(live)
         if handed_over:
             self._shims_are_there()
@@ -336,7 +337,7 @@ class ProcessLauncher:
     def _closed(self, live: _Live) -> None:
         """The shim closed its socket: its record is on disk, or it is dying without one, which its pidfd will say."""
         assert live.sock is not None
-        self._loop.remove_reader(live.sock)
+        self._loop.remove_reader(live.sock.fileno())
         with contextlib.suppress(OSError):
             self._take_record(live)
 
@@ -397,7 +398,7 @@ class ProcessLauncher:
         if live.timer is not None:
             live.timer.cancel()
         if live.sock is not None:
-            self._loop.remove_reader(live.sock)
+            self._loop.remove_reader(live.sock.fileno())
             live.sock.close()
             live.sock = None
         if live.pidfd >= 0:

@@ -205,7 +205,9 @@ class Pool:
         self._asked -= 1
         if len(fds) == 2:
             self._failures = 0
-            self._parked.append(Parked(int(rest), fds[0], socket.socket(fileno=fds[1])))
+            # Told what it is, Python need not ask the system.
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fds[1])
+            self._parked.append(Parked(int(rest), fds[0], sock))
             self._owner.shim_parked()
         else:
             for fd in fds:
