@@ -22,7 +22,7 @@ if sys.platform == "win32":
             return super().select(1.0 if timeout is None else min(timeout, 1.0))
 
     class OftenAwakeLoops(asyncio.DefaultEventLoopPolicy):
-        """Loops that wait for sockets: the other kind waits for completions, and wine loses those too."""
+        """The kind of loop that looks at sockets, so that it can look again."""
 
         def new_event_loop(self) -> asyncio.AbstractEventLoop:
             return asyncio.SelectorEventLoop(OftenAwake())

@@ -26,9 +26,8 @@ SPARE: Final = 1000.0
 """Milliseconds that a start may take beyond its share of an empty daemon's."""
 PASSES: Final = 300.0
 """Seconds from a pass of retention to the next."""
-
-MOVED_WITHIN: Final = 5
-"""Tries to move schedules before they are due."""
+MOVES: Final = 5
+"""How often it is tried to move schedules before they are due."""
 
 
 class Schedules:
@@ -159,7 +158,7 @@ class Schedules:
         """
         count = self._sizes.due
         ahead = self._sizes.calm + 2 * per_workflow * count
-        for _ in range(MOVED_WITHIN):
+        for _ in range(MOVES):
             known = due.last_row(daemon)
             at = math.ceil(time.time() + ahead)
             daemon.drive("postpone", self._program, count, at)
