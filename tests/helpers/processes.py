@@ -139,11 +139,20 @@ def unread(pid: int, fd: int) -> int:
 
 def proportional_bytes(pid: int) -> int:
     """The memory that a process accounts for, shared pages divided among those who share them."""
+    return _memory(pid, "Pss")
+
+
+def written_bytes(pid: int) -> int:
+    """The memory that a process, or the one it is a copy of, wrote to: however many share it by now."""
+    return _memory(pid, "Anonymous")
+
+
+def _memory(pid: int, name: str) -> int:
     with open(f"/proc/{pid}/smaps_rollup") as file:
         for line in file:
-            if line.startswith("Pss:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-    raise AssertionError(f"no Pss of {pid}")
+    raise AssertionError(f"no {name} of {pid}")
 
 
 def memory_holds(pid: int, needle: bytes) -> bool:
