@@ -65,7 +65,8 @@ def read_fields(
         if name in unsupported:
             report.at(entry.key, place, f'the field "{written}" is not supported yet: remove it')
         elif name not in known:
-            hint = suggestion(written, [*known, *aliases, *unsupported])
+            near = suggestion(written, [*known, *aliases, *unsupported])
+            hint = near or f": there is {', '.join(known)}"
             report.at(entry.key, place, f'unknown field "{written}"{hint}')
         elif name in fields:
             message = f'"{name}" is given twice, as "{spelt[name]}" and as "{written}": keep one'

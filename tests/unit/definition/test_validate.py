@@ -303,7 +303,7 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
         ("retention: {runs: 0}", "retention.runs", 19, "expected at least 1"),
         ("retention: {bytes: 1GB}", "retention.bytes", 20, '"GB" is not a unit of size'),
         ("retention: {bytes: 0}", "retention.bytes", 20, "expected more than zero"),
-        ("retention: {days: 7}", "retention.days", 13, 'unknown field "days"'),
+        ("retention: {days: 7}", "retention.days", 13, 'field "days": there is age, runs, bytes'),
         ("defaults: {user: '{{ 1 }}'}", "defaults.user", 18, "a template cannot choose the user"),
         ("defaults: {resources: {nice: 20}}", "defaults.resources.nice", 30, "expected at most 19"),
         ("defaults: {name: x}", "defaults.name", 12, '"name" cannot be inherited'),
