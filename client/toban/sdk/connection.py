@@ -22,8 +22,10 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 0.5
+# A busy daemon takes a while to greet; one that is not there is known at once.
+_GREETED_WITHIN: Final = 10.0
 # A stream that lived this long was connected, even if nothing came.
-_CONNECTED_AFTER: Final = 5.0
+_CONNECTED_AFTER: Final = 15.0
 
 _OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -34,8 +36,9 @@ _OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
     ("grpc.enable_retries", 0),
     # A restarted daemon is found again soon.
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
+    # Unlike its name: how long one connection may take.
+    ("grpc.min_reconnect_backoff_ms", int(_GREETED_WITHIN * 1000)),
 )
 
 

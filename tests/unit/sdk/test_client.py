@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -173,6 +176,41 @@ async def test_a_daemon_never_reached_has_a_patience_of_its_own(daemon: FakeDaem
         daemon.lose["GetInfo"] = 1
         await client.get_info()
     assert daemon.calls["GetInfo"] == 4
+
+
+async def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    # Whichever end closes first, the other may still have something to say.
+    with contextlib.suppress(OSError):
+        while data := await loop.sock_recv(source, 65536):
+            await loop.sock_sendall(sink, data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+async def test_a_daemon_that_is_slow_to_greet_is_there(daemon: FakeDaemon) -> None:
+    """A busy machine is no reason to say that nobody answers."""
+    if sys.platform == "win32":
+        pytest.skip("there are no such sockets")
+    loop = asyncio.get_running_loop()
+    path = str(daemon.path.with_name("slow.sock"))
+    with socket.socket(socket.AF_UNIX) as front, socket.socket(socket.AF_UNIX) as behind:
+        front.bind(path)
+        front.listen()
+        front.setblocking(False)
+        behind.setblocking(False)
+        async with Client(f"unix://{path}", connect_for=0) as client:
+            calling = asyncio.create_task(client.get_info())
+            # Connected, and for so long nothing more.
+            done, _ = await asyncio.wait([calling], timeout=0.5)
+            assert not done
+            near, _ = await loop.sock_accept(front)
+            with near:
+                await loop.sock_connect(behind, str(daemon.path))
+                passing = asyncio.gather(_pass_on(near, behind), _pass_on(behind, near))
+                assert (await calling).pid == 4711
+                await client.close()
+                await passing
 
 
 async def test_parameters_arrive_as_they_were_given(daemon: FakeDaemon) -> None:
