@@ -9,8 +9,10 @@ import asyncio
 import functools
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import CancelledError
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from toban.sdk.address import Address
 from toban.sdk.client import Client
@@ -27,7 +29,7 @@ def _blocking(
 ) -> Callable[Concatenate[SyncClient, _P], _Result]:
     @functools.wraps(method)
     def call(self: SyncClient, /, *args: _P.args, **kwargs: _P.kwargs) -> _Result:
-        return self._wait(method(self._client, *args, **kwargs))
+        return self._wait(lambda: method(self._client, *args, **kwargs))
 
     return call
 
@@ -149,7 +151,7 @@ class SyncClient:
             self._loop = self._thread = None
         if loop is None or thread is None:
             return
-        asyncio.run_coroutine_threadsafe(self._client.close(), loop).result()
+        _Call(self._client.close).wait(loop)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
 
@@ -164,19 +166,8 @@ class SyncClient:
     ) -> None:
         self.close()
 
-    def _wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        try:
-            loop = self._started()
-        except BaseException:
-            work.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(work, loop)
-        try:
-            return future.result()
-        except BaseException:
-            # Ctrl-C: what nobody waits for is not left behind.
-            future.cancel()
-            raise
+    def _wait(self, begin: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
+        return _Call(begin).wait(self._started())
 
     def _iterate(self, items: AsyncGenerator[_Item, None]) -> Generator[_Item, None, None]:
         step: asyncio.Task[Any] | None = None
@@ -194,11 +185,11 @@ class SyncClient:
             await items.aclose()
 
         try:
-            while (item := self._wait(following())) is not _END:
+            while (item := self._wait(following)) is not _END:
                 yield item  # type: ignore[misc]
         finally:
             if not self._closed:
-                self._wait(closing())
+                self._wait(closing)
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -211,6 +202,48 @@ class SyncClient:
                 )
                 self._thread.start()
             return self._loop
+
+
+class _Call(Generic[_Result]):
+    """A coroutine in the thread of a loop, for another thread that waits for it.
+
+    Ctrl-C may strike the one that waits anywhere. So the coroutine is made where it is awaited, and what is waited on
+    is a queue: the lock of a future's condition does not bear it.
+    """
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, _Result]]) -> None:
+        self._begin = begin
+        self._task: asyncio.Task[_Result] | None = None
+        self._ended: SimpleQueue[asyncio.Task[_Result]] = SimpleQueue()
+
+    def wait(self, loop: asyncio.AbstractEventLoop) -> _Result:
+        loop.call_soon_threadsafe(self._start)
+        try:
+            task = self._ended.get()
+        except BaseException:
+            # What nobody waits for is not left behind.
+            loop.call_soon_threadsafe(self._give_up)
+            raise
+        if task.cancelled():
+            raise CancelledError
+        return task.result()
+
+    def _start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._task.add_done_callback(self._end)
+
+    async def _work(self) -> _Result:
+        return await self._begin()
+
+    def _end(self, task: asyncio.Task[_Result]) -> None:
+        if not task.cancelled():
+            # Asked for here, since one that was given up is not asked any more, which asyncio would complain of.
+            task.exception()
+        self._ended.put(task)
+
+    def _give_up(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import gc
 import inspect
 import signal
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
 from toban.sdk import Client, NotFound, SyncClient, Unreachable
 from toban.v1 import run_pb2
 
-from .fake_daemon import FakeDaemon
+from .fake_daemon import DEADLINE, FakeDaemon
 
 
 def test_it_has_every_method_of_the_asynchronous_one() -> None:
@@ -87,7 +89,7 @@ def test_threads_may_share_it(daemon: FakeDaemon) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=20)
+            thread.join(timeout=DEADLINE)
     assert found == ["w"] * 8
 
 
@@ -100,7 +102,10 @@ def test_no_daemon_is_an_error_not_a_wait(daemon: FakeDaemon) -> None:
 def test_a_program_that_forgets_to_close_still_ends(daemon: FakeDaemon) -> None:
     code = "import sys; from toban.sdk import SyncClient; print(SyncClient(sys.argv[1]).get_info().pid)"
     done = subprocess.run(
-        [sys.executable, "-c", code, daemon.address], capture_output=True, text=True, timeout=20
+        [sys.executable, "-c", code, daemon.address],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "4711\n", "")
 
@@ -126,5 +131,32 @@ with SyncClient(sys.argv[1]) as client:
         assert program.stdout is not None
         assert program.stdout.readline() == "watching\n"
         program.send_signal(signal.SIGINT)
-        output, errors = program.communicate(timeout=20)
+        output, errors = program.communicate(timeout=DEADLINE)
     assert (program.returncode, output, errors) == (0, "interrupted\n", "")
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_ctrl_c_strikes_while_a_call_is_handed_over(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Neither a coroutine that nobody awaits is left, nor a stream that nobody reads."""
+    record = daemon.add_run("x")
+    with SyncClient(daemon.address) as client:
+        changes = client.watch_run(record.run.id)
+        next(changes)
+        loop = client._loop
+        assert loop is not None
+        hand_over = loop.call_soon_threadsafe
+
+        def struck(*work: Any) -> None:
+            monkeypatch.undo()
+            if where == "after":
+                hand_over(*work)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", struck)
+        with pytest.raises(KeyboardInterrupt):
+            next(changes)
+        assert next(changes, None) is None
+        gc.collect()
+        assert client.get_info().pid == 4711
