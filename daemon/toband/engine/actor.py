@@ -42,7 +42,7 @@ class Act(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Letter:
-    event: Event
+    event: Event | None
     at: datetime
     answer: asyncio.Future[Run] | None
 
@@ -88,6 +88,14 @@ class RunActor:
         self._put(_Letter(event, self._clock.now(), answer))
         return await answer
 
+    async def settled(self) -> Run:
+        """The run when all that was delivered so far is saved. Until then the database may know more than `run`."""
+        if not self._busy:
+            return self.run
+        answer: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        self._put(_Letter(None, self._clock.now(), answer))
+        return await answer
+
     def arm(self, due: datetime) -> None:
         """Posts RunTimeoutPassed then. Whoever sets the wall clock meanwhile does not move it."""
         self._timer = self._post_at(due, RunTimeoutPassed())
@@ -130,26 +138,24 @@ class RunActor:
         try:
             while self._letters:
                 letter = self._letters[0]
-                await self._handle(letter)
+                if letter.event is not None:
+                    await self._handle(letter.event, letter.at)
                 self._letters.popleft()
                 if letter.answer is not None and not letter.answer.done():
                     letter.answer.set_result(self.run)
         finally:
             self._busy = False
 
-    async def _handle(self, letter: _Letter) -> None:
+    async def _handle(self, event: Event, at: datetime) -> None:
         while True:
             before = self.run
-            after, effects = transition(
-                self.plan, before, letter.event, at=letter.at, ids=self._ids
-            )
+            after, effects = transition(self.plan, before, event, at=at, ids=self._ids)
             if after is before:
                 return
-            event = name_of(letter.event)
             letters = tuple(e.letter for e in effects if isinstance(e, KeepDeadLetter))
             announced = self._announcing.of_run(before, after)
             change = RunChange(
-                before=before, after=after, at=letter.at, event=event, dead_letters=letters, touched=after.touched,
+                before=before, after=after, at=at, event=name_of(event), dead_letters=letters, touched=after.touched,
                 events=announced,
             )  # fmt: skip
             if await self._save(change):

@@ -52,7 +52,11 @@ class Control:
     async def decide(self, run_id: str, step: str, *, approved: bool, note: str, by: str) -> Run:
         """Raises RunNotFoundError, RunTerminalError, StepNotFoundError, NotWaitingError, NotApproverError."""
         actor = await self._runs.under_way(run_id)
-        waiting = actor.run.steps.get(step)
+        # Whoever asks has read in the database that it waits; here that may not be known for a moment.
+        run = await actor.settled()
+        if run.state.terminal:
+            raise RunTerminalError(run)
+        waiting = run.steps.get(step)
         if waiting is None:
             raise StepNotFoundError(run_id, step)
         approvers = actor.plan.step(step).approvers
@@ -68,7 +72,11 @@ class Control:
 
     async def delete(self, run_id: str) -> None:
         """Removes an ended run with its files. Raises RunNotFoundError, RunActiveError, RunInUseError."""
-        run = self._runs.active(run_id) or await self._store.get_run_page(run_id, limit=0)
+        actor = self._runs.actor(run_id)
+        if actor is not None:
+            run: Run | None = await actor.settled()
+        else:
+            run = await self._store.get_run_page(run_id, limit=0)
         if run is None:
             raise RunNotFoundError(run_id)
         if not run.state.terminal:

@@ -1,0 +1,128 @@
+"""What is asked of a run the moment its change is on disk, before whoever owns the run has heard of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from helpers.waiting import wait_for
+from toban.definition import JobType, Step, Workflow
+from toband.domain.events import CancelRequested, Event, RunStarted
+from toband.domain.model import Run, RunState, StepState, Trigger
+from toband.domain.plan import Plan
+from toband.domain.transition import Ids
+from toband.engine.actor import RunActor
+from toband.engine.control import Control
+from toband.engine.errors import RunTerminalError
+from toband.ports import RunChange, UpdateResult
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STEP = Step(id="gate", name="gate", job_type=JobType.APPROVAL, target="", kwargs={}, env={})
+PLAN = Plan(Workflow(name="w", title="", labels={}, params={}, env={}, steps={"gate": STEP}))
+
+
+class SlowStore:
+    """Has stored a change, and says so only when it is told to."""
+
+    def __init__(self) -> None:
+        self.run: Run | None = None
+        self.answers = asyncio.Event()
+
+    async def save(self, change: RunChange) -> UpdateResult:
+        self.run = change.after
+        await self.answers.wait()
+        return UpdateResult.UPDATED
+
+
+class Scene:
+    """One run, and all that is asked of it."""
+
+    def __init__(self) -> None:
+        numbers = itertools.count()
+        ids = Ids(new_id=lambda: f"id-{next(numbers)}", new_token=lambda: f"t-{next(numbers)}")
+        run = PLAN.new_run(
+            run_id="r", version=1, params={}, trigger=Trigger.API, caller="me", at=NOW
+        )
+        self.store = SlowStore()
+        self.removed: list[str] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.actor_ = RunActor(
+            PLAN, run, base_dir="", store=cast(Any, self.store), clock=cast(Any, self), ids=ids,
+            act=self.act, start=self.start, announcing=cast(Any, self),
+        )  # fmt: skip
+        self.control = Control(cast(Any, self), cast(Any, self.store), remove=self.remove)
+
+    def now(self) -> datetime:
+        return NOW
+
+    def start(self, work: Any) -> None:
+        self.tasks.append(asyncio.create_task(work))
+
+    async def act(self, actor: RunActor, effects: object) -> None:
+        pass
+
+    def of_run(self, before: Run, after: Run) -> tuple[()]:
+        return ()
+
+    async def under_way(self, run_id: str) -> RunActor:
+        return self.actor_
+
+    def actor(self, run_id: str) -> RunActor:
+        return self.actor_
+
+    async def remove(self, run_id: str) -> bool:
+        self.removed.append(run_id)
+        return True
+
+    async def stored(self, event: Event) -> None:
+        """Returns when what the event changes is on disk; the run's owner does not know that yet."""
+        self.store.run = None
+        self.store.answers.clear()
+        self.actor_.post(event)
+        await wait_for(lambda: self.store.run, "the change is not saved")
+        assert self.actor_.run is not self.store.run
+
+    async def after(self, asked: asyncio.Task[Any]) -> Any:
+        """What is answered to somebody who asked before the owner knew."""
+        await asyncio.sleep(0)
+        self.store.answers.set()
+        return await asked
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    return Scene()
+
+
+def decide(scene: Scene) -> asyncio.Task[Run]:
+    return asyncio.create_task(scene.control.decide("r", "gate", approved=True, note="", by="me"))
+
+
+async def waiting(scene: Scene) -> None:
+    await scene.stored(RunStarted())
+    assert scene.store.run is not None
+    assert scene.store.run.steps["gate"].state is StepState.RUNNING
+
+
+async def test_a_step_that_waits_on_disk_is_decided(scene: Scene) -> None:
+    await waiting(scene)
+    run = await scene.after(decide(scene))
+    assert run.steps["gate"].state is StepState.SUCCEEDED
+
+
+async def test_a_run_that_has_ended_on_disk_is_deleted_and_not_decided(scene: Scene) -> None:
+    await waiting(scene)
+    scene.store.answers.set()
+    await asyncio.gather(*scene.tasks)
+    await scene.stored(CancelRequested(reason=""))
+    assert scene.store.run is not None
+    assert scene.store.run.state is RunState.CANCELLED
+    late = decide(scene)
+    await scene.after(asyncio.create_task(scene.control.delete("r")))
+    assert scene.removed == ["r"]
+    with pytest.raises(RunTerminalError):
+        await late
