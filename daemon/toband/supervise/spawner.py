@@ -131,6 +131,7 @@ class Spawner:
         deadline = time.monotonic() + ORPHAN_PATIENCE
         pause = 0.0
         while True:
+            late = time.monotonic() > deadline
             found = set(tree.descendants(skip=self._shims))
             # Those that would not go were waited for once, and said to have stayed: nobody waits for them again.
             self._undying &= found
@@ -141,7 +142,8 @@ class Spawner:
             for target in left:
                 tree.send(target, signal.SIGKILL)
             tree.reap(self._took_up)
-            if time.monotonic() > deadline:
+            # By a look that was late itself: this process may have had no time, and those that it saw before are gone.
+            if late:
                 self._undying |= left
                 break
             time.sleep(pause)

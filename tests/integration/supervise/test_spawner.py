@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -20,7 +23,8 @@ from helpers.processes import (
 from helpers.steps import shell
 from helpers.supervision import Opener, Place, Supervision, new_attempt
 from helpers.waiting import wait_for
-from toband.supervise import frames
+from toband.supervise import frames, tree
+from toband.supervise.spawner import ORPHAN_PATIENCE, Spawner
 
 
 async def test_it_ends_at_once_when_nothing_is_left_to_guard(supervision: Supervision) -> None:
@@ -59,6 +63,39 @@ async def test_it_guards_after_the_daemon_was_killed(place: Place) -> None:
 
     await wait_for(lambda: gone(step), "the orphan lives on")
     await wait_for(lambda: gone(other.spawner), "the spawner lives on")
+
+
+@pytest.fixture
+def own_spawner() -> Iterator[Spawner]:
+    """One that runs in this process and is asked for nothing."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        made = Spawner(theirs)
+        yield made
+        os.close(made._wake)
+        os.close(made._wake_write)
+
+
+@pytest.mark.parametrize(("looks", "expected"), [(1, (1, 0)), (100, (1, 1))])
+def test_who_died_while_the_spawner_had_no_time_is_not_said_to_have_stayed(
+    own_spawner: Spawner, monkeypatch: pytest.MonkeyPatch, looks: int, expected: tuple[int, int]
+) -> None:
+    """Its patience is over when it goes on; what counts is who is there then."""
+    target = tree.Target(pid=2**22 + 1, parent=1, start=1)
+    seen_so_often = iter([[target]] * looks)
+    passed = 0.0
+
+    def no_time(*_: object) -> bool:
+        nonlocal passed
+        passed += ORPHAN_PATIENCE * 2
+        return True
+
+    monkeypatch.setattr(tree, "descendants", lambda skip: next(seen_so_often, []))
+    monkeypatch.setattr(tree, "send", no_time)
+    monkeypatch.setattr(tree, "reap", lambda _: False)
+    clock = SimpleNamespace(monotonic=lambda: passed, sleep=lambda _: None)
+    monkeypatch.setattr("toband.supervise.spawner.time", clock)
+    assert own_spawner._end_orphans() == expected
 
 
 async def test_requests_left_in_the_socket_of_a_retiring_spawner_do_not_run_twice(
