@@ -127,7 +127,16 @@ class Lines:
         if self._held:
             return
         while True:
+            # Before any place is given: who waits behind them may be the next that only lacks one.
+            self._start_others(line)
+            taken = len(self._sharing)
             self._give_places()
+            if len(self._sharing) == taken:
+                return
+
+    def _start_others(self, line: _Line) -> None:
+        """Those whose turn it is and that need no shared place."""
+        while True:
             heap = self._first(line)
             if heap is line.sharing and not self._has_place():
                 # One that has no shared place does not hold up those that need none.

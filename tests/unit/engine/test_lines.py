@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toband.domain.model import Run, Trigger
@@ -174,6 +174,17 @@ def test_a_flood_of_one_workflow_does_not_keep_out_the_urgent_ones_of_others() -
     assert board.begun == ["1", "6"]
 
 
+def test_a_place_is_given_when_those_that_need_none_have_begun() -> None:
+    board = Board(places=1)
+    first = board.enter("1", of="a", event=True)
+    board.enter("2", of="a")
+    board.enter("3", of="a", event=True, limit=2)
+    board.enter("4", of="b", event=True)
+    board.lines.leave(first)
+    # The older of the two that only lack a place, as soon as the one before it has begun.
+    assert board.begun == ["1", "2", "3"]
+
+
 def test_several_free_places_are_given_one_by_one() -> None:
     board = Board(places=2)
     gone = [board.enter(name, of=name, event=True) for name in ("1", "2")]
@@ -223,6 +234,10 @@ LEAVES = st.integers(min_value=0, max_value=5)
     st.lists(ENTERS | LEAVES | ENTERS, min_size=6, max_size=40),
     st.integers(min_value=1, max_value=3),
 )
+# Behind one that needs no place, and begins first, waits the next for the place that is left.
+@example([("a", True, 1, 0), ("a", False, 1, 0), ("a", True, 2, 0), ("b", True, 1, 0), 0], 1)
+# The first lacks a place and holds up nobody; the next waits for its own workflow, and holds up the last.
+@example([("a", True, 1, 0), ("a", True, 2, 0), ("a", False, 1, 0), ("a", False, 2, 0)], 1)
 def test_nobody_is_forgotten_no_limit_is_exceeded_and_the_order_is_kept(
     moves: list[Move], places: int
 ) -> None:
@@ -257,7 +272,12 @@ def test_nobody_is_forgotten_no_limit_is_exceeded_and_the_order_is_kept(
         # Whoever waits has a reason: its own workflow, or the places, or one before it that waits for the former.
         for run in waiting:
             full = run.by_event and sharing == places
-            assert held_up(run) or held_up(firsts[run.workflow]) or full
+            before = [firsts[run.workflow]]
+            if before[0].by_event and sharing == places and not run.by_event:
+                # One that lacks a place is passed by those that need none, in their order.
+                others = [other for other in waiting if other.workflow == run.workflow]
+                before.append(min((other for other in others if not other.by_event), key=order))
+            assert held_up(run) or any(map(held_up, before)) or full
         # Nobody got a place before one that had only needed one.
         for run_id in board.begun[already:]:
             given = there[run_id][0] if run_id in there else None
