@@ -229,6 +229,8 @@ def _held(fd: int) -> bool:
 
 def _at_low_priority() -> None:
     if sys.platform == "linux":
-        # On Linux every thread has a niceness of its own.
+        # On Linux every thread has a niceness of its own. That of a daemon that gives way itself may be higher.
+        thread = threading.get_native_id()
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            nice = max(_NICE, os.getpriority(os.PRIO_PROCESS, thread))
+            os.setpriority(os.PRIO_PROCESS, thread, nice)
