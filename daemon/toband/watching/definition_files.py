@@ -133,6 +133,9 @@ def look(places: Sequence[str], now: float) -> Listing:
             continue
         if stat.S_ISDIR(found.st_mode):
             _look_into(place, files, unreadable, (), DEEPEST)
+            if not _is_still(place, found):
+                # Files that were not found are where the directory is now, and not gone.
+                unreadable.setdefault(place, "it was moved while somebody looked at it")
         elif stat.S_ISREG(found.st_mode):
             files[place] = _mark(found)
         else:
@@ -140,6 +143,13 @@ def look(places: Sequence[str], now: float) -> Listing:
     limit = int((now - YOUNG) * 1e9)
     young = frozenset(path for path, mark in files.items() if _last_change(mark) > limit)
     return Listing(files=files, unreadable=unreadable, young=young)
+
+
+def _is_still(place: str, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(place), found)
+    except OSError:
+        return False
 
 
 def _look_into(

@@ -17,6 +17,7 @@ import errno
 import os
 import select
 import struct
+import threading
 import time
 from collections.abc import Mapping, Sequence, Set
 
@@ -51,6 +52,8 @@ class Inotify:
         self._own = own
         self._fd = -1
         self._wakes, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # Whoever wakes it is another thread: the number of a closed pipe may be somebody else's file.
+        self._closing = threading.Lock()
         self._spots: frozenset[Spot] = frozenset()
         self._trees: frozenset[str] = frozenset()
         self._flat: frozenset[str] = frozenset()
@@ -130,7 +133,7 @@ class Inotify:
 
     def wake(self) -> None:
         # Full means that it will wake; closed, that nobody waits.
-        with contextlib.suppress(OSError):
+        with self._closing, contextlib.suppress(OSError):
             os.write(self._waker, b"x")
 
     def try_again(self) -> None:
@@ -140,10 +143,11 @@ class Inotify:
         self._denied.clear()
 
     def close(self) -> None:
-        for file in (self._fd, self._wakes, self._waker):
-            if file >= 0:
-                os.close(file)
-        self._fd = self._wakes = self._waker = -1
+        with self._closing:
+            for file in (self._fd, self._wakes, self._waker):
+                if file >= 0:
+                    os.close(file)
+            self._fd = self._wakes = self._waker = -1
 
     # -- watching
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -46,6 +47,27 @@ def test_places_that_are_not_there(tmp_path: Path) -> None:
     listing = seen(tmp_path / "gone.yaml", missing, below)
     assert listing.files == {}
     assert set(listing.unreadable) == {str(missing), str(below)}
+
+
+def test_a_place_that_is_moved_while_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are not found any more, and nobody may take them for removed."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.yaml").write_text("x")
+    scandir = os.scandir
+
+    def moving(path: str) -> contextlib.nullcontext[list[os.DirEntry[str]]]:
+        with scandir(path) as found:
+            entries = list(found)
+        folder.rename(tmp_path / "elsewhere")
+        return contextlib.nullcontext(entries)
+
+    monkeypatch.setattr(os, "scandir", moving)
+    listing = seen(folder)
+    assert listing.files == {}
+    assert set(listing.unreadable) == {str(folder)}
 
 
 @POSIX

@@ -7,7 +7,9 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Collection
+import threading
+from collections.abc import AsyncIterator, Callable, Collection, Sequence, Set
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,32 @@ if sys.platform == "linux":
     from toband.watching.inotify import Inotify
 
     NOTIFIERS: list[New] = [Inotify, Native]
+
+    class Held(Inotify):
+        """Reads nothing while it is held: what happens meanwhile is told together, however long it takes."""
+
+        def __init__(self, own: OwnFiles = NO_FILES) -> None:
+            super().__init__(own)
+            self._free, self._idle = threading.Event(), threading.Event()
+            self._free.set()
+
+        def wait(self, timeout: float) -> Sequence[Told]:
+            if not self._free.is_set():
+                self._idle.set()
+                self._free.wait()
+            return super().wait(timeout)
+
+        @asynccontextmanager
+        async def held(self) -> AsyncIterator[None]:
+            self._idle.clear()
+            self._free.clear()
+            self.wake()
+            try:
+                await wait_for(self._idle.is_set, "it goes on reading")
+                yield
+            finally:
+                self._free.set()
+
 else:
     NOTIFIERS = [Native]
 
@@ -34,18 +62,25 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs links of POSIX")
 
 Change = tuple[str, str]
+Put = Callable[[Path], None]
 
 
 class Watching:
     """What was told so far, by declared path."""
 
     def __init__(self, notifier: New, own: OwnFiles = NO_FILES) -> None:
-        self.paths = WatchedPaths(notifier, own)
+        self.paths = WatchedPaths(self._new, own)
+        self.notifier: Notifier | None = None
+        self._notifier = notifier
         self.altered: set[str] = set()
         self.told: list[tuple[str, str, str]] = []
         self.batches: list[tuple[int, int]] = []
         """How many changes were told at once, and how many more there were."""
         self._reader = asyncio.create_task(self._read())
+
+    def _new(self, own: OwnFiles) -> Notifier:
+        self.notifier = self._notifier(own)
+        return self.notifier
 
     async def _read(self) -> None:
         while True:
@@ -61,6 +96,18 @@ class Watching:
     async def settle(self) -> None:
         async with asyncio.timeout(30):
             await self.paths.settled()
+
+    async def until_watched(self, *directories: Path) -> None:
+        wanted = {str(each) for each in directories}
+        await wait_for(lambda: wanted <= self._watched(), f"a watch of {wanted}")
+        await self.settle()
+
+    def _watched(self) -> Set[str]:
+        if isinstance(self.notifier, Native):
+            groups = [group for group in self.notifier._groups.values() if group is not None]
+            return {path for group in groups for path in group.paths}
+        assert isinstance(self.notifier, Inotify)
+        return self.notifier.watched
 
     async def after(self, *expected: Change, watch: Path, base: Path | None = None) -> None:
         """Waits until these were told of a watch; that nothing else was is checked once all is quiet."""
@@ -97,35 +144,58 @@ async def watching(request: pytest.FixtureRequest) -> AsyncIterator[Watching]:
 
 @pytest.fixture
 async def linux() -> AsyncIterator[Watching]:
-    made = Watching(NOTIFIERS[0])
+    made = Watching(Held)
     yield made
     await made.close()
 
 
-async def test_files_of_a_tree(watching: Watching, tmp_path: Path) -> None:
+@pytest.fixture
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nobody watches it."""
+    return tmp_path_factory.mktemp("outside")
+
+
+@pytest.fixture
+def put(outside: Path) -> Put:
+    """Files that come with all that is in them: one that is created and then written to is two changes, and is told
+    twice where the machine pauses in between."""
+
+    def put(path: Path) -> None:
+        (outside / "file").write_text("x")
+        os.replace(outside / "file", path)
+
+    return put
+
+
+def append(path: Path) -> None:
+    """One change, unlike a text that replaces another."""
+    with path.open("a") as file:
+        file.write("y")
+
+
+async def test_files_of_a_tree(watching: Watching, tmp_path: Path, put: Put) -> None:
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)
     (tree / "old").write_text("x")
     (tmp_path / "beside").write_text("x")
     await watching.follow(tree)
-    (tree / "sub" / "new").write_text("x")
+    put(tree / "sub" / "new")
     (tmp_path / "beside").write_text("y")
     await watching.after(("sub/new", "added"), watch=tree)
-    with (tree / "old").open("a") as file:
-        file.write("y")
+    append(tree / "old")
     await watching.after(("old", "modified"), watch=tree)
     (tree / "old").unlink()
     await watching.after(("old", "deleted"), watch=tree)
     assert watching.told == []
 
 
-async def test_a_file_by_itself(watching: Watching, tmp_path: Path) -> None:
+async def test_a_file_by_itself(watching: Watching, tmp_path: Path, put: Put) -> None:
     path = tmp_path / "list.txt"
     path.write_text("x")
     (tmp_path / "other").write_text("x")
     await watching.follow(path)
     (tmp_path / "other").write_text("y")
-    path.write_text("longer")
+    append(path)
     await watching.after(("", "modified"), watch=path)
     # As editors do it: whoever opens it finds the old text or the new one.
     (tmp_path / "list.txt.new").write_text("replaced")
@@ -133,35 +203,43 @@ async def test_a_file_by_itself(watching: Watching, tmp_path: Path) -> None:
     await watching.after(("", "modified"), watch=path)
     path.unlink()
     await watching.after(("", "deleted"), watch=path)
-    path.write_text("again")
+    put(path)
     await watching.after(("", "added"), watch=path)
     assert watching.told == []
 
 
-async def test_what_is_not_there_yet(watching: Watching, tmp_path: Path) -> None:
+async def test_what_is_not_there_yet(
+    watching: Watching, tmp_path: Path, outside: Path, put: Put
+) -> None:
     file, tree = tmp_path / "a" / "b" / "file", tmp_path / "a" / "tree"
     await watching.follow(file, tree)
+    for directory in (tmp_path / "a", tmp_path / "a" / "b"):
+        directory.mkdir()
+        await watching.until_watched(directory)
     assert watching.told == []
-    file.parent.mkdir(parents=True)
-    file.write_text("x")
+    put(file)
     await watching.after(("", "added"), watch=file)
-    tree.mkdir()
-    (tree / "one").write_text("x")
+    (outside / "tree").mkdir()
+    (outside / "tree" / "one").write_text("x")
+    (outside / "tree").rename(tree)
     await watching.after(("", "added"), ("one", "added"), watch=tree)
-    (tree / "two").write_text("x")
+    put(tree / "two")
     await watching.after(("two", "added"), watch=tree)
     shutil.rmtree(tmp_path / "a")
     await watching.after(("", "deleted"), watch=file)
     await wait_for(lambda: ("", "deleted") in watching.of(tree), "the tree is gone")
     await watching.settle()
     watching.told.clear()
-    # Once more from where it began.
-    tree.mkdir(parents=True)
+    # Once more from where it began, and all at once.
+    (outside / "a" / "tree").mkdir(parents=True)
+    (outside / "a").rename(tmp_path / "a")
     await watching.after(("", "added"), watch=tree)
 
 
 @LINUX
-async def test_directories_that_come_as_a_whole_and_move(linux: Watching, tmp_path: Path) -> None:
+async def test_directories_that_come_as_a_whole_and_move(
+    linux: Watching, tmp_path: Path, put: Put
+) -> None:
     tree, away = tmp_path / "tree", tmp_path / "away"
     tree.mkdir()
     (away / "deep").mkdir(parents=True)
@@ -185,12 +263,14 @@ async def test_directories_that_come_as_a_whole_and_move(linux: Watching, tmp_pa
     await linux.after(("renamed", "deleted"), watch=tree)
     # It is elsewhere now, and nobody's business.
     (away / "deep" / "file").write_text("z")
-    (tree / "mark").write_text("x")
+    put(tree / "mark")
     await linux.after(("mark", "added"), watch=tree)
 
 
 @LINUX
-async def test_a_tree_that_goes_away_and_comes_back(linux: Watching, tmp_path: Path) -> None:
+async def test_a_tree_that_goes_away_and_comes_back(
+    linux: Watching, tmp_path: Path, put: Put
+) -> None:
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)
     await linux.follow(tree)
@@ -200,19 +280,21 @@ async def test_a_tree_that_goes_away_and_comes_back(linux: Watching, tmp_path: P
     (tmp_path / "away").rename(tree)
     await linux.after(("", "added"), ("sub", "added"), ("sub/unseen", "added"), watch=tree)
     # At once, within one batch: it may even have got the same number.
-    shutil.rmtree(tree)
-    (tree / "sub").mkdir(parents=True)
+    assert isinstance(linux.notifier, Held)
+    async with linux.notifier.held():
+        shutil.rmtree(tree)
+        (tree / "sub").mkdir(parents=True)
     await wait_for(lambda: ("", "modified") in linux.of(tree), "another tree")
     await linux.settle()
     linux.told.clear()
-    (tree / "sub" / "new").write_text("x")
+    put(tree / "sub" / "new")
     await linux.after(("sub/new", "added"), watch=tree)
 
 
 @POSIX
 @LINUX
 async def test_links_are_followed_for_what_is_declared_only(
-    linux: Watching, tmp_path: Path
+    linux: Watching, tmp_path: Path, put: Put
 ) -> None:
     one, two, link = tmp_path / "one", tmp_path / "two", tmp_path / "link"
     one.mkdir()
@@ -222,7 +304,7 @@ async def test_links_are_followed_for_what_is_declared_only(
     (one / "inside").symlink_to(two)
     (tmp_path / "name").symlink_to(two / "file")
     await linux.follow(link, tmp_path / "name")
-    (one / "new").write_text("x")
+    put(one / "new")
     await linux.after(("new", "added"), watch=link)
     (two / "file").write_text("longer")
     await linux.after(("", "modified"), watch=tmp_path / "name")
@@ -230,7 +312,7 @@ async def test_links_are_followed_for_what_is_declared_only(
     (tmp_path / "other").symlink_to(two)
     os.replace(tmp_path / "other", link)
     await linux.after(("", "modified"), ("file", "added"), watch=link)
-    (two / "more").write_text("x")
+    put(two / "more")
     await linux.after(("more", "added"), watch=link)
 
 
@@ -251,17 +333,17 @@ async def test_many_changes_at_once(
 
 
 @LINUX
-async def test_a_name_that_is_no_text(linux: Watching, tmp_path: Path) -> None:
+async def test_a_name_that_is_no_text(linux: Watching, tmp_path: Path, put: Put) -> None:
     await linux.follow(tmp_path)
-    (tmp_path / "\ufffd really").write_text("x")
-    (tmp_path / os.fsdecode(b"\xff")).write_text("x")
+    put(tmp_path / "\ufffd really")
+    put(tmp_path / os.fsdecode(b"\xff"))
     await linux.after(("\ufffd", "added"), ("\ufffd really", "added"), watch=tmp_path)
     assert linux.altered == {f"{tmp_path}/\ufffd"}
 
 
 @pytest.mark.parametrize("notifier", NOTIFIERS, ids=lambda each: each.__name__.lower())
 async def test_nothing_is_told_of_what_the_daemon_writes_for_itself(
-    notifier: New, tmp_path: Path
+    notifier: New, tmp_path: Path, put: Put
 ) -> None:
     tree = tmp_path / "tree"
     state, database, log = tree / "state", tree / "db" / "toban.db", tree / "log.json"
@@ -277,8 +359,8 @@ async def test_nothing_is_told_of_what_the_daemon_writes_for_itself(
     for end in ("", "-wal", "-shm", "-journal", "-ballast"):
         database.with_name(f"toban.db{end}").write_text("x")
     log.write_text("x")
-    (tree / "db" / "other.db").write_text("x")
-    (tree / "stateless" / "a").write_text("x")
+    put(tree / "db" / "other.db")
+    put(tree / "stateless" / "a")
     await watching.after(("db/other.db", "added"), ("stateless/a", "added"), watch=tree)
     assert watching.paths.troubles == {}
     await watching.close()
@@ -349,19 +431,19 @@ async def test_what_is_wrong_with_a_name_that_is_no_text_can_be_shown(
     assert set(linux.paths.troubles) == {f"{tmp_path}/k\\xe9"}
 
 
-async def test_paths_come_and_go(watching: Watching, tmp_path: Path) -> None:
+async def test_paths_come_and_go(watching: Watching, tmp_path: Path, put: Put) -> None:
     one, two = tmp_path / "one", tmp_path / "one" / "two"
     two.mkdir(parents=True)
     await watching.follow(one, two)
-    (two / "a").write_text("x")
+    put(two / "a")
     await watching.after(("two/a", "added"), watch=one)
     await watching.after(("a", "added"), watch=two)
     await watching.follow(one)
-    (two / "b").write_text("x")
+    put(two / "b")
     await watching.after(("two/b", "added"), watch=one)
     await watching.follow(two)
-    (one / "c").write_text("x")
-    (two / "d").write_text("x")
+    put(one / "c")
+    put(two / "d")
     await watching.after(("d", "added"), watch=two)
     assert watching.told == []
     await watching.follow()
@@ -370,7 +452,7 @@ async def test_paths_come_and_go(watching: Watching, tmp_path: Path) -> None:
 
 @LINUX
 async def test_a_limit_of_the_system_is_told_and_tried_again(
-    linux: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linux: Watching, tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "TRY_AGAIN", 0.05)
     allowed = [3]
@@ -390,16 +472,17 @@ async def test_a_limit_of_the_system_is_told_and_tried_again(
     assert path.startswith(str(tmp_path))
     assert "fs.inotify.max_user_watches" in why
     allowed[0] = 100
+    # There is no trouble either between a try that begins and one that fails.
+    await linux.until_watched(*(tmp_path / name for name in "abcdef"))
     await wait_for(lambda: not linux.paths.troubles, "another try")
-    await linux.settle()
     for name in "abcdef":
-        (tmp_path / name / "file").write_text("x")
+        put(tmp_path / name / "file")
     await linux.after(*((f"{name}/file", "added") for name in "abcdef"), watch=tmp_path)
 
 
 @LINUX
 async def test_when_the_system_loses_count(
-    linux: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linux: Watching, tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = Inotify._take
     lost = [True]
@@ -415,13 +498,13 @@ async def test_when_the_system_loses_count(
     await linux.after(("", "modified"), watch=tmp_path)
     lost[0] = False
     # The directory that nobody told of is watched all the same.
-    (tmp_path / "sub" / "file").write_text("x")
+    put(tmp_path / "sub" / "file")
     await linux.after(("sub/file", "added"), watch=tmp_path)
 
 
 @LINUX
 async def test_one_above_a_path_that_moves_is_found_by_looking(
-    linux: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linux: Watching, tmp_path: Path, outside: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "LOOK_AGAIN", 0.05)
     tree = tmp_path / "above" / "between" / "tree"
@@ -429,9 +512,10 @@ async def test_one_above_a_path_that_moves_is_found_by_looking(
     await linux.follow(tree)
     (tmp_path / "above").rename(tmp_path / "moved")
     await linux.after(("", "deleted"), watch=tree)
-    tree.mkdir(parents=True)
+    (outside / "above" / "between" / "tree").mkdir(parents=True)
+    (outside / "above").rename(tmp_path / "above")
     await linux.after(("", "added"), watch=tree)
-    (tree / "file").write_text("x")
+    put(tree / "file")
     await linux.after(("file", "added"), watch=tree)
 
 

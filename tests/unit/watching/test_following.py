@@ -1,0 +1,85 @@
+"""When changes are told: those that follow each other closely as one, and none too late. Time is the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+
+import pytest
+
+from toband.watching.following import LONGEST, QUIET, Follower
+from toband.watching.notifier import Kind, Told
+from toband.watching.places import Spot
+
+
+class Scripted:
+    """Implements `Notifier`: tells what the test says."""
+
+    busy = False
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.troubles: Mapping[str, str] = {}
+
+    def want(self, spots: Set[Spot], fresh: Set[Spot]) -> None: ...
+
+    def wait(self, timeout: float) -> Sequence[Told]:
+        told, self.told = self.told, []
+        return told
+
+    def try_again(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Scene:
+    def __init__(self, tree: Path) -> None:
+        self._now = 1000.0
+        self._tree = tree
+        self._notifier = Scripted()
+        self._follower = Follower(self._notifier, clock=lambda: self._now)
+        self._follower.declare([str(tree)])
+        assert self.after(LONGEST) == []
+        assert self._follower.settled
+
+    def after(self, seconds: float, **kinds: Kind) -> list[tuple[str, str]]:
+        """What is told when these have happened to files so much later."""
+        self._now += seconds
+        self._notifier.told = [(str(self._tree / name), kind) for name, kind in kinds.items()]
+        return [
+            (Path(one.path).name, one.change.value)
+            for each in self._follower.turn()
+            for one in each.changes
+        ]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_a_file_that_is_created_and_written_to_is_one_change(scene: Scene) -> None:
+    assert scene.after(0, a=Kind.ADDED) == []
+    assert scene.after(QUIET * 0.9, a=Kind.MODIFIED) == []
+    assert scene.after(QUIET * 0.9) == []
+    assert scene.after(QUIET * 0.2) == [("a", "added")]
+
+
+def test_one_that_is_written_to_after_a_while_is_two(scene: Scene) -> None:
+    assert scene.after(0, a=Kind.ADDED) == []
+    assert scene.after(QUIET) == [("a", "added")]
+    assert scene.after(0, a=Kind.MODIFIED) == []
+    assert scene.after(QUIET) == [("a", "modified")]
+
+
+def test_what_never_rests_is_told_all_the_same(scene: Scene) -> None:
+    assert scene.after(0, a=Kind.ADDED) == []
+    told: list[tuple[str, str]] = []
+    passed = 0.0
+    while not told:
+        passed += QUIET * 0.5
+        told = scene.after(QUIET * 0.5, b=Kind.MODIFIED)
+    assert told == [("a", "added"), ("b", "modified")]
+    assert LONGEST <= passed < LONGEST + QUIET
