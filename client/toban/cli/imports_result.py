@@ -59,11 +59,11 @@ def finish(
                 print(each.draft.name)
         case _:
             emit_data(here, _data(ready, files, refused))
-    _tell_refused(here, refused, len(ready), what, skip)
+    _tell_refused(here, refused, len(ready), what, source, skip)
 
 
 def _tell_refused(
-    here: Session, refused: Sequence[Refused], others: int, what: str, skip: bool
+    here: Session, refused: Sequence[Refused], others: int, what: str, source: str, skip: bool
 ) -> None:
     if not refused:
         return
@@ -72,11 +72,14 @@ def _tell_refused(
             here.warn(f"not taken over: {one_line(str(each))}")
         return
     more = f", {others} could be" if others else ""
+    hint = "--skip makes this a warning"
+    if source == "systemd" and any("no counterpart: " in each.reason for each in refused):
+        hint = f"--ignore NAME leaves a directive out if it may be missing; {hint}"
     raise Failure(
         f"cannot {what}: {counted(len(refused), 'entry', 'entries')} not taken over{more}",
         Exit.INVALID_DEFINITION,
         lines=[str(each) for each in refused],
-        hint="--skip makes this a warning",
+        hint=hint,
     )
 
 

@@ -166,9 +166,13 @@ def _single(calendar: Calendar, zone: ZoneInfo) -> datetime | None:
         return None
     year, month, day, hour, minute, second = (next(iter(s)) for s in (calendar.years, *sets))
     try:
-        return datetime(year, month, day, hour, minute, second, tzinfo=zone).astimezone(UTC)
+        local = datetime(year, month, day, hour, minute, second, tzinfo=zone)
     except ValueError:
         raise ImportProblem(f'"{calendar.text}" is never due') from None
+    found = local.astimezone(UTC)
+    if found.astimezone(zone).replace(tzinfo=None) != local.replace(tzinfo=None):
+        raise ImportProblem(f'"{calendar.text}" is never due: the clocks pass over it')
+    return found
 
 
 def _day_fields(calendar: Calendar) -> tuple[str, str]:

@@ -53,6 +53,7 @@ def import_timer(
     if name.endswith("@.timer"):
         raise ImportProblem(f"{name} is a template: name an instance, as in {name[:-6]}NAME.timer")
     unit, dropped = read_unit(name, root=root, beside=beside).without(ignored)
+    asked, name = name, unit.name
     specifiers = specifiers_of(name, of_a_user=unit.of_a_user)
     service_name = expand_specifiers(
         unit.last("Timer", "Unit", f"{name.removesuffix('.timer')}.service"), specifiers
@@ -75,6 +76,8 @@ def import_timer(
         # Both at once: nobody wants to learn of them one by one.
         raise ImportProblem("; ".join(problems))
     notes: list[str] = []
+    if asked != name:
+        notes.append(f"{asked} is another name of {name}")
     schedules, calendars = _schedules(unit, zone, notes)
     description = service.last("Unit", "Description") or unit.last("Unit", "Description") or name
     document: dict[str, Any] = {

@@ -35,6 +35,8 @@ _TRIGGERS = (
     "OnUnitInactiveSec",
     "OnCalendar",
 )
+_MOST_LINKS = 8
+_NOTHING = "/dev/null"
 _SPAN_PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)B?")
@@ -76,46 +78,135 @@ class Unit:
 
 
 def read_unit(name: str, *, root: str, beside: str = "") -> Unit:
-    """Finds a unit by its name and reads it with its drop-ins.
+    """Finds a unit by its name, or another name that a link gives it, and reads it with its drop-ins.
 
-    `root` stands before the places where systemd looks; `beside` is a directory that goes before them all. Raises
-    ImportProblem if there is none, or it cannot be read.
+    `root` stands before the places where systemd looks; `beside` is a directory that goes before them all. The name of
+    the unit is its own. Raises ImportProblem if there is none, or it cannot be read.
     """
-    directories = ([beside] if beside else []) + [
-        os.path.join(root or "/", path.lstrip("/")) for path in SEARCH_PATH
-    ]
-    names = [name]
-    prefix, at, rest = name.partition("@")
-    if at:
-        names.append(f"{prefix}@.{rest.rpartition('.')[2]}")
-    file = next(
-        (
-            path
-            for each in names
-            for directory in directories
-            if os.path.lexists(path := os.path.join(directory, each))
-        ),
-        None,
+    places = _Places(
+        root=root or "/",
+        directories=([beside] if beside else [])
+        + [os.path.join(root or "/", path.lstrip("/")) for path in SEARCH_PATH],
     )
-    if file is None:
-        raise ImportProblem(f"there is no unit {name} in {', '.join(directories)}")
-    if os.path.realpath(file) == os.devnull:
+    own, file = _found(name, places)
+    if places.is_masked(file):
         raise ImportProblem(f"{name} is masked")
     values: dict[tuple[str, str], list[str]] = {}
-    for path in (file, *_drop_ins(name, directories)):
-        _read_into(values, path)
-    return Unit(name=name, file=file, values=values)
+    for path in (file, *_drop_ins(own, places)):
+        _read_into(values, path, places.chased(path))
+    return Unit(name=own, file=file, values=values)
 
 
-def _drop_ins(name: str, directories: Sequence[str]) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Places:
+    """The directories in which units are looked for, and what stands before absolute links in them."""
+
+    root: str
+    directories: Sequence[str]
+
+    def is_masked(self, path: str) -> bool:
+        """Whether it is a link to nothing: there is such a unit or drop-in, and it is not to be read."""
+        nothing = os.path.normpath(os.path.join(self.root, _NOTHING.lstrip("/")))
+        return self.chased(path) in (_NOTHING, nothing)
+
+    def chased(self, path: str) -> str:
+        """Where a link ends in the files of that system; another path as it is. Raises ImportProblem."""
+        for _ in range(_MOST_LINKS):
+            if not os.path.islink(path):
+                return path
+            path = self.pointed(path)
+        raise ImportProblem(f"{path} is one of links in a circle")
+
+    def pointed(self, link: str) -> str:
+        """What a link names."""
+        target = os.readlink(link)
+        if os.path.isabs(target):
+            return os.path.normpath(os.path.join(self.root, target.lstrip("/")))
+        return os.path.normpath(os.path.join(os.path.dirname(link), target))
+
+    def renamed(self, file: str) -> str:
+        """The name of the unit that a file is another name of; empty: it is none.
+
+        A link to a file in none of the directories brings that file here, under the name of the link.
+        """
+        if not os.path.islink(file):
+            return ""
+        target = self.pointed(file)
+        directory, name = os.path.split(target)
+        if name == os.path.basename(file):
+            return ""
+        known = {os.path.realpath(each) for each in self.directories}
+        return name if os.path.realpath(directory) in known else ""
+
+
+def _found(name: str, places: _Places) -> tuple[str, str]:
+    """The unit's own name and its file. Raises ImportProblem."""
+    own = name
+    for _ in range(_MOST_LINKS):
+        file = next(
+            (
+                path
+                for each in (own, _template_of(own))
+                for directory in places.directories
+                if each and os.path.lexists(path := os.path.join(directory, each))
+            ),
+            None,
+        )
+        if file is None:
+            also = f", for which {name} stands," if own != name else ""
+            raise ImportProblem(f"there is no unit {own}{also} in {', '.join(places.directories)}")
+        meant = places.renamed(file)
+        if not meant:
+            return own, file
+        if meant.rpartition(".")[2] != own.rpartition(".")[2]:
+            raise ImportProblem(f"{file} is a link to {meant}, a unit of another type")
+        own = _with_instance_of(own, meant)
+    raise ImportProblem(f"{name} is one of links in a circle")
+
+
+def _template_of(name: str) -> str:
+    """Of an instance the template; empty: it is none."""
+    prefix, at, rest = name.partition("@")
+    return f"{prefix}@.{rest.rpartition('.')[2]}" if at else ""
+
+
+def _with_instance_of(name: str, template: str) -> str:
+    """A template becomes the instance that the name has; another name stays as it is."""
+    prefix, _, kind = template.rpartition("@.")
+    instance = name.rpartition(".")[0].partition("@")[2]
+    return f"{prefix}@{instance}.{kind}" if prefix and instance else template
+
+
+def _other_names(name: str, places: _Places) -> list[str]:
+    """The names that links give the unit."""
+    kind = name.rpartition(".")[2]
+    links: dict[str, str] = {}
+    for directory in places.directories:
+        if os.path.isdir(directory):
+            for each in os.listdir(directory):
+                if each.endswith(f".{kind}"):
+                    meant = places.renamed(os.path.join(directory, each))
+                    links.setdefault(each, _with_instance_of(each, meant))
+    found = [each for each in (name, _template_of(name)) if each]
+    for own in found:
+        found += [
+            link for link, meant in sorted(links.items()) if meant == own and link not in found
+        ]
+    instances = [_with_instance_of(name, each) for each in found]
+    return [each for each in dict.fromkeys(instances) if each != name]
+
+
+def _drop_ins(name: str, places: _Places) -> list[str]:
     """By file name; of namesakes the first counts, and those for the whole type come last."""
+    names = (name, *_other_names(name, places))
     folders = [
         os.path.join(directory, f"{each}.d")
-        for directory in directories
-        for each in _dropped_in_as(name)
+        for directory in places.directories
+        for own in names
+        for each in _dropped_in_as(own)
     ]
     folders += [
-        os.path.join(directory, f"{name.rpartition('.')[2]}.d") for directory in directories
+        os.path.join(directory, f"{name.rpartition('.')[2]}.d") for directory in places.directories
     ]
     found: dict[str, str] = {}
     for folder in folders:
@@ -123,7 +214,7 @@ def _drop_ins(name: str, directories: Sequence[str]) -> list[str]:
             for each in os.listdir(folder):
                 if each.endswith(".conf"):
                     found.setdefault(each, os.path.join(folder, each))
-    return [path for _, path in sorted(found.items()) if os.path.realpath(path) != os.devnull]
+    return [path for _, path in sorted(found.items()) if not places.is_masked(path)]
 
 
 def _dropped_in_as(name: str) -> Iterator[str]:
@@ -141,9 +232,10 @@ def _dropped_in_as(name: str) -> Iterator[str]:
         )
 
 
-def _read_into(values: dict[tuple[str, str], list[str]], path: str) -> None:
+def _read_into(values: dict[tuple[str, str], list[str]], path: str, content: str) -> None:
+    """`content` is the file itself, if `path` is a link."""
     try:
-        with open(path, encoding="utf-8") as opened:
+        with open(content, encoding="utf-8") as opened:
             text = opened.read()
     except (OSError, UnicodeDecodeError) as error:
         raise ImportProblem(f"cannot read {path}: {error}") from None

@@ -65,6 +65,20 @@ def test_nothing_is_written_over(bare: Cli, tab: Path, tmp_path: Path) -> None:
     assert "name: backup" in kept.read_text(encoding="utf-8")
 
 
+def test_how_to_leave_out_what_has_no_counterpart_is_told(bare: Cli, tmp_path: Path) -> None:
+    (tmp_path / "job.timer").write_text("[Timer]\nOnCalendar=daily\n", encoding="utf-8")
+    service = "[Service]\nExecStart=/bin/true\nPrivateTmp=yes\n"
+    (tmp_path / "job.service").write_text(service, encoding="utf-8")
+    timer = str(tmp_path / "job.timer")
+    refused = bare("import", "systemd", timer, "-O", str(tmp_path))
+    assert refused.code == 7
+    assert refused.err.splitlines()[-1] == (
+        "hint: --ignore NAME leaves a directive out if it may be missing; --skip makes this a warning"
+    )
+    told = bare("import", "systemd", timer, "-O", str(tmp_path), "--ignore", "PrivateTmp")
+    assert told.code == 0
+
+
 def test_what_is_not_taken_over_is_an_error_and_the_rest_is_written(
     bare: Cli, tab: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -430,3 +431,20 @@ def test_a_command_after_the_start_is_a_step_of_a_oneshot_and_may_be_left_out_of
     draft = load(tmp_path, "job.timer", ignored=["ExecStartPost"])
     assert [step["name"] for step in steps(draft)] == ["tidy"]
     assert draft.comments[1] == "Left out as asked: ExecStartPost=/bin/after"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links of POSIX")
+def test_another_name_of_a_timer_starts_the_service_of_its_own_name(tmp_path: Path) -> None:
+    timer(tmp_path, "OnCalendar=daily", "Environment=NAME=%n")
+    (tmp_path / SYSTEM / "alias.timer").symlink_to("job.timer")
+    draft = load(tmp_path, "alias.timer")
+    assert draft.name == "job"
+    assert draft.document["steps"][0]["env"] == {"NAME": "job.service"}
+    assert "alias.timer is another name of job.timer" in draft.notes
+
+
+def test_a_single_time_that_the_clocks_pass_over_is_never_due(tmp_path: Path) -> None:
+    with pytest.raises(ImportProblem, match="is never due: the clocks pass over it"):
+        timer(tmp_path, "OnCalendar=2027-03-28 02:30:00 Europe/Berlin")
+    twice = timer(tmp_path, "OnCalendar=2026-10-25 02:30:00 Europe/Berlin")
+    assert twice.document["schedule"]["at"] == "2026-10-25T00:30:00+00:00"

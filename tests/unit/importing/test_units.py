@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from toban.importing.model import ImportProblem
 from toban.importing.units import Unit, parse_bytes, parse_span, read_unit
 
+posix = pytest.mark.skipif(sys.platform == "win32", reason="links of POSIX")
 ETC, LIB = "etc/systemd/system", "usr/lib/systemd/system"
 
 
@@ -104,3 +107,79 @@ def test_spans_and_sizes() -> None:
     assert parse_span("infinity") is None
     assert parse_bytes("2G") == 2 << 30
     assert parse_bytes("infinity") is None
+
+
+def link(root: Path, name: str, target: str, *, under: str = ETC) -> None:
+    file = root / under / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.symlink_to(target)
+
+
+@posix
+def test_a_link_to_another_unit_is_another_name_of_it(tmp_path: Path) -> None:
+    put(tmp_path, "real.service", "[Service]\nEnvironment=lib\n", under=LIB)
+    link(tmp_path, "alias.service", f"/{LIB}/real.service")
+    link(tmp_path, "again.service", "alias.service")
+    link(tmp_path, "other.service", "elsewhere.service")
+    drop_in(tmp_path, "real.service.d", "1.conf")
+    drop_in(tmp_path, "alias.service.d", "2.conf")
+    drop_in(tmp_path, "again.service.d", "3.conf")
+    drop_in(tmp_path, "other.service.d", "4.conf")
+    for name in ("real.service", "alias.service", "again.service"):
+        unit = found(tmp_path, name)
+        assert unit.name == "real.service"
+        assert unit.all("Service", "Environment") == [
+            "lib", "real.service.d", "alias.service.d", "again.service.d",
+        ]  # fmt: skip
+    # The name counts, not the file that the link leads to.
+    put(tmp_path, "real.service", "[Service]\nEnvironment=etc\n")
+    assert found(tmp_path, "alias.service").all("Service", "Environment")[0] == "etc"
+
+
+@posix
+def test_another_name_of_a_template_has_its_instances(tmp_path: Path) -> None:
+    put(tmp_path, "real@.service", "[Service]\n", under=LIB)
+    link(tmp_path, "alias@.service", f"/{LIB}/real@.service")
+    link(tmp_path, "single@x.service", f"/{LIB}/real@.service")
+    for folder in ("alias@y.service.d", "single@x.service.d", "real@x.service.d"):
+        drop_in(tmp_path, folder, f"{folder}.conf")
+    assert found(tmp_path, "alias@x.service").name == "real@x.service"
+    assert found(tmp_path, "single@x.service").name == "real@x.service"
+    assert environment(tmp_path, "alias@x.service") == ["real@x.service.d", "single@x.service.d"]
+    assert environment(tmp_path, "real@y.service") == ["alias@y.service.d"]
+
+
+@posix
+def test_a_link_out_of_the_directories_brings_a_unit_here(tmp_path: Path) -> None:
+    put(tmp_path, "app.service", "[Service]\nNice=1\n", under="opt/app")
+    link(tmp_path, "mine.service", "/opt/app/app.service")
+    unit = found(tmp_path, "mine.service")
+    assert (unit.name, unit.last("Service", "Nice")) == ("mine.service", "1")
+
+
+@posix
+def test_links_that_lead_nowhere_are_told(tmp_path: Path) -> None:
+    link(tmp_path, "off.service", "/dev/null")
+    link(tmp_path, "gone.service", f"/{LIB}/real.service")
+    link(tmp_path, "a.service", "b.service")
+    link(tmp_path, "b.service", "a.service")
+    link(tmp_path, "self.service", "self.service")
+    link(tmp_path, "other.service", "x.timer")
+    for name, why in (
+        ("off", "off.service is masked"),
+        ("gone", "there is no unit real.service, for which gone.service stands, in "),
+        ("a", "a.service is one of links in a circle"),
+        ("self", "is one of links in a circle"),
+        ("other", "is a link to x.timer, a unit of another type"),
+    ):
+        with pytest.raises(ImportProblem, match=why):
+            found(tmp_path, f"{name}.service")
+
+
+@posix
+def test_a_drop_in_that_is_masked_is_left_out(tmp_path: Path) -> None:
+    put(tmp_path, "a.service", "[Service]\n")
+    drop_in(tmp_path, "a.service.d", "1.conf", under=LIB)
+    drop_in(tmp_path, "a.service.d", "2.conf", under=LIB)
+    link(tmp_path, "a.service.d/1.conf", "/dev/null")
+    assert environment(tmp_path, "a.service") == ["a.service.d"]
