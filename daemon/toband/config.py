@@ -120,8 +120,7 @@ def _text(value: Any) -> str:
 
 
 def _path(value: Any) -> str:
-    text = _text(value)
-    return os.path.abspath(os.path.expanduser(text)) if text else ""
+    return os.path.expanduser(_text(value))
 
 
 def _directory(value: Any) -> str:
@@ -234,8 +233,7 @@ def _definitions(value: Any) -> tuple[str, ...]:
     items = value.split(os.pathsep) if isinstance(value, str) else value
     if not isinstance(items, list):
         raise ValueError(f'found {value!r}, expected paths such as ["/etc/toban/workflows"]')
-    # Each once, in order.
-    return tuple(dict.fromkeys(_directory(item) for item in items))
+    return tuple(_directory(item) for item in items)
 
 
 def _database(value: Any) -> str:
@@ -275,6 +273,7 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "log.format": _one_of(_FORMATS),
     "log.file": _path,
 }
+_PATHS = frozenset({"state_dir", "definitions", "log.file"})
 
 
 def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Config:
@@ -289,12 +288,14 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         ("flag", "", {key: value for key, value in flags.items() if value is not None}),
     ]
     for source, origin, layer in layers:
+        base = os.path.dirname(origin)
         for key, value in layer.items():
             if key not in _KEYS:
                 problems.append(f"{origin}: unknown key `{key}`")
                 continue
             try:
-                values[key] = _KEYS[key](value)
+                read = _KEYS[key](value)
+                values[key] = _below(base, read) if key in _PATHS else read
                 sources[key] = source
             except ValueError as error:
                 problems.append(f"{_where(source, origin, key)}: {error}")
@@ -334,6 +335,13 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         log_file=values.get("log.file", ""),
         sources=sources,
     )
+
+
+def _below(base: str, path: Any) -> Any:
+    """A path, or several, each once and in order, made absolute: in a file they are meant from where that is."""
+    if isinstance(path, tuple):
+        return tuple(dict.fromkeys(_below(base, each) for each in path))
+    return os.path.abspath(os.path.join(base, path)) if path else ""
 
 
 def _where(source: str, origin: str, key: str) -> str:

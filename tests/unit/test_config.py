@@ -386,6 +386,23 @@ def test_where_definitions_are_read_from(tmp_path: Path) -> None:
     assert sources(config)["definitions"] == ([second, first], "environment")
 
 
+def test_a_relative_path_in_the_file_is_below_the_directory_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    text = (
+        "state_dir = 'state'\ndefinitions = ['workflows', '../shared']\nlog.file = 'toband.log'\n"
+    )
+    config = loaded(text, tmp_path, HOME)
+    assert config.state_dir == str(tmp_path / "state")
+    assert config.definitions == (str(tmp_path / "workflows"), str(tmp_path.parent / "shared"))
+    assert config.log_file == str(tmp_path / "toband.log")
+    config = loaded(text, tmp_path, {**HOME, "TOBAN_DEFINITIONS": "workflows"})
+    assert config.definitions == (str(elsewhere / "workflows"),)
+
+
 @pytest.mark.parametrize("name", ["", "Mars/Base", None])
 def test_a_host_without_a_known_time_zone_is_in_utc(
     monkeypatch: pytest.MonkeyPatch, name: str | None
