@@ -153,6 +153,7 @@ class Application:
             draining = Draining()
             definitions_read = asyncio.Event()
             blackouts = Blackouts(self._config.blackout, self._config.timezone)
+            blackouts.tell(health)
             runs = Runs(
                 store=store,
                 launcher=launcher,

@@ -125,6 +125,7 @@ def _show_garbage(here: Session, done: system_pb2.CollectGarbageResponse, dry_ru
         print(f"removed {told[0]}; compressed {told[1]}")
 
 
+_WARNINGS: Final = 10
 _MARKS: Final = {
     "ok": ("✓", "green"),
     "warning": ("!", "yellow"),
@@ -331,20 +332,26 @@ def _event_runs(found: system_pb2.GetInfoResponse) -> str:
 
 
 def _definition_files(found: system_pb2.GetInfoResponse) -> list[tuple[str, str]]:
-    """How many there are, and a line for each problem of those that cannot be used."""
+    """How many there are, and a line for each problem of those that cannot be used; of warnings the first."""
     from toban.v1 import system_pb2
 
     if not found.definition_file_count:
         return []
-    broken = [
-        file
-        for file in found.definition_files
-        if file.state == system_pb2.DEFINITION_FILE_STATE_BROKEN
-    ]
+    bad = system_pb2.DEFINITION_FILE_STATE_BROKEN
+    broken = [file for file in found.definition_files if file.state == bad]
+    warned = [file for file in found.definition_files if file.state != bad and file.problems]
     told = f", {len(broken)} of them broken" if broken else ""
+    told += f", {len(warned)} with warnings" if warned else ""
     lines = [("definition files", f"{found.definition_file_count}{told}")]
     for file in broken:
         lines += [("  broken", problem) for problem in file.problems]
+    warnings = [problem for file in warned for problem in file.problems]
+    lines += [
+        ("  warning", problem.replace(": warning: ", ": ", 1)) for problem in warnings[:_WARNINGS]
+    ]
+    if len(warnings) > _WARNINGS:
+        more = len(warnings) - _WARNINGS
+        lines.append(("  warnings", f"{more} more, which `toban system info -o json` shows"))
     return lines
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from toban.definition.timing.blackouts import Stretch, parse_blackout, stretch_at
-from toband.ports import StoredWorkflow
+from toban.definition.timing.blackouts import Stretch, joined_at, never_ends, parse_blackout
+from toband.ports import Conditions, HealthStatus, StoredWorkflow
+
+CONDITION = "blackout"
 
 
 class Blackouts:
@@ -15,6 +17,17 @@ class Blackouts:
         """The daemon's own, on the clocks of `zone`."""
         self._windows = tuple(windows)
         self._zone = zone
+
+    def tell(self, conditions: Conditions) -> None:
+        """Whoever watches over the daemon, of windows of its own that leave no time at all."""
+        for text in self._windows:
+            if never_ends(parse_blackout(text)):
+                detail = (
+                    f'of the blackout "{text}" each window lasts until the next one begins, so that no schedule ever '
+                    "starts anything: make it shorter in the configuration, and restart the daemon"
+                )
+                conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
+                return
 
     def until(self, stored: StoredWorkflow | None, zone: str, at: datetime) -> str:
         """`blackout until …` if a window covers that time, or nothing. The workflow's own are in `zone`."""
@@ -32,12 +45,12 @@ class Blackouts:
         own: Sequence[str] = ()
         if stored is not None and stored.definition is not None:
             own = stored.definition.parsed.get("blackout", ())
-        for texts, name in ((own, zone), (self._windows, self._zone)):
-            for text in texts:
-                found = stretch_at(parse_blackout(text), ZoneInfo(name), at)
-                if found is not None:
-                    return found, ZoneInfo(name)
-        return None
+        windows = (
+            *((text, ZoneInfo(zone)) for text in own),
+            *((text, ZoneInfo(self._zone)) for text in self._windows),
+        )
+        found = joined_at(windows, at) if windows else None
+        return None if found is None else (found, windows[0][1])
 
 
 def _shown(stretch: Stretch, zone: ZoneInfo) -> str:

@@ -90,6 +90,15 @@ class FileStates:
         )
         if before is not None and before.broken:
             log.info("a definition file is well again", action="definitions_well", path=file.path)
+        told = self._files[file.path].problems
+        # Of a file that need not be read the log has said it before.
+        if told and not file.known and (before is None or before.problems != told):
+            log.warning(
+                "a definition file can be used, but look at it",
+                action="definitions_warned",
+                path=file.path,
+                problems=list(told),
+            )
 
     def broken(
         self,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from toban.definition import DefinitionKind, Document, JobType, Problem, parse
+from toban.definition.schedule_times import run_out
 from toband.engine.admission import Admits
 from toband.engine.errors import InvalidDefinitionError, RefusedError, WorkflowRecursionError
 from toband.engine.resolving import Resolver
@@ -213,8 +214,14 @@ class Loader:
         if problems:
             raise InvalidDefinitionError(problems)
         texts = [replace(text, owner=file.path) for text in texts]
-        # What was read without jobs was read for good.
-        return texts, warnings if file.uses_jobs else list(file.warnings)
+        if not file.uses_jobs:
+            # What was read without jobs was read for good; what time it is nobody knew there.
+            now = self._clock.now()
+            over = [
+                each for document in file.documents for each in run_out(document, file.path, now)
+            ]
+            warnings = [*file.warnings, *over]
+        return texts, warnings
 
 
 def _placed(file: ReadFile, document: Document, problem: Problem) -> Problem:

@@ -54,6 +54,21 @@ def test_broken_files_are_told_with_the_daemon(cli: Cli, daemon: FakeDaemon) -> 
     assert "name: what is this" in said
 
 
+def test_warnings_of_files_are_told_with_the_daemon(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.info.definition_files.add(
+        path="/etc/a.yaml",
+        state=system_pb2.DEFINITION_FILE_STATE_OK,
+        problems=[f"/etc/a.yaml:{line}:1: warning: blackout: no end" for line in range(1, 13)],
+    )
+    daemon.info.definition_files.append(BROKEN)
+    daemon.info.definition_file_count = 2
+    said = cli("system", "info").out
+    assert "2, 1 of them broken, 1 with warnings" in said
+    assert "/etc/a.yaml:10:1: blackout: no end" in said
+    assert "/etc/a.yaml:11:1" not in said
+    assert "2 more, which `toban system info -o json` shows" in said
+
+
 SOURCE = "name: nightly\ndescription: x\nsteps: {one: {run: 'true'}}\n"
 
 

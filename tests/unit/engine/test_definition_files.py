@@ -7,11 +7,13 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from toban.definition import DefinitionKind, Parsed, parse
+from toband.engine import file_states
 from toband.engine.definition_files import DefinitionFiles
 from toband.engine.loading import Kept, Loader, ReadFile, UnusableFileError
 from toband.ports import (
@@ -600,3 +602,19 @@ async def test_many_problems_are_cut(scene: Scene) -> None:
     assert len(state.problems) == 20
     assert state.problems[-1] == "and 21 more"
     assert replace(state, problems=()).loaded_at is None
+
+
+async def test_the_log_tells_once_what_is_worth_knowing_of_a_file(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(
+        file_states, "log", SimpleNamespace(warning=lambda *_, path, **__: told.append(path))
+    )
+    scene.source.write(A, definition("one"))
+    await scene.look()
+    await scene.files.reload()
+    scene.restart()
+    await scene.look()
+    assert told == [A]
+    assert [state.problems for state in scene.files.states] == [(f"{A}: mind this",)]

@@ -11,6 +11,7 @@ import pytest
 from toban.definition.timing.blackouts import (
     Blackout,
     Stretch,
+    joined_at,
     never_ends,
     parse_blackout,
     stretch_at,
@@ -98,6 +99,27 @@ def test_windows_that_touch_are_one() -> None:
     assert end(night, TOKYO, tokyo("2025-09-07 22:30")) == tokyo("2025-09-08 05:00")
     overlapping = "*/30 22 * * */45m"
     assert end(overlapping, TOKYO, tokyo("2025-09-07 22:10")) == tokyo("2025-09-07 23:15")
+
+
+def test_different_windows_that_touch_are_one() -> None:
+    night = (("0 2 * * */1h", TOKYO), ("0 3 * * */1h", TOKYO), ("30 18 * * */2h", ZoneInfo("UTC")))
+    for at in ("2025-09-07 02:00", "2025-09-07 03:10", "2025-09-07 05:29"):
+        assert joined_at(night, tokyo(at)) == Stretch(end=datetime(2025, 9, 6, 20, 30, tzinfo=UTC))
+    assert joined_at(night, tokyo("2025-09-07 05:30")) is None
+    assert joined_at(night[:1], tokyo("2025-09-07 02:00")) == Stretch(
+        end=datetime(2025, 9, 6, 18, tzinfo=UTC)
+    )
+    for_ever = (*night, ("0 4 * * */24h", TOKYO))
+    assert joined_at(for_ever, tokyo("2025-09-07 02:00")) == Stretch(end=None)
+
+
+def test_of_windows_that_take_turns_the_first_are_followed() -> None:
+    turns = (("0 */2 * * */1h", TOKYO), ("0 1-23/2 * * */1h", TOKYO))
+    found = joined_at(turns, tokyo("2025-09-07 02:00"))
+    assert found is not None
+    assert found.longer
+    assert found.end is not None
+    assert found.end > tokyo("2025-09-07 12:00")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -17,6 +17,10 @@ from toban.definition.timing.model import Due, Schedule
 _FORMS = 'write a crontab expression, "/" and a duration with its unit, such as "0 2 * * sun/2h"'
 # Windows that run into each other are not followed further than this: each takes a moment to find.
 _MOST_JOINED = 100
+# The same of windows that take turns, for each of which all are looked at.
+_MOST_TURNS = 20
+Windows = tuple[tuple[str, ZoneInfo], ...]
+"""The texts of windows, each with the zone on whose clocks it begins."""
 # Days, from some first of January on, after which windows that never ended are taken to go on for ever.
 _FIRST_DAY = date(2024, 1, 1).toordinal()
 _DAYS = 3000
@@ -70,6 +74,14 @@ def stretch_at(blackout: Blackout, zone: ZoneInfo, at: datetime) -> Stretch | No
     return None if begin is None else _stretch(blackout.text, zone, begin)
 
 
+def joined_at(windows: Windows, at: datetime) -> Stretch | None:
+    """The same of all these windows together: one may follow at the end of another."""
+    found = _longest(windows, at)
+    if found is None or found.end is None or len(windows) == 1:
+        return found
+    return _joined(windows, found)
+
+
 def never_ends(blackout: Blackout) -> bool:
     """Whether each window lasts until the next begins, on a clock that nobody changes."""
     return _never_ends(blackout.text)
@@ -86,6 +98,31 @@ def _begin(blackout: Blackout, zone: ZoneInfo, at: datetime) -> datetime | None:
 
 def _begins(blackout: Blackout, zone: ZoneInfo, after: datetime) -> Iterator[Due]:
     return occurrences(blackout.schedule, zone=zone, after=after, stored_at=after)
+
+
+def _longest(windows: Windows, at: datetime) -> Stretch | None:
+    found = [
+        stretch
+        for text, zone in windows
+        if (stretch := stretch_at(parse_blackout(text), zone, at)) is not None
+    ]
+    return next(
+        (each for each in found if each.end is None),
+        max(found, key=lambda each: (each.end or at, each.longer), default=None),
+    )
+
+
+# The times that one window covers share its end.
+@lru_cache(maxsize=1024)
+def _joined(windows: Windows, stretch: Stretch) -> Stretch:
+    for _ in range(_MOST_TURNS):
+        if stretch.end is None or stretch.longer:
+            return stretch
+        following = _longest(windows, stretch.end)
+        if following is None:
+            return stretch
+        stretch = following
+    return replace(stretch, longer=stretch.end is not None)
 
 
 # The times that one window covers share its beginning.

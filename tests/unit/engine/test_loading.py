@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from toband.engine.loading import Loader, Unread, understand
+from toband.ports import PutOutcome, Store, WorkflowText
+
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+FILE = """\
+name: early
+description: x
+schedule: {at: 2027-01-01T00:00:00Z}
+steps: {only: {run: 'true'}}
+---
+name: late
+description: x
+blackout: ["0 0 * * */24h"]
+schedule: ["0 3 * * *", {at: 2026-01-01T00:00:00Z}]
+steps: {only: {run: 'true'}}
+"""
+
+
+class Clock:
+    def now(self) -> datetime:
+        return NOW
+
+
+class Anybody:
+    def check(self, _: str) -> None:
+        pass
+
+
+class Stored:
+    async def put_definitions(
+        self, texts: Sequence[WorkflowText], **_: Any
+    ) -> dict[str, PutOutcome]:
+        return {text.name: PutOutcome.CREATED for text in texts}
+
+
+async def test_what_will_not_start_anything_is_told_of_a_file() -> None:
+    loader = Loader(
+        store=cast(Store, Stored()), clock=Clock(), admission=cast(Any, Anybody()), zone="UTC"
+    )
+    (file,) = understand([Unread(path="f.yaml", mark=None, data=FILE.encode())])
+    kept = await loader.keep(file, {})
+    shut, over = kept.warnings
+    assert shut.startswith("f.yaml:8:12: warning: blackout[0]: each window lasts until the next")
+    assert over == (
+        "f.yaml:6:1: warning: schedule[1]: 2026-01-01 00:00+00:00 has passed: it will not be due"
+    )
