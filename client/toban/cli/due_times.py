@@ -59,7 +59,7 @@ def preview(
 
 
 def _of_rule(client: SyncClient, rule: Rule, timezone: str) -> schedule_pb2.InterpretTimeResponse:
-    from toban.definition.timing.describing import describe_in
+    from toban.definition.timing.describing import describe_in, why_never
     from toban.definition.timing.model import Schedule
     from toban.definition.timing.zones import check_zone
     from toban.v1 import schedule_pb2
@@ -70,10 +70,11 @@ def _of_rule(client: SyncClient, rule: Rule, timezone: str) -> schedule_pb2.Inte
     answer = schedule_pb2.InterpretTimeResponse(
         understood=describe_in(schedule, zone), recurring=rule.at is None, timezone=zone
     )
-    for due in islice(_occurrences(schedule, zone, datetime.now(UTC)), _MOST):
+    now = datetime.now(UTC)
+    for due in islice(_occurrences(schedule, zone, now), _MOST):
         answer.due_times.add().FromDatetime(due)
     if not answer.due_times:
-        raise ValueError(f"{answer.understood}: it is never due, or not any more")
+        raise ValueError(f"{answer.understood}: {why_never(schedule, zone, now)}")
     return answer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,6 +16,7 @@ from toban.cli.session import LimitOption, Output, OutputOption, Session, sessio
 from toban.cli.text import clock, duration, moment, one_line, parse_at
 
 if TYPE_CHECKING:
+    from toban.sdk import SyncClient
     from toban.v1 import job_pb2, workflow_pb2
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -38,7 +40,7 @@ def next_due(
     """Show when a workflow is due next.
 
     Times are those of the clocks in the time zone of each schedule; changes of these clocks and blackout windows are
-    marked. @reboot has no times that are known. TIME is a time such as 2026-03-29T00:00:00+01:00, or 18:00 today;
+    marked. @reboot has no times that are known. TIME is a time such as 2026-03-29T00:00:00+01:00, or 18:00 for today;
     what is decided already is not shown, see `toban why --ledger`.
 
     \b
@@ -55,6 +57,7 @@ def next_due(
         # Why there is none is for people.
         asked = not found and here.output is Output.TABLE
         sentences = client.explain_schedule(name).sentences if asked else ()
+        held = tuple(_held_back(client, name)) if found and here.output is Output.TABLE else ()
     columns: list[Column[workflow_pb2.DueTime]] = [
         Column("DAY", _day),
         Column("DUE", lambda due: due.local, lambda _: "bold"),
@@ -68,7 +71,7 @@ def next_due(
         columns.append(Column("NOTE", _note, lambda _: "yellow", folds=True))
     empty = f"{shown(name)} is due at no time that is known"
     emit_list(here, found, columns, name=lambda due: str(due.local), empty=empty)
-    for sentence in sentences:
+    for sentence in (*sentences, *held):
         here.note(one_line(sentence))
 
 
@@ -90,8 +93,8 @@ def why(
 ) -> None:
     """Say why a workflow did or did not run.
 
-    TIME is a time such as 2026-02-01T03:00:00+09:00, 03:00 today, or 2h ago; without a zone it is that of this
-    machine's clock. It may be to come: whether the workflow is due then. --limit counts the lines of --ledger.
+    TIME is a time such as 2026-02-01T03:00:00+09:00, 03:00 for today, or 2h for so long ago; without a zone it is that
+    of this machine's clock. It may be to come: whether the workflow is due then. --limit counts the lines of --ledger.
 
     \b
     Examples:
@@ -133,6 +136,20 @@ def events_of(definition: workflow_pb2.Workflow | job_pb2.Job) -> str:
 
 def _held(definition: workflow_pb2.Workflow | job_pb2.Job) -> str:
     return "" if definition.enabled else "; not started while it is disabled"
+
+
+def _held_back(client: SyncClient, name: str) -> Iterator[str]:
+    """Why nothing starts at these times, as things are now."""
+    from toban.sdk import NotFound
+
+    try:
+        enabled, how = client.get_workflow(name).enabled, f"`toban workflows enable {name}`"
+    except NotFound:
+        enabled, how = client.get_job(name).enabled, "its definition says otherwise"
+    if not enabled:
+        yield f"{shown(name)} is disabled: nothing starts then, until {how}"
+    if client.get_info().draining:
+        yield "the daemon is draining: nothing starts then, until `toban system resume`"
 
 
 def _tell(found: workflow_pb2.ExplainScheduleResponse) -> None:

@@ -109,13 +109,14 @@ def list_schedules(
     ]
     kind = "" if every else "active "
     of = f" of {shown(subject)}" if subject else ""
+    starting = f" that start {shown(workflow)}" if workflow else ""
     emit_list(
         here,
         found,
         columns,
         name=lambda one: str(one.id),
         more=more,
-        empty=f"no {kind}schedules{of}",
+        empty=f"no {kind}schedules{of}{starting}",
     )
 
 

@@ -13,6 +13,9 @@ from toban.definition.timing.due import jitter_of, next_due
 from toban.definition.timing.model import Schedule
 from toban.definition.timing.resolving import resolve_words
 
+EVENT = "event "
+"""So begins what the ledger says of a due time that an event told of; the id follows."""
+
 
 class FireOutcome(StrEnum):
     """What became of a due time."""
@@ -71,6 +74,13 @@ class Fire:
     reason: str = ""
     run_id: str = ""
     more: int = 0
+
+    @property
+    def event_id(self) -> str:
+        """Of a schedule that is bound to a subject: the event that told of it; empty if there is none."""
+        if self.outcome not in (FireOutcome.FIRED, FireOutcome.CAUGHT_UP):
+            return ""
+        return self.reason.removeprefix(EVENT) if self.reason.startswith(EVENT) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from toban.definition import Overlap, ParamError
 from toband import failpoints
 from toband.domain.deciding import Decision
 from toband.domain.model import Run
-from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry, Start
+from toband.domain.schedules import EVENT, Fire, FireOutcome, ScheduleEntry, Start
 from toband.engine.admission import Admits
 from toband.engine.announcing import Announcing
 from toband.engine.draining import Draining
@@ -123,7 +123,7 @@ class DueRuns:
         events = []
         for start in decision.starts:
             event = triggered(entry, start, decision.entry, self._announcing)
-            line = replace(_line(entry, start, at), reason=f"event {event.id}")
+            line = replace(_line(entry, start, at), reason=f"{EVENT}{event.id}")
             events.append((line, event))
             fires += _stood_for(line, start)
         firing = Firing(

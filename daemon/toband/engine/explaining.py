@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import assert_never
 from zoneinfo import ZoneInfo
@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from toban.definition import format_duration
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import describe
+from toband.domain.emitted import Emitted, EventState
 from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import ZoneGoneError
 from toband.engine.upcoming import Upcoming, due_at_boot, jitter_by, zone_of
@@ -44,6 +45,10 @@ class Known:
     after: Upcoming | None = None
     events: tuple[str, ...] = ()
     """The types of events that start it."""
+    emitted: Mapping[str, Emitted] = field(default_factory=dict)
+    """By id, the events that told of due times."""
+    zones: Mapping[str, str] = field(default_factory=dict)
+    """Of schedules that are over and not among `entries`."""
 
 
 def told(known: Known) -> tuple[str, ...]:
@@ -63,9 +68,10 @@ def _sentences(known: Known) -> Iterator[str]:
             yield _schedule(entry, known.now)
         if known.events:
             yield _events(known)
-    zones = {entry.id: entry.zone for entry in known.entries}
+    zones = {**known.zones, **{entry.id: entry.zone for entry in known.entries}}
     for fire in known.fires:
-        yield _fire(fire, zones.get(fire.schedule_id) or _any_zone(known))
+        started = _started(known, fire)
+        yield _fire(fire, zones.get(fire.schedule_id) or _any_zone(known), started)
     if known.asked is not None and not known.fires:
         yield from _undecided(known, known.asked)
     elif not known.fires:
@@ -151,16 +157,18 @@ def _start(due: Upcoming) -> str:
     return f"{jitter}, but nothing starts then: {due.blackout}" if due.blackout else jitter
 
 
-def _fire(fire: Fire, zone: str) -> str:
+def _fire(fire: Fire, zone: str, started: str) -> str:
+    """`started` is what the event that told of it started."""
     due = _time(fire.due_at, zone)
     more = f" So were {fire.more} due times before it." if fire.more else ""
     match fire.outcome:
         case FireOutcome.FIRED:
-            return f"It was due at {due}, and {_made(fire)}, {_span(fire.at - fire.due_at)} later."
+            late = _span(fire.at - fire.due_at)
+            return f"It was due at {due}, and {_made(fire)}, {late} later{started}."
         case FireOutcome.CAUGHT_UP:
-            started = _time(fire.at, zone)
+            then = _time(fire.at, zone)
             also = f" That stands for {fire.more} due times before it, too." if fire.more else ""
-            made = f"{_made(fire)} for it at {started}"
+            made = f"{_made(fire)} for it at {then}{started}"
             return f"It was due at {due} and nobody was there; {made}.{also}"
         case FireOutcome.SKIPPED:
             return f"It was due at {due} and was skipped: {fire.reason}.{more}"
@@ -173,6 +181,21 @@ def _fire(fire: Fire, zone: str) -> str:
 def _made(fire: Fire) -> str:
     """One of a subject is told of as an event, which starts the run."""
     return f"run {fire.run_id} was started" if fire.run_id else f"{fire.reason} was emitted"
+
+
+def _started(known: Known, fire: Fire) -> str:
+    """What the event of a subject started of the workflow; empty where nobody knows it, or any more."""
+    event = known.emitted.get(fire.event_id)
+    if event is None:
+        return ""
+    for run in event.runs:
+        if run.workflow == known.workflow:
+            return (
+                f"; it started run {run.run_id}" if run.run_id else f"; not started: {run.reason}"
+            )
+    if event.state is EventState.PENDING:
+        return "; what it starts is not decided yet"
+    return f"; nothing was started: {event.reason}" if event.reason else ""
 
 
 def _events(known: Known) -> str:

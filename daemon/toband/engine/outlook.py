@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from heapq import merge
 from itertools import islice, takewhile
 
+from toband.domain.emitted import Emitted
 from toband.domain.schedules import Fire, ScheduleEntry
 from toband.engine.blackouts import Blackouts
 from toband.engine.draining import Draining
@@ -18,10 +19,11 @@ from toband.engine.upcoming import Upcoming, jitter_by, latest, upcoming, zone_o
 from toband.ports import Clock, Store, StoredWorkflow
 
 LAST = 5
-"""Lines of the ledger that are told when nobody asks for a time."""
+"""Lines of the ledger that are told at most, but for those of the very time that is asked about."""
 NEAR = 60.0
 """Seconds by which somebody's time may differ from the due time that they mean."""
 _LISTED = 1000
+_SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +66,10 @@ class Outlook:
         entries = await self._entries(name)
         now = self._clock.now()
         around = at or now
-        near = timedelta(seconds=NEAR)
         fires = (
             await self._store.fires(workflow=name, limit=LAST)
             if at is None
-            else await self._store.fires(workflow=name, after=at - near, before=at + near)
+            else await self._meant(name, at)
         )
         before = await self._store.fires(workflow=name, before=around, limit=1)
         told_of = Known(
@@ -81,14 +82,41 @@ class Outlook:
             fires=tuple(fires),
             before=_near(before[0], entries) if before else None,
             events=_listened(stored),
+            emitted=await self._emitted(fires),
+            zones=await self._zones(fires, entries),
         )
         known = await asyncio.to_thread(self._looked_ahead, stored, told_of)
         return Explanation(
             sentences=told(known),
-            fires=fires,
+            fires=known.fires,
             before=known.before.at if known.before is not None else None,
             after=known.after.due if known.after is not None else None,
         )
+
+    async def _meant(self, name: str, asked: datetime) -> Sequence[Fire]:
+        """What became of the times in the second that somebody asks about, or else of the nearest."""
+        for near, most in ((_SECOND, _LISTED), (timedelta(seconds=NEAR), LAST)):
+            fires = await self._store.fires(
+                workflow=name, after=asked - near, before=asked + near, limit=_LISTED
+            )
+            if fires:
+                nearest = sorted(fires, key=lambda fire: abs(fire.due_at - asked))[:most]
+                return sorted(nearest, key=lambda fire: fire.due_at, reverse=True)
+        return ()
+
+    async def _emitted(self, fires: Sequence[Fire]) -> Mapping[str, Emitted]:
+        """The events that tell of due times, as far as they are kept, by id."""
+        ids = {found for fire in fires if (found := fire.event_id)}
+        events = [await self._store.get_event(each) for each in sorted(ids)]
+        return {event.id: event for event in events if event is not None}
+
+    async def _zones(
+        self, fires: Sequence[Fire], entries: Sequence[ScheduleEntry]
+    ) -> Mapping[str, str]:
+        """Of schedules that are over, as far as they are kept, by id."""
+        over = {fire.schedule_id for fire in fires} - {entry.id for entry in entries}
+        found = [await self._store.get_schedule(each) for each in sorted(over)]
+        return {entry.id: entry.zone for entry in found if entry is not None}
 
     def _looked_ahead(self, stored: StoredWorkflow, known: Known) -> Known:
         """With the due times that are to come."""
@@ -105,6 +133,10 @@ class Outlook:
             for due in takewhile(lambda due: due.due < asked + near, upcoming(entry, asked - near))
         ]
         closest = min(there, key=lambda due: (abs(due.due - asked), due.at), default=None)
+        if closest is not None and all(
+            abs(closest.due - asked) < abs(fire.due_at - asked) for fire in known.fires
+        ):
+            known = replace(known, fires=())
         times = [
             Near(at=at, zone=entry.zone)
             for entry in entries

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from toban.definition import SCHEDULE_TRIGGERED, Schedule, Workflow, bind_params
 from toban.definition.durations import format_duration
 from toban.definition.timing.cron import REBOOT, parse_cron
-from toban.definition.timing.describing import describe_in
+from toban.definition.timing.describing import describe_in, why_never
 from toban.definition.timing.due import occurrences
 from toban.definition.timing.words import PhraseError, Understood, interpret
 from toban.definition.timing.zones import check_zone
@@ -117,7 +117,7 @@ class Subjects:
         entry = first_due(entry, now)
         if entry.next_due is None:
             raise TimeNotUnderstoodError(
-                f"cannot schedule {self.request_text(entry)!r}: it is never due, or not any more"
+                f"cannot schedule {self.request_text(entry)!r}: {why_never(rule, zone, now)}"
             )
         stored, is_new = await self._store.create_schedule(entry, request=request)
         if is_new:

@@ -49,9 +49,35 @@ def test_the_next_times_on_the_clocks_of_the_schedule(cli: Cli, daemon: FakeDaem
         "Sun  2026-02-01 03:00:00+01:00  Europe/Berlin",
         "Mon  2026-02-02 03:00:00+01:00  Europe/Berlin",
     ]
-    (request,) = daemon.seen
+    request = daemon.seen[0]
     assert isinstance(request, workflow_pb2.PreviewScheduleRequest)
     assert (request.count, request.HasField("from_time")) == (10, False)
+
+
+def test_that_nothing_starts_at_the_next_times_is_told(
+    cli: Cli, daemon: FakeDaemon, nightly: workflow_pb2.Workflow
+) -> None:
+    daemon.due_times.append(due("2026-02-01 03:00:00+01:00"))
+    nightly.enabled = False
+    daemon.info.draining = True
+    result = cli("workflows", "next", "nightly")
+    assert (result.code, len(result.out.splitlines())) == (0, 2)
+    assert result.err.splitlines() == [
+        "nightly is disabled: nothing starts then, until `toban workflows enable nightly`",
+        "the daemon is draining: nothing starts then, until `toban system resume`",
+    ]
+    # Programs ask for what they want to know.
+    assert cli("workflows", "next", "nightly", "-o", "json").err == ""
+
+
+def test_the_next_times_of_a_job(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.due_times.append(due("2026-02-01 03:00:00+01:00"))
+    daemon.add_job("tidy").enabled = False
+    result = cli("workflows", "next", "tidy")
+    assert (result.code, len(result.out.splitlines())) == (0, 2)
+    assert (
+        result.err == "tidy is disabled: nothing starts then, until its definition says otherwise\n"
+    )
 
 
 def test_clock_changes_blackouts_and_jitter_are_marked(cli: Cli, daemon: FakeDaemon) -> None:

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import grpc
 import pytest
@@ -197,7 +198,7 @@ def test_dry_run_of_rules(cli: Cli, daemon: FakeDaemon) -> None:
         (["tomorrow", "--dry-run", "-p", "a=b"], "-p is for the workflow"),
         (["--at", "2026", "-s", "a", "-a", "reminder"], "--at: expected a time such as"),
         (["--at", "9999-12-31T23:59:59Z", "--dry-run"], "--at: expected a time from 1970 to 9998"),
-        (["--at", "2020-01-01T09:00", "--dry-run"], "it is never due, or not any more"),
+        (["--at", "2020-01-01T09:00", "--dry-run"], "UTC: that has passed: it is 2"),
         (["--every", "1h", "--dry-run", "--timezone", "Tokio"], 'unknown time zone "Tokio"'),
     ],
 )
@@ -295,6 +296,18 @@ def test_deleting_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon,
     assert "toban schedules list --workflow check" in result.err
 
 
+def test_pruning_tells_of_schedules_that_are_left(
+    cli: Cli, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    daemon.add_workflow("check", base_dir=str(tmp_path))
+    cli("schedule", "毎日朝9時", "-s", "a", "-w", "check")
+    (tmp_path / "other.yaml").write_text("name: other\ndescription: d\nsteps: {a: {run: echo}}\n")
+    assert "still" not in cli("apply", str(tmp_path), "--prune", "--dry-run").err
+    result = cli("apply", str(tmp_path), "--prune")
+    assert result.code == 0
+    assert "1 active schedule of subjects still names check" in result.err
+
+
 def test_deleting_says_nothing_of_schedules_where_there_are_none(
     cli: Cli, daemon: FakeDaemon
 ) -> None:
@@ -309,6 +322,8 @@ def test_deleting_says_nothing_of_schedules_where_there_are_none(
 
 def test_list(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("schedules", "list").err == "no active schedules\n"
+    narrow = cli("schedules", "list", "-s", "a", "-w", "check")
+    assert narrow.err == "no active schedules of a that start check\n"
     assert cli("schedules", "list", "-s", "a", "--all").err == "no schedules of a\n"
     cli("schedule", "毎日朝9時", "-s", "issue-42", "-a", "auto_close")
     first = stored(daemon)

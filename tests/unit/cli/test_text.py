@@ -44,7 +44,7 @@ def test_times_are_local_and_absent_ones_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("given", "ago"),
-    [("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("1d", 86400), ("1.5s", 1.5)],
+    [("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("1d", 86400), ("1.5s", 1.5), ("2h ago", 7200)],
 )
 def test_since(given: str, ago: float) -> None:
     assert text.parse_since(given, NOW) == NOW - timedelta(seconds=ago)
@@ -56,13 +56,24 @@ def test_since_nothing(given: str) -> None:
         text.parse_since(given, NOW)
 
 
+@pytest.mark.parametrize(
+    "given",
+    ["99999999999d", "9999999d", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"],
+)
+def test_a_time_beyond_the_calendar(given: str) -> None:
+    for parse in (text.parse_since, text.parse_at):
+        with pytest.raises(ValueError, match="is beyond the calendar: expected a duration"):
+            parse(given, NOW)
+
+
 def test_a_time_of_today_or_anything_else() -> None:
     here = NOW.astimezone()
     assert text.parse_at("03:05", NOW) == here.replace(hour=3, minute=5, second=0, microsecond=0)
     assert text.parse_at("23:59:58", NOW).astimezone().strftime("%H:%M:%S") == "23:59:58"
+    assert text.parse_at("3:05", NOW) == text.parse_at("03:05", NOW)
     assert text.parse_at("5m", NOW) == text.parse_since("5m", NOW)
     assert text.parse_at("2026-02-01T03:00:00+09:00", NOW).isoformat().startswith("2026-0")
-    for wrong in ("24:00", "3:00", "2026", "noon", "03:00Z"):
+    for wrong in ("24:00", "3:0", "2026", "noon", "03:00Z"):
         with pytest.raises(ValueError, match="expected a duration"):
             text.parse_at(wrong, NOW)
 

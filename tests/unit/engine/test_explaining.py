@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
 
 from toban.definition.timing.model import Change, Schedule
+from toband.domain.emitted import (
+    Emitted,
+    EventRun,
+    EventRunOutcome,
+    EventSource,
+    EventState,
+)
 from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
 from toband.engine.explaining import Known, Near, told
 from toband.engine.upcoming import Upcoming
@@ -26,6 +36,11 @@ KNOWN = Known(
     workflow="w", enabled=True, draining=False, now=NOW, asked=None, entries=(ENTRY,), fires=(FIRE,),
     before=Near(at=DUE, zone="UTC"), after=NEXT,
 )  # fmt: skip
+
+
+def row(workflow: str, *, run_id: str = "", reason: str = "") -> EventRun:
+    outcome = EventRunOutcome.STARTED if run_id else EventRunOutcome.SKIPPED
+    return EventRun(workflow=workflow, priority=0, outcome=outcome, run_id=run_id, reason=reason)
 
 
 def test_how_late_a_run_was_is_readable() -> None:
@@ -198,3 +213,34 @@ def test_a_schedule_of_a_subject_is_told_as_an_event() -> None:
     said = told(replace(KNOWN, entries=(entry,), fires=(fire,)))
     assert said[0] == "It is to run every day at 03:00 (UTC), for issue-42."
     assert said[1].endswith("and event e1 was emitted, 0.0 s later.")
+
+
+@pytest.mark.parametrize(
+    ("became", "said"),
+    [
+        ({"runs": (row("other", run_id="r1"), row("w", run_id="r2"))}, "; it started run r2."),
+        (
+            {"runs": (row("other", run_id="r1"), row("w", reason="disabled"))},
+            "; not started: disabled.",
+        ),
+        ({"state": EventState.PENDING}, "; what it starts is not decided yet."),
+        ({"reason": "cannot resolve it"}, "; nothing was started: cannot resolve it."),
+    ],
+)
+def test_what_the_event_of_a_subject_started_is_told(became: dict[str, Any], said: str) -> None:
+    event = Emitted(
+        id="e1", type="SCHEDULE_TRIGGERED", payload={}, at=DUE, source=EventSource.DAEMON,
+        **{"state": EventState.RESOLVED, **became},
+    )  # fmt: skip
+    fire = replace(FIRE, run_id="", reason="event e1")
+    late = replace(fire, outcome=FireOutcome.CAUGHT_UP)
+    other = replace(fire, reason="event e2")
+    lines = told(replace(KNOWN, fires=(fire, late, other), emitted={"e1": event}))[1:4]
+    assert lines[0].endswith(f"event e1 was emitted, 0.0 s later{said}")
+    assert lines[1].endswith(f"event e1 was emitted for it at 2026-03-02 03:00:00 UTC{said}")
+    assert lines[2].endswith("event e2 was emitted, 0.0 s later.")
+
+
+def test_the_clocks_of_a_schedule_that_is_over() -> None:
+    over = replace(KNOWN, entries=(), after=None, zones={"w/0": "Asia/Tokyo"})
+    assert told(over)[0].startswith("It was due at 2026-03-02 12:00:00 JST, ")

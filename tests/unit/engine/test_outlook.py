@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from toban.definition.timing.model import Schedule
+from toband.domain.emitted import Emitted, EventRun, EventRunOutcome, EventSource
 from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
 from toband.engine.blackouts import Blackouts
 from toband.engine.draining import Draining
@@ -37,11 +38,18 @@ class Store:
     def __init__(self, *entries: ScheduleEntry, blackout: Sequence[str] = ()) -> None:
         self.entries = entries
         self.lines: list[Fire] = []
+        self.events: dict[str, Emitted] = {}
         self.blackout = blackout
 
     async def get_workflow(self, name: str) -> Any:
         parsed = {"blackout": self.blackout}
         return SimpleNamespace(enabled=True, definition=SimpleNamespace(parsed=parsed))
+
+    async def get_event(self, event_id: str) -> Emitted | None:
+        return self.events.get(event_id)
+
+    async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
+        return next((entry for entry in self.entries if entry.id == schedule_id), None)
 
     async def list_schedules(
         self,
@@ -218,3 +226,65 @@ async def test_a_zone_that_is_gone_is_named() -> None:
     assert any('"No/Where"' in sentence for sentence in sentences)
     assert sentences[-1] == "It is due next at 2026-03-02 13:00:00 UTC."
     assert (await lost.explain("w", at(13))).sentences[0].startswith("It is due then")
+
+
+async def test_of_many_due_times_those_are_told_that_somebody_means() -> None:
+    store = Store(entry(Schedule(cron="* * * * * *"), at(13)))
+    store.lines += [
+        Fire(
+            schedule_id=f"w/{index}",
+            workflow="w",
+            due_at=at(11) + timedelta(seconds=second),
+            outcome=FireOutcome.FIRED,
+            at=at(11) + timedelta(seconds=second),
+            run_id="r1",
+        )
+        for second in range(0, 100, 2)
+        for index in (0, 1)
+    ]
+    asked = at(11) + timedelta(seconds=10)
+    exact = await outlook_of(store).explain("w", asked)
+    assert [fire.due_at for fire in exact.fires] == [asked, asked]
+    nearest = await outlook_of(store).explain("w", asked + timedelta(seconds=1))
+    assert [(fire.due_at - asked).total_seconds() for fire in nearest.fires] == [4, 2, 2, 0, 0]
+    assert len(nearest.sentences) == 5
+
+
+async def test_a_time_to_come_is_told_of_although_others_have_just_passed() -> None:
+    store = Store(entry(Schedule(cron="*/2 * * * * *"), NOW + timedelta(seconds=2)))
+    store.lines.append(
+        Fire(
+            schedule_id="w/0",
+            workflow="w",
+            due_at=NOW,
+            outcome=FireOutcome.FIRED,
+            at=NOW,
+            run_id="r1",
+        )
+    )
+    (sentence,) = (await outlook_of(store).explain("w", NOW + timedelta(seconds=10))).sentences
+    assert sentence.startswith("It is due then, at ")
+
+
+async def test_what_a_schedule_of_a_subject_started_is_looked_up() -> None:
+    """Also of one that is over, which tells the time on its own clocks."""
+    over = entry(HOURLY, None, id="0-over", subject="s", zone="Asia/Tokyo")
+    store = Store(over)
+    line = Fire(
+        schedule_id=over.id, workflow="w", due_at=at(11), outcome=FireOutcome.FIRED, at=at(11),
+        reason="event e1",
+    )  # fmt: skip
+    store.lines = [line, replace(line, due_at=at(10), reason="event gone")]
+    skipped = EventRun(
+        workflow="w", priority=0, outcome=EventRunOutcome.SKIPPED, reason="disabled"
+    )  # fmt: skip
+    store.events["e1"] = Emitted(
+        id="e1", type="SCHEDULE_TRIGGERED", payload={}, at=at(11), source=EventSource.DAEMON,
+        runs=(skipped,),
+    )  # fmt: skip
+    first, second = (await outlook_of(store).explain("w")).sentences
+    assert first == (
+        "It was due at 2026-03-02 20:00:00 JST, and event e1 was emitted, 0.0 s later; "
+        "not started: disabled."
+    )
+    assert second.endswith("and event gone was emitted, 1h later.")

@@ -191,6 +191,16 @@ async def test_a_time_that_cannot_be_read_or_never_comes_is_refused(rule: Schedu
     assert scene.store.entries == {}
 
 
+async def test_a_time_that_has_passed_is_told_with_the_present_one() -> None:
+    late = Schedule(at=NOW - timedelta(seconds=1))
+    with pytest.raises(TimeNotUnderstoodError) as refused:
+        await Scene().create(late, zone="Asia/Tokyo")
+    assert str(refused.value) == (
+        "cannot schedule '2026-03-02T21:00:29+09:00': that has passed: "
+        "it is 2026-03-02 21:00:30+09:00 Asia/Tokyo"
+    )
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

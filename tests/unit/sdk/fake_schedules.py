@@ -54,7 +54,7 @@ class Schedules(workflow_pb2_grpc.WorkflowServiceServicer):
         return await self._daemon.answer("ListFires", context, request, work)
 
     async def _known(self, name: str, context: Context) -> None:
-        if name not in self._daemon.workflows:
+        if name not in self._daemon.workflows and name not in self._daemon.jobs:
             await abort(
                 context,
                 grpc.StatusCode.NOT_FOUND,

@@ -153,3 +153,11 @@ def _times(count: int) -> str:
 
 def _moment(at: datetime) -> str:
     return at.isoformat(sep=" ", timespec="seconds" if at.second else "minutes")
+
+
+def why_never(schedule: Schedule, zone: str, now: datetime) -> str:
+    """Of one that has no due time to come."""
+    if schedule.at is None:
+        return "it is never due, or not any more"
+    here = now.astimezone(ZoneInfo(zone)).isoformat(sep=" ", timespec="seconds")
+    return f"that has passed: it is {here} {zone}"
