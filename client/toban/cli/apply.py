@@ -16,6 +16,7 @@ from toban.cli.files import Entry, FilesArgument, Loaded, check, invalid, read
 from toban.cli.names import connect
 from toban.cli.output import emit_data, paint
 from toban.cli.session import ForceOption, Output, OutputOption, Session, complain, session, shown
+from toban.cli.subjects import note_left
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -89,6 +90,8 @@ def apply(
             for result in _prune(client, directories, names, dry_run=dry_run):
                 results.append(result)
                 _tell(here, result, dry_run=dry_run)
+                if not dry_run:
+                    note_left(here, client, result.name)
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, [_as_data(result, dry_run=dry_run) for result in results])
 

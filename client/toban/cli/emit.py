@@ -75,7 +75,7 @@ def emit(
     payload = read_payload(data, what)
     with connect(here, what) as client:
         event, created = client.emit_event(
-            event_type, payload, dedupe_key=dedupe_key, request_id=request_id or None
+            event_type, payload_json=payload, dedupe_key=dedupe_key, request_id=request_id or None
         )
         here = here.at(client.address)
         match here.output:

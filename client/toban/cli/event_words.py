@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from toban.cli.text import count, enum_word, one_line, plain, size
+from toban.cli.text import count, enum_word, one_line, plain, size, width
 from toban.v1 import event_pb2
 
 # Of an event that starts many workflows, the first ones say enough for a line.
 _MOST_NAMES: Final = 3
 _MOST_PAYLOAD: Final = 60
+_MOST_LINE: Final = 99  # and a comma
 
 _STYLES: Final = {"pending": "yellow", "cut": "red"}
 
@@ -90,10 +91,53 @@ def payload_lines(event: event_pb2.Event) -> list[str]:
     if event.payload_json in ("", "{}"):
         return []
     try:
-        text = json.dumps(json.loads(event.payload_json), indent=2, ensure_ascii=False)
+        lines = _laid_out(json.loads(event.payload_json), "")
     except (ValueError, RecursionError):
-        text = event.payload_json
-    return [plain(line) for line in text.splitlines()]
+        lines = event.payload_json.splitlines()
+    return [plain(line) for line in lines]
+
+
+def _laid_out(value: Any, start: str) -> list[str]:
+    """JSON with a line for each field; lists take no more lines than they need. `start` is how the first one begins."""
+    margin = " " * (len(start) - len(start.lstrip()))
+    text = start + json.dumps(value, ensure_ascii=False)
+    match value:
+        case dict() if value:
+            inner = [
+                _laid_out(each, f"{margin}  {json.dumps(key, ensure_ascii=False)}: ")
+                for key, each in value.items()
+            ]
+            return [f"{start}{{", *_with_commas(inner), f"{margin}}}"]
+        case list() if width(text) > _MOST_LINE:
+            return [f"{start}[", *_with_commas(_filled(value, f"{margin}  ")), f"{margin}]"]
+        case _:
+            return [text]
+
+
+def _filled(values: Sequence[Any], margin: str) -> list[list[str]]:
+    """The lines of each value; of values that are short and follow each other, those that fit into one line."""
+    found: list[list[str]] = []
+    fits = False
+    for value in values:
+        text = json.dumps(value, ensure_ascii=False)
+        if width(margin + text) > _MOST_LINE:
+            found.append(_laid_out(value, margin))
+            fits = False
+        elif fits and width(found[-1][0]) + width(text) + 2 <= _MOST_LINE:
+            found[-1][0] += f", {text}"
+        else:
+            found.append([margin + text])
+            fits = True
+    return found
+
+
+def _with_commas(parts: Sequence[Sequence[str]]) -> list[str]:
+    lines: list[str] = []
+    for number, part in enumerate(parts, 1):
+        lines += part
+        if number < len(parts):
+            lines[-1] += ","
+    return lines
 
 
 def _some(names: Sequence[str]) -> str:

@@ -192,7 +192,7 @@ def resolve(
     what = f"resolve {shown(event_type)}" if event_type else f"resolve event {shown(event)}"
     payload = read_payload(data, what)
     with connect(here, what) as client:
-        found = client.resolve_event(event_type, payload, event_id=event)
+        found = client.resolve_event(event_type, payload_json=payload, event_id=event)
     if here.output is Output.NAME:
         for candidate in found.candidates:
             if candidate.matches:

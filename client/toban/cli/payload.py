@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Annotated, Any, BinaryIO, Final, NoReturn
+from typing import Annotated, BinaryIO, Final, NoReturn
 
 import typer
 
@@ -28,10 +28,10 @@ DataOption = Annotated[
 _MOST: Final = 1024 * 1024
 
 
-def read_payload(given: str, what: str) -> Any:
-    """The value; None if nothing was given. Raises Failure to do `what`."""
+def read_payload(given: str, what: str) -> str:
+    """JSON, which may be null; empty if nothing was given. Raises Failure to do `what`."""
     if not given:
-        return None
+        return ""
     if given.startswith("@"):
         place = given[1:]
         return _parse(_read(place, what), what, f"-d {shown(given)}", hint="")
@@ -54,7 +54,10 @@ def _some(file: BinaryIO) -> bytes:
     return file.read(_MOST + 1)
 
 
-def _parse(data: bytes, what: str, place: str, *, hint: str) -> Any:
+def _parse(data: bytes, what: str, place: str, *, hint: str) -> str:
+    from toban.sdk import InvalidArgument
+    from toban.sdk.values import to_json
+
     if len(data) > _MOST:
         raise Failure(
             f"cannot {what}: {place}: it is longer than 1 MiB",
@@ -62,7 +65,8 @@ def _parse(data: bytes, what: str, place: str, *, hint: str) -> Any:
             hint="a payload has at most 64 KiB: let it name where the rest is",
         )
     try:
-        return json.loads(data.decode("utf-8-sig"), parse_constant=_no_json)
+        value = json.loads(data.decode("utf-8-sig"), parse_constant=_no_json)
+        return to_json(value, "payload")
     except json.JSONDecodeError as error:
         said = f"{error.lineno}:{error.colno}: {error.msg[:1].lower()}{error.msg[1:]}"
     except UnicodeDecodeError:
@@ -71,6 +75,9 @@ def _parse(data: bytes, what: str, place: str, *, hint: str) -> Any:
         said = "it is nested too deep"
     except ValueError as error:
         said = str(error)
+    except InvalidArgument as error:
+        # JSON on paper, such as 1e999, that has no value; quotes would not help.
+        said, hint = error.violations[0].description, ""
     raise Failure(f"cannot {what}: {place}: {said}", Exit.USAGE, hint=hint)
 
 

@@ -29,20 +29,22 @@ class EventCalls(Calls):
         event_type: str,
         payload: Any = None,
         *,
+        payload_json: str = "",
         dedupe_key: str = "",
         request_id: str | None = None,
     ) -> tuple[event_pb2.Event, bool]:
         """Stores an event, which starts the workflows that listen to it; the event, and whether it is new.
 
         It is not if one of this type with the same `dedupe_key` is kept: that one is the answer then. `payload` is any
-        JSON value; None means {}. Inside of a step of this daemon the event tells which one it is from. Raises
-        InvalidArgument, NotFound `EVENT_SOURCE_NOT_FOUND`, and others as `start_run`.
+        JSON value; None means {}. `payload_json` stands in its place: a text, which may be `null` too. Inside of a step
+        of this daemon the event tells which one it is from. Raises InvalidArgument, NotFound `EVENT_SOURCE_NOT_FOUND`,
+        and others as `start_run`.
         """
         answer = await self._connection.call(
             self._events.EmitEvent,
             event_pb2.EmitEventRequest(
                 type=event_type,
-                payload_json=_payload(payload),
+                payload_json=payload_json or _payload(payload),
                 dedupe_key=dedupe_key,
                 request_id=new_request_id(request_id),
                 origin=_origin(self._connection.address),
@@ -105,17 +107,24 @@ class EventCalls(Calls):
                 yield message
 
     async def resolve_event(
-        self, event_type: str = "", payload: Any = None, *, event_id: str = ""
+        self,
+        event_type: str = "",
+        payload: Any = None,
+        *,
+        payload_json: str = "",
+        event_id: str = "",
     ) -> event_pb2.ResolveEventResponse:
         """What such an event would start now, in order, and why not the others; emits nothing.
 
-        `event_id` asks it of an event that is stored, as it is stored, instead of one from outside. Raises
-        InvalidArgument, and NotFound for an event that is not kept.
+        The payload is given as to `emit_event`. `event_id` asks it of an event that is stored, as it is stored, instead
+        of one from outside. Raises InvalidArgument, and NotFound for an event that is not kept.
         """
         return await self._connection.call(
             self._events.ResolveEvent,
             event_pb2.ResolveEventRequest(
-                type=event_type, payload_json=_payload(payload), event_id=event_id
+                type=event_type,
+                payload_json=payload_json or _payload(payload),
+                event_id=event_id,
             ),
         )
 

@@ -11,10 +11,11 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
+from toban.cli.text import width
 from toban.sdk import SyncClient
 from toban.v1 import event_pb2, run_pb2
 
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
+from ..sdk.fake_daemon import DEADLINE, FakeDaemon  # noqa: TID252
 from ..sdk.fake_errors import info  # noqa: TID252
 from .conftest import Cli, Program
 
@@ -192,7 +193,7 @@ def test_ctrl_c_detaches_from_what_was_started(program: Program, daemon: FakeDae
     toban = program("--server", daemon.address, "emit", "ORDER_PAID", "--wait")
     daemon.wait_for("WatchRun", 2)
     toban.send_signal(signal.SIGINT)
-    _, err = toban.communicate(timeout=20)
+    _, err = toban.communicate(timeout=DEADLINE)
     assert toban.returncode == 131
     (event,) = daemon.events
     assert f"detached; what event {event.id} started goes on" in err.decode()
@@ -206,6 +207,16 @@ def test_the_payload_from_elsewhere(cli: Cli, daemon: FakeDaemon, tmp_path: Path
     assert [event.payload_json for event in daemon.events] == ["[1, 2]", '"text"']
 
 
+@pytest.mark.parametrize("value", ["null", "0", "false", '""', "[]"])
+def test_a_payload_that_is_hardly_one_arrives_as_it_is(
+    cli: Cli, daemon: FakeDaemon, value: str
+) -> None:
+    assert cli("emit", "A", "-d", value).code == 0
+    assert daemon.events[0].payload_json == value
+    assert cli("events", "resolve", "A", "-d", value).code == 0
+    assert daemon.seen[-1] == event_pb2.ResolveEventRequest(type="A", payload_json=value)
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -213,6 +224,8 @@ def test_the_payload_from_elsewhere(cli: Cli, daemon: FakeDaemon, tmp_path: Path
         ("@nothing.json", "-d @nothing.json: No such file"),
         ("@-", "-d @-: 1:3: expecting ',' delimiter"),
         ("[NaN]", "-d: JSON has no NaN"),
+        ("1e999", "-d: a number in it is not finite\n"),
+        ('"\\ud800"', "-d: a text in it is not valid Unicode\n"),
         ("[" * 100_000, "-d: it is nested too deep"),
         ("\udcff", "-d: it is not UTF-8"),
         (json.dumps("x" * 1024 * 1024), "-d: it is longer than 1 MiB"),
@@ -297,6 +310,25 @@ def test_show(cli: Cli, daemon: FakeDaemon) -> None:
     assert re.search("ledger +0 +not started +- +disk reserve", cli("events", "show", event.id).out)
 
 
+def test_a_large_payload_takes_no_more_lines_than_it_needs(cli: Cli, daemon: FakeDaemon) -> None:
+    long = [{"name": "x" * 60, "text": "課" * 30}]
+    payload = {"few": [1, 2], "rows": [{"a": 1}, {}], "many": list(range(1000)), "long": long}
+    event = daemon.add_event("OTHER", json.dumps(payload))
+    _, told = cli("events", "show", event.id).out.split("Payload:\n")
+    assert json.loads(told) == payload
+    lines = told.splitlines()
+    assert lines[1:3] == ['  "few": [1, 2],', '  "rows": [{"a": 1}, {}],']
+    assert lines[3] == '  "many": ['
+    assert lines[4].startswith("    0, 1, 2, ")
+    assert lines[4].endswith(",")
+    assert lines[-7:-1] == [
+        '  "long": [', "    {", f'      "name": "{"x" * 60}",', f'      "text": "{"課" * 30}"', "    }",
+        "  ]",
+    ]  # fmt: skip
+    assert all(width(line) <= 100 for line in lines)
+    assert len(lines) < 70
+
+
 def test_show_what_started_nothing(cli: Cli, daemon: FakeDaemon) -> None:
     event = daemon.add_event("OTHER")
     event.source, event.source_run = event_pb2.EVENT_SOURCE_DAEMON, "gone"
@@ -339,7 +371,7 @@ def test_watch(program: Program, daemon: FakeDaemon) -> None:
     )
     assert second.id in lines[1]
     toban.send_signal(signal.SIGINT)
-    out, err = toban.communicate(timeout=20)
+    out, err = toban.communicate(timeout=DEADLINE)
     assert (toban.returncode, out, err) == (130, b"", b"toban: interrupted\n")
 
 

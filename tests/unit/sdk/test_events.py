@@ -12,7 +12,7 @@ from toban.sdk.address import parse
 from toban.sdk.origin import Origin, step_origin
 from toban.v1 import event_pb2, run_pb2, schedule_pb2
 
-from .fake_daemon import FakeDaemon
+from .fake_daemon import DEADLINE, FakeDaemon
 
 AT = datetime(2099, 2, 1, 3, 0, tzinfo=UTC)
 
@@ -98,6 +98,14 @@ async def test_any_json_value_is_a_payload(daemon: FakeDaemon, payload: Any, sen
     assert seen(daemon).payload_json == sent
 
 
+async def test_a_payload_that_is_a_text_already(daemon: FakeDaemon) -> None:
+    async with Client(daemon.address) as client:
+        await client.emit_event("A", payload_json="null")
+        assert seen(daemon).payload_json == "null"
+        await client.resolve_event("A", payload_json="null")
+    assert daemon.seen[-1] == event_pb2.ResolveEventRequest(type="A", payload_json="null")
+
+
 async def test_inside_of_a_step_the_event_says_which(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +168,7 @@ async def test_lists_page_by_themselves(daemon: FakeDaemon) -> None:
 
 async def test_watching_goes_on_after_a_restart(daemon: FakeDaemon) -> None:
     daemon.add_event("BEFORE")
-    async with Client(daemon.address) as client, asyncio.timeout(20):
+    async with Client(daemon.address) as client, asyncio.timeout(DEADLINE):
         messages = client.watch_events()
         begun = await anext(messages)
         assert (begun.HasField("event"), begun.sequence) == (False, 1)
@@ -178,7 +186,7 @@ async def test_watching_goes_on_after_a_restart(daemon: FakeDaemon) -> None:
 
 
 async def test_nothing_is_lost_before_the_first_event(daemon: FakeDaemon) -> None:
-    async with Client(daemon.address) as client, asyncio.timeout(20):
+    async with Client(daemon.address) as client, asyncio.timeout(DEADLINE):
         messages = client.watch_events(types=["A"])
         assert (await anext(messages)).sequence == 0
         daemon.stop()
@@ -192,7 +200,7 @@ async def test_nothing_is_lost_before_the_first_event(daemon: FakeDaemon) -> Non
 async def test_watching_from_the_oldest(daemon: FakeDaemon) -> None:
     daemon.add_event("A")
     daemon.add_event("B")
-    async with Client(daemon.address) as client, asyncio.timeout(20):
+    async with Client(daemon.address) as client, asyncio.timeout(DEADLINE):
         messages = client.watch_events(after_sequence=0)
         found = [await anext(messages) for _ in range(3)]
         await messages.aclose()
