@@ -156,5 +156,7 @@ def spawning(program: str, count: int) -> float:
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     for task in os.listdir(f"/proc/{pid}/task"):
-        found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+        # A thread may have ended since.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     return found

@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from scripts.lib.bench import events, memory, scheduled, workflows, written
-from scripts.lib.bench.daemon import FLOORS, Daemon, run_module, run_program, running, spawning
+from scripts.lib.bench.daemon import (
+    DRIVE_WITHIN,
+    FLOORS,
+    Daemon,
+    run_module,
+    run_program,
+    running,
+    spawning,
+)
 from scripts.lib.bench.errors import BenchError
 from scripts.lib.bench.results import Result, Series, Target
 from scripts.lib.bench.sizes import MB, Sizes
@@ -216,7 +224,7 @@ class Bench:
                 if not server.stdout.readline():
                     raise BenchError("cannot measure: the floor's server did not start")
                 took = float(run_module("log_floor", "follow", socket, self._source))
-                server.wait(30)
+                server.wait(DRIVE_WITHIN)
             finally:
                 server.kill()
         target.unlink()
