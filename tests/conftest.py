@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import selectors
 import signal
 import sys
 
 from hypothesis import HealthCheck, settings
 
-# How long an example takes, or the making of one, says how busy the machine is, and nothing about what is tested.
-settings.register_profile("toban", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes, or the making of one, says how busy the machine is, and nothing about what is tested. CI
+# says something about a change, and so tries the same examples each time; everybody else tries new ones.
+settings.register_profile(
+    "toban",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("toban")
 
 if sys.platform == "win32":
