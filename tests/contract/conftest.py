@@ -13,7 +13,7 @@ import pytest
 
 from toband import failpoints
 from toband.ports import Store
-from toband.store import SqlStore
+from toband.store import SqlStore, database
 
 SERVER = os.environ.get("TOBAN_TEST_POSTGRES", "")
 
@@ -101,6 +101,13 @@ async def new_store(url: str) -> AsyncIterator[NewStore]:
             return store
 
         yield open_store
+
+
+@pytest.fixture
+async def stores(new_store: NewStore, monkeypatch: pytest.MonkeyPatch) -> list[Store]:
+    """Two on the same database. Each waits for the other as long as the disk takes, which may be slow."""
+    monkeypatch.setattr(database, "_BUSY_TIMEOUT_MS", 120_000)
+    return [await new_store(), await new_store()]
 
 
 @pytest.fixture

@@ -28,6 +28,9 @@ from helpers.daemon import (
 )
 from toban.v1 import dead_letter_pb2, run_pb2
 
+# A dozen daemons, one after the other.
+pytestmark = pytest.mark.timeout(600)
+
 OUT = run_pb2.LOG_STREAM_STDOUT
 NOTE = 'echo "$TOBAN_STEP" >> "$WITNESS"'
 LEAF = f"""
@@ -143,10 +146,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
             if daemon.wait_serving():
                 with contextlib.suppress(grpc.RpcError):
                     ends(daemon)
-            assert daemon.process is not None
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                daemon.process.wait(2)
-            how = daemon.process.poll()
+            try:
+                how = daemon.wait()
+            except subprocess.TimeoutExpired:
+                how = 0
             assert how == -signal.SIGKILL, f"it did not come past {place} ({meaning})"
         daemon.start()
         first, again = ends(daemon)

@@ -103,6 +103,7 @@ def test_workflows_that_start_each_other_come_to_an_end(daemon: Daemon) -> None:
     cut = wait_until(
         lambda: [e for e in events_of(daemon) if e.state == event_pb2.EVENT_STATE_CUT],
         "the chain was never cut",
+        deadline=120,
     )
     assert (cut[0].depth, len(cut[0].runs)) == (DEPTH_MOST, 0)
     assert "chain" in cut[0].reason
@@ -276,7 +277,7 @@ def test_a_watcher_goes_on_where_it_was(daemon: Daemon) -> None:
     daemon.apply(listening("w", "E"))
     first = daemon.emit("E")
     watching = daemon.events.WatchEvents(
-        event_pb2.WatchEventsRequest(types=["E"], after_sequence=first.sequence - 1), timeout=20
+        event_pb2.WatchEventsRequest(types=["E"], after_sequence=first.sequence - 1), timeout=60
     )
     messages: Iterator[Any] = (message for message in watching if message.HasField("event"))
     assert next(messages).event.id == first.id

@@ -43,8 +43,8 @@ steps:
     return name
 
 
-def supervisor(daemon: Daemon, run_id: str, number: int) -> tuple[Process, Process]:
-    """The shim of the step's attempt of that number, and the step, once it runs."""
+def supervisor(daemon: Daemon, run_id: str, number: int, tokens: Path) -> tuple[Process, Process]:
+    """The shim of the step's attempt of that number, and the step, once it runs and has said so."""
 
     def pid() -> int:
         return next(
@@ -52,14 +52,29 @@ def supervisor(daemon: Daemon, run_id: str, number: int) -> tuple[Process, Proce
         )
 
     step = seen(wait_until(pid, f"attempt {number} does not start"))
+    wait_until(lambda: has_said(tokens, number), f"attempt {number} does not get going")
     stat = stat_of(step.pid)
     assert stat is not None
     return seen(stat.parent), step
 
 
+def has_said(tokens: Path, number: int) -> bool:
+    lines = tokens.read_text().splitlines() if tokens.exists() else []
+    return any(line.startswith(f"{number} ") for line in lines)
+
+
+def end(*processes: Process) -> None:
+    """Kills them, and waits until they are gone: none of them sees the next daemon."""
+    for process in processes:
+        kill(process)
+    for process in processes:
+        wait_until(lambda process=process: not alive(process), "it does not die")  # type: ignore[misc]
+
+
 def test_a_lost_step_fails_by_default(daemon: Daemon, tmp_path: Path) -> None:
-    run_id = daemon.start_run(lasting(daemon, "fails", tmp_path / "tokens", "fail"))
-    shim, step = supervisor(daemon, run_id, 1)
+    tokens = tmp_path / "tokens"
+    run_id = daemon.start_run(lasting(daemon, "fails", tokens, "fail"))
+    shim, step = supervisor(daemon, run_id, 1, tokens)
     kill(shim)
     run = daemon.wait_run(run_id)
     assert (run_state(run), step_states(run)) == (
@@ -78,7 +93,7 @@ def test_a_step_that_may_be_repeated_is(daemon: Daemon, tmp_path: Path) -> None:
     run_id = daemon.start_run(lasting(daemon, "again", tokens, "rerun"), lives=2)
     steps = []
     for number in (1, 2):
-        shim, step = supervisor(daemon, run_id, number)
+        shim, step = supervisor(daemon, run_id, number, tokens)
         steps.append(step)
         kill(shim)
     run = daemon.wait_run(run_id)
@@ -94,9 +109,10 @@ def test_a_step_that_may_be_repeated_is(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_a_step_is_not_lost_without_end(daemon: Daemon, tmp_path: Path) -> None:
-    run_id = daemon.start_run(lasting(daemon, "enough", tmp_path / "tokens", "rerun"), lives=9)
+    tokens = tmp_path / "tokens"
+    run_id = daemon.start_run(lasting(daemon, "enough", tokens, "rerun"), lives=9)
     for number in (1, 2, 3, 4):
-        shim, _ = supervisor(daemon, run_id, number)
+        shim, _ = supervisor(daemon, run_id, number, tokens)
         kill(shim)
     run = daemon.wait_run(run_id)
     assert (run_state(run), run.steps[0].attempts) == ("FAILED", 4)
@@ -107,8 +123,9 @@ def test_a_rerun_that_was_decided_survives_the_daemon(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "s") as daemon:
         daemon.stop()
         daemon.start({"TOBAN_FAILPOINTS": "retry.timer=kill"})
-        run_id = daemon.start_run(lasting(daemon, "again", tmp_path / "tokens", "rerun"))
-        shim, step = supervisor(daemon, run_id, 1)
+        tokens = tmp_path / "tokens"
+        run_id = daemon.start_run(lasting(daemon, "again", tokens, "rerun"))
+        shim, step = supervisor(daemon, run_id, 1, tokens)
         kill(shim)
         assert daemon.wait() < 0
         daemon.start()
@@ -123,11 +140,10 @@ def test_nothing_is_repeated_while_its_first_life_may_go_on(tmp_path: Path) -> N
     with running_daemon(tmp_path / "s", environment={"TOBAN_CGROUP": "off"}) as daemon:
         tokens = tmp_path / "tokens"
         run_id = daemon.start_run(lasting(daemon, "careful", tokens, "rerun"))
-        shim, step = supervisor(daemon, run_id, 1)
+        shim, step = supervisor(daemon, run_id, 1, tokens)
         spawners = [seen(pid) for pid in daemon.children()]
         daemon.kill()
-        for process in (*spawners, shim):
-            kill(process)
+        end(*spawners, shim)
         daemon.start()
         run = daemon.wait_run(run_id)
         assert run_state(run) == "FAILED"
@@ -140,12 +156,12 @@ def test_nothing_is_repeated_while_its_first_life_may_go_on(tmp_path: Path) -> N
 
 def test_after_a_reboot_it_is_lost_and_repeated(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "s", environment={"TOBAN_BOOT_ID": "before"}) as daemon:
-        run_id = daemon.start_run(lasting(daemon, "again", tmp_path / "tokens", "rerun"))
-        shim, step = supervisor(daemon, run_id, 1)
+        tokens = tmp_path / "tokens"
+        run_id = daemon.start_run(lasting(daemon, "again", tokens, "rerun"))
+        shim, step = supervisor(daemon, run_id, 1, tokens)
         spawners = [seen(pid) for pid in daemon.children()]
         daemon.kill()
-        for process in (*spawners, shim, step):
-            kill(process)
+        end(*spawners, shim, step)
         daemon.environment["TOBAN_BOOT_ID"] = "after"
         daemon.start()
         run = daemon.wait_run(run_id)

@@ -1,7 +1,7 @@
 """Cases of the policy table with real processes: the same ends as by the rules alone.
 
 All runs are started at once; those that something has to happen to wait until it is their turn. A virtual second is
-0.2 of a real one. What ends by itself does so at once, but not before every step that hangs has begun.
+a fraction of a real one. What ends by itself does so at once, but not before every step that hangs has begun.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from toban.definition import parse_duration
 from toban.v1 import dead_letter_pb2, run_pb2
 
 TABLE = Path(__file__).parents[1] / "unit" / "domain" / "policy_cases.yaml"
-SECOND = 0.2
+SECONDS = (0.2, 1.0, 5.0)
+"""What a virtual second is; a case whose time was over too early on a busy machine is played again with the next."""
 # Those that take their time, or have little of it, are the first to be started.
 CHOSEN = """
 the loop's timeout is not retried
@@ -71,6 +72,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 CHECK = ".check"
 HANGING = ("hang", "hang_ignoring_term")
+OF_TIME = ("timeout", "run_timeout")
 CHILD = """
 name: child
 description: Stays until somebody cancels it
@@ -98,40 +100,93 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture(scope="module")
 def played(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
     """All of them, under way."""
-    started = {}
-    for number, name in enumerate(CHOSEN):
-        case, witness = CASES[name], tmp_path_factory.mktemp("witness")
-        workflow = f"case-{number}"
-        daemon.apply(json.dumps(definition(workflow, case, witness)))
-        request = run_pb2.StartRunRequest(workflow=workflow, only=case.get("scope", ()))
-        run_id = daemon.runs.StartRun(request, timeout=20).run.id
-        started[name] = Played(case, workflow, run_id, witness)
-    return started
+    return {
+        name: play(daemon, f"case-{number}", CASES[name], first_second(name), tmp_path_factory)
+        for number, name in enumerate(CHOSEN)
+    }
 
 
+def first_second(name: str) -> float:
+    """Those that something has to happen to must still wait for it when it is their turn."""
+    return SECONDS[-1] if "events" in CASES[name] else SECONDS[0]
+
+
+def play(
+    daemon: Daemon,
+    workflow: str,
+    case: Mapping[str, Any],
+    second: float,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Played:
+    witness = tmp_path_factory.mktemp("witness")
+    daemon.apply(json.dumps(definition(workflow, case, witness, second)))
+    request = run_pb2.StartRunRequest(workflow=workflow, only=case.get("scope", ()))
+    run_id = daemon.runs.StartRun(request, timeout=20).run.id
+    return Played(case, workflow, run_id, witness)
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CHOSEN)
-def test_case(daemon: Daemon, played: dict[str, Played], name: str) -> None:
+def test_case(
+    daemon: Daemon,
+    played: dict[str, Played],
+    name: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     this = played[name]
+    run = to_its_end(daemon, this)
+    for second in SECONDS[1:]:
+        if was_too_slow(daemon, this, run):
+            this = play(daemon, f"{this.workflow}-again", this.case, second, tmp_path_factory)
+            run = to_its_end(daemon, this)
+    assert_as_expected(daemon, this, run)
+    assert_processes_as_told(this, run)
+
+
+def to_its_end(daemon: Daemon, this: Played) -> run_pb2.Run:
     for event in this.case.get("events", {}).values():
         let_happen(daemon, this, event)
     cancel_children(daemon, this)
-    run = daemon.wait_run(this.run_id)
-    assert_as_expected(daemon, this, run)
-    assert_processes_as_told(this, run)
+    return daemon.wait_run(this.run_id, 200)
+
+
+def was_too_slow(daemon: Daemon, this: Played, run: run_pb2.Run) -> bool:
+    """Whether a time was over before the processes had come as far as the case has it."""
+    if not any("timeout" in each for each in (this.case, *this.case["steps"].values())):
+        return False
+    if run_state(run) == "TIMED_OUT" != this.case["expect"]["run"]:
+        return True
+    executions = daemon.processes(run.id)
+    for told, words in this.case["outcomes"].items():
+        hangs = [number for number, word in enumerate(words, 1) if word in HANGING]
+        mark = this.witness / told
+        begun = len(mark.read_text().splitlines()) if mark.exists() else 0
+        own = [each.ending.cause for each in executions if each.step == told]
+        # One that hangs has to be reached, and none of the others may be ended for want of time.
+        if begun < (hangs[0] if hangs else 1) or any(
+            cause in OF_TIME and word not in HANGING
+            for cause, word in zip(own, words, strict=False)
+        ):
+            return True
+    return False
 
 
 # -- a case as a definition
 
 
-def definition(workflow: str, case: Mapping[str, Any], witness: Path) -> dict[str, Any]:
+def definition(
+    workflow: str, case: Mapping[str, Any], witness: Path, second: float
+) -> dict[str, Any]:
     """The case as a workflow whose steps do what its outcomes say."""
     outcomes: Mapping[str, Sequence[int | str]] = case.get("outcomes", {})
-    steps = {name: step(name, given, outcomes, witness) for name, given in case["steps"].items()}
+    steps = {
+        name: step(name, given, outcomes, witness, second) for name, given in case["steps"].items()
+    }
     made: dict[str, Any] = {"name": workflow, "description": case["name"], "steps": steps}
     if "concurrency" in case:
         made["concurrency"] = case["concurrency"]
     if "timeout" in case:
-        made["timeout"] = scaled(case["timeout"])
+        made["timeout"] = scaled(case["timeout"], second)
     return made
 
 
@@ -140,27 +195,32 @@ def step(
     given: Mapping[str, Any],
     outcomes: Mapping[str, Sequence[int | str]],
     witness: Path,
+    second: float,
 ) -> dict[str, Any]:
-    given = in_real_time(given)
+    given = in_real_time(given, second)
     if given.get("job_type") in ("approval", "workflow"):
         return given
-    given["retry"] = in_real_time({"delay": "250ms", "jitter": 0, **given.get("retry", {})})
+    retry = {"delay": "250ms", "jitter": 0, **given.get("retry", {})}
+    given["retry"] = in_real_time(retry, second)
     if "nostart" in outcomes.get(name, ()):
         return {**given, "job_type": "exec", "target": str(witness / "there-is-no-such-program")}
     given["run"] = script(name, "", outcomes, witness)
     if "completion_check" in given:
-        check = in_real_time(given["completion_check"])
+        check = in_real_time(given["completion_check"], second)
         given["completion_check"] = {**check, "run": script(name, CHECK, outcomes, witness)}
     return given
 
 
-def in_real_time(fields: Mapping[str, Any]) -> dict[str, Any]:
+def in_real_time(fields: Mapping[str, Any], second: float) -> dict[str, Any]:
     durations = ("timeout", "kill_grace", "delay", "max_delay")
-    return {name: scaled(value) if name in durations else value for name, value in fields.items()}
+    return {
+        name: scaled(value, second) if name in durations else value
+        for name, value in fields.items()
+    }
 
 
-def scaled(duration: float | str) -> float:
-    return SECOND * (parse_duration(duration) if isinstance(duration, str) else duration)
+def scaled(duration: float | str, second: float) -> float:
+    return second * (parse_duration(duration) if isinstance(duration, str) else duration)
 
 
 def script(

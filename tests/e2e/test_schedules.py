@@ -59,27 +59,50 @@ def check_once_each(daemon: Daemon, name: str) -> None:
     assert started == {run.id for run in runs_of(daemon, name)}
 
 
+def times_of(run: run_pb2.Run) -> set[int]:
+    """All due times that it stands for."""
+    return {at.ToSeconds() for at in (*run.missed, run.scheduled_at)}
+
+
+def disable(daemon: Daemon, name: str) -> None:
+    """And waits until it is noticed: what was being decided until then is in the ledger."""
+    set_enabled = workflow_pb2.SetWorkflowEnabledRequest(name=name, enabled=False)
+    daemon.workflows.SetWorkflowEnabled(set_enabled, timeout=20)
+    wait_until(lambda: outcomes(daemon, name)["SKIPPED"] >= 1, "nothing was skipped")
+
+
 def test_a_run_for_each_due_time_and_a_line_for_each(daemon: Daemon) -> None:
     daemon.apply(definition("often", EVERY_SECOND, "overlap: allow"))
     wait_until(lambda: len(runs_of(daemon, "often")) >= 3, "it never became due")
-    run = runs_of(daemon, "often")[0]
-    assert run.triggered_by == run_pb2.TRIGGER_SCHEDULE
-    assert run.scheduled_at.nanos == 0
-    assert 0 <= run.created_at.ToNanoseconds() - run.scheduled_at.ToNanoseconds() < 5e9
-    assert outcomes(daemon, "often").keys() == {"FIRED"}
+    wait_until(lambda: outcomes(daemon, "often")["FIRED"] >= 1, "it was never on time")
+    late = []
+    for run in runs_of(daemon, "often"):
+        assert run.triggered_by == run_pb2.TRIGGER_SCHEDULE
+        assert run.scheduled_at.nanos == 0
+        late.append(run.created_at.ToNanoseconds() - run.scheduled_at.ToNanoseconds())
+    assert 0 <= min(late) < 5e9
+    # One run stands for two due times that a busy machine was late for.
+    assert outcomes(daemon, "often").keys() <= {"FIRED", "CAUGHT_UP"}
     assert "was started" in why(daemon, "often")
-    set_enabled = workflow_pb2.SetWorkflowEnabledRequest(name="often", enabled=False)
-    daemon.workflows.SetWorkflowEnabled(set_enabled, timeout=20)
-    wait_until(lambda: outcomes(daemon, "often")["SKIPPED"] >= 1, "nothing was skipped")
+    disable(daemon, "often")
     assert "disabled" in why(daemon, "often")
     check_once_each(daemon, "often")
+    times = sorted(fire.due_at.ToSeconds() for fire in fires_of(daemon, "often"))
+    assert times == list(range(times[0], times[-1] + 1)), "a due time has no line"
+    for run in runs_of(daemon, "often"):
+        lines = [fire for fire in fires_of(daemon, "often") if fire.run_id == run.id]
+        assert {fire.due_at.ToSeconds() for fire in lines} == times_of(run)
 
 
 def test_a_run_that_is_still_active_is_in_the_way(daemon: Daemon) -> None:
-    daemon.apply(definition("slow", EVERY_SECOND, run="sleep 60"))
+    daemon.apply(definition("slow", EVERY_SECOND, run="sleep 600"))
     wait_until(lambda: outcomes(daemon, "slow")["SKIPPED"] >= 2, "nothing was skipped")
     (run,) = runs_of(daemon, "slow")
     assert f"overlap: run {run.id} is active" in why(daemon, "slow")
+
+
+def standing_for(daemon: Daemon, name: str, times: set[int]) -> list[run_pb2.Run]:
+    return [run for run in runs_of(daemon, name) if times_of(run) & times]
 
 
 def test_times_that_passed_without_a_daemon_get_one_run(daemon: Daemon) -> None:
@@ -87,15 +110,20 @@ def test_times_that_passed_without_a_daemon_get_one_run(daemon: Daemon) -> None:
     daemon.apply(definition("left", f"{{cron: {EVERY_SECOND}, misfire: skip}}", "overlap: allow"))
     wait_until(lambda: outcomes(daemon, "left")["FIRED"] >= 1, "it never became due")
     daemon.kill()
-    killed_at = time.monotonic()
-    wait_until(lambda: time.monotonic() - killed_at > 4, "time does not pass")
+    killed_at = time.time()
+    wait_until(lambda: time.time() - killed_at > 4, "time does not pass")
+    # Those that nobody was there for; a busy machine may be late for others, before and after.
+    alone = set(range(int(killed_at) + 1, int(time.time())))
+    assert len(alone) >= 3
     daemon.start()
-    wait_until(lambda: any(run.missed for run in runs_of(daemon, "kept")), "nothing was caught up")
+    wait_until(lambda: standing_for(daemon, "kept", alone), "nothing was caught up")
     wait_until(lambda: outcomes(daemon, "left")["MISSED"] >= 1, "nothing was missed")
-    (caught_up,) = (run for run in runs_of(daemon, "kept") if run.missed)
-    assert len(caught_up.missed) >= 2
+    (caught_up,) = standing_for(daemon, "kept", alone)
+    assert times_of(caught_up) >= alone
     assert outcomes(daemon, "kept").keys() <= {"FIRED", "CAUGHT_UP"}
+    disable(daemon, "left")
     check_once_each(daemon, "left")
+    assert standing_for(daemon, "left", alone) == []
 
 
 def test_a_change_of_the_definition_changes_the_schedule_at_once(daemon: Daemon) -> None:
@@ -119,8 +147,9 @@ def test_a_change_of_the_definition_changes_the_schedule_at_once(daemon: Daemon)
 
 def test_no_more_wait_in_line_than_may_also_if_many_are_due_at_once(daemon: Daemon) -> None:
     each = ", ".join(f"{{cron: {EVERY_SECOND}, misfire_grace: {n + 1}m}}" for n in range(100))
-    daemon.apply(definition("crowd", f"[{each}]", "overlap: queue", run="sleep 60"))
-    wait_until(lambda: len(fires_of(daemon, "crowd")) >= 300, "it never became due")
+    daemon.apply(definition("crowd", f"[{each}]", "overlap: queue", run="sleep 600"))
+    # Only who finds the line full is skipped.
+    wait_until(lambda: outcomes(daemon, "crowd")["SKIPPED"] >= 100, "it never became due")
     assert len(runs_of(daemon, "crowd")) == 101
     assert "100 runs of 'crowd' wait already" in why(daemon, "crowd")
     # What ends now makes no place for another.

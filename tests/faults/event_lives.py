@@ -118,15 +118,18 @@ class Lives:
         """Drains it until an event waits for the end of that, and for a while; the id of the event."""
         self._daemon.system.Drain(system_pb2.DrainRequest(), timeout=20)
         begun = time.time()
-        waits = wait_until(self._waiting, "no event waits for the end of a drain")
+        waits = wait_until(lambda: self._waiting(begun), "no event waits for the end of a drain")
         self._last(_LIFE / 2)
         self.drains.append(Drained(begun, time.time()))
         return waits
 
-    def _waiting(self) -> str:
+    def _waiting(self, since: float) -> str:
+        """The newest event, if it came after that and waits."""
         request = event_pb2.ListEventsRequest(page_size=1)
-        newest = self._daemon.events.ListEvents(request, timeout=20).events
-        return newest[0].id if newest and newest[0].reason == _DRAINS else ""
+        for newest in self._daemon.events.ListEvents(request, timeout=20).events:
+            if newest.reason == _DRAINS and newest.emitted_at.ToMicroseconds() / 1e6 > since:
+                return newest.id
+        return ""
 
     # -- ends
 

@@ -1,4 +1,4 @@
-"""A step that shows how long it lives: heartbeat_step.py FILE. Deaf to TERM; a line of monotonic time every 20 ms.
+"""A step that shows how long it lives: heartbeat_step.py FIFO. Deaf to TERM; a line of monotonic time every 20 ms.
 
 The monotonic clock is one for all processes, and does not jump.
 """
@@ -13,7 +13,7 @@ import time
 
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    fd = os.open(sys.argv[1], os.O_WRONLY)
     while True:
         os.write(fd, f"{time.monotonic()}\n".encode())
         time.sleep(0.02)

@@ -47,7 +47,6 @@ class AttemptOnDisk:
     shim: tuple[int, int]
     """Pid and start time."""
     ended: bool
-    claimed_at: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,7 +151,6 @@ def attempts_on_disk(state_dir: Path, run_id: str) -> list[AttemptOnDisk]:
         step, number, token = path.name.partition(".log")[0].rsplit(".", 2)
         with _readable(path) as file:
             facts: dict[str, Any] = frames.read_claim(file.fileno()) or {}
-            first = next(frames.frames_of(file.fileno(), chunk=frames.MAX_CLAIM), None)
             ended = frames.read_end(file.fileno()) is not None
         found.append(
             AttemptOnDisk(
@@ -163,7 +161,6 @@ def attempts_on_disk(state_dir: Path, run_id: str) -> list[AttemptOnDisk]:
                 void=bool(facts.get("void")),
                 shim=(facts.get("pid", 0), facts.get("start", 0)),
                 ended=ended,
-                claimed_at=first.at / 1e6 if first is not None else 0.0,
             )
         )
     return found

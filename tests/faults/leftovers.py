@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faults.checker import Defect, Kind
 from helpers.processes import Process, alive, describe, kill, marked, users_of
-from helpers.waiting import wait_until
+from helpers.waiting import DEADLINE, wait_until
 
 
 def of_steps(state_dir: Path) -> list[Process]:
@@ -16,7 +16,7 @@ def of_steps(state_dir: Path) -> list[Process]:
     return sorted({*by_environment, *users_of(state_dir / "runs")})
 
 
-def check_left(state_dir: Path, *, patience: float = 10.0) -> list[Defect]:
+def check_left(state_dir: Path, *, patience: float = DEADLINE) -> list[Defect]:
     """Called when all runs have ended. Shims get a moment to exit after their last word."""
     try:
         wait_until(lambda: not of_steps(state_dir), "steps are left", patience)

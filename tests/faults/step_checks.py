@@ -12,8 +12,11 @@ from faults.workload import CHECK, StepModel, WorkflowModel
 from helpers.daemon import process_state, run_state
 from toban.v1 import run_pb2
 
-LATE = 6.0
-"""How much later than timeout and grace an end may be recorded: the machine may be busy."""
+LATE = 20.0
+"""How much later than timeout and grace an end may be recorded: the machine may be busy, and its disk slow.
+
+Much less than what steps take that only a timeout ends.
+"""
 EARLY = 0.2
 """A run's timeout counts from before a process of it is made, which may take a moment; shown is when it was there."""
 

@@ -18,23 +18,29 @@ def test_the_newest_stays(tmp_path: Path, overlap: str) -> None:
     assert dial.works()
     daemon = Daemon(tmp_path / "s", environment=dial.environment)
     daemon.program = dial.program
-    witness = tmp_path / "w"
+    witness, free = tmp_path / "w", tmp_path / "free"
     witness.touch()
+    # However long the daemon is away: none comes to its end before the newest is made.
+    held = f"until [ -e {free} ]; do sleep 0.05; done"
     try:
         daemon.start()
         daemon.apply(
             f"name: w\ndescription: x\noverlap: {overlap}\n"
-            f"steps: {{only: {{run: 'echo $TOBAN_RUN_ID >> {witness}; sleep 2'}}}}\n"
+            f"steps: {{only: {{run: 'echo $TOBAN_RUN_ID >> {witness}; {held}'}}}}\n"
         )
         old = [daemon.start_run("w") for _ in range(4)]
         daemon.kill()
         dial.set(-3600)
         daemon.start()
         new = daemon.start_run("w")
-        runs = [daemon.wait_run(each) for each in (*old, new)]
         if overlap == "replace":
-            assert [run_state(run) for run in runs] == ["CANCELLED"] * 4 + ["SUCCEEDED"]
+            assert [run_state(daemon.wait_run(each)) for each in old] == ["CANCELLED"] * 4
+            free.touch()
+            assert run_state(daemon.wait_run(new)) == "SUCCEEDED"
         else:
+            free.touch()
+            for each in (*old, new):
+                daemon.wait_run(each)
             assert witness.read_text().split() == [*old, new]
     finally:
         daemon.clear()

@@ -18,10 +18,12 @@ from faults import clock, power
 from faults.settings import LONG, SEED, announce
 from faults.timed_boots import check_boots
 from faults.timed_chaos import Chaos
-from faults.timed_checker import check_timed
+from faults.timed_checker import WITH_RUN, check_timed
 from faults.timed_runs import check_runs_done
 
 ACTIONS = 56 if LONG else 14
+ENOUGH = 10
+"""Due times with a run, of each kind."""
 IN_POSTGRESQL = pytest.mark.skipif(
     not (LONG and SERVER), reason="in the long form, with TOBAN_TEST_POSTGRES"
 )
@@ -51,7 +53,7 @@ def disk(tmp_path: Path, database: str) -> Iterator[power.Disk | None]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180 + 20 * ACTIONS)
+@pytest.mark.timeout(400 + 40 * ACTIONS)
 def test_every_due_time_is_decided_once(
     tmp_path: Path, database: str, disk: power.Disk | None
 ) -> None:
@@ -65,6 +67,11 @@ def test_every_due_time_is_decided_once(
         for number in range(2):
             chaos.create_booting(number)
         for _ in range(ACTIONS):
+            chaos.act()
+        # How much is due meanwhile depends on what the clock shows, and on how fast this machine is.
+        for _ in range(ACTIONS):
+            if min(chaos.outcomes()[name] for name in WITH_RUN) >= ENOUGH:
+                break
             chaos.act()
         ledger = chaos.settle()
     finally:
@@ -85,4 +92,4 @@ def test_every_due_time_is_decided_once(
     )
     print(f"runs {dict(states)}, {folded} due times stood for; defects: {len(defects)}")
     assert not defects, f"{len(defects)} defects:\n" + "\n".join([*defects[:20], str(chaos.time)])
-    assert min(outcomes[name] for name in ("FIRED", "CAUGHT_UP")) >= 10, "too little happened"
+    assert min(outcomes[name] for name in WITH_RUN) >= ENOUGH, "too little happened"

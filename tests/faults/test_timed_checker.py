@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from faults.pulse import Pulse
 from faults.timed import Spec, Timed, Version
 from faults.timed_boots import check_boots
 from faults.timed_checker import Ledger, Line, check_timed
 from faults.timed_runs import REPLACED, Started, Witnessed, check_runs_done
 from faults.timeline import Timeline
+from helpers.waiting import wait_until
 
 START = 1_800_000_000.0
 END = START + 60
@@ -294,6 +299,47 @@ def test_nobody_decides_while_the_clock_shows_less_again() -> None:
     assert time.decided_by(START + 9.5, START) == START + 46
     assert time.decided_by(START + 1, START) == START + 7
     assert time.decided_by(START + 9999, START) == START + 9999 + 6
+
+
+def test_nobody_is_blamed_while_the_machine_holds_everybody_up() -> None:
+    time = Timeline(NoDial())
+    assert time.decided_by(START + 2, START) == START + 8
+    assert not time.broken(START + 2, START + 3)
+    time.stalls.append((START + 1, START + 9))
+    assert time.decided_by(START + 2, START) == START + 15
+    assert time.noticed_by(START + 2) == START + 15
+    assert time.decided_by(START + 30, START) == START + 36
+    assert time.broken(START + 2, START + 3)
+    assert time.held_up(START, START + 2) == 8
+    assert time.held_up(START + 10, START + 12) == 0
+    assert not time.was_away(START + 5)
+
+
+def test_a_machine_that_holds_everybody_up_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = itertools.chain((0.0, 0.5, 0.5, 3.0), itertools.repeat(3.0))
+    monkeypatch.setattr("faults.pulse.time", SimpleNamespace(time=lambda: next(shown)))
+    stalls: list[tuple[float, float]] = []
+    pulse = Pulse(tmp_path, stalls)
+    pulse.start()
+    try:
+        wait_until(lambda: stalls, "nothing is noted")
+    finally:
+        pulse.stop()
+    assert stalls == [(0.5, 3.0)]
+
+
+def test_what_was_decided_before_the_daemon_was_killed_was_not_decided_by_nobody() -> None:
+    """However long it took to kill it."""
+    time = Timeline(NoDial())
+    time.leave()
+    before = time.away[-1][0]
+    time.left()
+    time.gone[-1] = (before + 5, math.inf)
+    time.back(before + 9)
+    assert not time.was_away(before + 4)
+    assert time.was_away(before + 7)
 
 
 @pytest.mark.parametrize(("forge", "found"), FORGERIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from faults.settings import LONG
 from helpers.daemon import process_state, run_state, running_daemon, step_states
 from helpers.waiting import wait_until
 
-TIMEOUT, KILLED_AFTER, STARTED_AFTER = (5.0, 1.0, 10.0) if LONG else (1.5, 0.3, 3.0)
-GRACE = 0.5
+TIMEOUT, KILLED_AFTER = (10.0, 1.0) if LONG else (4.0, 0.3)
+"""The run's step must begin before the time of its run is over, on a busy machine too."""
+GRACE = 1.0
+"""Its heartbeats may be late by that."""
 
 
 def passed(since: float, seconds: float) -> bool:
@@ -23,8 +26,11 @@ def passed(since: float, seconds: float) -> bool:
 @pytest.mark.slow
 def test_timeouts_of_a_step_and_of_a_run_hold_while_the_daemon_is_down(tmp_path: Path) -> None:
     limit, grace = f"{TIMEOUT}s", f"{GRACE}s"
-    of_step, of_run = Heartbeats(tmp_path / "step"), Heartbeats(tmp_path / "run")
-    with running_daemon(tmp_path / "s") as daemon:
+    with (
+        closing(Heartbeats(tmp_path / "step")) as of_step,
+        closing(Heartbeats(tmp_path / "run")) as of_run,
+        running_daemon(tmp_path / "s") as daemon,
+    ):
         daemon.apply(
             workflow("step", {"slow": of_step.step(timeout=limit, kill_grace=grace), "other": {"run": "sleep 0.1"}})
         )  # fmt: skip
@@ -32,15 +38,13 @@ def test_timeouts_of_a_step_and_of_a_run_hold_while_the_daemon_is_down(tmp_path:
         daemon.apply(
             workflow("run", {"slow": of_run.step(kill_grace=grace), "never": never}, timeout=limit)
         )
+        asked = time.monotonic()
         ids = {name: daemon.start_run(name) for name in ("step", "run")}
         began = max(of_step.began(), of_run.began())
         wait_until(lambda: passed(began, KILLED_AFTER), "time stands still")
         daemon.kill()
-        wait_until(lambda: passed(began, STARTED_AFTER), "time stands still")
-        for beats in (of_step, of_run):
-            # The run's time began a moment before the first heartbeat, with its start.
-            assert TIMEOUT - 0.5 <= beats.lasted() <= TIMEOUT + GRACE + 1.0
-        assert of_step.lasted() >= TIMEOUT
+        # Nobody is there who could end them but their shims.
+        assert min(of_step.ended(), of_run.ended()) >= asked + TIMEOUT
         before = [of_step.times(), of_run.times()]
         daemon.start()
         step, run = (daemon.wait_run(ids[name]) for name in ("step", "run"))

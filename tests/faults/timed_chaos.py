@@ -15,9 +15,10 @@ import grpc
 
 from faults import clock, power
 from faults.leftovers import end_all
+from faults.pulse import Pulse
 from faults.settings import LONG
 from faults.timed import BLACKOUTS, REBOOT, Spec, Timed, Version, random_spec
-from faults.timed_checker import Ledger, lines_of, missing
+from faults.timed_checker import Ledger, Line, lines_of, missing
 from faults.timed_runs import Started, Witnessed, runs_of, started_of
 from faults.timeline import LATE, Timeline
 from helpers.daemon import Daemon
@@ -27,7 +28,7 @@ from toban.v1 import system_pb2, workflow_pb2
 PAUSE = 4.0 if LONG else 1.0
 FURTHEST = 120 if LONG else 40
 FAILPOINTS = ("schedule.fired", "store.before_commit", "store.after_commit")
-SETTLED = 300.0 if LONG else 120.0
+SETTLED = 600.0 if LONG else 300.0
 """Seconds within which all that was missed is decided: runs for each missed time come one after another."""
 SECONDS = {"allow": 0.0, "queue": 0.1, "replace": 2.0, "skip": 3.0}
 """How long their steps take. Those that wait for each other must come to an end."""
@@ -71,10 +72,12 @@ class Chaos:
         self._daemon = daemon
         self._rng = rng
         self._deck: list[Callable[[], None]] = []
+        self._pulse = Pulse(directory, self.time.stalls)
 
     # -- schedules
 
     def start(self) -> None:
+        self._pulse.start()
         self._boot(time.time())
 
     def create(self, number: int, overlap: str) -> None:
@@ -188,13 +191,16 @@ class Chaos:
         self.live(LATE if LONG else 0.0)
 
     def kill(self) -> None:
-        self.time.leave()
-        self._daemon.kill()
+        self._kill()
         self._return()
 
-    def kill_at_failpoint(self) -> None:
+    def _kill(self) -> None:
         self.time.leave()
         self._daemon.kill()
+        self.time.left()
+
+    def kill_at_failpoint(self) -> None:
+        self._kill()
         self._live_until_failpoint()
         self._return()
 
@@ -211,24 +217,26 @@ class Chaos:
         self.time.back(started)
         while process.poll() is None and time.monotonic() < deadline:
             signal.sigtimedwait([], 0.005)
-        self.time.leave()
-        self._daemon.kill()
+        self._kill()
 
     def stop(self) -> None:
-        code = self._daemon.stop()
         self.time.leave()
+        code = self._daemon.stop()
+        self.time.left()
         assert code == 0, f"the daemon cannot stop: {code}\n{self._daemon.tail()}"
         self._return()
 
     def freeze(self) -> None:
         assert self._daemon.process is not None
-        self._daemon.process.send_signal(signal.SIGSTOP)
         self.time.leave()
+        self._daemon.process.send_signal(signal.SIGSTOP)
+        self.time.left()
         self.live()
         if self._rng.random() < 0.5:
             self.jump()
+        resumed = time.time()
         self._daemon.process.send_signal(signal.SIGCONT)
-        self.time.back()
+        self.time.back(resumed, started=False)
 
     def _return(self) -> None:
         self._wait_below()
@@ -247,6 +255,7 @@ class Chaos:
         off = self._disable(workflow) if self._rng.random() < 0.3 else None
         self.time.leave()
         self._go_down()
+        self.time.left()
         self.time.cut.append(time.time())
         self._wait_below()
         began = time.time()
@@ -302,8 +311,7 @@ class Chaos:
         call = self._daemon.workflows.UpdateWorkflow.future(request, timeout=20)
         signal.sigtimedwait([], self._rng.uniform(0.0, 0.04))
         acknowledged = call.done() and call.code() is grpc.StatusCode.OK
-        self.time.leave()
-        self._daemon.kill()
+        self._kill()
         died = time.time()
         self._return()
         get = workflow_pb2.GetWorkflowRequest(name=workflow.name)
@@ -350,8 +358,7 @@ class Chaos:
         self._hold()
         ends = time.time()
         if self._rng.random() < 0.3:
-            self.time.leave()
-            self._daemon.kill()
+            self._kill()
             self.time.drained.append((asked, done, ends, time.time()))
             self._return()
         else:
@@ -384,15 +391,23 @@ class Chaos:
         return self.read(end)
 
     def clear(self) -> None:
+        self._pulse.stop()
         self._daemon.clear()
 
-    def read(self, end: float) -> Ledger:
-        """The lines first: a run that is missing then has none."""
-        lines = [
+    def outcomes(self) -> Counter[str]:
+        """How often what became of a due time so far."""
+        return Counter(line.outcome for line in self._lines())
+
+    def _lines(self) -> list[Line]:
+        return [
             line
             for each in (*self.workflows, *self.booting)
             for line in lines_of(self._daemon, each.name)
         ]
+
+    def read(self, end: float) -> Ledger:
+        """The lines first: a run that is missing then has none."""
+        lines = self._lines()
         runs: dict[str, Started] = {run.id: started_of(run) for run in runs_of(self._daemon)}
         told = Witnessed.parse(self._witness.read_text().splitlines())
         return Ledger(lines=lines, runs=runs, end=end, read=time.time(), told=told)

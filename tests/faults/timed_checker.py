@@ -303,7 +303,8 @@ class _Schedule:
             was_there = self._was_there(alarm, at)
             found: list[str] = []
             # It was decided a moment before it was stored, and others may have become due meanwhile.
-            for decided in (now, max(alarm, now - STORED)):
+            stored = STORED + self._time.held_up(at - LATE, at)
+            for decided in (now, max(alarm, now - stored)):
                 is_last = line.due >= self._last_due(version, times, decided)
                 found.append(self._of_present(version, alarm, decided, is_last))
                 if not was_there:

@@ -42,30 +42,38 @@ class Timeline:
         """Of each boot of the machine: when a daemon was started first, and when one served first."""
         self.cut: list[float] = []
         """When the machine went down, with all that ran on it."""
+        self.stalls: list[tuple[float, float]] = []
+        """When the machine held everybody up: the daemon was there, and could not do much."""
+        self._slowest = 0.0
+        """Seconds that a jump took at most: until it was done the clock may have shown the time before it."""
 
     @property
     def offset(self) -> float:
         return self.offsets[-1][1]
 
     def jump(self, offset: float) -> None:
-        self.offsets.append((time.time(), offset))
+        now = time.time()
+        self.offsets.append((now, offset))
         self._dial.set(offset)
+        self._slowest = max(self._slowest, time.time() - now)
 
     def leave(self) -> None:
-        now = time.time()
-        self.away.append((now, math.inf))
-        self.gone.append((now, math.inf))
+        """The daemon is about to go."""
+        self.away.append((time.time(), math.inf))
 
-    def back(self, since: float | None = None) -> None:
-        """The daemon serves again. `since` is when it was started: then it has looked at its clock.
+    def left(self) -> None:
+        """It is gone."""
+        self.gone.append((time.time(), math.inf))
+
+    def back(self, since: float, *, started: bool = True) -> None:
+        """The daemon serves again; it was started at `since`, and then it has looked at its clock.
 
         One that was only stopped sleeps on until its alarm, whatever the wall clock shows.
         """
         now = time.time()
-        begin, _ = self.away[-1]
-        self.away[-1] = (begin, now)
-        self.gone[-1] = (begin, now if since is None else since)
-        if since is not None:
+        self.away[-1] = (self.away[-1][0], now)
+        self.gone[-1] = (self.gone[-1][0], since)
+        if started:
             self.woken.append(now)
 
     def wake(self) -> None:
@@ -76,7 +84,7 @@ class Timeline:
     def __str__(self) -> str:
         return "\n".join(
             f"{name} {getattr(self, name)}"
-            for name in ("offsets", "away", "woken", "drained", "boots")
+            for name in ("offsets", "away", "woken", "drained", "boots", "stalls")
         )
 
     def shown(self, at: float) -> float:
@@ -93,7 +101,7 @@ class Timeline:
         return [
             shown - offset
             for since, until, offset in self.segments()
-            if since - NEAR <= shown - offset <= until + NEAR
+            if since - NEAR <= shown - offset <= until + self._slowest + NEAR
         ]
 
     def reached(self, shown: float, since: float) -> float | None:
@@ -107,7 +115,7 @@ class Timeline:
     def highest(self, since: float, until: float) -> float:
         """The latest time that it showed between them."""
         return max(
-            min(end, until) + offset
+            min(end + self._slowest, until) + offset
             for begin, end, offset in self.segments()
             if begin <= until and end >= since
         )
@@ -118,15 +126,16 @@ class Timeline:
     def broken(self, since: float, until: float) -> bool:
         """Whether the daemon may have been away between them, or its clock was set."""
         return any(
-            begin <= until + NEAR and end >= since - NEAR for begin, end in self.away
-        ) or any(since - NEAR <= at <= until + NEAR for at, _ in self.offsets)
+            begin <= until + NEAR and end >= since - NEAR
+            for begin, end in (*self.away, *self.stalls)
+        ) or any(since - NEAR - self._slowest <= at <= until + NEAR for at, _ in self.offsets)
 
     def decided_by(self, shown: float, since: float) -> float:
         """Until when the daemon must have seen that this was due. Never, if it had not enough time for it.
 
         While its clock shows less again, nobody has to.
         """
-        busy = [*self.away, *self._unnoticed()]
+        busy = [*self.away, *self.stalls, *self._unnoticed()]
         for begin, end, offset in self.segments():
             at = max(begin, since, shown - offset)
             if at < end and (latest := _within(at, busy)) <= end:
@@ -135,7 +144,11 @@ class Timeline:
 
     def noticed_by(self, at: float) -> float:
         """Until when the daemon must have seen what happened at that moment, whatever its clock shows."""
-        return _within(at, self.away)
+        return _within(at, [*self.away, *self.stalls])
+
+    def held_up(self, since: float, until: float) -> float:
+        """Seconds that the machine held everybody up between them."""
+        return sum(end - begin for begin, end in self.stalls if begin <= until and end >= since)
 
     def _unnoticed(self) -> Iterator[tuple[float, float]]:
         for since, _ in self.offsets[1:]:

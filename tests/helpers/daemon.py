@@ -34,8 +34,10 @@ from toban.v1 import (
 )
 
 GIB = 1024**3
-START_WITHIN = 30.0
-STOP_WITHIN = 30.0
+START_WITHIN = 60.0
+STOP_WITHIN = 60.0
+CALL_WITHIN = 60.0
+"""What is acknowledged is on disk, and a busy disk takes its time."""
 
 
 class Daemon:
@@ -164,7 +166,7 @@ class Daemon:
         request = event_pb2.EmitEventRequest(
             type=event_type, payload_json=json.dumps(payload), **fields
         )
-        return self.events.EmitEvent(request, timeout=20).event
+        return self.events.EmitEvent(request, timeout=CALL_WITHIN).event
 
     @property
     def system(self) -> system_pb2_grpc.SystemServiceStub:
@@ -173,12 +175,12 @@ class Daemon:
     def apply(self, source: str, base_dir: str = "") -> workflow_pb2.Workflow:
         definition = workflow_pb2.Definition(source=source, base_dir=base_dir)
         request = workflow_pb2.CreateWorkflowRequest(definition=definition)
-        return self.workflows.CreateWorkflow(request, timeout=20).workflow
+        return self.workflows.CreateWorkflow(request, timeout=CALL_WITHIN).workflow
 
     def start_run(self, workflow: str, **params: Any) -> str:
         request = run_pb2.StartRunRequest(workflow=workflow)
         request.params.update(params)
-        return self.runs.StartRun(request, timeout=20).run.id
+        return self.runs.StartRun(request, timeout=CALL_WITHIN).run.id
 
     def run(self, workflow: str, **params: Any) -> run_pb2.Run:
         """Starts it and waits for its end."""
@@ -186,10 +188,10 @@ class Daemon:
 
     def cancel(self, run_id: str, reason: str = "") -> run_pb2.Run:
         request = run_pb2.CancelRunRequest(id=run_id, reason=reason)
-        return self.runs.CancelRun(request, timeout=20).run
+        return self.runs.CancelRun(request, timeout=CALL_WITHIN).run
 
     def get_run(self, run_id: str) -> run_pb2.Run:
-        return self.runs.GetRun(run_pb2.GetRunRequest(id=run_id), timeout=20).run
+        return self.runs.GetRun(run_pb2.GetRunRequest(id=run_id), timeout=CALL_WITHIN).run
 
     def wait_run(self, run_id: str, within: float = 60.0) -> run_pb2.Run:
         """Until it has ended, told by the daemon; the run as it is then."""
@@ -209,7 +211,7 @@ class Daemon:
 
     def processes(self, run_id: str) -> list[run_pb2.ProcessExecution]:
         request = run_pb2.ListProcessExecutionsRequest(run_id=run_id)
-        found = self.runs.ListProcessExecutions(request, timeout=20).process_executions
+        found = self.runs.ListProcessExecutions(request, timeout=CALL_WITHIN).process_executions
         return sorted(found, key=lambda execution: execution.id)
 
     def log_of(self, run_id: str, step: str = "", follow: bool = False) -> dict[int, bytes]:
@@ -237,7 +239,7 @@ class Daemon:
         """Cancels what is active, and waits until its processes are gone."""
         states = [run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING]
         active = run_pb2.ListRunsRequest(states=states, page_size=1000)
-        for run in self.runs.ListRuns(active, timeout=20).runs:
+        for run in self.runs.ListRuns(active, timeout=CALL_WITHIN).runs:
             with contextlib.suppress(grpc.RpcError):
                 self.cancel(run.id)
             self.wait_run(run.id)

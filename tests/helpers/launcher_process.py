@@ -29,7 +29,12 @@ class LauncherProcess:
 
     @classmethod
     def start(
-        cls, place: Place, argv: Sequence[str], *, timeout: float | None = None
+        cls,
+        place: Place,
+        argv: Sequence[str],
+        *,
+        timeout: float | None = None,
+        grace: float = 0.2,
     ) -> LauncherProcess:
         attempt = new_attempt()
         order = {
@@ -39,6 +44,7 @@ class LauncherProcess:
             "token": attempt.token,
             "argv": list(argv),
             "timeout": timeout,
+            "grace": grace,
         }
         tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         process = subprocess.Popen(
@@ -81,7 +87,8 @@ async def _serve() -> None:
     supervision = Supervision(Place(order["root"], order["marker"]))
     await supervision.open()
     attempt = new_attempt(id=order["id"], token=order["token"])
-    supervision.launch(order["argv"], attempt=attempt, timeout=order["timeout"])
+    how = {"timeout": order["timeout"], "grace": order["grace"]}
+    supervision.launch(order["argv"], attempt=attempt, **how)
     print(supervision.spawner.pid, flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     await supervision.close()

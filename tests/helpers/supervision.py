@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 from helpers.gate import Gate
-from helpers.processes import Process, alive, children_of, command_of, marked, seen
+from helpers.processes import Process, alive, children_of, command_of, marked, seen, stat_of
 from helpers.waiting import DEADLINE, wait_for
 from toban.definition import Resources
 from toband.domain.events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
@@ -145,7 +146,7 @@ class Supervision:
     async def open(self) -> None:
         os.makedirs(self.files.root, exist_ok=True)
         await self.launcher.open(self._report)
-        self.spawners.append(seen(self.launcher.spawner_pid))
+        self._note_spawner()
         await self.launcher.prepare(RUN, {})
 
     async def close(self) -> None:
@@ -162,15 +163,26 @@ class Supervision:
             return self.launcher.spawner_pid not in (0, self.spawner.pid)
 
         await wait_for(replaced, "the spawner was not replaced")
-        self.spawners.append(seen(self.launcher.spawner_pid))
+        self._note_spawner()
         return self.spawner
 
+    def _note_spawner(self) -> None:
+        """It may be dead already, where it is told to die at once; nobody has taken it up as long as it has a pid."""
+        pid = self.launcher.spawner_pid
+        found = stat_of(pid)
+        assert found is not None, f"there is no spawner {pid}"
+        self.spawners.append(Process(pid, found.start))
+
     async def parked(self) -> list[Process]:
-        """The shims that wait for an attempt, once all are there."""
+        """The shims that wait for an attempt, once all are there and the launcher knows of them.
+
+        One that it does not know of yet is given an attempt later, and not by the next launch.
+        """
+        known = self.launcher._pool._parked
 
         def all_parked() -> list[Process] | None:
             found = children_of(self.spawner.pid)
-            return found if len(found) >= PARKED else None
+            return found if len(found) >= PARKED and len(known) >= PARKED else None
 
         return await wait_for(all_parked, "shims are not parked")
 
@@ -186,6 +198,36 @@ class Supervision:
         launch = new_launch(self.place, argv, **how)
         self.launcher.launch(launch)
         return launch.attempt
+
+    async def ready_in_time(
+        self,
+        argv: Sequence[str],
+        seconds: float,
+        *,
+        made: str = "",
+        ready: Callable[[Attempt], bool] = lambda _: True,
+        **how: Any,
+    ) -> tuple[Attempt, float]:
+        """Launches what its timeout is to end, but not before it made that file and is ready; with its timeout.
+
+        That is a longer one where the machine is too slow for it at the moment.
+        """
+        path = self.place.path(made)
+        while True:
+            until = time.monotonic() + seconds
+            attempt = self.launch(argv, timeout=seconds, **how)
+            await wait_for(
+                lambda: (os.path.exists(path) and ready(attempt)) or time.monotonic() >= until,  # noqa: B023
+                f"{attempt.step} is not ready",
+            )
+            if time.monotonic() < until:
+                return attempt, seconds
+            await self.ended(attempt)
+            if made:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+            seconds *= 2
+            assert seconds < DEADLINE, f"{attempt.step} is never ready"
 
     async def ended(self, attempt: Attempt, deadline: float = DEADLINE) -> AttemptEnded:
         return await self._the(AttemptEnded, attempt, deadline)

@@ -53,7 +53,7 @@ class Machine:
             ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-n", "-p", "-C", *command],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         if check and result.returncode != 0:
             raise AssertionError(f"{' '.join(command)}: {result.stdout}{result.stderr}")
@@ -81,7 +81,7 @@ def machine(base: Path, name: str) -> Iterator[Machine]:
         leader = wait_until(lambda: _leader(process.pid), "there is no first process")
         found = Machine(root, leader)
         bus = Path(f"/proc/{leader}/root/run/dbus/system_bus_socket")
-        wait_until(bus.exists, "it does not boot")
+        wait_until(bus.exists, "it does not boot", 90.0)
         found.run("systemctl", "is-system-running", "--wait", check=False)
         yield found
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from pathlib import Path
+import tempfile
 
 import pytest
 
 from toband.notify import notify
 
 
-def test_states_go_out_as_one_datagram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(f"{tmp_path}/notify")
+def test_states_go_out_as_one_datagram(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        # The name of a socket is short, and that of a test may be long.
+        tempfile.TemporaryDirectory(prefix="tb-") as directory,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock,
+    ):
+        sock.bind(f"{directory}/notify")
         sock.settimeout(10)
-        monkeypatch.setenv("NOTIFY_SOCKET", f"{tmp_path}/notify")
+        monkeypatch.setenv("NOTIFY_SOCKET", f"{directory}/notify")
         notify("READY=1", "STATUS=serving")
         assert sock.recv(100) == b"READY=1\nSTATUS=serving"
 
 
-def test_abstract_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abstract_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"toban-test-{os.urandom(8).hex()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(f"\0toban-test-{tmp_path}")
+        sock.bind(f"\0{name}")
         sock.settimeout(10)
-        monkeypatch.setenv("NOTIFY_SOCKET", f"@toban-test-{tmp_path}")
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
         notify("STOPPING=1")
         assert sock.recv(100) == b"STOPPING=1"
 

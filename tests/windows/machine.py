@@ -30,6 +30,8 @@ OUT = run_pb2.LOG_STREAM_STDOUT
 ERR = run_pb2.LOG_STREAM_STDERR
 SILENT = 50.0
 """Longer than nearly every run of these tests, and short enough for three tries."""
+DEADLINE = 150.0
+"""To start an interpreter may take half a minute here if the machine is busy, and some wait for several."""
 
 
 class Process(NamedTuple):
@@ -79,7 +81,7 @@ def written(path: Path) -> str:
         except (FileNotFoundError, PermissionError):
             return ""
 
-    return wait_until(text, f"{path.name} does not appear")
+    return wait_until(text, f"{path.name} does not appear", DEADLINE)
 
 
 def claim_in(path: Path) -> dict[str, Any] | None:
@@ -197,7 +199,7 @@ class Daemon:
                 creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
             )
         if wait:
-            wait_until(self._serves, "the daemon does not serve", 60.0)
+            wait_until(self._serves, "the daemon does not serve", DEADLINE)
 
     def _serves(self) -> bool:
         assert self.process is not None
@@ -223,15 +225,19 @@ class Daemon:
     def died(self) -> None:
         """Waits until it has ended by itself."""
         assert self.process is not None
-        self.process.wait(60)
+        self.process.wait(DEADLINE)
 
     # -- the API
 
-    def begin(self, name: str, *steps: Mapping[str, Any], **fields: Any) -> str:
-        """Makes a workflow of these steps and starts it; the id of the run."""
+    def apply(self, name: str, *steps: Mapping[str, Any], **fields: Any) -> None:
+        """Makes a workflow of these steps."""
         definition = {"name": name, "description": "x", "steps": list(steps), **fields}
         source = json.dumps(definition, ensure_ascii=False)
         self.client.apply_workflow(name, source, base_dir=str(self.work))
+
+    def begin(self, name: str, *steps: Mapping[str, Any], **fields: Any) -> str:
+        """Makes a workflow of these steps and starts it; the id of the run."""
+        self.apply(name, *steps, **fields)
         return self.client.start_run(name).id
 
     def run(self, name: str, *steps: Mapping[str, Any], **fields: Any) -> run_pb2.Run:
@@ -252,7 +258,7 @@ class Daemon:
             found = self.executions(run_id).get(name)
             return found.pid if found is not None else 0
 
-        return seen(wait_until(pid, f"{name} is not started"))
+        return seen(wait_until(pid, f"{name} is not started", DEADLINE))
 
     def logged(self, run_id: str, name: str) -> dict[int, bytes]:
         """What a step printed, by stream."""
@@ -299,6 +305,9 @@ class Daemon:
             for run in self.client.list_runs(states=active):
                 self.client.cancel_run(run.id)
                 self.client.wait_run(run.id)
+            # One that has told of the end takes a moment to be gone itself.
+            with suppress(AssertionError):
+                wait_until(lambda: not self.shims(), "supervisors outlive their runs")
         finally:
             self.client.close()
             self.process.kill()

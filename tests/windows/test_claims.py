@@ -128,6 +128,7 @@ def test_the_first_has_it(tmp_path: Path) -> None:
         assert win32.try_lock(file.fileno())
 
 
+@pytest.mark.timeout(300)
 def test_two_daemons_recover_the_same_attempts(files: RunFiles, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     both = [
@@ -137,9 +138,9 @@ def test_two_daemons_recover_the_same_attempts(files: RunFiles, tmp_path: Path) 
         )
         for name in ("one", "two")
     ]
-    wait_until(lambda: all((tmp_path / name).exists() for name in ("one", "two")), "not ready")
+    wait_until(lambda: all((tmp_path / name).exists() for name in ("one", "two")), "not ready", 90)
     gate.touch()
-    said = [json.loads(each.communicate(timeout=60)[0]) for each in both]
+    said = [json.loads(each.communicate(timeout=90)[0]) for each in both]
     assert all(set(each["events"]) == {"AttemptVoided"} for each in said)
     assert sum(each["won"] for each in said) == 40
     assert len(os.listdir(files.attempts("r"))) == 40

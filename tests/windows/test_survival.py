@@ -13,10 +13,12 @@ if sys.platform != "win32":
     pytest.skip("needs Windows: scripts/test-windows", allow_module_level=True)
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from helpers.waiting import wait_until
 from windows.machine import (
+    DEADLINE,
     OUT,
     SAY,
     WAIT,
@@ -31,6 +33,9 @@ from windows.machine import (
     step,
     written,
 )
+
+# Each start of a daemon or a step may take half a minute if the machine is busy.
+pytestmark = pytest.mark.timeout(900)
 
 GATED = (
     SAY
@@ -56,6 +61,9 @@ class Life:
     runs: dict[str, str] = field(default_factory=dict)
     trees: dict[str, list[Process]] = field(default_factory=dict)
     shims: dict[str, Process] = field(default_factory=dict)
+    late: str = ""
+    """The one whose time was over while nobody was there, and how many seconds it had."""
+    limit: int = 0
 
     def begin(self, name: str, code: int = 0, *more: dict[str, object], **fields: object) -> None:
         first = step(name, GATED, name, str(code), kill_grace="0.1s", **fields)
@@ -72,7 +80,22 @@ class Life:
     def wait_gone(self, name: str) -> None:
         """Until the shim and all that it started are gone."""
         processes = [*self.trees[name], self.shims[name]]
-        wait_until(lambda: not any(map(alive, processes)), f"{name} goes on")
+        wait_until(lambda: not any(map(alive, processes)), f"{name} goes on", 2 * DEADLINE)
+
+
+def kill_before_time_is_over(life: Life) -> None:
+    """Kills the daemon while one more goes on whose time is short: a busy machine may need more of it for that."""
+    for life.limit in (15, 60, 120):
+        life.late = f"late-{life.limit}"
+        life.begin(life.late, timeout=f"{life.limit}s")
+        with suppress(AssertionError):  # its time may be over already
+            life.look(life.late)
+        life.daemon.kill()
+        if life.late in life.shims and alive(life.trees[life.late][0]):
+            return
+        life.daemon.start()
+        life.daemon.ended(life.runs.pop(life.late))
+    raise AssertionError("the daemon cannot be killed in time")
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +108,10 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
         life.begin("shim-killed")
         for name in life.runs:
             life.look(name)
-        # The last, since its time is short: it has to be seen while it lasts.
-        life.begin("late", timeout="15s")
-        life.look("late")
-        daemon.kill()
+        kill_before_time_is_over(life)
         life.open_gate("ends")
         kill(life.shims["shim-killed"])
-        for name in ("ends", "late", "shim-killed"):
+        for name in ("ends", life.late, "shim-killed"):
             life.wait_gone(name)
         for name in ("goes-on", "stopped"):
             assert all(map(alive, [*life.trees[name], life.shims[name]]))
@@ -120,12 +140,12 @@ def test_an_end_is_taken_up_later(life: Life) -> None:
 
 
 def test_a_timeout_holds_without_the_daemon(life: Life) -> None:
-    run_id = life.runs["late"]
+    run_id = life.runs[life.late]
     life.daemon.ended(run_id)
-    execution = life.daemon.executions(run_id)["late"]
+    execution = life.daemon.executions(run_id)[life.late]
     assert process_state(execution) == "TIMED_OUT"
     took = execution.finished_at.ToMicroseconds() - execution.started_at.ToMicroseconds()
-    assert 14_000_000 < took < 40_000_000
+    assert (life.limit - 1) * 1_000_000 < took < (life.limit + 60) * 1_000_000
 
 
 def test_cancel_after_a_restart(life: Life) -> None:
@@ -166,7 +186,9 @@ def test_killed_around_the_hand_over_and_a_reboot(life: Life) -> None:
     daemon.kill()
     daemon.start({"TOBAN_FAILPOINTS": "launch.before_send=kill"})
     code = "import os; open('witness', 'a').write(os.environ['TOBAN_ATTEMPT_TOKEN'] + '\\n')"
-    run_id = daemon.begin("once", step("once", code))
+    daemon.apply("once", step("once", code))
+    with suppress(AssertionError):  # it may die before it has answered
+        daemon.client.start_run("once")
     daemon.died()
     assert not (daemon.work / "witness").exists()
     # Found again, it is launched: and this one dies as soon as the shim has its message.
@@ -174,8 +196,9 @@ def test_killed_around_the_hand_over_and_a_reboot(life: Life) -> None:
     daemon.died()
     kill(life.shims["running"])
     life.wait_gone("running")
-    wait_until((daemon.work / "witness").exists, "the step does not run without the daemon")
+    written(daemon.work / "witness")
     daemon.start({"TOBAN_BOOT_ID": "another"})
+    (run_id,) = (run.id for run in daemon.client.list_runs(workflow="once"))
     assert run_state(daemon.ended(run_id)) == "SUCCEEDED"
     assert len((daemon.work / "witness").read_text().split()) == 1
     daemon.ended(life.runs["running"])

@@ -20,7 +20,6 @@ from contract.builders import (
     stored_run,
     with_workflow,
 )
-from contract.conftest import NewStore
 from toband.domain.model import DeadLetter, DeadLetterState, ErrorClass, Run, RunState
 from toband.ports import (
     ActiveRunError,
@@ -169,8 +168,7 @@ async def test_a_letter_stays_open_when_its_run_is_refused(store: Store) -> None
     assert await store.get_dead_letter(letter.id) == letter
 
 
-async def test_of_two_who_requeue_one_gets_through(new_store: NewStore) -> None:
-    stores = [await new_store(), await new_store()]
+async def test_of_two_who_requeue_one_gets_through(stores: list[Store]) -> None:
     await with_workflow(stores[0])
     (letter,) = await failed(stores[0])
     results = await asyncio.gather(

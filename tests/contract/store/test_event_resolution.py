@@ -18,7 +18,6 @@ from contract.builders import (
     stored_run,
     with_workflow,
 )
-from contract.conftest import NewStore
 from contract.emitting import SKIPPED, STARTED, event_run, new_event, resolution, stored_event
 from toband.domain.emitted import EventRun, EventState
 from toband.domain.model import Trigger
@@ -138,8 +137,7 @@ async def test_a_run_that_cannot_be_stored_takes_all_back(store: Store) -> None:
     assert await store.list_runs() == []
 
 
-async def test_of_many_who_resolve_one_gets_through(new_store: NewStore) -> None:
-    stores = [await new_store(), await new_store()]
+async def test_of_many_who_resolve_one_gets_through(stores: list[Store]) -> None:
     await with_workflow(stores[0])
     event = await stored_event(stores[0])
     results = await asyncio.gather(

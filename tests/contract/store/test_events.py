@@ -142,9 +142,8 @@ async def test_a_repeated_request_is_the_same_event(store: Store) -> None:
     assert await store.last_event() == 1
 
 
-async def test_many_add_at_once(new_store: NewStore) -> None:
+async def test_many_add_at_once(stores: list[Store]) -> None:
     """However many write: each sequence is given once, and none is left out."""
-    stores = [await new_store(), await new_store()]
     answers = await asyncio.gather(
         *(stores[n % 2].add_events([new_event("A"), new_event("B")]) for n in range(30))
     )
@@ -157,8 +156,7 @@ async def test_many_add_at_once(new_store: NewStore) -> None:
     )
 
 
-async def test_of_many_with_the_same_key_one_is_stored(new_store: NewStore) -> None:
-    stores = [await new_store(), await new_store()]
+async def test_of_many_with_the_same_key_one_is_stored(stores: list[Store]) -> None:
     answers = await asyncio.gather(
         *(stores[n % 2].add_events([new_event("A", dedupe_key="k")]) for n in range(8))
     )

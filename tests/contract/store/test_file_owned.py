@@ -92,21 +92,21 @@ async def test_what_no_file_has_is_disabled_until_one_has_it_again(store: Store)
     assert (left.enabled, left.version, left.file) == (True, 1, "/etc/flows/b.yaml")
 
 
-@pytest.mark.parametrize("kind", DefinitionKind)
+@pytest.mark.parametrize("stored_as", DefinitionKind)
 @pytest.mark.parametrize("source", ["the same", "another"])
 async def test_what_no_file_has_is_enabled_when_somebody_stores_it_himself(
-    store: Store, kind: DefinitionKind, source: str
+    store: Store, stored_as: DefinitionKind, source: str
 ) -> None:
-    await store.put_definitions([owned("left", kind=kind, source="the same")], at=NOW)
+    await store.put_definitions([owned("left", kind=stored_as, source="the same")], at=NOW)
     await store.disown_definition("left", FILE, at=later(1))
-    updated = await store.update_workflow(text("left", kind=kind, source=source), at=later(2))
+    updated = await store.update_workflow(text("left", kind=stored_as, source=source), at=later(2))
     assert updated is not None
     left, changed = updated
     assert (left.enabled, left.owner, changed) == (True, "api", True)
     # Unless the text itself says otherwise.
-    await store.put_definitions([owned("off", kind=kind)], at=NOW)
+    await store.put_definitions([owned("off", kind=stored_as)], at=NOW)
     await store.disown_definition("off", FILE, at=later(1))
-    await store.update_workflow(text("off", kind=kind, enabled=False), at=later(2))
+    await store.update_workflow(text("off", kind=stored_as, enabled=False), at=later(2))
     assert not (await read(store, "off")).enabled
 
 

@@ -22,7 +22,6 @@ from contract.builders import (
     text,
     with_workflow,
 )
-from contract.conftest import NewStore
 from contract.scheduled import (
     MINUTE,
     MINUTELY,
@@ -258,8 +257,7 @@ async def test_a_run_that_cannot_be_stored_takes_all_back(store: Store) -> None:
     assert await store.get_schedule(due.id) == due
 
 
-async def test_of_many_who_fire_one_gets_through(new_store: NewStore) -> None:
-    stores = [await new_store(), await new_store()]
+async def test_of_many_who_fire_one_gets_through(stores: list[Store]) -> None:
     due = entry(0)
     await with_schedules(stores[0], due)
     results = await asyncio.gather(

@@ -33,7 +33,7 @@ from toband.ports import (
 from toband.store import SqlStore
 from toband.store.writer import MAX_BATCH, Session
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 Arm = Callable[[str], None]
 
 
@@ -225,7 +225,7 @@ async def test_a_commit_that_the_database_refuses(
         else:
             pid = session.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
             with sql_store._database.writer.connect() as other:
-                other.exec_driver_sql(f"SELECT pg_terminate_backend({pid}, 5000)")
+                other.exec_driver_sql(f"SELECT pg_terminate_backend({pid}, 60000)")
 
     monkeypatch.setattr(Session, "commit", commit)
     await fails_whole(sql_store, runs)
@@ -248,7 +248,7 @@ async def test_a_connection_that_broke_while_idle_is_replaced(
             lambda own: own.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         )
         with sql_store._database.writer.connect() as other:
-            other.exec_driver_sql(f"SELECT pg_terminate_backend({pid}, 5000)")
+            other.exec_driver_sql(f"SELECT pg_terminate_backend({pid}, 60000)")
     await works_again(sql_store, runs)
 
 

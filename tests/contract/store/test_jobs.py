@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from contract.builders import NOW, finished, later, request, save, stored_run, text
-from contract.conftest import NewStore
 from toban.definition import DefinitionKind
 from toband.ports import (
     ActiveRunError,
@@ -214,9 +213,8 @@ async def test_a_workflow_needs_its_jobs_as_it_was_made_with_them(store: Store) 
     assert (await read(store, "a")).version == 1
 
 
-async def test_a_job_and_its_users_never_part(new_store: NewStore) -> None:
+async def test_a_job_and_its_users_never_part(stores: list[Store]) -> None:
     """Whoever comes between reads again: in the end every user is made of the job as it is."""
-    stores = [await new_store(), await new_store()]
     await stores[0].create_workflow(job(parsed={"job": -1}), at=NOW)
 
     async def change(number: int) -> None:

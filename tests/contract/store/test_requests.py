@@ -16,7 +16,6 @@ from contract.builders import (
     text,
     with_workflow,
 )
-from contract.conftest import NewStore
 from toband.ports import ActiveRunError, RequestReusedError, Store, WorkflowExistsError
 
 
@@ -124,8 +123,7 @@ async def test_what_failed_may_be_tried_again_with_the_same_id(store: Store) -> 
     assert await store.update_workflow(text("nope"), at=NOW, request=request("r-2")) is not None
 
 
-async def test_of_the_same_request_at_once_one_makes_the_run(new_store: NewStore) -> None:
-    stores = [await new_store(), await new_store()]
+async def test_of_the_same_request_at_once_one_makes_the_run(stores: list[Store]) -> None:
     await with_workflow(stores[0])
     results = await asyncio.gather(
         *(

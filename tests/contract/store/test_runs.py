@@ -20,7 +20,6 @@ from contract.builders import (
     touched,
     with_workflow,
 )
-from contract.conftest import NewStore
 from toband.domain.model import AttemptState, Run, RunState, StepRun, Trigger
 from toband.ports import ActiveRunError, Counts, Store, StoreError
 
@@ -115,9 +114,8 @@ async def test_an_ended_run_makes_room(store: Store) -> None:
     assert (await store.create_run(new_run(), max_active=1))[1] is True
 
 
-async def test_exactly_as_many_as_allowed_get_through(new_store: NewStore) -> None:
+async def test_exactly_as_many_as_allowed_get_through(stores: list[Store]) -> None:
     """Through two stores on one database, as two daemons would do it."""
-    stores = [await new_store(), await new_store()]
     await with_workflow(stores[0])
     results = await asyncio.gather(
         *(stores[n % 2].create_run(new_run(steps=1), max_active=3) for n in range(20)),

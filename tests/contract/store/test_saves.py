@@ -24,7 +24,6 @@ from contract.builders import (
     touched,
     with_workflow,
 )
-from contract.conftest import NewStore
 from toband.domain.model import (
     Attempt,
     AttemptState,
@@ -233,8 +232,7 @@ async def test_many_steps_in_one_change(store: Store) -> None:
     assert await store.get_run(run.id) == run
 
 
-async def test_of_concurrent_saves_of_one_run_exactly_one_wins(new_store: NewStore) -> None:
-    stores = [await new_store(), await new_store()]
+async def test_of_concurrent_saves_of_one_run_exactly_one_wins(stores: list[Store]) -> None:
     await with_workflow(stores[0])
     run = await stored_run(stores[0], steps=16)
     for _ in range(3):

@@ -298,8 +298,7 @@ async def test_a_repeated_request_is_the_same_schedule(store: Store) -> None:
         await store.create_schedule(reminder("a"), request=request(digest="other"))
 
 
-async def test_of_two_with_the_same_key_one_is_made(new_store: NewStore) -> None:
-    stores = [await new_store(), await new_store()]
+async def test_of_two_with_the_same_key_one_is_made(stores: list[Store]) -> None:
     made = await asyncio.gather(
         *(stores[n % 2].create_schedule(reminder("a", dedupe_key="k")) for n in range(6))
     )

@@ -95,21 +95,38 @@ def test_every_position_gives_exactly_the_rest(daemon: Daemon, chatty: pb.Run) -
         assert rest[-1] == whole[-1]
 
 
-def test_every_position_of_a_followed_run_gives_exactly_the_rest(daemon: Daemon) -> None:
+def test_every_position_of_a_followed_run_gives_exactly_the_rest(
+    daemon: Daemon, tmp_path: Path
+) -> None:
     """A step that prints piece by piece: its follower has many positions, some inside of lines."""
     script = """
-import time
+import sys
 for n in range(40):
     print(n, "x" * n, end=" " if n % 3 else "\\n", flush=True)
-    time.sleep(0.003)
+    if n % 8 == 7:
+        open(sys.argv[1]).readline()
 """
-    step = {"job_type": "exec", "target": sys.executable, "args": ["-I", "-c", script]}
-    apply(daemon, "pieces", {"a": step, "b": step})
+    gates = {name: Gate(f"{tmp_path}/{name}") for name in ("a", "b")}
+    step = {"job_type": "exec", "target": sys.executable}
+    steps = {
+        name: {**step, "args": ["-I", "-c", script, gate.path]} for name, gate in gates.items()
+    }
+    apply(daemon, "pieces", steps)
     run_id = daemon.start_run("pieces")
-    whole = daemon.chunks(run_id, follow=True)
-    text = "".join(f"{n} {'x' * n}{' ' if n % 3 else chr(10)}" for n in range(40)).encode()
+    pieces = [f"{n} {'x' * n}{' ' if n % 3 else chr(10)}".encode() for n in range(40)]
+    stream = opened(daemon, run_id, follow=True)
+    whole: list[pb.StreamLogsResponse] = []
+    # They go on when the follower has all that they printed: it is live, however slow it is.
+    text = b""
+    for first in range(0, 40, 8):
+        text += b"".join(pieces[first : first + 8])
+        while texts(whole) != {("a", OUT): text, ("b", OUT): text}:
+            whole.append(next(stream))
+        for gate in gates.values():
+            gate.release_now()
+    whole += stream
     assert texts(whole) == {("a", OUT): text, ("b", OUT): text}
-    assert len(whole) > 3, "the follower was not live"
+    assert len(whole) > 10
     for number, message in enumerate(whole):
         for follow in (False, True):
             rest = daemon.chunks(run_id, message.position, follow)
@@ -306,17 +323,17 @@ def test_a_reader_that_leaves_is_forgotten(daemon: Daemon, tmp_path: Path) -> No
                 count += each.read_text().count("inotify wd:")
         return count
 
-    before = watches()
+    wait_until(lambda: watches() == 0, "the daemon still watches for readers of other tests")
     streams = [opened(daemon, run_id, follow=True) for _ in range(20)]
     for stream in streams:
         next(stream)
-    wait_until(lambda: watches() == before + 1, "the daemon does not watch the log")
+    wait_until(lambda: watches() == 1, "the daemon does not watch the log")
     for stream in streams[1:]:
         cast(Any, stream).cancel()
     threads = threading.Thread(target=lambda: cast(Any, streams[0]).cancel())
     threads.start()
     threads.join()
-    wait_until(lambda: watches() == before, "the daemon still watches for readers who left")
+    wait_until(lambda: watches() == 0, "the daemon still watches for readers who left")
     gate.release_now()
     assert run_state(daemon.wait_run(run_id)) == "SUCCEEDED"
     assert texts(daemon.chunks(run_id)) == {("only", OUT): b"a\nb\n"}

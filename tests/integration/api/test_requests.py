@@ -78,7 +78,9 @@ def test_a_repeated_start_answers_the_same_run(daemon: Daemon) -> None:
     again = start(daemon, "started", "start-1")
     assert (again.id, run_state(again)) == (first.id, "SUCCEEDED")
     assert runs_of(daemon, "started") == [first.id]
-    assert start(daemon, "started", "start-2").id != first.id
+    second = start(daemon, "started", "start-2")
+    assert second.id != first.id
+    daemon.wait_run(second.id)
 
 
 def test_a_repeated_start_is_not_judged_by_what_became_of_the_workflow(daemon: Daemon) -> None:
@@ -98,6 +100,7 @@ def test_one_of_many_equal_starts_at_once_makes_the_run(daemon: Daemon) -> None:
         ids = set(pool.map(lambda _: start(daemon, "hurried", "hurried-1").id, range(16)))
     assert len(ids) == 1
     assert runs_of(daemon, "hurried") == list(ids)
+    daemon.wait_run(ids.pop())
 
 
 def test_an_id_with_another_body_is_refused(daemon: Daemon) -> None:
@@ -125,7 +128,9 @@ def test_a_refused_call_does_not_use_up_its_id(daemon: Daemon) -> None:
     assert refused(lambda: create(daemon, "steps: 3", "late-1")).reason == "INVALID_DEFINITION"
     made = create(daemon, source("late"), "late-1")
     assert made.version == 1
-    assert start(daemon, "late", "late-1").number == 1
+    started = start(daemon, "late", "late-1")
+    assert started.number == 1
+    daemon.wait_run(started.id)
 
 
 @pytest.mark.parametrize("length", [129, 100_000])

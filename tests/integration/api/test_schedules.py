@@ -165,7 +165,9 @@ def test_whether_it_is_due_at_a_time_to_come(daemon: Daemon) -> None:
 
 
 def test_a_limit_counts_what_is_due_before_the_time_that_is_asked_about(daemon: Daemon) -> None:
-    apply(daemon, "thrice", schedule={"cron": "0 * * * *", "max_occurrences": 3})
+    # From a time to come on: none of them is due while this runs.
+    schedule = {"cron": "0 * * * *", "max_occurrences": 3, "start": "2029-01-01T00:00:00Z"}
+    apply(daemon, "thrice", schedule=schedule)
     assert preview(daemon, "thrice", 10, "2030-01-01T00:00:00Z") == []
     assert len(preview(daemon, "thrice", 10, "2026-01-01T00:00:00Z")) == 3
 

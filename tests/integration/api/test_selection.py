@@ -13,7 +13,7 @@ from toban.v1 import run_pb2 as pb
 from toban.v1 import workflow_pb2
 
 STEPS = {
-    "fetch": {"run": 'echo "got=$RANDOM$$" >> "$TOBAN_OUTPUT"'},
+    "fetch": {"run": 'echo "got=$TOBAN_RUN_ID" >> "$TOBAN_OUTPUT"'},
     "build": {
         "run": "echo built {{ steps.fetch.outputs.got }} {{ params.day }}",
         "depends_on": ["fetch"],

@@ -136,6 +136,8 @@ def test_watchers_of_a_quick_run_lose_nothing(daemon: Daemon) -> None:
 def test_a_cancelled_run_is_watched_to_its_end(daemon: Daemon, tmp_path: Path) -> None:
     apply(daemon, "ended", [{"name": "only", "run": "sleep 60"}])
     run_id = daemon.start_run("ended")
+    # A process that was never begun has no end.
+    daemon.wait_started(run_id, "only")
     stream = iter(daemon.runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
     next(stream)
     daemon.cancel(run_id, "enough")

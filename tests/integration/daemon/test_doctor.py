@@ -73,7 +73,7 @@ def mode(path: Path) -> int:
 
 
 def test_all_is_well(daemon: Daemon, active: str, ended: str) -> None:
-    wait_until(lambda: (daemon.state_dir / "ballast").exists(), "no space was set aside")
+    wait_until(lambda: only(examine(daemon), "ballast")[0] == OK, "no space was set aside")
     found = examine(daemon)
     bad = [
         finding

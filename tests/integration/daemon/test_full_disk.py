@@ -164,7 +164,9 @@ def test_a_disk_without_inodes(tmp_path: Path) -> None:
         refusal = refused_run(daemon)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "DISK_FULL")
         assert "free inodes, the reserve is 15" in refusal.text
-        assert refusal.metadata == {"path": str(disk), "free": "0", "reserve": "15"}
+        # One may be free again, if the daemon had just tried to write.
+        assert refusal.metadata["free"] in ("0", "1")
+        assert (refusal.metadata["path"], refusal.metadata["reserve"]) == (str(disk), "15")
         shutil.rmtree(disk / "many")
         wait_until(lambda: taken_in(daemon), "no run is taken in again")
 

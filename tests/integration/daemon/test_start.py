@@ -130,9 +130,9 @@ def test_the_log_file_holds_json_lines_and_the_console_does_not(daemon: Daemon) 
 
 
 def test_the_default_run_timeout_is_for_runs_that_have_none(daemon: Daemon) -> None:
-    step = "steps: [{name: only, run: sleep 0.6}]"
-    daemon.apply(f"name: without\ndescription: x\n{step}\n")
-    daemon.apply(f"name: with-own\ndescription: x\ntimeout: 60s\n{step}\n")
+    steps = "steps: [{{name: only, run: sleep {}}}]".format
+    daemon.apply(f"name: without\ndescription: x\n{steps(600)}\n")
+    daemon.apply(f"name: with-own\ndescription: x\ntimeout: 60s\n{steps(0.6)}\n")
     own = daemon.start_run("with-own")
     assert run_state(daemon.run("without")) == "TIMED_OUT"
     assert run_state(daemon.wait_run(own)) == "SUCCEEDED"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from helpers.daemon import Daemon, run_state, running_daemon
 from helpers.gate import Gate
 from helpers.waiting import wait_until
 from toban.v1 import run_pb2
+from toband.engine.usage import TICK
 
 GREEDY = (
     "import subprocess, sys; block = bytearray(48 << 20); child = subprocess.Popen(['sleep', '600']); "
@@ -31,10 +33,20 @@ def execution(daemon: Daemon, run_id: str) -> run_pb2.ProcessExecution:
     return daemon.runs.GetProcessExecution(request, timeout=20).process_execution
 
 
-def samples(daemon: Daemon, run_id: str, at_least: int) -> list[run_pb2.ResourceSample]:
+def whole(sample: run_pb2.ResourceSample) -> bool:
+    """Whether the step was all that it will be."""
+    return sample.processes == 2 and sample.rss_bytes > 48 << 20
+
+
+def samples(
+    daemon: Daemon,
+    run_id: str,
+    at_least: int,
+    last: Callable[[run_pb2.ResourceSample], bool] = lambda _: True,
+) -> list[run_pb2.ResourceSample]:
     def enough() -> list[run_pb2.ResourceSample] | None:
         found = list(execution(daemon, run_id).resources.samples)
-        return found if len(found) >= at_least else None
+        return found if len(found) >= at_least and last(found[-1]) else None
 
     return wait_until(enough, f"there are no {at_least} samples")
 
@@ -55,9 +67,7 @@ steps:
   - {{name: greedy, job_type: exec, target: {sys.executable}, args: ["-c", "{GREEDY}", {gate.path}]}}
 """)
     run_id = daemon.start_run("greedy")
-    first = samples(daemon, run_id, 2)
-    assert first[-1].processes == 2
-    assert first[-1].rss_bytes > 48 << 20
+    first = samples(daemon, run_id, 2, last=whole)
     assert first[-1].HasField("written_bytes")
     assert first[0].at.ToMicroseconds() < first[1].at.ToMicroseconds()
     listed = daemon.process_of(run_id, "greedy").resources
@@ -86,7 +96,12 @@ steps:
 
 def test_a_short_step_costs_nothing_and_has_no_samples(daemon: Daemon) -> None:
     daemon.apply("name: short\ndescription: x\nsteps: [{name: greedy, run: 'true'}]\n")
-    run_id = daemon.start_run("short")
-    daemon.wait_run(run_id)
+
+    def short() -> str:
+        began = time.monotonic()
+        run_id = daemon.run("short").id
+        return run_id if time.monotonic() - began < TICK else ""
+
+    run_id = wait_until(short, "even a step that does nothing is not short")
     assert not execution(daemon, run_id).resources.samples
     assert "Resource use" not in shown(daemon, "runs", "show", "short")

@@ -27,7 +27,7 @@ steps:
       trap 'echo heard; read _ < {gate.path}; exit 0' TERM
       echo ready
       while true; do sleep 0.02; done
-    kill_grace: 20s
+    kill_grace: 60s
   - {{name: after, run: "true"}}
 """)
     run_id = daemon.start_run("stubborn")
@@ -112,7 +112,7 @@ description: x
 steps:
   - name: only
     run: "(trap '' TERM; echo left; read _ < {gate.path}) & read _ < {gate.path}.main; exit 0"
-    kill_grace: 20s
+    kill_grace: 60s
 """)
     main = Gate(f"{tmp_path}/gate.main")
     run_id = daemon.start_run("late")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from helpers.daemon import Daemon, error_class, process_state, run_state, step_states, steps_of
+from toban.v1 import run_pb2
 
 
 def test_continue_goes_on_and_is_counted(daemon: Daemon) -> None:
@@ -112,16 +113,23 @@ steps:
 
 
 def test_the_timeout_of_a_step_fails_it(daemon: Daemon) -> None:
-    daemon.apply("""
-name: step-timeout
+    def timed_out(timeout: str) -> run_pb2.Run:
+        daemon.apply(f"""
+name: step-timeout-{timeout}
 description: x
 steps:
-  - {name: slow, run: echo begun; sleep 60, timeout: 200ms, on_failure: continue}
-  - {name: next, run: "echo after"}
-  - {name: last, run: sleep 60, timeout: 50ms}
-  - {name: never, run: "true"}
+  - {{name: slow, run: echo begun; sleep 60, timeout: {timeout}, on_failure: continue}}
+  - {{name: next, run: "echo after"}}
+  - {{name: last, run: sleep 60, timeout: 50ms}}
+  - {{name: never, run: "true"}}
 """)
-    run = daemon.run("step-timeout")
+        return daemon.run(f"step-timeout-{timeout}")
+
+    run = timed_out("200ms")
+    for longer in ("2s", "20s"):
+        # A machine may be so slow that nothing was printed by then.
+        if not daemon.log_of(run.id, "slow"):
+            run = timed_out(longer)
     assert step_states(run) == {
         "slow": "FAILED",
         "next": "SUCCEEDED",
@@ -140,17 +148,25 @@ steps:
 
 
 def test_the_timeout_of_the_run_ends_it(daemon: Daemon) -> None:
-    daemon.apply("""
-name: run-timeout
+    def timed_out(timeout: str) -> run_pb2.Run:
+        daemon.apply(f"""
+name: run-timeout-{timeout}
 description: x
-timeout: 300ms
+timeout: {timeout}
 steps:
-  quick: {run: "true"}
-  slow: {run: sleep 60, on_failure: continue}
-  slower: {run: sleep 60, timeout: 60s}
-  after: {run: "true", depends_on: [slow]}
+  quick: {{run: "true"}}
+  slow: {{run: sleep 60, on_failure: continue}}
+  slower: {{run: sleep 60, timeout: 60s}}
+  after: {{run: "true", depends_on: [slow]}}
 """)
-    run = daemon.run("run-timeout")
+        return daemon.run(f"run-timeout-{timeout}")
+
+    run = timed_out("300ms")
+    for longer in ("3s", "30s"):
+        # A machine may be so slow that not all of them had begun by then, or the first had not ended.
+        begun = {each.step for each in daemon.processes(run.id) if each.pid}
+        if len(begun) < 3 or step_states(run)["quick"] != "SUCCEEDED":
+            run = timed_out(longer)
     assert run_state(run) == "TIMED_OUT"
     assert run.ending.cause == "timed_out"
     assert run.error_message == "the run's timeout passed"

@@ -28,7 +28,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     try:
         yield Place(root, marker)
         try:
-            wait_until(lambda: not marked(marker), "processes were left behind", 10.0)
+            wait_until(lambda: not marked(marker), "processes were left behind")
         except AssertionError:
             left = marked(marker)
             for process in left:

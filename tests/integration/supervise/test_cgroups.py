@@ -110,10 +110,8 @@ async def test_a_step_that_cannot_be_started_leaves_no_cgroup(supervision: Super
 
 
 async def test_a_storm_of_forks_ends_with_its_cgroup(supervision: Supervision) -> None:
-    attempt = supervision.launch(
-        python(STORMING, "ready", "60", supervision.place.marker), timeout=3.0, grace=0.1
-    )
-    await supervision.appears("ready")
+    argv = python(STORMING, "ready", "60", supervision.place.marker)
+    attempt, _ = await supervision.ready_in_time(argv, 3.0, made="ready", grace=0.1)
     ended = await supervision.ended(attempt)
 
     assert (ended.ending.cause, ended.ending.signals) == (TreeCause.TIMEOUT, ("TERM", "KILL"))

@@ -14,6 +14,7 @@ from helpers.waiting import wait_for
 from toban.definition import Resources
 from toband.domain.model import TreeCause
 from toband.ports import LogKind
+from toband.supervise.shim import _oom_kills
 
 MIB = 1024 * 1024
 
@@ -85,7 +86,7 @@ os.killpg(0, 15)
 """
     gate = supervision.gate()
     attempt = supervision.launch(
-        python(script, gate.path), resources=Resources(memory=160 * MIB), timeout=60.0
+        python(script, gate.path), resources=Resources(memory=160 * MIB), timeout=600.0
     )
     await supervision.appears("held")
     shim = await supervision.shim(attempt)
@@ -188,7 +189,10 @@ async def test_a_limited_step_is_ended_like_any_other(supervision: Supervision) 
 
 
 async def test_a_step_killed_from_outside_is_not_blamed_on_memory(opened: Opener) -> None:
+    before = _oom_kills()
     supervision = await opened()
     ended = await supervision.run(shell("kill -KILL $$"))
 
-    assert (ended.signal, ended.ending.cause, ended.error) == (9, TreeCause.EXITED, "")
+    assert (ended.signal, ended.ending.cause) == (9, TreeCause.EXITED)
+    # The kernel counts for the whole machine: somebody else may just have run out of memory.
+    assert ended.error == "" or _oom_kills() > before

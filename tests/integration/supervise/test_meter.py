@@ -49,7 +49,13 @@ async def test_memory_processes_and_time_of_the_whole_tree(supervisor: int) -> N
     assert set(meter.live()) == {"a", "gone"}
     found: dict[str, Reading] = {}
     deadline = time.monotonic() + 30
-    while "a" not in found or found["a"].cpu_time < 0.3 or found["a"].rss_bytes < 64 << 20:
+    while (
+        "a" not in found
+        or found["a"].cpu_time < 0.3
+        or found["a"].rss_bytes < 64 << 20
+        # Where the interpreter alone takes that much time, its child comes later.
+        or found["a"].processes < 2
+    ):
         assert time.monotonic() < deadline, found
         found = dict(await meter.read(["a", "gone", "unknown"]))
     assert set(found) == {"a"}

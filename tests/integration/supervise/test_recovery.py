@@ -105,9 +105,9 @@ async def test_the_record_of_what_ended_meanwhile_is_taken(opened: Opener) -> No
 
 
 async def test_the_timeout_holds_while_no_launcher_is_there(place: Place, opened: Opener) -> None:
-    other = LauncherProcess.start(place, shell("sleep 600 & sleep 600"), timeout=1.0)
     supervision = await opened()
-    await supervision.shim(other.attempt)
+    other = LauncherProcess.start(place, shell("sleep 600 & sleep 600"), timeout=1.0, grace=600.0)
+    await wait_for(lambda: supervision.claim_of(other.attempt), "no claim")
     other.kill()
     await wait_for(lambda: gone(other.spawner), "the timeout does not hold")
     found = await supervision.launcher.recover(other.attempt)

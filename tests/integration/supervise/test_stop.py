@@ -115,14 +115,24 @@ async def test_a_stop_right_after_the_launch_is_not_forgotten(supervision: Super
 
 
 async def test_stopping_twice_is_stopping_once(supervision: Supervision) -> None:
-    script = "trap 'echo term' TERM; : > ready; while :; do read x < \"$1\" && exit 3; done"
+    # It waits for the signal and nothing else first: one that comes just before a shell opens its gate is not acted on.
+    script = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"term again\\n"))
+open("ready", "w").close()
+signal.sigwait({signal.SIGTERM})
+os.write(1, b"term\\n")
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+open(sys.argv[1]).readline()
+sys.exit(3)
+"""
     gate = supervision.gate()
-    attempt = supervision.launch(shell(script, gate.path), grace=600.0)
+    attempt = supervision.launch(python(script, gate.path), grace=600.0)
     await supervision.appears("ready")
     supervision.launcher.stop(attempt)
     supervision.launcher.stop(attempt)
     await wait_for(lambda: supervision.printed(attempt), "the step did not get its signal")
-    # Interrupted once, the step goes back to its gate.
     await gate.release()
     ended = await supervision.ended(attempt)
 
@@ -159,9 +169,11 @@ async def test_what_the_main_process_leaves_is_ended_and_its_exit_code_stands(
 async def test_a_stop_while_leftovers_are_ended_does_not_change_the_result(
     supervision: Supervision,
 ) -> None:
-    attempt = supervision.launch(shell("trap '' TERM; sleep 600 & exit 0"), grace=1.0)
-    started = await supervision.started(attempt)
-    await wait_for(lambda: stat_of(started.pid) is None, "the main process did not exit")
+    script = "trap '' TERM; sleep 600 & echo $$ > .pid; mv .pid pid; exit 0"
+    attempt = supervision.launch(shell(script), grace=1.0)
+    # Not by its start, which is not told of one that is over by the time that it could be.
+    main = int(await supervision.appears("pid"))
+    await wait_for(lambda: stat_of(main) is None, "the main process did not exit")
     supervision.launcher.stop(attempt)
     ended = await supervision.ended(attempt)
 

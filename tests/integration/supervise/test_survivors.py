@@ -49,7 +49,8 @@ def small_memory() -> Iterator[Path]:
 async def test_what_does_not_die_is_named_and_does_not_hold_up_the_rest(
     freezer: Path, opened: Opener
 ) -> None:
-    supervision = await opened(patience=Patience(kill=0.2))
+    # Long enough for the shell to die of what the other one does not die of.
+    supervision = await opened(patience=Patience(kill=2.0))
     attempt = supervision.launch(shell("sleep 600 & echo $! > .pid; mv .pid pid; wait"), grace=0.1)
     frozen = seen(int(await supervision.appears("pid")))
     (freezer / "cgroup.procs").write_text(str(frozen.pid))

@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from helpers.processes import alive, children_of, gone, seen
+from helpers.processes import alive, children_of, gone, seen, state_of
 from helpers.steps import DAEMONISING, HOPPING, STORMING, background, lurker_argv, python, shell
 from helpers.supervision import Supervision
-from toband.domain.model import TreeCause
+from toband.domain.model import Attempt, TreeCause
 
 
 async def test_a_daemonised_grandchild_ends_and_a_bystander_like_it_lives(
@@ -18,11 +18,8 @@ async def test_a_daemonised_grandchild_ends_and_a_bystander_like_it_lives(
     seconds = f"600.{int(supervision.place.marker[-8:], 16)}"
     bystander = _bystander(seconds)
     try:
-        attempt = supervision.launch(
-            python(DAEMONISING, supervision.place.path("pid"), *lurker_argv(seconds)),
-            timeout=4.0,
-            grace=0.2,
-        )
+        argv = python(DAEMONISING, supervision.place.path("pid"), *lurker_argv(seconds))
+        attempt, timeout = await supervision.ready_in_time(argv, 4.0, made="pid", grace=0.2)
         lurker = seen(int(await supervision.appears("pid")))
         ended = await supervision.ended(attempt)
 
@@ -36,17 +33,17 @@ async def test_a_daemonised_grandchild_ends_and_a_bystander_like_it_lives(
     assert (ended.ending.proved_empty, ended.ending.survivors) == (True, 0)
     assert 0.2 <= ended.ending.took < 20
     assert (ended.exit_code, ended.signal) == (None, 15)
-    assert (ended.finished_at - ended.started_at).total_seconds() >= 4.0
+    assert (ended.finished_at - ended.started_at).total_seconds() >= timeout
 
 
 async def test_a_step_that_hops_from_pid_to_pid_ends(supervision: Supervision) -> None:
-    attempt = supervision.launch(
-        python(HOPPING, "ready", "200", supervision.place.marker), timeout=4.0, grace=0.1
-    )
-    shim = await supervision.shim(attempt)
-    await supervision.appears("ready")
-    # All those that it was meanwhile are dead, and taken up by the shim as they come.
-    assert len(children_of(shim.pid)) < 100
+    def taken_up(attempt: Attempt) -> bool:
+        # All those that it was meanwhile are dead, and taken up by the shim as they come.
+        claim = supervision.claim_of(attempt)
+        return claim is not None and len(children_of(claim["pid"])) < 100
+
+    argv = python(HOPPING, "ready", "200", supervision.place.marker)
+    attempt, _ = await supervision.ready_in_time(argv, 4.0, made="ready", ready=taken_up, grace=0.1)
     ended = await supervision.ended(attempt)
 
     assert ended.ending.cause is TreeCause.TIMEOUT
@@ -57,10 +54,8 @@ async def test_a_step_that_hops_from_pid_to_pid_ends(supervision: Supervision) -
 
 
 async def test_a_step_that_forks_without_end_ends(supervision: Supervision) -> None:
-    attempt = supervision.launch(
-        python(STORMING, "ready", "60", supervision.place.marker), timeout=3.0, grace=0.1
-    )
-    await supervision.appears("ready")
+    argv = python(STORMING, "ready", "60", supervision.place.marker)
+    attempt, _ = await supervision.ready_in_time(argv, 3.0, made="ready", grace=0.1)
     ended = await supervision.ended(attempt)
 
     assert ended.ending.cause is TreeCause.TIMEOUT
@@ -76,8 +71,9 @@ async def test_a_step_that_exits_0_on_term_has_timed_out_all_the_same(
     supervision: Supervision, cause: TreeCause
 ) -> None:
     script = f"trap 'echo bye; exit 0' TERM; {background('ready')} wait"
-    attempt = supervision.launch(shell(script), timeout=2.5, cause=cause, grace=20.0)
-    await supervision.appears("ready")
+    attempt, _ = await supervision.ready_in_time(
+        shell(script), 2.5, made="ready", cause=cause, grace=20.0
+    )
     ended = await supervision.ended(attempt)
 
     assert (ended.exit_code, ended.signal) == (0, None)
@@ -98,7 +94,12 @@ async def test_a_deadline_that_has_passed_already_ends_the_step_at_once(
 
 
 async def test_a_step_that_prints_without_end_is_ended_in_time(supervision: Supervision) -> None:
-    attempt = supervision.launch(shell("while :; do echo y; done"), timeout=0.3)
+    def begun(attempt: Attempt) -> bool:
+        return supervision.claim_of(attempt) is not None and bool(supervision.printed(attempt))
+
+    attempt, _ = await supervision.ready_in_time(
+        shell("while :; do echo y; done"), 0.5, ready=begun
+    )
     ended = await supervision.ended(attempt)
 
     assert ended.ending.cause is TreeCause.TIMEOUT
@@ -111,7 +112,14 @@ async def test_a_step_that_prints_without_end_is_ended_in_time(supervision: Supe
 
 async def test_a_stopped_step_is_ended(supervision: Supervision) -> None:
     """A process that is stopped does not act on TERM, but KILL reaches it."""
-    attempt = supervision.launch(shell("kill -STOP $$"), timeout=0.3, grace=0.1)
+
+    def stopped(_: Attempt) -> bool:
+        return state_of(int(supervision.place.read("pid"))) == "T"
+
+    script = "echo $$ > .pid; mv .pid pid; kill -STOP $$"
+    attempt, _ = await supervision.ready_in_time(
+        shell(script), 0.5, made="pid", ready=stopped, grace=0.1
+    )
     ended = await supervision.ended(attempt)
 
     assert ended.ending.cause is TreeCause.TIMEOUT

@@ -449,7 +449,7 @@ async def test_a_stream_begins_now(
 ) -> None:
     store.events = [event(1), event(2), event(3, state=EventState.PENDING)]
     events.resolved_to = 2
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         stream = watch(service)
         begun = await anext(stream)
         assert (begun.HasField("event"), begun.sequence) == (False, 2)
@@ -475,7 +475,7 @@ async def test_from_the_oldest_in_order_and_of_one_type(
     monkeypatch.setattr(event_service, "BATCH", 2)
     store.events = [event(n, type="A" if n % 3 else "B") for n in range(1, 11)]
     events.resolved_to = 10
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         stream = watch(service, after_sequence=0)
         assert (await anext(stream)).sequence == 0
         assert [(await anext(stream)).sequence for _ in range(10)] == list(range(1, 11))

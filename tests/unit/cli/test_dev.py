@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ..sdk.fake_daemon import DEADLINE  # noqa: TID252
 from .conftest import Cli, Program
 
 if sys.platform == "win32":
@@ -69,7 +70,7 @@ def test_it_serves_until_it_is_stopped(
     (directory,) = (tmp_path / "tmp").iterdir()
     assert str(directory) in line
     toban.send_signal(signum)
-    output, errors = toban.communicate(timeout=30)
+    output, errors = toban.communicate(timeout=DEADLINE)
     assert (toban.returncode, output) == (0, b"")
     told = errors.decode()
     assert "Ctrl-C stops it" in told
@@ -90,7 +91,7 @@ def test_a_state_of_ones_own_is_kept(
     assert toban.stdout is not None
     assert toban.stdout.readline().decode() == f"export TOBAN_SERVER=unix://{state}/toban.sock\n"
     toban.send_signal(signal.SIGINT)
-    toban.communicate(timeout=30)
+    toban.communicate(timeout=DEADLINE)
     assert toban.returncode == 0
     assert (state / "toband.json").exists()
 
@@ -104,7 +105,7 @@ def test_a_daemon_that_does_not_start(
     # Left by a daemon that was killed: not this one's.
     (state / "toband.json").write_text('{"pid": 1, "listen": ["unix:///old"]}')
     toban = program("dev", "--state-dir", str(state), env=stand_in)
-    output, errors = toban.communicate(timeout=30)
+    output, errors = toban.communicate(timeout=DEADLINE)
     assert toban.returncode == 3
     assert output == b""
     assert "toband: another daemon has it" in errors.decode()
@@ -119,7 +120,7 @@ def test_a_daemon_that_ends_by_itself(
     assert toban.stdout is not None
     toban.stdout.readline()
     (state / "die").touch()
-    _, errors = toban.communicate(timeout=30)
+    _, errors = toban.communicate(timeout=DEADLINE)
     assert toban.returncode == 3
     assert "the daemon ended by itself with code 7" in errors.decode()
 

@@ -14,7 +14,7 @@ import pytest
 
 from toban.v1 import run_pb2
 
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
+from ..sdk.fake_daemon import DEADLINE, FakeDaemon  # noqa: TID252
 from ..sdk.fake_errors import info  # noqa: TID252
 from .conftest import Cli, Program
 
@@ -175,7 +175,7 @@ def test_a_reader_who_leaves_is_no_error(program: Program, daemon: FakeDaemon) -
     toban.stdout.close()
     assert toban.stderr.read() == b""
     toban.stderr.close()
-    assert toban.wait(20) == 0
+    assert toban.wait(DEADLINE) == 0
 
 
 def test_a_reader_who_leaves_a_followed_run_detaches(program: Program, daemon: FakeDaemon) -> None:
@@ -193,14 +193,14 @@ def test_a_reader_who_leaves_a_followed_run_detaches(program: Program, daemon: F
     toban.stdout.close()
     assert toban.stderr.read() == b""
     toban.stderr.close()
-    assert toban.wait(20) == 131
+    assert toban.wait(DEADLINE) == 131
 
 
 def test_a_full_disk_is_told(program: Program, daemon: FakeDaemon) -> None:
     daemon.add_workflow("x")
     with open("/dev/full", "wb") as full:
         toban = program("--server", daemon.address, "workflows", "list", stdout=full)
-        _, errors = toban.communicate(timeout=20)
+        _, errors = toban.communicate(timeout=DEADLINE)
     assert toban.returncode == 70
     assert os.strerror(errno.ENOSPC) in errors.decode()
     assert "Traceback" not in errors.decode()
@@ -215,7 +215,7 @@ def test_ctrl_c_is_no_traceback(program: Program, daemon: FakeDaemon) -> None:
     assert toban.stdout is not None
     assert toban.stdout.read(6) == b"hello\n"
     toban.send_signal(signal.SIGINT)
-    output, errors = toban.communicate(timeout=20)
+    output, errors = toban.communicate(timeout=DEADLINE)
     assert (toban.returncode, output, errors) == (131, b"", b"")
 
 
@@ -229,7 +229,7 @@ def test_closed_streams_are_no_traceback(daemon: FakeDaemon) -> None:
             sys.executable,
             daemon.address,
         ],
-        timeout=20,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0
@@ -246,7 +246,7 @@ def test_a_poor_encoding_still_shows_something(program: Program, daemon: FakeDae
     toban = program(
         "--server", daemon.address, "workflows", "list", env={"PYTHONIOENCODING": "ascii"}
     )
-    output, errors = toban.communicate(timeout=20)
+    output, errors = toban.communicate(timeout=DEADLINE)
     assert toban.returncode == 0
     assert b"\\u591c" in output
     assert errors == b""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from google.rpc import error_details_pb2
 
 from toban.v1 import run_pb2
 
-from ..sdk.fake_daemon import FakeDaemon, RunRecord  # noqa: TID252
+from ..sdk.fake_daemon import DEADLINE, FakeDaemon, RunRecord  # noqa: TID252
 from ..sdk.fake_errors import info  # noqa: TID252
 from .conftest import Cli, Program
 
@@ -146,8 +147,8 @@ def test_the_result_is_the_exit_code(
     result = cli("run", "nightly", how)
     assert result.code == code
     last = result.out.splitlines()[-1]
-    assert last.startswith(f"nightly#1 {word} in ")
-    assert last.endswith("ms" if code == 0 else ": step one: exit code 3")
+    why = "" if code == 0 else ": step one: exit code 3"
+    assert re.fullmatch(rf"nightly#1 {word} in (\d+m )?[\d.]+m?s{why}", last)
     assert result.err.startswith(f"started nightly#1 ({the_run(nightly).run.id})\n")
     assert ("`toban runs show nightly#1`" in result.err) is (code != 0)
 
@@ -212,7 +213,7 @@ def test_ctrl_c_detaches(program: Program, nightly: FakeDaemon) -> None:
     toban = program("--server", nightly.address, "run", "nightly", "--wait")
     nightly.wait_for("WatchRun")
     toban.send_signal(signal.SIGINT)
-    output, errors = toban.communicate(timeout=20)
+    output, errors = toban.communicate(timeout=DEADLINE)
     run = the_run(nightly).run
     assert toban.returncode == 131
     assert output == b""
@@ -237,7 +238,7 @@ def test_a_restart_of_the_daemon_is_not_noticed(program: Program, nightly: FakeD
     nightly.start()
     nightly.write(record, "one", b"after\n")
     nightly.finish(record, SUCCEEDED)
-    output, errors = toban.communicate(timeout=20)
+    output, errors = toban.communicate(timeout=DEADLINE)
     assert toban.returncode == 0
     assert output.decode().splitlines()[:3] == ["one | before", "one | meanwhile", "one | after"]
     assert len(errors.decode().splitlines()) == 1

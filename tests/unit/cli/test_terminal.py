@@ -63,7 +63,7 @@ def test_the_live_view(on_terminal: OnTerminal, daemon: FakeDaemon) -> None:
     (record,) = daemon.runs.values()
     daemon.step(record, "one", run_pb2.STEP_STATE_RUNNING)
     terminal.wait_for("one  running")
-    assert "nightly#1 running" in terminal.text
+    terminal.wait_for("nightly#1 running")
     daemon.write(record, "one", b"\x1b[32mgreen\x1b[0m\x1b[2J\nhalf")
     terminal.wait_for("one | green\n")
     # Colours pass; what would tear the list of steps does not.

@@ -198,6 +198,6 @@ def test_the_line_is_measured_as_cmd_reads_it(workflow: Read, error: Error) -> N
 def test_cmd_sees_the_value_and_nothing_else(value: str, workflow: Read) -> None:
     found = rendered(workflow, f'if "{{{{ params.x }}}}"=="{value}" (exit 5) else (exit 6)', value)
     done = subprocess.run(
-        f'cmd.exe /d /s /c "{found.argv[-1]}"', env={**os.environ, **found.env}, timeout=60
+        f'cmd.exe /d /s /c "{found.argv[-1]}"', env={**os.environ, **found.env}, timeout=120
     )
     assert done.returncode == 5

@@ -160,7 +160,7 @@ from toban.definition import EventView
 assert EventView({"payload": 1}).matches("")
 assert "cel_expr_python.cel" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
 @pytest.mark.parametrize(

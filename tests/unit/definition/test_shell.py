@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from helpers.waiting import DEADLINE
 from toban.definition import Problem, Scope, Workflow, parse, render
 from toban.definition.script import Form, assemble
 from toban.definition.shell_reader import read_script
@@ -40,7 +41,7 @@ def run(
         [*shell, *rendered.argv[1:]],
         env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **rendered.env},
         capture_output=True,
-        timeout=20,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
@@ -261,7 +262,7 @@ def test_random_scripts_mean_the_same_as_if_the_value_were_written_there() -> No
                 env={"PATH": os.environ["PATH"], "TOBAN_V1": "7"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=20,
+                timeout=DEADLINE,
                 check=False,
             )
             for candidate in (text.replace(TEMPLATE, "7"), ours)

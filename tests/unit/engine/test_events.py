@@ -25,6 +25,7 @@ from toband.domain.emitted import (
 )
 from toband.domain.model import Attempt, AttemptState, Run, RunState, StepRun, StepState, Trigger
 from toband.domain.transition import Ids
+from toband.engine import events as events_module
 from toband.engine.announcing import Announcing
 from toband.engine.draining import Draining
 from toband.engine.errors import (
@@ -33,12 +34,13 @@ from toband.engine.errors import (
     RefusedError,
     WorkflowNotFoundError,
 )
-from toband.engine.events import ANSWER_WITHIN, Events
+from toband.engine.events import Events
 from toband.engine.origins import Origin, Origins
 from toband.engine.starting import NewRun
 from toband.ports import Counts, EventResolution, Request, Resolved, StoreError
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+PATIENCE = 60.0
 
 
 class Clock:
@@ -236,6 +238,12 @@ def started(event: Emitted) -> list[str]:
     return [row.workflow for row in event.runs if row.outcome is EventRunOutcome.STARTED]
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever emits is answered when it is decided what that starts, also by a machine that pauses for a while."""
+    monkeypatch.setattr(events_module, "ANSWER_WITHIN", PATIENCE)
+
+
 async def test_the_highest_priority_is_started_first_then_by_name() -> None:
     listening = [listener("b"), listener("a"), listener("low", priority=-5), listener("z", priority=9)]  # fmt: skip
     async with Scene(T=listening) as scene:
@@ -376,7 +384,7 @@ async def test_a_repeat_does_not_wait_for_an_event_that_somebody_else_waits_for(
     await scene.events.emit("T", None, caller="me", request=request)
     scene.draining.end()
     # Nobody resolves anything here: whoever waited would wait for all of the time that there is.
-    async with asyncio.timeout(ANSWER_WITHIN / 2):
+    async with asyncio.timeout(PATIENCE / 2):
         event, is_new = await scene.events.emit("T", None, caller="me", request=request)
     assert (event.state, is_new) == (EventState.PENDING, True)
 

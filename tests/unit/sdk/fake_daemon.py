@@ -45,6 +45,9 @@ from .fake_jobs import Jobs
 from .fake_runs import Runs
 from .fake_workflows import Workflows
 
+# Generous: a program that is waited for may have to start first, on a machine that has much else to do.
+DEADLINE = 60.0
+
 _Answer = TypeVar("_Answer", bound=Message)
 _Result = TypeVar("_Result")
 
@@ -132,7 +135,7 @@ class FakeDaemon:
     def wait_for(self, what: str, times: int = 1) -> None:
         """Waits until an RPC was called, or with `hold` a stream held back, so many times."""
         with self._called:
-            assert self._called.wait_for(lambda: self.calls[what] >= times, timeout=20)
+            assert self._called.wait_for(lambda: self.calls[what] >= times, timeout=DEADLINE)
 
     def add_workflow(self, name: str, source: str = "", **more: Any) -> workflow_pb2.Workflow:
         source = source or f"name: {name}\nsteps:\n  one:\n    run: echo hello\n"
@@ -386,7 +389,7 @@ class FakeDaemon:
             await server.stop(grace)
 
     def _do(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=20)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=DEADLINE)
 
 
 class System(system_pb2_grpc.SystemServiceServicer):

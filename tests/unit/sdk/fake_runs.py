@@ -177,6 +177,8 @@ class Runs(Control):
             index = max(len(record.chunks) - request.tail, 0)
         sent = 0
         while True:
+            # Looked at before the chunks: what is written while some of them are sent comes before the end.
+            ended = record.run.state in TERMINAL
             for chunk in record.chunks[index:]:
                 index += 1
                 if request.step and chunk.step != request.step:
@@ -191,7 +193,7 @@ class Runs(Control):
                 await self._hold(sent)
                 yield run_pb2.StreamLogsResponse(chunk=wanted, position=str(index))
                 sent += 1
-            if record.run.state in TERMINAL or not request.follow:
+            if ended or not request.follow:
                 break
             async with self._daemon.changed:
                 if index == len(record.chunks) and record.run.state not in TERMINAL:

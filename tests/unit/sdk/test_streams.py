@@ -12,14 +12,14 @@ import pytest
 from toban.sdk import Client, NotFound, Unreachable
 from toban.v1 import run_pb2
 
-from .fake_daemon import FakeDaemon
+from .fake_daemon import DEADLINE, FakeDaemon
 from .fake_errors import info
 
 _Item = TypeVar("_Item")
 
 
 async def rest(stream: AsyncGenerator[_Item, None]) -> list[_Item]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         return [item async for item in stream]
 
 
@@ -196,7 +196,7 @@ async def test_many_records_over_many_restarts(daemon: FakeDaemon) -> None:
         messages = []
         daemon.hold_after = 60
         daemon_calls = 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE):
             async for message in logs:
                 messages.append(message)
                 if len(messages) % 60 == 0 and daemon.calls["StreamLogs"] > daemon_calls:
