@@ -9,7 +9,16 @@ import typer
 from toban.cli.failures import Failure
 from toban.cli.labels import LabelOption, parse_labels, tell_labels
 from toban.cli.names import JobArgument, JobsArgument, about_job, connect
-from toban.cli.output import Column, emit_data, emit_list, emit_one, fields, take
+from toban.cli.output import (
+    Column,
+    emit_data,
+    emit_list,
+    emit_one,
+    fields,
+    take,
+    tell_done,
+    to_dict,
+)
 from toban.cli.schedules import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
@@ -183,14 +192,35 @@ def delete(
                 failure.hint = failure.hint or _DELETE_HINTS.get(failure.reason, "")
                 raise
             deleted.append({"id": job, "outcome": "deleted"})
-            # At once: what was done stays done, whatever happens to the next one.
-            if here.output is Output.TABLE:
-                print(f"deleted {job}", flush=True)
-            elif here.output is Output.NAME:
-                print(job, flush=True)
+            tell_done(here, job, "deleted")
             note_left(here, client, job)
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, deleted)
+
+
+@app.command()
+def enable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) -> None:
+    """Let these jobs be started by their schedules and events.
+
+    \b
+    Example:
+      toban jobs enable upload-to-archive
+    """
+    _set_enabled(session(ctx, output), jobs, True)
+
+
+@app.command()
+def disable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) -> None:
+    """Let neither schedules nor events start these jobs.
+
+    Runs that were started stay as they are, `toban jobs run` goes on working, and so do workflows that use them. What
+    is due meanwhile is skipped, and `toban why` says so.
+
+    \b
+    Example:
+      toban jobs disable upload-to-archive
+    """
+    _set_enabled(session(ctx, output), jobs, False)
 
 
 _DELETE_HINTS = {
@@ -249,6 +279,18 @@ def restore(
       toban jobs restore upload-to-archive 2
     """
     restore_version(session(ctx, output), job, version, job=True, force=force)
+
+
+def _set_enabled(here: Session, jobs: list[str], enabled: bool) -> None:
+    verb = "enable" if enabled else "disable"
+    changed: list[job_pb2.Job] = []
+    with connect(here, f"{verb} jobs") as client:
+        for job in jobs:
+            with about_job(client, job, f"{verb} job {shown(job)}"):
+                changed.append(client.set_job_enabled(job, enabled))
+            tell_done(here, job, f"{verb}d")
+    if here.output in (Output.JSON, Output.YAML):
+        emit_data(here, [to_dict(job) for job in changed])
 
 
 def _show(here: Session, job: job_pb2.Job) -> None:

@@ -126,6 +126,14 @@ def emit_data(session: Session, data: Any) -> None:
         print(json.dumps(data, indent=2, ensure_ascii=False))
 
 
+def tell_done(session: Session, name: str, outcome: str) -> None:
+    """One of several, at once: what was done stays done, whatever happens to the next one."""
+    if session.output is Output.TABLE:
+        print(f"{outcome} {name}", flush=True)
+    elif session.output is Output.NAME:
+        print(name, flush=True)
+
+
 def emit_line(data: Any) -> None:
     """Writes one object of a stream, at once."""
     print(json.dumps(data, ensure_ascii=False), flush=True)

@@ -143,11 +143,11 @@ def _held_back(client: SyncClient, name: str) -> Iterator[str]:
     from toban.sdk import NotFound
 
     try:
-        enabled, how = client.get_workflow(name).enabled, f"`toban workflows enable {name}`"
+        enabled, noun = client.get_workflow(name).enabled, "workflows"
     except NotFound:
-        enabled, how = client.get_job(name).enabled, "its definition says otherwise"
+        enabled, noun = client.get_job(name).enabled, "jobs"
     if not enabled:
-        yield f"{shown(name)} is disabled: nothing starts then, until {how}"
+        yield f"{shown(name)} is disabled: nothing starts then, until `toban {noun} enable {name}`"
     if client.get_info().draining:
         yield "the daemon is draining: nothing starts then, until `toban system resume`"
 

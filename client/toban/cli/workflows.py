@@ -9,7 +9,16 @@ import typer
 from toban.cli.failures import Failure
 from toban.cli.labels import LabelOption, parse_labels, tell_labels
 from toban.cli.names import NameArgument, NamesArgument, about_workflow, connect
-from toban.cli.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
+from toban.cli.output import (
+    Column,
+    emit_data,
+    emit_list,
+    emit_one,
+    fields,
+    take,
+    tell_done,
+    to_dict,
+)
 from toban.cli.schedules import events_of, next_due, next_due_of
 from toban.cli.session import (
     ForceOption,
@@ -161,7 +170,7 @@ def delete(
                     failure.hint = "--cancel ends its runs first"
                 raise
             deleted.append({"name": name, "outcome": "deleted"})
-            _tell(here, name, "deleted")
+            tell_done(here, name, "deleted")
             note_left(here, client, name)
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, deleted)
@@ -261,17 +270,9 @@ def _set_enabled(here: Session, names: list[str], enabled: bool) -> None:
         for name in names:
             with about_workflow(client, name, f"{verb} workflow {shown(name)}"):
                 changed.append(client.set_workflow_enabled(name, enabled))
-            _tell(here, name, f"{verb}d")
+            tell_done(here, name, f"{verb}d")
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, [to_dict(workflow) for workflow in changed])
-
-
-def _tell(here: Session, name: str, outcome: str) -> None:
-    """At once: what was done stays done, whatever happens to the next one."""
-    if here.output is Output.TABLE:
-        print(f"{outcome} {name}", flush=True)
-    elif here.output is Output.NAME:
-        print(name, flush=True)
 
 
 def _cancel_runs(here: Session, client: SyncClient, name: str) -> None:

@@ -125,6 +125,13 @@ class JobCalls(Calls):
             self._jobs.DeleteJob, job_pb2.DeleteJobRequest(id=job_id, etag=etag, force=force)
         )
 
+    async def set_job_enabled(self, job_id: str, enabled: bool) -> job_pb2.Job:
+        """Sets whether schedules and events start it; workflows go on using it. Raises NotFound; may be repeated."""
+        answer = await self._connection.call(
+            self._jobs.SetJobEnabled, job_pb2.SetJobEnabledRequest(id=job_id, enabled=enabled)
+        )
+        return answer.job
+
     async def run_job(
         self,
         job_id: str,

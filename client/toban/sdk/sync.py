@@ -96,6 +96,7 @@ class SyncClient:
     get_job = _blocking(Client.get_job)
     list_jobs = _iterating(Client.list_jobs)
     delete_job = _blocking(Client.delete_job)
+    set_job_enabled = _blocking(Client.set_job_enabled)
     run_job = _blocking(Client.run_job)
 
     start_run = _blocking(Client.start_run)

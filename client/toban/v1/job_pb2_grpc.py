@@ -61,6 +61,11 @@ class JobServiceStub:
                 request_serializer=toban_dot_v1_dot_job__pb2.DeleteJobRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_job__pb2.DeleteJobResponse.FromString,
                 _registered_method=True)
+        self.SetJobEnabled = channel.unary_unary(
+                '/toban.v1.JobService/SetJobEnabled',
+                request_serializer=toban_dot_v1_dot_job__pb2.SetJobEnabledRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_job__pb2.SetJobEnabledResponse.FromString,
+                _registered_method=True)
         self.RunJob = channel.unary_unary(
                 '/toban.v1.JobService/RunJob',
                 request_serializer=toban_dot_v1_dot_job__pb2.RunJobRequest.SerializeToString,
@@ -114,6 +119,14 @@ class JobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetJobEnabled(self, request, context):
+        """Sets whether schedules and events start it, as SetWorkflowEnabled does; workflows that use it go on doing so.
+        NOT_FOUND `JOB_NOT_FOUND`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RunJob(self, request, context):
         """Starts a job alone, as a run of its own. Errors as in StartRun, and NOT_FOUND `JOB_NOT_FOUND`.
         """
@@ -148,6 +161,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.DeleteJob,
                     request_deserializer=toban_dot_v1_dot_job__pb2.DeleteJobRequest.FromString,
                     response_serializer=toban_dot_v1_dot_job__pb2.DeleteJobResponse.SerializeToString,
+            ),
+            'SetJobEnabled': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetJobEnabled,
+                    request_deserializer=toban_dot_v1_dot_job__pb2.SetJobEnabledRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_job__pb2.SetJobEnabledResponse.SerializeToString,
             ),
             'RunJob': grpc.unary_unary_rpc_method_handler(
                     servicer.RunJob,
@@ -292,6 +310,33 @@ class JobService:
             '/toban.v1.JobService/DeleteJob',
             toban_dot_v1_dot_job__pb2.DeleteJobRequest.SerializeToString,
             toban_dot_v1_dot_job__pb2.DeleteJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetJobEnabled(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.JobService/SetJobEnabled',
+            toban_dot_v1_dot_job__pb2.SetJobEnabledRequest.SerializeToString,
+            toban_dot_v1_dot_job__pb2.SetJobEnabledResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,10 @@ class JobServiceStub:
     """Forgets a job; its runs stay. FAILED_PRECONDITION `JOB_IN_USE` with the workflows that use it, or
     `RUN_ALREADY_ACTIVE` while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
     """
+    SetJobEnabled: _grpc.UnaryUnaryMultiCallable[_job_pb2.SetJobEnabledRequest, _job_pb2.SetJobEnabledResponse]
+    """Sets whether schedules and events start it, as SetWorkflowEnabled does; workflows that use it go on doing so.
+    NOT_FOUND `JOB_NOT_FOUND`.
+    """
     RunJob: _grpc.UnaryUnaryMultiCallable[_job_pb2.RunJobRequest, _job_pb2.RunJobResponse]
     """Starts a job alone, as a run of its own. Errors as in StartRun, and NOT_FOUND `JOB_NOT_FOUND`."""
 
@@ -82,6 +86,10 @@ class JobServiceAsyncStub(JobServiceStub):
     DeleteJob: _aio.UnaryUnaryMultiCallable[_job_pb2.DeleteJobRequest, _job_pb2.DeleteJobResponse]  # type: ignore[assignment]
     """Forgets a job; its runs stay. FAILED_PRECONDITION `JOB_IN_USE` with the workflows that use it, or
     `RUN_ALREADY_ACTIVE` while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
+    """
+    SetJobEnabled: _aio.UnaryUnaryMultiCallable[_job_pb2.SetJobEnabledRequest, _job_pb2.SetJobEnabledResponse]  # type: ignore[assignment]
+    """Sets whether schedules and events start it, as SetWorkflowEnabled does; workflows that use it go on doing so.
+    NOT_FOUND `JOB_NOT_FOUND`.
     """
     RunJob: _aio.UnaryUnaryMultiCallable[_job_pb2.RunJobRequest, _job_pb2.RunJobResponse]  # type: ignore[assignment]
     """Starts a job alone, as a run of its own. Errors as in StartRun, and NOT_FOUND `JOB_NOT_FOUND`."""
@@ -138,6 +146,16 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_job_pb2.DeleteJobResponse, _abc.Awaitable[_job_pb2.DeleteJobResponse]]:
         """Forgets a job; its runs stay. FAILED_PRECONDITION `JOB_IN_USE` with the workflows that use it, or
         `RUN_ALREADY_ACTIVE` while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
+        """
+
+    @_abc_1.abstractmethod
+    def SetJobEnabled(
+        self,
+        request: _job_pb2.SetJobEnabledRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.SetJobEnabledResponse, _abc.Awaitable[_job_pb2.SetJobEnabledResponse]]:
+        """Sets whether schedules and events start it, as SetWorkflowEnabled does; workflows that use it go on doing so.
+        NOT_FOUND `JOB_NOT_FOUND`.
         """
 
     @_abc_1.abstractmethod

@@ -106,6 +106,16 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         return pb.DeleteJobResponse()
 
     @unary
+    async def SetJobEnabled(
+        self, request: pb.SetJobEnabledRequest, context: Context
+    ) -> pb.SetJobEnabledResponse:
+        stored = await self._workflows.set_enabled(
+            request.id, request.enabled, kind=_JOB, origin=origin_of(context)
+        )
+        users = await self._store.workflows_using(request.id)
+        return pb.SetJobEnabledResponse(job=await self._schedules.job(stored, users))
+
+    @unary
     async def RunJob(self, request: pb.RunJobRequest, context: Context) -> pb.RunJobResponse:
         made_before = request_of("RunJob", request, request.request_id, context)
         if made_before is None or await self._store.run_of_request(made_before) is None:

@@ -225,14 +225,19 @@ class Workflows:
         self._changed()
 
     async def set_enabled(
-        self, name: str, enabled: bool, *, origin: Origin | None = None
+        self,
+        name: str,
+        enabled: bool,
+        *,
+        kind: DefinitionKind = DefinitionKind.WORKFLOW,
+        origin: Origin | None = None,
     ) -> StoredWorkflow:
-        """Raises WorkflowNotFoundError."""
-        await self.get(name)
+        """Raises WorkflowNotFoundError or JobNotFoundError."""
+        await self.get(name, kind=kind)
         cause = await self._cause(origin)
         stored = await self._store.set_enabled(name, enabled, at=self._clock.now(), cause=cause)
         if stored is None:
-            raise WorkflowNotFoundError(name)
+            raise _not_found(name, kind)
         self._changed()
         return stored
 

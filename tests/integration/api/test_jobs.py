@@ -9,6 +9,7 @@ from google.protobuf import field_mask_pb2
 
 from helpers.daemon import Daemon, run_state, step_states
 from helpers.refusal import refused
+from helpers.waiting import wait_until
 from toban.v1 import job_pb2 as pb
 from toban.v1 import run_pb2, system_pb2, workflow_pb2
 
@@ -148,6 +149,39 @@ def test_a_job_in_use_is_not_deleted(daemon: Daemon) -> None:
     daemon.workflows.DeleteWorkflow(workflow_pb2.DeleteWorkflowRequest(name="keeper"), timeout=20)
     daemon.jobs.DeleteJob(asked, timeout=20)
     assert refused(lambda: daemon.jobs.DeleteJob(asked, timeout=20)).reason == "JOB_NOT_FOUND"
+
+
+def test_a_disabled_job_is_started_by_people_and_workflows_only(daemon: Daemon) -> None:
+    create(daemon, source("due-job", schedule={"every": "1s"}))
+    runs = run_pb2.ListRunsRequest(workflow="due-job")
+    wait_until(lambda: daemon.runs.ListRuns(runs, timeout=20).runs, "it is not due")
+    asked = pb.SetJobEnabledRequest(id="due-job", enabled=False)
+    disabled = daemon.jobs.SetJobEnabled(asked, timeout=20).job
+    assert (disabled.enabled, disabled.version) == (False, 1)
+    assert get(daemon, "due-job") == disabled
+    fires = workflow_pb2.ListFiresRequest(workflow="due-job")
+    skipped = wait_until(
+        lambda: [
+            each
+            for each in daemon.workflows.ListFires(fires, timeout=20).fires
+            if each.outcome == workflow_pb2.FIRE_OUTCOME_SKIPPED
+        ],
+        "nothing is skipped",
+    )
+    assert skipped[0].reason == "disabled"
+    for each in daemon.runs.ListRuns(runs, timeout=20).runs:
+        daemon.wait_run(each.id)
+    use(daemon, "due-user", "due-job")
+    for run_id in (run_job(daemon, "due-job").id, daemon.start_run("due-user")):
+        assert run_state(daemon.wait_run(run_id)) == "SUCCEEDED"
+    daemon.jobs.SetJobEnabled(pb.SetJobEnabledRequest(id="due-job", enabled=True), timeout=20)
+    assert get(daemon, "due-job").enabled
+    daemon.workflows.DeleteWorkflow(workflow_pb2.DeleteWorkflowRequest(name="due-user"), timeout=20)
+    asked = pb.SetJobEnabledRequest(id="due-user", enabled=False)
+    unknown = refused(lambda: daemon.jobs.SetJobEnabled(asked, timeout=20))
+    assert (unknown.code, unknown.reason) == (grpc.StatusCode.NOT_FOUND, "JOB_NOT_FOUND")
+    # It is nobody else's business how often it is due.
+    daemon.jobs.SetJobEnabled(pb.SetJobEnabledRequest(id="due-job"), timeout=20)
 
 
 def test_a_job_runs_alone(daemon: Daemon) -> None:

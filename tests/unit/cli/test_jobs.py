@@ -83,6 +83,18 @@ def test_delete(cli: Cli, upload: FakeDaemon) -> None:
     assert set(upload.jobs) == {"upload"}
 
 
+def test_enable_and_disable(cli: Cli, upload: FakeDaemon) -> None:
+    assert cli("jobs", "disable", "tidy", "upload").out == "disabled tidy\ndisabled upload\n"
+    assert not upload.jobs["upload"].enabled
+    assert cli("jobs", "enable", "upload").out == "enabled upload\n"
+    assert cli("jobs", "enable", "tidy", "-o", "name").out == "tidy\n"
+    assert cli("jobs", "disable", "tidy", "-o", "json").data[0]["enabled"] is False
+    assert upload.jobs["upload"].enabled
+    missing = cli("jobs", "disable", "tydi")
+    assert (missing.code, missing.out) == (5, "")
+    assert "cannot disable job tydi" in missing.err
+
+
 def test_versions(cli: Cli, upload: FakeDaemon) -> None:
     upload.add_job("tidy", "jobs:\n  tidy:\n    run: echo other\n")
     assert cli("jobs", "versions", "tidy", "-o", "name").out == "2\n1\n"

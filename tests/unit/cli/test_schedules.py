@@ -75,9 +75,7 @@ def test_the_next_times_of_a_job(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_job("tidy").enabled = False
     result = cli("workflows", "next", "tidy")
     assert (result.code, len(result.out.splitlines())) == (0, 2)
-    assert (
-        result.err == "tidy is disabled: nothing starts then, until its definition says otherwise\n"
-    )
+    assert result.err == "tidy is disabled: nothing starts then, until `toban jobs enable tidy`\n"
 
 
 def test_clock_changes_blackouts_and_jitter_are_marked(cli: Cli, daemon: FakeDaemon) -> None:

@@ -102,6 +102,16 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
 
         return await self._daemon.answer("DeleteJob", context, request, work)
 
+    async def SetJobEnabled(
+        self, request: job_pb2.SetJobEnabledRequest, context: Context
+    ) -> job_pb2.SetJobEnabledResponse:
+        async def work() -> job_pb2.SetJobEnabledResponse:
+            job = await self._existing(request.id, context)
+            job.enabled = request.enabled
+            return job_pb2.SetJobEnabledResponse(job=job)
+
+        return await self._daemon.answer("SetJobEnabled", context, request, work)
+
     async def RunJob(
         self, request: job_pb2.RunJobRequest, context: Context
     ) -> job_pb2.RunJobResponse:

@@ -114,3 +114,12 @@ async def test_a_job_is_run_once_however_often_its_answer_is_lost(daemon: FakeDa
         run = await client.run_job("build", triggered_by=run_pb2.TRIGGER_MANUAL)
     assert list(daemon.runs) == [run.id]
     assert (run.workflow, run.triggered_by) == ("build", run_pb2.TRIGGER_MANUAL)
+
+
+async def test_it_is_disabled_and_enabled(daemon: FakeDaemon) -> None:
+    daemon.add_job("build")
+    async with Client(daemon.address) as client:
+        assert not (await client.set_job_enabled("build", False)).enabled
+        assert (await client.set_job_enabled("build", True)).enabled
+        with pytest.raises(NotFound):
+            await client.set_job_enabled("other", False)
