@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from helpers.waiting import wait_for, wait_until
 
@@ -16,11 +17,11 @@ class Gate:
         os.mkfifo(path)
 
     async def release(self) -> None:
-        fd = await wait_for(self._opened, f"nobody waits at {self.path}")
-        try:
-            os.write(fd, b"go\n")
-        finally:
-            os.close(fd)
+        self._let_go(await wait_for(self._opened, f"nobody waits at {self.path}"))
+
+    def release_now(self) -> None:
+        """The same, for tests without a loop."""
+        self._let_go(wait_until(self._opened, f"nobody waits at {self.path}"))
 
     def _opened(self) -> int:
         try:
@@ -30,10 +31,14 @@ class Gate:
                 raise
             return 0
 
-    def release_now(self) -> None:
-        """The same, for tests without a loop."""
-        fd = wait_until(self._opened, f"nobody waits at {self.path}")
+    def _let_go(self, fd: int) -> None:
         try:
+            # Whoever comes next is to be held again, and not to find this one still open.
+            was = os.fstat(fd)
+            os.mkfifo(f"{self.path}.next")
+            os.chown(f"{self.path}.next", was.st_uid, was.st_gid)
+            os.chmod(f"{self.path}.next", stat.S_IMODE(was.st_mode))
+            os.rename(f"{self.path}.next", self.path)
             os.write(fd, b"go\n")
         finally:
             os.close(fd)
