@@ -38,6 +38,8 @@ COMMANDS = [
     "jobs list",
     "jobs show",
     "jobs run",
+    "jobs enable",
+    "jobs disable",
     "jobs delete",
     "jobs versions",
     "jobs diff",
