@@ -67,6 +67,7 @@ class RunActor:
         self.run = run
         self.base_dir = base_dir
         self.prepared = False
+        self.preparing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._step_timers: dict[str, asyncio.TimerHandle] = {}
         self._store = store

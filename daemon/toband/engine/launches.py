@@ -172,18 +172,24 @@ class Launches:
     async def prepare(self, actor: RunActor) -> None:
         """Makes what the run needs on disk, with what it takes over from others. Repeating it is harmless.
 
-        Raises ArtifactError, OSError.
+        One preparation per run at a time: siblings that start together wait for each other. Raises ArtifactError,
+        OSError.
         """
-        if actor.prepared:
-            return
-        plan, run, base_dir = actor.plan, actor.run, actor.base_dir
-        await self._launcher.prepare(run.id, run.params)
-        await self._handing.take_over(plan, run, base_dir=base_dir)
-        context = self._rooms.context(plan, run.id, base_dir)
-        self._notes.of_run(context, run)
-        self._notes.of_ended(context, plan, run)
-        actor.prepared = True
-        failpoints.hit("run.prepared")
+        async with actor.preparing:
+            if actor.prepared:
+                return
+            plan, run, base_dir = actor.plan, actor.run, actor.base_dir
+            try:
+                await self._launcher.prepare(run.id, run.params)
+            except FileNotFoundError as error:
+                # An earlier preparation did not finish, or a step removed the directory: the next one makes it again.
+                raise OSError(errno.EAGAIN, str(error)) from None
+            await self._handing.take_over(plan, run, base_dir=base_dir)
+            context = self._rooms.context(plan, run.id, base_dir)
+            self._notes.of_run(context, run)
+            self._notes.of_ended(context, plan, run)
+            actor.prepared = True
+            failpoints.hit("run.prepared")
 
     async def _try(self, actor: RunActor, attempt: Attempt) -> None:
         plan, run, base_dir = actor.plan, actor.run, actor.base_dir

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import os
+import threading
 from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,6 +23,7 @@ from toband.domain.model import Attempt, AttemptState, Run
 from toband.domain.plan import Plan
 from toband.engine.health import Health
 from toband.engine.launches import CONDITION, Launches
+from toband.supervise.files import RunFiles
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -90,6 +95,7 @@ class Actor:
         )
         self.base_dir = ""
         self.prepared = False
+        self.preparing = asyncio.Lock()
         self.posted: list[Event] = []
 
     def post(self, event: Event) -> None:
@@ -228,6 +234,43 @@ async def test_what_the_system_refuses_can_be_withdrawn_meanwhile() -> None:
     await wait_for(lambda: not house.tasks, "it does not happen")
     assert house.launcher.launched == []
     assert not house.health.conditions
+
+
+async def test_siblings_prepare_their_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that did so at once renamed the same new file: the second did not find it, and failed for good."""
+    both = threading.Barrier(2, timeout=0.5)
+    rename = os.replace
+
+    def replace(old: str, new: str) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait()
+        rename(old, new)
+
+    monkeypatch.setattr("toband.supervise.files.os.replace", replace)
+    house = House(limit=2)
+    files = RunFiles(str(tmp_path / "runs"))
+
+    async def prepare(run_id: str, _: object) -> None:
+        await asyncio.to_thread(files.prepare, run_id, {"n": 1})
+
+    monkeypatch.setattr(house.launcher, "prepare", prepare)
+    actor = Actor("01", 0)
+    await asyncio.gather(house.launch(actor, "a"), house.launch(actor, "b", 1))
+    assert actor.posted == []
+    assert sorted(house.launcher.launched) == ["a", "b"]
+
+
+async def test_a_directory_that_is_not_made_yet_is_waited_for() -> None:
+    house = House(limit=1)
+    actor = Actor("01", 0)
+    house.launcher.error = FileNotFoundError(errno.ENOENT, "No such file or directory", "params")
+    await house.launch(actor, "a")
+    await wait_for(lambda: house.health.conditions, "it is not tried again")
+    assert actor.posted == []
+    house.launcher.error = None
+    await wait_for(lambda: house.launcher.launched == ["a"], "it does not start")
 
 
 async def test_what_will_never_work_is_a_failure() -> None:
