@@ -12,7 +12,6 @@ from toban.definition.commands import command_line, preview
 from toban.definition.durations import format_duration, parse_duration
 from toban.definition.errors import DefinitionError, ParamError, RenderError
 from toban.definition.evaluate import (
-    MAX_ITEMS,
     NO_EVENT,
     NO_ITEM,
     Scope,
@@ -62,6 +61,7 @@ from toban.definition.triggers import (
     EventTrigger,
     check_event_type,
 )
+from toban.limits import MAX_ITEMS
 
 __all__ = [
     "BUILT_IN",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from toban.definition.evaluate import MAX_ITEMS
 from toban.definition.fields import check_item_name
 from toban.definition.layers import StepDraft
 from toban.definition.names import Kind
@@ -13,6 +12,7 @@ from toban.definition.shape import FieldAt
 from toban.definition.template_check import TemplateCheck
 from toban.definition.values import describe
 from toban.definition.yaml_source import Node
+from toban.limits import MAX_ITEMS
 
 _EXPECTED = "an expression that gives a list, a list, or a mapping of names to either"
 

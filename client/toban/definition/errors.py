@@ -15,11 +15,15 @@ class DefinitionError(Exception):
 
 
 class ParamError(DefinitionError):
-    """The given parameters do not fit; `problems` holds every (parameter, message)."""
+    """The given parameters do not fit; `problems` holds every (parameter, message). No parameter: all of them."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         self.problems = problems
-        super().__init__("; ".join(f"parameter {name}: {message}" for name, message in problems))
+        super().__init__(
+            "; ".join(
+                f"parameter {name}: {message}" if name else message for name, message in problems
+            )
+        )
 
 
 class RenderError(DefinitionError):

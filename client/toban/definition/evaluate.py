@@ -14,8 +14,8 @@ from toban.definition.expressions import Expression, Ref, parse_bare, parse_temp
 from toban.definition.model import Step, Workflow
 from toban.definition.names import Kind, kind_of
 from toban.definition.values import checked_value, describe, to_text
+from toban.limits import MAX_ITEMS, SizeError, check_items
 
-MAX_ITEMS: Final = 10_000
 _LONGEST_SHOWN = 80
 NO_EVENT: Final[Mapping[str, Any]] = {
     "id": "",
@@ -204,13 +204,14 @@ def evaluate_items(workflow: Workflow, step: Step, scope: Scope) -> tuple[Any, .
     if not isinstance(step.for_each, dict):
         items = _list(evaluator, step.for_each, where)
         _check_count(len(items), where)
-        return tuple(items)
+        return _checked(tuple(items), where)
     lists = {
         name: _list(evaluator, given, f"for_each.{name} of step {step.id}")
         for name, given in step.for_each.items()
     }
     _check_count(math.prod(map(len, lists.values())), where)
-    return tuple(dict(zip(lists, chosen, strict=True)) for chosen in product(*lists.values()))
+    chosen = product(*lists.values())
+    return _checked(tuple(dict(zip(lists, each, strict=True)) for each in chosen), where)
 
 
 def _list(evaluator: Evaluator, given: Any, where: str) -> list[Any]:
@@ -220,6 +221,14 @@ def _list(evaluator: Evaluator, given: Any, where: str) -> list[Any]:
     if not isinstance(found, list):
         raise failed(parse_bare(given), where, f"expected a list, found {describe(found)}")
     return found
+
+
+def _checked(items: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    try:
+        check_items(items)
+    except SizeError as error:
+        raise RenderError(f"cannot evaluate {where}: {error}") from None
+    return items
 
 
 def _check_count(count: int, where: str) -> None:

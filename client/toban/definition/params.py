@@ -12,6 +12,7 @@ from toban.definition.errors import ParamError
 from toban.definition.model import Param, ParamType, Workflow
 from toban.definition.names import suggestion
 from toban.definition.values import MAX_INTEGER, MIN_INTEGER, checked_text, describe
+from toban.limits import SizeError, check_params
 
 _MAX_DEPTH = 64
 _EXACT_IN_FLOAT = 2**53
@@ -28,6 +29,7 @@ def bind_params(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     problems: list[tuple[str, str]] = []
     bound: dict[str, Any] = {}
+    _check_size(given)
     for name in given:
         if name not in workflow.params:
             hint = suggestion(str(name), workflow.params) or _declared(workflow)
@@ -39,7 +41,15 @@ def bind_params(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
             problems.append((name, str(error)))
     if problems:
         raise ParamError(problems)
+    _check_size(bound)  # with the defaults
     return bound
+
+
+def _check_size(params: Mapping[str, Any]) -> None:
+    try:
+        check_params(params)
+    except SizeError as error:
+        raise ParamError([("", str(error))]) from None
 
 
 def _declared(workflow: Workflow) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from toban.definition.problems import Parsed, Problem
-
-MAX_SOURCE_BYTES = 2 * 1024 * 1024
+from toban.limits import MAX_SOURCE_BYTES
 
 
 def parse(

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 import grpc
 import grpc.aio
 
+from toban.limits import MIB
 from toban.sdk.address import Address
 from toban.sdk.errors import NotFound, Refused, TobanError, Unreachable, from_rpc_error
 from toban.sdk.origin import step_origin
@@ -18,7 +19,8 @@ _Request = TypeVar("_Request", contravariant=True)
 _Response = TypeVar("_Response", covariant=True)
 _Message = TypeVar("_Message")
 
-MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+# An older daemon may send more than today's.
+_TAKEN_MOST: Final = 16 * MIB
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 0.5
@@ -28,7 +30,7 @@ _GREETED_WITHIN: Final = 10.0
 _CONNECTED_AFTER: Final = 15.0
 
 _OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", _TAKEN_MOST),
     # Only ever a socket or loopback: no proxy has a part in it.
     ("grpc.enable_http_proxy", 0),
     ("grpc.default_authority", "localhost"),

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
+from toban.limits import SizeError, check_params
 from toban.sdk.errors import InvalidArgument, Violation
 
 # Numbers of a Struct are doubles: a larger integer would arrive as its neighbour.
@@ -17,7 +18,11 @@ _LARGEST_INTEGER: Final = 2**53
 
 
 def to_struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
-    """Parameters as a Struct. Raises InvalidArgument for a value that JSON does not have."""
+    """Parameters as a Struct. Raises InvalidArgument for a value that JSON does not have, and for too many."""
+    try:
+        check_params(values)
+    except SizeError as error:
+        raise InvalidArgument(f"cannot send the parameters: {error}") from None
     wrong: list[Violation] = []
     for key, value in values.items():
         _check(value, key, wrong)

@@ -927,7 +927,9 @@ class StartRunRequest(_message.Message):
     for each the newest run in which it succeeded.
     """
     @_builtins.property
-    def params(self) -> _struct_pb2.Struct: ...
+    def params(self) -> _struct_pb2.Struct:
+        """At most 1 MiB, counted as docs/api.md says."""
+
     @_builtins.property
     def only(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these steps, if any is given."""

@@ -172,8 +172,10 @@ def _wrong_request(error: Exception) -> status_pb2.Status | None:
         case errors.InvalidDefinitionError():
             return _invalid_definition(error)
         case ParamError():
-            violations = [(f"params.{name}", text) for name, text in error.problems]
-            text = "; ".join(f"{name}: {text}" for name, text in error.problems)
+            violations = [
+                (f"params.{name}" if name else "params", text) for name, text in error.problems
+            ]
+            text = "; ".join(f"{name}: {text}" if name else text for name, text in error.problems)
             return _invalid("INVALID_PARAMS", f"the parameters do not fit: {text}", violations)
         case InvalidFieldError():
             return _invalid("INVALID_ARGUMENT", f"{error.args[0]}: {error.args[1]}", [error.args])

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from toban.definition import check_event_type
 from toban.definition.values import checked_value, to_json
+from toban.limits import MAX_PAYLOAD_BYTES
 from toban.v1 import event_pb2 as pb
 from toband.api.errors import Context, InvalidFieldError
 from toband.api.requests import origin_of
@@ -15,7 +16,6 @@ from toband.domain.keys import check_key
 from toband.engine.errors import EventNotFoundError
 from toband.engine.origins import Origin
 
-PAYLOAD_MOST = 64 * 1024
 TYPES_MOST = 100
 
 
@@ -61,9 +61,10 @@ def key(text: str, field: str, *, required: bool = False) -> str:
 def payload(text: str, field: str = "payload_json") -> Any:
     """The value; {} if there is no text."""
     size = len(text.encode())
-    if size > PAYLOAD_MOST:
+    if size > MAX_PAYLOAD_BYTES:
         raise InvalidFieldError(
-            field, f"found {size} bytes, at most {PAYLOAD_MOST}: send a reference to what is larger"
+            field,
+            f"found {size} bytes, at most {MAX_PAYLOAD_BYTES}: send a reference to what is larger",
         )
     if not text:
         return {}

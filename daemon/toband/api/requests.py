@@ -8,12 +8,12 @@ import os
 from google.protobuf import field_mask_pb2
 from google.protobuf.message import Message
 
+from toban.limits import MAX_REQUEST_ID_CHARS
 from toban.v1 import workflow_pb2
 from toband.api.errors import Context, InvalidFieldError
 from toband.engine.origins import Origin
 from toband.ports import Request
 
-_MOST = 128
 _ORIGIN = "toban-origin"
 
 
@@ -41,9 +41,9 @@ def request_of(rpc: str, message: Message, request_id: str, context: Context) ->
     """None if the caller gave no id. Raises InvalidFieldError."""
     if not request_id:
         return None
-    if len(request_id) > _MOST:
+    if len(request_id) > MAX_REQUEST_ID_CHARS:
         raise InvalidFieldError(
-            "request_id", f"found {len(request_id)} characters, at most {_MOST}"
+            "request_id", f"found {len(request_id)} characters, at most {MAX_REQUEST_ID_CHARS}"
         )
     body = message.SerializeToString(deterministic=True)
     digest = hashlib.sha256(body).hexdigest()

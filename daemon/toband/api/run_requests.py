@@ -7,14 +7,13 @@ from typing import Any
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
 
 from toban.definition import ParamError
+from toban.limits import MAX_NOTE_CHARS
 from toban.v1 import run_pb2 as pb
 from toband.api.errors import InvalidFieldError
 from toband.domain.model import RunState, Trigger
 from toband.engine.log_stream import LogQuery
 from toband.engine.selection import Selection
 from toband.ports import LogKind
-
-TEXT_MOST = 1000
 
 
 def selection(request: pb.StartRunRequest | pb.PlanRunRequest) -> Selection:
@@ -30,8 +29,8 @@ def selection(request: pb.StartRunRequest | pb.PlanRunRequest) -> Selection:
 
 def short(text: str, field: str) -> str:
     """A text that people wrote, if it is not too long."""
-    if len(text) > TEXT_MOST:
-        raise InvalidFieldError(field, f"found {len(text)} characters, at most {TEXT_MOST}")
+    if len(text) > MAX_NOTE_CHARS:
+        raise InvalidFieldError(field, f"found {len(text)} characters, at most {MAX_NOTE_CHARS}")
     return text
 
 

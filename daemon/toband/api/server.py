@@ -15,6 +15,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from toban.limits import MAX_MESSAGE_BYTES
 from toban.v1 import (
     dead_letter_pb2,
     dead_letter_pb2_grpc,
@@ -40,7 +41,6 @@ from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.engine.health import Health
 
-MESSAGE_MOST = 16 * 1024 * 1024
 SOCKET_MODE = 0o660
 RUNS = run_pb2.DESCRIPTOR.services_by_name["RunService"].full_name
 
@@ -54,8 +54,7 @@ class Server:
         self._server = grpc.aio.server(
             options=[
                 ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", MESSAGE_MOST),
-                ("grpc.max_send_message_length", MESSAGE_MOST),
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ]
         )
         self._health = health.aio.HealthServicer()

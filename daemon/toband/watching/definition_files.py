@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from toban.definition.parsing import MAX_SOURCE_BYTES
+from toban.limits import MAX_SOURCE_BYTES
 from toband.ports import Listing, Mark
 from toband.watching.names import is_text, shown
 

@@ -7,10 +7,12 @@ import json
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import grpc
+import pytest
 
 from helpers.daemon import Daemon, run_state, step_states
 from helpers.gate import Gate
@@ -286,8 +288,8 @@ def test_answers_stay_small_enough_for_every_client(daemon: Daemon) -> None:
     large = {"run": "true", "for_each": "[1, 2, 3, 4, 5, 6].map(n, params.v)"}
     text = {"v": {"type": "string", "required": True}}
     apply(daemon, "weighty", steps={"large": large}, params=text)
-    run_id = daemon.run("weighty", v="x" * 700_000).id
-    expected = [("large", 0), *((f"large[{n}]", 700_002) for n in range(6))]
+    run_id = daemon.run("weighty", v="x" * 690_000).id
+    expected = [("large", 0), *((f"large[{n}]", 690_002) for n in range(6))]
     params = {"v": {"type": "string", "required": True}}
     apply(daemon, "laden", params=params)
     laden = [daemon.run("laden", v="x" * 900_000).id for _ in range(5)]
@@ -320,6 +322,48 @@ def test_answers_stay_small_enough_for_every_client(daemon: Daemon) -> None:
             if not token:
                 break
         assert found == laden[::-1]
+
+
+def test_parameters_that_are_too_large_are_refused(daemon: Daemon) -> None:
+    """Fifteen MB were taken once; after that GetRun, WatchRun and `logs` failed for good."""
+    params = {"v": {"type": "string", "required": True}, "n": {"type": "list", "default": []}}
+    apply(daemon, "bounded", params=params)
+
+    def start(**values: Any) -> pb.StartRunRequest:
+        request = pb.StartRunRequest(workflow="bounded")
+        request.params.update(values)
+        return request
+
+    with pytest.raises(grpc.RpcError) as caught:
+        daemon.runs.StartRun(start(v="x" * 15_000_000), timeout=60)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "4194304" in str(caught.value.details()), "the limit is told"
+    for request in (start(v="x" * 1_100_000), start(v="", n=json.dumps([1] * 100_000))):
+        refusal = refused(partial(daemon.runs.StartRun, request, timeout=60))
+        assert (refusal.code, refusal.reason) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "INVALID_PARAMS",
+        )
+        assert "all parameters together may have 1 MiB" in refusal.text
+        assert [field for field, _ in refusal.violations] == ["params"]
+    assert listed(daemon, workflow="bounded") == []
+    largest = daemon.run("bounded", v="x" * 1_048_000)
+    assert run_state(largest) == "SUCCEEDED"
+
+
+def test_items_that_are_too_large_fail_their_step(daemon: Daemon) -> None:
+    steps = {
+        "many": {
+            "run": "true",
+            "for_each": "[1, 2, 3, 4, 5].map(n, params.v)",
+            "on_failure": "continue",
+        },
+        "other": {"run": "true"},
+    }
+    apply(daemon, "heavy", steps=steps, params={"v": {"type": "string", "required": True}})
+    run = daemon.run("heavy", v="x" * 1_000_000)
+    assert step_states(run) == {"many": "FAILED", "other": "SUCCEEDED"}
+    assert "all items together may have 4 MiB" in run.steps[0].reason
 
 
 def test_a_reason_that_is_too_long_is_refused(daemon: Daemon) -> None:

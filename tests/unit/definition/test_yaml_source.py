@@ -10,9 +10,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from toban.definition import Problem, parse
-from toban.definition.parsing import MAX_SOURCE_BYTES
 from toban.definition.yaml_events import YamlSyntaxError, events
 from toban.definition.yaml_source import read_documents
+from toban.limits import MAX_SOURCE_BYTES
 
 Errors = Callable[[str | bytes], list[Problem]]
 Error = Callable[[str | bytes], Problem]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from toban.definition.parsing import MAX_SOURCE_BYTES
+from toban.limits import MAX_SOURCE_BYTES
 from toband.ports import Listing
 from toband.watching import definition_files
 from toband.watching.definition_files import WatchedFiles, look
