@@ -19,6 +19,8 @@ START_HINT: Final = (
 
 _EXHAUSTED: Final = {
     "DISK_FULL": "`toban system info` shows how the daemon does",
+    "TOO_MANY_CALLS": "the daemon has much to do at this moment: try again",
+    "TOO_MANY_STREAMS": "end a few of the commands that follow runs, logs or events",
     "QUEUE_FULL": "`toban runs list --state pending` shows what waits",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final, Protocol, TypeVar
 
@@ -72,7 +73,9 @@ class Patience:
         left = self._deadline - now
         if left <= 0:
             return False
-        await asyncio.sleep(min(self._delay, left))
+        # Not all clients of a busy daemon come back at the same moment.
+        delay = self._delay * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        await asyncio.sleep(min(delay, left))
         self._delay = min(self._delay * 2, _LONGEST_PAUSE)
         return True
 
@@ -116,18 +119,24 @@ class Connection:
         repeated: Callable[[], None] | None = None,
         within: float | None = None,
     ) -> _Response:
-        """Makes a call that may be repeated, again if the daemon is away for a while; raises a TobanError.
+        """Makes a call that may be repeated, again if the daemon is away or too busy for a while; raises a TobanError.
 
         `repeated` is told when the call is made once more, and may have been carried out before. `within` is for a
         call that may well take longer than others.
         """
         patience = Patience(self._retry_for if self._reached else self._connect_for)
+        busy_patience = Patience(self._retry_for)
         within = within or self._timeout
         while True:
             try:
                 answer = await rpc(request, timeout=within, metadata=self._metadata)
             except grpc.aio.AioRpcError as error:
                 failure = self.failure(error, within)
+                if failure.reason in _BUSY:
+                    # Refused before anything was done for it: this is not a repeat.
+                    if not await busy_patience.pause():
+                        raise failure from None
+                    continue
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or not await patience.pause():
                     raise failure from None
                 if repeated is not None:
@@ -181,7 +190,7 @@ class Connection:
                 if ended(False):
                     return
                 failure = self.failure(error)
-                if error.code() not in _LOST:
+                if error.code() not in _LOST and failure.reason not in _BUSY:
                     raise failure from None
             finally:
                 call.cancel()
@@ -205,6 +214,9 @@ class Connection:
             return Refused(f"permission denied on the socket {path}")
         return Unreachable(f"no daemon answers at {self.address.text}: {_cause(error, path)}")
 
+
+# The reasons of a daemon that has too much to do at this moment.
+_BUSY: Final = frozenset({"TOO_MANY_CALLS", "TOO_MANY_STREAMS"})
 
 # What a stream sees of a daemon that stops or is killed.
 _LOST: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})

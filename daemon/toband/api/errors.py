@@ -16,6 +16,7 @@ from grpc_status import rpc_status
 
 from toban.definition import DefinitionKind, ParamError, Problem, RenderError
 from toban.v1 import workflow_pb2
+from toband.api.lanes import TooManyCallsError
 from toband.engine import errors
 from toband.ports import (
     ActiveRunError,
@@ -35,6 +36,8 @@ DOMAIN = "toban"
 MESSAGE_MOST = 1000
 DETAILS_MOST = 4000
 _TEXT_MOST = 400
+RETRY_AFTER_MS = 200
+"""When a call that was refused because there were too many may be tried again."""
 
 log = structlog.get_logger()
 
@@ -44,6 +47,10 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 class InvalidFieldError(Exception):
     """A field of a request that cannot be taken. `args` are its path and what is wrong with it."""
+
+
+class UnreadableRequestError(Exception):
+    """Bytes that are not the message of the call; the text says why."""
 
 
 class UnclearTimeError(Exception):
@@ -59,7 +66,7 @@ def unary(method: _Method) -> _Method:
         try:
             return await handler(self, request, context)
         except Exception as error:
-            await _abort(context, error)
+            await abort(context, error)
 
     return cast(_Method, wrapped)
 
@@ -74,7 +81,7 @@ def streaming(method: _Method) -> _Method:
             async for answer in handler(self, request, context):
                 yield answer
         except Exception as error:
-            await _abort(context, error)
+            await abort(context, error)
 
     return cast(_Method, wrapped)
 
@@ -89,7 +96,8 @@ def problem(found: Problem) -> workflow_pb2.DefinitionProblem:
     )
 
 
-async def _abort(context: Context, error: Exception) -> NoReturn:
+async def abort(context: Context, error: Exception) -> NoReturn:
+    """Ends a call with the status that stands for the error."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
     status = rpc_status.to_status(status_of(error))
@@ -179,6 +187,9 @@ def _wrong_request(error: Exception) -> status_pb2.Status | None:
             return _invalid("INVALID_PARAMS", f"the parameters do not fit: {text}", violations)
         case InvalidFieldError():
             return _invalid("INVALID_ARGUMENT", f"{error.args[0]}: {error.args[1]}", [error.args])
+        case UnreadableRequestError():
+            text = f"cannot read the request: {error}"
+            return _make(code_pb2.INVALID_ARGUMENT, text, "UNREADABLE_REQUEST")
         case UnclearTimeError():
             return _invalid("TIME_NOT_UNDERSTOOD", error.args[1], [error.args])
         case errors.TimeNotUnderstoodError():
@@ -291,6 +302,8 @@ def _wrong_state(error: Exception) -> status_pb2.Status | None:
 def _unable(error: Exception) -> status_pb2.Status | None:
     """Something that cannot be done now, whatever it is."""
     match error:
+        case TooManyCallsError():
+            return _too_many_calls(error)
         case errors.QueueFullError():
             return _make(
                 code_pb2.RESOURCE_EXHAUSTED, error, "QUEUE_FULL",
@@ -317,6 +330,16 @@ def _unexpected(error: Exception) -> status_pb2.Status:
     log.error("a request failed", action="request_failed", exc_info=error)
     text = "something went wrong inside the daemon; its log says more"
     return _make(code_pb2.INTERNAL, text, "INTERNAL")
+
+
+def _too_many_calls(error: TooManyCallsError) -> status_pb2.Status:
+    again = error_details_pb2.RetryInfo()
+    again.retry_delay.FromMilliseconds(RETRY_AFTER_MS)
+    reason = "TOO_MANY_STREAMS" if error.lane == "stream" else "TOO_MANY_CALLS"
+    return _make(
+        code_pb2.RESOURCE_EXHAUSTED, error, reason, again,
+        kind=error.lane, limit=str(error.limit.active), waiting=str(error.limit.waiting),
+    )  # fmt: skip
 
 
 def _dead_letter_closed(error: DeadLetterClosedError) -> status_pb2.Status:

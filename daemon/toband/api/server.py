@@ -17,30 +17,28 @@ from grpc_reflection.v1alpha import reflection
 
 from toban.limits import MAX_MESSAGE_BYTES
 from toban.v1 import (
-    dead_letter_pb2,
     dead_letter_pb2_grpc,
-    event_pb2,
     event_pb2_grpc,
-    job_pb2,
     job_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
-    schedule_pb2,
     schedule_pb2_grpc,
-    system_pb2,
     system_pb2_grpc,
-    workflow_pb2,
     workflow_pb2_grpc,
 )
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
+from toband.api.interceptor import CallInterceptor
 from toband.api.job_service import JobService
+from toband.api.lanes import SERVED, Lanes
 from toband.api.run_service import RunService
 from toband.api.schedule_service import ScheduleService
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.engine.health import Health
 
+PENDING_MOST = 20_000
+"""gRPC ends calls beyond its own limit with a bare CANCELLED. Whether a call is taken is decided by `Lanes` alone."""
 SOCKET_MODE = 0o660
 RUNS = run_pb2.DESCRIPTOR.services_by_name["RunService"].full_name
 
@@ -52,10 +50,13 @@ class ListenError(Exception):
 class Server:
     def __init__(self) -> None:
         self._server = grpc.aio.server(
+            interceptors=[CallInterceptor(Lanes())],
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-            ]
+                ("grpc.server.max_pending_requests", PENDING_MOST),
+                ("grpc.server.max_pending_requests_hard_limit", PENDING_MOST),
+            ],
         )
         self._health = health.aio.HealthServicer()
         self._telling: asyncio.Task[None] | None = None
@@ -84,15 +85,7 @@ class Server:
         schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, self._server)
         system_pb2_grpc.add_SystemServiceServicer_to_server(system, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [
-            workflow_pb2.DESCRIPTOR.services_by_name["WorkflowService"].full_name,
-            job_pb2.DESCRIPTOR.services_by_name["JobService"].full_name,
-            RUNS,
-            dead_letter_pb2.DESCRIPTOR.services_by_name["DeadLetterService"].full_name,
-            event_pb2.DESCRIPTOR.services_by_name["EventService"].full_name,
-            schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name,
-            system_pb2.DESCRIPTOR.services_by_name["SystemService"].full_name,
-        ]
+        names = [service.full_name for service in SERVED]
         reflection.enable_server_reflection(
             [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
         )

@@ -11,6 +11,7 @@ from google.rpc import error_details_pb2
 from toban.definition import DefinitionKind, RenderError
 from toban.definition import ErrorClass as Class
 from toband.api import errors as api_errors
+from toband.api.lanes import Limit, TooManyCallsError
 from toband.domain.model import DeadLetter, DeadLetterState, Run, RunState
 from toband.engine import errors
 from toband.ports import ConflictError, DeadLetterClosedError, JobInUseError, WorkflowExistsError
@@ -23,6 +24,9 @@ LETTER = DeadLetter(
 )  # fmt: skip
 
 CASES: list[tuple[Exception, str, str]] = [
+    (TooManyCallsError("read", Limit(1, 2)), "RESOURCE_EXHAUSTED", "TOO_MANY_CALLS"),
+    (TooManyCallsError("stream", Limit(1, 0)), "RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS"),
+    (api_errors.UnreadableRequestError("why"), "INVALID_ARGUMENT", "UNREADABLE_REQUEST"),
     (errors.WorkflowNotFoundError("w"), "NOT_FOUND", "WORKFLOW_NOT_FOUND"),
     (errors.JobNotFoundError("j"), "NOT_FOUND", "JOB_NOT_FOUND"),
     (errors.VersionNotFoundError("w", 3), "NOT_FOUND", "VERSION_NOT_FOUND"),

@@ -9,12 +9,22 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+import grpc
 import pytest
 
-from toban.sdk import Client, Conflict, InvalidArgument, NotFound, Outcome, Unreachable
+from toban.sdk import (
+    Client,
+    Conflict,
+    InvalidArgument,
+    NotFound,
+    Outcome,
+    ResourceExhausted,
+    Unreachable,
+)
 from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, system_pb2, workflow_pb2
 
 from .fake_daemon import FakeDaemon
+from .fake_errors import info
 
 SOURCE = "name: nightly\nsteps:\n  one:\n    run: echo hello\n"
 
@@ -310,3 +320,37 @@ def test_the_sdk_loads_nothing_of_the_command_line() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+async def test_a_call_that_a_busy_daemon_refuses_is_made_again(daemon: FakeDaemon) -> None:
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    daemon.add_workflow("nightly")
+    daemon.fail["GetWorkflow"] = (code, "too many", (info("TOO_MANY_CALLS"),))
+
+    def recover() -> None:
+        if daemon.calls["GetWorkflow"] == 3:
+            daemon.fail.clear()
+
+    daemon.on_call["GetWorkflow"] = recover
+    async with Client(daemon.address, connect_for=0) as client:
+        assert (await client.get_workflow("nightly")).name == "nightly"
+    assert daemon.calls["GetWorkflow"] >= 3
+
+
+async def test_a_daemon_that_stays_busy_is_told_with_its_reason(daemon: FakeDaemon) -> None:
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    daemon.fail["GetWorkflow"] = (code, "too many", (info("TOO_MANY_CALLS"),))
+    async with Client(daemon.address, retry_for=0.2) as client:
+        with pytest.raises(ResourceExhausted) as caught:
+            await client.get_workflow("nightly")
+    assert caught.value.reason == "TOO_MANY_CALLS"
+    assert daemon.calls["GetWorkflow"] >= 2
+
+
+async def test_what_has_another_reason_is_not_made_again(daemon: FakeDaemon) -> None:
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    daemon.fail["GetWorkflow"] = (code, "full", (info("DISK_FULL"),))
+    async with Client(daemon.address) as client:
+        with pytest.raises(ResourceExhausted):
+            await client.get_workflow("nightly")
+    assert daemon.calls["GetWorkflow"] == 1

@@ -1,0 +1,99 @@
+"""The way of every call: it waits for its turn, then its request is read, then it is handled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from toband.api.errors import Context, UnreadableRequestError, abort
+from toband.api.lanes import Lanes, TooManyCallsError
+
+_Parse = Callable[[bytes], Any]
+_Handler = Any
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Refuses calls beyond the limits of their lane, and requests that are no messages, in the form of all errors."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        lane = self._lanes.of(str(handler_call_details.method))
+        try:
+            await lane.enter()
+        except TooManyCallsError as error:
+            return _refusing(handler, error)
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        # Whatever becomes of the call, its task ends.
+        task.add_done_callback(lambda _: lane.leave())
+        return _reading(handler)
+
+
+def _refusing(handler: _Handler, error: Exception) -> _Handler:
+    async def refuse(request: object, context: Context) -> None:
+        await abort(context, error)
+
+    # To a client, a refusal looks the same whether one answer was to come or many.
+    if handler.request_streaming:
+        return grpc.stream_unary_rpc_method_handler(cast(Any, refuse))
+    return grpc.unary_unary_rpc_method_handler(cast(Any, refuse))
+
+
+def _reading(handler: _Handler) -> _Handler:
+    """The handler with its request read here, where one that cannot be read is answered."""
+    parse = cast(_Parse, handler.request_deserializer)
+    serialize = handler.response_serializer
+    if handler.request_streaming:
+        many = _many_to_many(handler.stream_stream, parse)
+        return grpc.stream_stream_rpc_method_handler(cast(Any, many), None, serialize)
+    if handler.response_streaming:
+        one = _one_to_many(handler.unary_stream, parse)
+        return grpc.unary_stream_rpc_method_handler(cast(Any, one), None, serialize)
+    single = _one_to_one(handler.unary_unary, parse)
+    return grpc.unary_unary_rpc_method_handler(cast(Any, single), None, serialize)
+
+
+def _one_to_one(behavior: Callable[..., Awaitable[Any]], parse: _Parse) -> _Handler:
+    async def call(raw: bytes, context: Context) -> Any:
+        return await behavior(await _parsed(raw, parse, context), context)
+
+    return call
+
+
+def _one_to_many(behavior: Callable[..., AsyncIterator[Any]], parse: _Parse) -> _Handler:
+    async def call(raw: bytes, context: Context) -> AsyncIterator[Any]:
+        async for answer in behavior(await _parsed(raw, parse, context), context):
+            yield answer
+
+    return call
+
+
+def _many_to_many(behavior: Callable[..., AsyncIterator[Any]], parse: _Parse) -> _Handler:
+    async def call(raws: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+        async def requests() -> AsyncIterator[Any]:
+            async for raw in raws:
+                yield await _parsed(raw, parse, context)
+
+        async for answer in behavior(requests(), context):
+            yield answer
+
+    return call
+
+
+async def _parsed(raw: bytes, parse: _Parse, context: Context) -> Any:
+    try:
+        return parse(raw)
+    except (DecodeError, ValueError) as error:
+        await abort(context, UnreadableRequestError(str(error)))
