@@ -57,6 +57,7 @@ from toband.state_dir import StateDir
 from toband.store import SqlStore
 from toband.supervise.archive import RunArchive
 from toband.supervise.artifacts import ArtifactFiles
+from toband.supervise.budget import Limits
 from toband.supervise.descriptors import OwnDescriptors, raise_limit
 from toband.supervise.disk import StateDisk
 from toband.supervise.files import RunFiles
@@ -113,7 +114,11 @@ class Application:
         launcher = self._new_launcher(files, health)
         usages = Usages(meter=ProcessMeter(launcher.live_shims), store=store, clock=self._clock)
         archive = RunArchive(files)
-        artifacts = ArtifactFiles(files)
+        artifacts = ArtifactFiles(
+            files,
+            limits=Limits(bytes=self._config.artifact_bytes, files=self._config.artifact_files),
+            conditions=health,
+        )
         changes = Changes()
         retention = Retention(
             store=store,

@@ -58,6 +58,8 @@ class Config:
     cgroup: str
     attempt_log_limit: int | None
     total_log_limit: int | None
+    artifact_bytes: int
+    artifact_files: int
     keep_age: float | None
     keep_runs: int | None
     keep_total_runs: int | None
@@ -88,6 +90,8 @@ class Config:
             "cgroup": self.cgroup,
             "limits.attempt_log": _shown_size(self.attempt_log_limit),
             "limits.total_logs": _shown_size(self.total_log_limit),
+            "limits.artifact_bytes": format_size(self.artifact_bytes),
+            "limits.artifact_files": self.artifact_files,
             "retention.age": _shown_duration(self.keep_age),
             "retention.runs": _shown_count(self.keep_runs),
             "retention.bytes": _shown_size(self.keep_bytes),
@@ -263,6 +267,8 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "cgroup": _one_of(("auto", "off")),
     "limits.attempt_log": _or_none(_size),
     "limits.total_logs": _or_none(_size),
+    "limits.artifact_bytes": _size,
+    "limits.artifact_files": _count,
     "retention.age": _or_none(_duration),
     "retention.runs": _or_none(_count),
     "retention.bytes": _or_none(_size),
@@ -324,6 +330,8 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         cgroup=values.get("cgroup", "auto"),
         attempt_log_limit=values.get("limits.attempt_log", GIB),
         total_log_limit=values.get("limits.total_logs"),
+        artifact_bytes=values.get("limits.artifact_bytes", 100 * GIB),
+        artifact_files=values.get("limits.artifact_files", 250_000),
         keep_age=values.get("retention.age", 90 * DAY),
         keep_runs=values.get("retention.runs", 10_000),
         keep_bytes=values.get("retention.bytes"),

@@ -43,6 +43,8 @@ OTHERS = {
     "cgroup": ("auto", "default"),
     "limits.attempt_log": ("1GiB", "default"),
     "limits.total_logs": ("none", "default"),
+    "limits.artifact_bytes": ("100GiB", "default"),
+    "limits.artifact_files": (250_000, "default"),
     "retention.age": ("90d", "default"),
     "retention.runs": (10_000, "default"),
     "retention.bytes": ("none", "default"),
@@ -323,6 +325,8 @@ default_run_timeout = "none"
 [limits]
 attempt_log = "none"
 total_logs = "10GiB"
+artifact_bytes = "1GiB"
+artifact_files = 1000
 [retention]
 age = "none"
 runs = "none"
@@ -334,6 +338,7 @@ compress_after = "1h"
     assert (config.stop_policy, config.max_attempts_running, config.cgroup) == ("wait", 3, "off")
     assert (config.disk_reserve, config.default_run_timeout) == (1 << 30, None)
     assert (config.attempt_log_limit, config.total_log_limit) == (None, 10 << 30)
+    assert (config.artifact_bytes, config.artifact_files) == (1 << 30, 1000)
     assert (config.keep_age, config.keep_runs, config.keep_bytes) == (None, None, 64 << 20)
     assert (config.keep_total_runs, config.keep_total_bytes) == (7, None)
     assert config.compress_after == 3600

@@ -31,7 +31,7 @@ class Handing:
         inputs = plan.step(attempt.owner).inputs
         context = self._rooms.context(plan, run.id, base_dir)
         wanted = [p for given in inputs for p in _placements(plan, run, given, context)]
-        await self._artifacts.place(workspace, wanted, own=own)
+        await self._artifacts.place(workspace, wanted, own=own, run_id=run.id)
 
     async def keep(
         self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, final: bool
@@ -45,6 +45,7 @@ class Handing:
             looping = step.completion_check is not None
             kept = await self._artifacts.collect(
                 Collect(
+                    run_id=run.id,
                     context=self._rooms.context(plan, run.id, base_dir),
                     folder=folder(run.steps[attempt.owner]),
                     workspace=workspace,
@@ -57,7 +58,9 @@ class Handing:
         if step.stop_when_unchanged == "output":
             fingerprint = await self._artifacts.fingerprint_output(attempt)
         elif step.stop_when_unchanged:
-            fingerprint = await self._artifacts.fingerprint(workspace, step.stop_when_unchanged)
+            fingerprint = await self._artifacts.fingerprint(
+                workspace, step.stop_when_unchanged, run_id=run.id
+            )
         return kept, fingerprint
 
     async def take_over(self, plan: Plan, run: Run, *, base_dir: str) -> None:
@@ -70,7 +73,7 @@ class Handing:
         }
         wanted = {name: source for name, source in wanted.items() if source != context}
         if wanted:
-            await self._artifacts.adopt(context, wanted)
+            await self._artifacts.adopt(context, wanted, run_id=run.id)
 
 
 def folder(step: StepRun) -> str:

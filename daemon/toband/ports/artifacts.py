@@ -29,6 +29,8 @@ class Collect:
     outputs: Sequence[Output]
     iteration: int | None = None
     final: bool = True
+    run_id: str = ""
+    """Whose turn it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +54,23 @@ class Stored:
 
 
 class Artifacts(Protocol):
-    """Everything here blocks no one: it is done beside the event loop. A crash leaves nothing half made behind."""
+    """Everything here is done beside the event loop, in turns that go round from run to run.
+
+    Cancelling a call stops its work. A crash leaves nothing half made behind.
+    """
 
     async def collect(self, what: Collect) -> tuple[Artifact, ...]:
         """Keeps copies, so that nothing that happens to the workspace later changes them. Repeating it is harmless.
 
         What is missing, where that is no failure, is not among the artifacts; what was kept of it before is removed.
-        Raises ArtifactError, also for a path that leads out of the workspace; OSError when the disk will not.
+        Raises ArtifactError, also for a path that leads out of the workspace, and for more than the limits allow;
+        OSError when the disk will not.
         """
         ...
 
-    async def place(self, workspace: str, placements: Sequence[Placement], *, own: bool) -> None:
+    async def place(
+        self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = ""
+    ) -> None:
         """Links files where that is possible, else copies them. `own`: the workspace is the run's own directory.
 
         Elsewhere only what an earlier run laid out there, and nobody has touched since, is replaced. Raises
@@ -70,14 +78,14 @@ class Artifacts(Protocol):
         """
         ...
 
-    async def adopt(self, context: str, folders: Mapping[str, str]) -> None:
+    async def adopt(self, context: str, folders: Mapping[str, str], *, run_id: str = "") -> None:
         """Gives a run what others kept: by folder (as in Collect), the context directory that it comes from.
 
         Raises ArtifactError if one is gone.
         """
         ...
 
-    async def fingerprint(self, workspace: str, path: str) -> str:
+    async def fingerprint(self, workspace: str, path: str, *, run_id: str = "") -> str:
         """Changes when the file or the directory changes; of something that is not there too. Raises ArtifactError."""
         ...
 

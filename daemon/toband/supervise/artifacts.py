@@ -1,30 +1,32 @@
-"""Implements `ports.Artifacts` with files: in threads of its own, so that gigabytes hold up nobody else."""
+"""Implements `ports.Artifacts` with files, in threads of its own: gigabytes delay neither steps nor other runs."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import sys
 import tarfile
-import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from toband.domain.model import Artifact, Attempt
-from toband.ports import ArtifactError, Collect, Placement, Stored
+from toband.ports import ArtifactError, Collect, Conditions, HealthStatus, Placement, Stored
 from toband.supervise import frames, keeping, noting
+from toband.supervise.budget import Budget, Limits, TooMuchError
 from toband.supervise.compressed import Indexes
 from toband.supervise.files import RunFiles
 from toband.supervise.inside import Inside, LeadsOutError, SpecialFileError, clean, joined
 from toband.supervise.log_sources import all_frames, opened
 from toband.supervise.placing import Ledger, Placing
-from toband.supervise.selection import MISSING, Entry, Kind, TooMuchError, fingerprint, select, tree
+from toband.supervise.selection import MISSING, Entry, Kind, fingerprint, select, tree
+from toband.supervise.trees import StoppedError, always
+from toband.supervise.workers import GoOn, Workers
 
 CHUNK = 64 * 1024
-THREADS = 4
-_LOCKS = 64
+CONDITION = "artifacts"
+_LOOK_EVERY = 1.0
 _BLOCK = 512
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 _WRONG = (LeadsOutError, SpecialFileError, TooMuchError)
@@ -39,78 +41,109 @@ class ArtifactFiles:
     through its link.
     """
 
-    def __init__(self, files: RunFiles, *, link: bool | None = None) -> None:
+    def __init__(
+        self,
+        files: RunFiles,
+        *,
+        limits: Limits | None = None,
+        conditions: Conditions | None = None,
+        link: bool | None = None,
+    ) -> None:
         self._files = files
-        self._closed = threading.Event()
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="artifacts")
-        # One thing at a time in a place: a repeated call may find the first one still at work.
-        self._locks = [threading.Lock() for _ in range(_LOCKS)]
+        self._limits = limits or Limits()
+        self._conditions = conditions
+        self._workers = Workers("artifacts")
+        # A client that reads has no part in the turns of those who keep.
+        self._readers = Workers("artifact-reader")
+        self._watch: asyncio.TimerHandle | None = None
         if link is None:
             link = sys.platform == "win32" or os.geteuid() != 0
-        self._placing = Placing(ledger=Ledger(files.placed), link=link, go_on=self._go_on)
+        self._placing = Placing(ledger=Ledger(files.placed), link=link, limits=self._limits)
         self._indexes = Indexes()
 
     async def close(self) -> None:
-        """Breaks off what is under way; nothing is left half done."""
-        self._closed.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Breaks off all work, and does not wait for it. A half-made copy goes when the same one is made again."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._workers.close()
+        self._readers.close()
 
     async def collect(self, what: Collect) -> tuple[Artifact, ...]:
         place = os.path.join(what.context, what.folder)
-        return await self._do(place, lambda: keeping.collect(what, self._go_on))
+        return await self._do(
+            what.run_id, place, lambda go_on: keeping.collect(what, Budget(self._limits, go_on))
+        )
 
-    async def place(self, workspace: str, placements: Sequence[Placement], *, own: bool) -> None:
-        await self._do(workspace, lambda: self._placing.place(workspace, placements, own=own))
+    async def place(
+        self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = ""
+    ) -> None:
+        await self._do(
+            run_id,
+            workspace,
+            lambda go_on: self._placing.place(workspace, placements, own=own, go_on=go_on),
+        )
 
-    async def adopt(self, context: str, folders: Mapping[str, str]) -> None:
-        await self._do(context, lambda: keeping.adopt(context, folders, self._go_on))
+    async def adopt(self, context: str, folders: Mapping[str, str], *, run_id: str = "") -> None:
+        await self._do(
+            run_id, context, lambda go_on: keeping.adopt(context, folders, Budget(None, go_on))
+        )
 
-    async def fingerprint(self, workspace: str, path: str) -> str:
-        return await self._do("", lambda: _fingerprint(workspace, path))
+    async def fingerprint(self, workspace: str, path: str, *, run_id: str = "") -> str:
+        return await self._do(
+            run_id, "", lambda go_on: _fingerprint(workspace, path, Budget(self._limits, go_on))
+        )
 
     async def fingerprint_output(self, attempt: Attempt) -> str:
-        return await self._do("", lambda: self._fingerprint_output(attempt))
+        return await self._do(
+            attempt.run_id, "", lambda go_on: self._fingerprint_output(attempt, Budget(None, go_on))
+        )
 
     def note(self, context: str, name: str, facts: Mapping[str, Any]) -> None:
         noting.note(context, name, facts)
 
     async def files(self, context: str, artifact: Artifact) -> Sequence[Stored]:
-        return await self._do("", lambda: _files(context, artifact))
+        return await self._readers.do(context, "", lambda go_on: _files(context, artifact, go_on))
 
     async def read(self, context: str, artifact: Artifact, path: str) -> AsyncIterator[bytes]:
-        loop = asyncio.get_running_loop()
         pieces = _gathered(_pieces(context, artifact, path))
-        step: asyncio.Future[bytes | None] | None = None
+        own = f"reading {id(pieces)}"
         try:
             while True:
-                step = loop.run_in_executor(self._pool, next, pieces, None)
-                piece = await asyncio.shield(step)
+                piece = await self._readers.do(own, own, lambda _: next(pieces, None))
                 if piece is None:
                     return
                 yield piece
         finally:
-            if step is not None and not step.done():
-                # Whoever reads has gone; a generator that is at work cannot be closed.
-                step.add_done_callback(lambda _: pieces.close())
+            # After the piece that is being read, if the client has gone: a generator at work cannot be closed.
+            with contextlib.suppress(StoppedError):
+                self._readers.post(own, own, lambda _: pieces.close())
+
+    async def _do(self, run_id: str, place: str, work: Callable[[GoOn], T]) -> T:
+        self._look_later()
+        return await self._workers.do(run_id, place, work)
+
+    def _look_later(self) -> None:
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        """Reports work that does not move."""
+        self._watch = None
+        trouble = self._workers.trouble()
+        if self._conditions is not None:
+            if trouble:
+                self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, trouble)
             else:
-                pieces.close()
+                self._conditions.well(CONDITION)
+        if self._workers.busy:
+            self._look_later()
 
-    async def _do(self, place: str, work: Callable[[], T]) -> T:
-        def locked() -> T:
-            with self._locks[hash(place) % _LOCKS]:
-                return work()
-
-        run = locked if place else work
-        return await asyncio.get_running_loop().run_in_executor(self._pool, run)
-
-    def _go_on(self) -> bool:
-        return not self._closed.is_set()
-
-    def _fingerprint_output(self, attempt: Attempt) -> str:
+    def _fingerprint_output(self, attempt: Attempt, budget: Budget) -> str:
         found = hashlib.sha256()
         try:
             with opened(self._files.log(attempt), self._indexes) as source:
                 for frame in all_frames(source):
+                    budget.check()
                     if frame.kind == frames.STDOUT:
                         found.update(frame.payload)
         except FileNotFoundError:
@@ -121,10 +154,10 @@ class ArtifactFiles:
 # -- in the threads
 
 
-def _fingerprint(workspace: str, path: str) -> str:
+def _fingerprint(workspace: str, path: str, budget: Budget) -> str:
     try:
         with Inside(workspace) as inside:
-            return fingerprint(inside, select(inside, path))
+            return fingerprint(inside, select(inside, path, budget), budget)
     except _NOT_THERE:
         return MISSING
     except (*_WRONG, PermissionError) as error:
@@ -138,20 +171,20 @@ def _directory_of(artifact: Artifact) -> str:
     return "/".join(parts[: number + 1])
 
 
-def _kept(context: Inside, artifact: Artifact) -> Sequence[Entry]:
+def _kept(context: Inside, artifact: Artifact, go_on: GoOn = always) -> Sequence[Entry]:
     """Raises ArtifactError."""
     try:
-        return tree(context, _directory_of(artifact))
+        return tree(context, _directory_of(artifact), Budget(None, go_on))
     except (LeadsOutError, SpecialFileError) as error:
         raise ArtifactError(f'cannot read artifact "{artifact.name}": {error}') from None
 
 
-def _files(context: str, artifact: Artifact) -> Sequence[Stored]:
+def _files(context: str, artifact: Artifact, go_on: GoOn) -> Sequence[Stored]:
     try:
         with Inside(context) as inside:
             return [
-                Stored(path=entry.path, bytes=inside.facts(entry.source).st_size)
-                for entry in _kept(inside, artifact)
+                Stored(path=entry.path, bytes=entry.size)
+                for entry in _kept(inside, artifact, go_on)
                 if entry.kind is Kind.FILE
             ]
     except _NOT_THERE:

@@ -15,6 +15,7 @@ import errno
 import os
 import stat
 import sys
+from itertools import islice
 from types import TracebackType
 
 from toband.supervise.trees import remove_tree
@@ -106,11 +107,12 @@ class Inside:
             return False
         return True
 
-    def names(self, path: str) -> list[str]:
-        """What is in a directory, sorted."""
+    def names(self, path: str, most: int | None = None) -> list[str]:
+        """What is in a directory, sorted; of more than `most` any so many."""
         if sys.platform == "win32":
             return sorted(os.listdir(self._at(path)[0]))
-        return sorted(os.listdir(self._directory(path)))
+        with os.scandir(self._directory(path)) as entries:
+            return sorted(entry.name for entry in islice(entries, most))
 
     def resolve(self, path: str) -> str:
         """Where a path leads when links are followed; there need not be anything. Raises LeadsOutError."""
@@ -310,9 +312,12 @@ class Inside:
                 return self._top
             if self._near is not None and self._near[0] == path:
                 return self._near[1]
-            fd = self._top
+            fd, way = self._top, path
+            if self._near is not None and path.startswith(f"{self._near[0]}/"):
+                # Further down the same way: a deep tree is not gone through from its top for every level.
+                fd, way = os.dup(self._near[1]), path[len(self._near[0]) + 1 :]
             try:
-                for name in path.split("/"):
+                for name in way.split("/"):
                     inner = os.open(name, _DIRECTORY, dir_fd=fd)
                     if fd != self._top:
                         os.close(fd)

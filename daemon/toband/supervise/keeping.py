@@ -5,31 +5,33 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from toban.definition import Output
 from toband.domain.model import Artifact
 from toband.ports import ArtifactError, Collect
+from toband.supervise.budget import Budget, TooMuchError
 from toband.supervise.inside import Inside, LeadsOutError, SpecialFileError, clean, joined
-from toband.supervise.selection import Entry, TooMuchError, is_pattern, select, tree
+from toband.supervise.selection import Entry, check_size, is_pattern, select, tree
 from toband.supervise.transfer import Amount, Transfer
 
 
-def collect(what: Collect, go_on: Callable[[], bool]) -> tuple[Artifact, ...]:
+def collect(what: Collect, budget: Budget) -> tuple[Artifact, ...]:
     """See `ports.Artifacts`. All is looked at before anything is changed. Raises StoppedError too."""
     with (
         _opened_workspace(what.workspace) as workspace,
         _own_context(what.context, "keep the outputs") as context,
     ):
         skip = (context.identity,)
-        found = [(output, _found(workspace, output, skip)) for output in what.outputs]
+        found = [(output, _found(workspace, output, skip, budget)) for output in what.outputs]
         if what.final:
             _miss_none(what, [output for output, entries in found if not entries])
+        _check_sizes(workspace, found, budget)
         try:
             make_own(context, clean(what.folder))
         except (PermissionError, NotADirectoryError) as error:
             raise ArtifactError(f"cannot keep the outputs: {_reason(error)}") from None
-        keep = Transfer(source=workspace, target=context, durable=True, go_on=go_on)
+        keep = Transfer(source=workspace, target=context, durable=True, budget=budget)
         for output, entries in found:
             if not entries:
                 # What an earlier iteration left is not the latest any more.
@@ -44,7 +46,7 @@ def _keep(transfer: Transfer, what: Collect, output: Output, entries: Sequence[E
             amount = transfer.put(entries, place)
         else:
             amount = _keep_twice(transfer, entries, place, what.iteration)
-    except (SpecialFileError, PermissionError) as error:
+    except (SpecialFileError, TooMuchError, PermissionError) as error:
         raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
     shown = place if is_pattern(output.path) else joined(place, clean(output.path))
     return Artifact(
@@ -59,23 +61,35 @@ def _keep_twice(transfer: Transfer, entries: Sequence[Entry], place: str, iterat
     numbered = joined(folder, f"iteration-{iteration}")
     make_own(context, numbered)
     amount = transfer.put(entries, joined(numbered, name))
+    again = Budget(None, transfer.budget.go_on)
     with Inside(context.path) as kept:
-        latest = Transfer(
-            source=kept, target=context, link=True, durable=True, go_on=transfer.go_on
-        )
-        latest.put(tree(kept, joined(numbered, name)), place)
+        latest = Transfer(source=kept, target=context, link=True, durable=True, budget=again)
+        latest.put(tree(kept, joined(numbered, name), again), place)
     return amount
 
 
-def _found(workspace: Inside, output: Output, skip: Sequence[tuple[int, int]]) -> Sequence[Entry]:
+def _found(
+    workspace: Inside, output: Output, skip: Sequence[tuple[int, int]], budget: Budget
+) -> Sequence[Entry]:
     try:
-        return select(workspace, output.path, skip)
+        return select(workspace, output.path, budget, skip)
     except LeadsOutError as error:
         raise ArtifactError(
             f'cannot keep output "{output.name}": {error}; it must stay in the workspace {workspace.path}'
         ) from None
     except (SpecialFileError, TooMuchError, PermissionError) as error:
         raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
+
+
+def _check_sizes(
+    workspace: Inside, found: Sequence[tuple[Output, Sequence[Entry]]], budget: Budget
+) -> None:
+    """All outputs together. Raises ArtifactError."""
+    try:
+        check_size(workspace, [entry for _, entries in found for entry in entries], budget)
+    except (SpecialFileError, TooMuchError, PermissionError) as error:
+        names = ", ".join(output.name for output, entries in found if entries)
+        raise ArtifactError(f"cannot keep the outputs {names}: {_reason(error)}") from None
 
 
 def _reason(error: Exception) -> str:
@@ -143,7 +157,7 @@ def make_own(context: Inside, path: str, *, durable: bool = True) -> None:
             )
 
 
-def adopt(context_path: str, folders: Mapping[str, str], go_on: Callable[[], bool]) -> None:
+def adopt(context_path: str, folders: Mapping[str, str], budget: Budget) -> None:
     """See `ports.Artifacts`. Raises StoppedError too."""
     with _own_context(context_path, "take over what was kept") as context:
         for name, origin in folders.items():
@@ -154,7 +168,7 @@ def adopt(context_path: str, folders: Mapping[str, str], go_on: Callable[[], boo
                         continue  # both runs were told to keep their things in the same place
                     _take_over(
                         Transfer(
-                            source=source, target=context, link=True, durable=True, go_on=go_on
+                            source=source, target=context, link=True, durable=True, budget=budget
                         ),
                         folder,
                     )
@@ -169,6 +183,6 @@ def adopt(context_path: str, folders: Mapping[str, str], go_on: Callable[[], boo
 
 
 def _take_over(transfer: Transfer, folder: str) -> None:
-    entries = tree(transfer.source, folder)
+    entries = tree(transfer.source, folder, transfer.budget)
     make_own(transfer.target, folder.rpartition("/")[0])
     transfer.put(entries, folder)

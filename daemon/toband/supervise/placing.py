@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from toband.ports import ArtifactError, Placement
+from toband.supervise.budget import Budget, Limits, TooMuchError
 from toband.supervise.inside import Inside, LeadsOutError, SpecialFileError, clean, joined
 from toband.supervise.selection import (
     EMPTY_DIRECTORY,
@@ -56,13 +57,20 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placing:
-    """`link`: files are linked where that is possible."""
+    """`link`: files are linked where that is possible. `limits` are for looking at the files of others."""
 
     ledger: Ledger
     link: bool
-    go_on: Callable[[], bool]
+    limits: Limits
 
-    def place(self, workspace: str, placements: Sequence[Placement], *, own: bool) -> None:
+    def place(
+        self,
+        workspace: str,
+        placements: Sequence[Placement],
+        *,
+        own: bool,
+        go_on: Callable[[], bool],
+    ) -> None:
         """See `ports.Artifacts`. Raises StoppedError too."""
         try:
             opened = Inside(workspace)
@@ -73,21 +81,23 @@ class Placing:
         with opened as target:
             for placement in placements:
                 try:
-                    self._place(target, placement, own)
+                    self._place(target, placement, own, go_on)
                 except LeadsOutError as error:
                     raise ArtifactError(
                         f"cannot lay out the input {placement.path}: {error}; "
                         f"it must stay in the workspace {workspace}"
                     ) from None
                 except (
-                    _TakenError, SpecialFileError, NotADirectoryError, PermissionError,
+                    _TakenError, SpecialFileError, TooMuchError, NotADirectoryError, PermissionError,
                 ) as error:  # fmt: skip
                     reason = error.strerror if isinstance(error, OSError) else error
                     raise ArtifactError(
                         f"cannot lay out the input {placement.path} in {workspace}: {reason}"
                     ) from None
 
-    def _place(self, target: Inside, placement: Placement, own: bool) -> None:
+    def _place(
+        self, target: Inside, placement: Placement, own: bool, go_on: Callable[[], bool]
+    ) -> None:
         path = clean(placement.path)
         if not path:
             raise LeadsOutError("it would take the place of the workspace itself")
@@ -97,7 +107,7 @@ class Placing:
         spot = joined(parent, name)
         if placement.source is None:
             empty = EMPTY_DIRECTORY if placement.directory else EMPTY_FILE
-            self._put(target, [empty], target, spot, own)
+            self._put(target, [empty], target, spot, own, go_on)
             return
         above, last = os.path.split(placement.source.rstrip(f"/{os.sep}"))
         try:
@@ -107,22 +117,31 @@ class Placing:
         with source:
             if not source.exists(last):
                 raise _gone(placement)
-            self._put(source, tree(source, last), target, spot, own)
+            entries = tree(source, last, Budget(None, go_on))
+            self._put(source, entries, target, spot, own, go_on)
 
     def _put(
-        self, source: Inside, entries: Sequence[Entry], target: Inside, spot: str, own: bool
+        self,
+        source: Inside,
+        entries: Sequence[Entry],
+        target: Inside,
+        spot: str,
+        own: bool,
+        go_on: Callable[[], bool],
     ) -> None:
         full = os.path.join(os.path.realpath(target.path), spot)
         if target.exists(spot):
             if _same_file(source, entries, target, spot):
                 return
-            if not own and not self.ledger.knows(full, identity(target, spot)):
-                if _same(source, entries, target, spot):
+            seen = "" if own else identity(target, spot, Budget(self.limits, go_on))
+            if not own and not self.ledger.knows(full, seen):
+                if _same(source, entries, target, spot, Budget(self.limits, go_on)):
                     return
                 raise _TakenError
-        Transfer(source=source, target=target, link=self.link, go_on=self.go_on).put(entries, spot)
+        budget = Budget(None, go_on)
+        Transfer(source=source, target=target, link=self.link, budget=budget).put(entries, spot)
         if not own:
-            self.ledger.note(full, identity(target, spot))
+            self.ledger.note(full, identity(target, spot, budget))
 
 
 class _TakenError(Exception):
@@ -145,11 +164,21 @@ def _same_file(source: Inside, entries: Sequence[Entry], target: Inside, spot: s
     return os.path.samestat(source.facts(entries[0].source), target.facts(spot))
 
 
-def _same(source: Inside, entries: Sequence[Entry], target: Inside, spot: str) -> bool:
-    """Whether what is there is what would be put there."""
+def _same(
+    source: Inside, entries: Sequence[Entry], target: Inside, spot: str, budget: Budget
+) -> bool:
+    """Whether what is there is what would be put there. What differs in names or sizes is not read."""
     if stat.S_ISLNK(target.facts(spot).st_mode):
         return False
     try:
-        return fingerprint(source, entries) == fingerprint(target, tree(target, spot))
+        there = tree(target, spot, budget)
+        if _outline(there) != _outline(entries):
+            return False
+        unlimited = Budget(None, budget.go_on)
+        return fingerprint(source, entries, unlimited) == fingerprint(target, there, unlimited)
     except (LeadsOutError, SpecialFileError):
         return False
+
+
+def _outline(entries: Sequence[Entry]) -> list[tuple[str, Kind, int]]:
+    return [(entry.path, entry.kind, entry.size) for entry in entries]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from toband.supervise.budget import Budget
+from toband.supervise.extents import copy
 from toband.supervise.inside import NEW, Inside, joined
 from toband.supervise.selection import Entry, Kind
-from toband.supervise.trees import StoppedError, always
 
-_CHUNK = 1024 * 1024
-_FICLONE = 0x40049409
 # Another file system, one without links, or a file that has as many as it can have.
 _NO_LINK = frozenset(
     {
@@ -38,13 +37,13 @@ class Transfer:
     target: Inside
     link: bool = False
     durable: bool = False
-    go_on: Callable[[], bool] = always
+    budget: Budget = field(default_factory=lambda: Budget(None))
 
     def put(self, entries: Sequence[Entry], path: str) -> Amount:
         """What is at `path`, if anything, is replaced by the entries in one step. The directory that it is in is there.
 
         Files lose their write bits, and keep their owner where that is possible. Raises OSError, SpecialFileError,
-        StoppedError; then all is as it was.
+        TooMuchError, StoppedError; then all is as it was.
         """
         parent, _, name = path.rpartition("/")
         new = joined(parent, f"{NEW}{name}")
@@ -67,8 +66,7 @@ class Transfer:
             directories.append(top)
             self.target.make_directory(top)
         for entry in entries:
-            if not self.go_on():
-                raise StoppedError
+            self.budget.check()
             path = joined(top, entry.path)
             for above in _above(entry.path):
                 if above not in made:
@@ -114,7 +112,7 @@ class Transfer:
         try:
             fd = self.target.create_file(path)
             try:
-                size = _copy(source, fd, self.go_on)
+                size = copy(source, fd, self.budget, durable=self.durable)
                 self._give_back(entry, path)
                 self.target.set_mode(path, fd, 0o400 | entry.mode & _READ_ONLY)
                 if self.durable:
@@ -130,31 +128,3 @@ def _above(path: str) -> list[str]:
     """The directories on the way to it, outermost first."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[: number + 1]) for number in range(len(parts))]
-
-
-def _copy(source: int, target: int, go_on: Callable[[], bool]) -> int:
-    """All that is in a file; how much it was. Raises OSError, StoppedError."""
-    if _cloned(source, target):
-        return os.fstat(target).st_size
-    size = 0
-    while data := os.read(source, _CHUNK):
-        if not go_on():
-            raise StoppedError
-        view = memoryview(data)
-        while view:
-            view = view[os.write(target, view) :]
-        size += len(data)
-    return size
-
-
-def _cloned(source: int, target: int) -> bool:
-    """Whether the file system lets both share what they hold until one of them changes."""
-    if sys.platform != "linux":
-        return False
-    import fcntl
-
-    try:
-        fcntl.ioctl(target, _FICLONE, source)
-    except OSError:
-        return False
-    return True

@@ -31,31 +31,97 @@ def size_on_disk(path: str, go_on: Callable[[], bool] = always) -> int:
 
     Raises StoppedError when `go_on` says no.
     """
-    total = 0
     try:
         top = os.lstat(path)
     except OSError:
         return 0
-    total += _blocks(top)
-    waiting = [path] if stat.S_ISDIR(top.st_mode) else []
-    while waiting:
-        if not go_on():
-            raise StoppedError
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    facts = entry.stat(follow_symlinks=False)
-                    if facts.st_dev == top.st_dev or sys.platform == "win32":
-                        total += _blocks(facts)
-                        if stat.S_ISDIR(facts.st_mode):
-                            waiting.append(entry.path)
-    return total
+    if not stat.S_ISDIR(top.st_mode):
+        return _blocks(top)
+    return _blocks(top) + _size_below(path, top, go_on)
 
 
 def _blocks(facts: os.stat_result) -> int:
     if sys.platform == "win32":
         return facts.st_size
     return facts.st_blocks * 512
+
+
+if sys.platform == "win32":
+
+    def _size_below(path: str, _: os.stat_result, go_on: Callable[[], bool]) -> int:
+        total = 0
+        waiting = [path]
+        while waiting:
+            if not go_on():
+                raise StoppedError
+            with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        facts = entry.stat(follow_symlinks=False)
+                        total += _blocks(facts)
+                        if stat.S_ISDIR(facts.st_mode):
+                            waiting.append(entry.path)
+        return total
+
+else:
+    _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+    def _size_below(path: str, top: os.stat_result, go_on: Callable[[], bool]) -> int:
+        """Down by one name at a time, and up by `..`: a path that is too long for the system hides nothing."""
+        fd = _entered(path)
+        if fd is None:
+            return 0
+        total, inner = _listed(fd, top.st_dev)
+        # Of each level: what is still to be entered, and which directory it is.
+        levels = [(inner, top)]
+        try:
+            while levels:
+                if not go_on():
+                    raise StoppedError
+                waiting, _ = levels[-1]
+                if not waiting:
+                    levels.pop()
+                    above = os.open("..", _DIRECTORY, dir_fd=fd)
+                    os.close(fd)
+                    fd = above
+                    if levels and not os.path.samestat(os.fstat(fd), levels[-1][1]):
+                        return total  # it was moved elsewhere meanwhile
+                elif (below := _entered(waiting.pop(), fd)) is not None:
+                    os.close(fd)
+                    fd = below
+                    size, inner = _listed(fd, top.st_dev)
+                    total += size
+                    levels.append((inner, os.fstat(fd)))
+        except OSError:
+            return total
+        finally:
+            os.close(fd)
+        return total
+
+    def _entered(name: str, parent: int | None = None) -> int | None:
+        """A descriptor of a directory that there is a way back from; None if it cannot be entered."""
+        try:
+            fd = os.open(name, _DIRECTORY, dir_fd=parent)
+        except OSError:
+            return None
+        if os.access(".", os.X_OK, dir_fd=fd):
+            return fd
+        os.close(fd)
+        return None
+
+    def _listed(fd: int, device: int) -> tuple[int, list[str]]:
+        """Bytes of what is in a directory, and the directories among it."""
+        total = 0
+        inner = []
+        with contextlib.suppress(OSError), os.scandir(fd) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    facts = entry.stat(follow_symlinks=False)
+                    if facts.st_dev == device:
+                        total += _blocks(facts)
+                        if stat.S_ISDIR(facts.st_mode):
+                            inner.append(entry.name)
+        return total, inner
 
 
 def remove_tree(path: str, *, last: str = "", go_on: Callable[[], bool] = always) -> None:
@@ -78,7 +144,6 @@ if sys.platform == "win32":
         remove(path)
 
 else:
-    _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
     class _Removal:
         def __init__(self, path: str, go_on: Callable[[], bool]) -> None:

@@ -245,17 +245,21 @@ def test_removing_never_follows_links(tmp_path: Path) -> None:
     remove_tree(str(tmp_path / "not-there"))
 
 
-def test_any_depth_is_removed(tmp_path: Path) -> None:
+def test_any_depth_is_measured_and_removed(tmp_path: Path) -> None:
+    """Deeper than the longest path that the system takes: what is down there counts, and goes."""
     tree = tmp_path / "tree"
     tree.mkdir()
     fd = os.open(tree, os.O_RDONLY)
-    for _ in range(3000):
+    for _ in range(5000):
         os.mkdir("directory", dir_fd=fd)
         below = os.open("directory", os.O_RDONLY, dir_fd=fd)
         os.close(fd)
         fd = below
+    file = os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=fd)
+    os.write(file, bytes(5_000_000))
+    os.close(file)
     os.close(fd)
-    assert size_on_disk(str(tree)) >= 0
+    assert size_on_disk(str(tree)) >= 5_000_000
     remove_tree(str(tree))
     assert not tree.exists()
 

@@ -12,17 +12,21 @@ import stat
 import sys
 import tarfile
 import tempfile
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.waiting import wait_for
 from toban.definition import Output
 from toband.domain.model import Artifact
 from toband.ports import ArtifactError, Collect, Placement
 from toband.supervise import transfer
 from toband.supervise.artifacts import CHUNK, ArtifactFiles
+from toband.supervise.budget import Budget, Limits
 from toband.supervise.files import RunFiles
 from toband.supervise.inside import Inside
 from toband.supervise.trees import StoppedError, remove_tree
@@ -398,10 +402,10 @@ async def test_a_collection_that_fails_leaves_what_was_there(
     await scene.collect("tree")
     scene.write("tree/b", "two")
 
-    def full(*_: object) -> int:
+    def full(*_: object, **__: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(transfer, "_copy", full)
+    monkeypatch.setattr(transfer, "copy", full)
     with pytest.raises(OSError, match="No space"):
         await scene.collect("tree")
     assert scene.kept() == {"out/tree/a": "one"}
@@ -436,7 +440,7 @@ async def test_it_is_on_disk_before_it_has_its_name(
 
 async def test_closing_breaks_off(scene: Scene) -> None:
     scene.write("a")
-    scene.files._closed.set()
+    await scene.files.close()
     with pytest.raises(StoppedError):
         await scene.collect("a")
     assert scene.kept() == {}
@@ -505,6 +509,122 @@ async def test_read_only_files_can_be_removed(scene: Scene) -> None:
     await scene.collect("tree")
     remove_tree(str(scene.context))
     assert not scene.context.exists()
+
+
+# -- limits
+
+
+def deep(directory: Path, levels: int) -> None:
+    """A tree that no path reaches the bottom of."""
+    directory.mkdir(parents=True)
+    fd = os.open(directory, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=fd)
+        below = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+
+
+@posix
+@pytest.mark.parametrize("path", [".", "tree", "**", "tree/**/*.txt"])
+async def test_a_deep_tree_is_refused_with_the_reason(scene: Scene, path: str) -> None:
+    deep(scene.workspace / "tree", 5000)
+    began = time.monotonic()
+    try:
+        with refusal('cannot keep output "out": .* is more than 256 directories deep'):
+            await scene.collect(path)
+        with refusal("cannot see whether .* changes: .*more than 256 directories deep"):
+            await scene.files.fingerprint(str(scene.workspace), path)
+        assert time.monotonic() - began < 10
+    finally:
+        remove_tree(str(scene.workspace))
+
+
+@posix
+async def test_a_tree_within_the_limit_is_kept_and_laid_out(scene: Scene) -> None:
+    deep(scene.workspace / "tree", 240)
+    bottom = "/".join(["tree", *["d"] * 240, "file"])
+    scene.write(bottom, "deep")
+    (artifact,) = await scene.collect("tree")
+    await scene.place(Placement(path="again", source=source(scene, artifact.path)), own=False)
+    assert (scene.workspace / bottom.replace("tree", "again", 1)).read_text() == "deep"
+    assert await scene.download(artifact) == b"deep"
+
+
+@posix
+async def test_a_path_that_is_too_deep_is_refused(scene: Scene) -> None:
+    with refusal("more than 256 directories deep"):
+        await scene.collect("a/" * 5000 + "b")
+
+
+async def test_outputs_that_are_more_than_the_limits(scene: Scene) -> None:
+    limits = Limits(bytes=1_000_000, files=20)
+    scene.files = ArtifactFiles(RunFiles(str(scene.root / "state" / "runs")), limits=limits)
+    scene.write("a", "x" * 600_000)
+    scene.write("b", "x" * 600_000)
+    await scene.collect("a")
+    with refusal(
+        r"cannot keep the outputs out, out-1: it has more than 1000000 of data \(limits.artifact_bytes\)"
+    ):
+        await scene.collect("a", "b")
+    assert scene.kept() == {"out/a": "x" * 600_000}
+    with refusal(r"cannot see whether \* changes: it has more than .*limits.artifact_bytes"):
+        await scene.files.fingerprint(str(scene.workspace), "*")
+    for number in range(30):
+        scene.write(f"many/{number}")
+    for path in ("many", "many/*", "**"):
+        with refusal(r"cannot keep output .* 20 files and directories \(limits.artifact_files\)"):
+            await scene.collect(path)
+    await scene.files.close()
+
+
+@posix
+@pytest.mark.skipif(not hasattr(os, "SEEK_DATA"), reason="needs SEEK_DATA")
+async def test_holes_are_kept_as_holes(scene: Scene) -> None:
+    made = scene.write("sparse", "data")
+    try:
+        os.truncate(made, 10 * 1024**4)
+    except OSError as error:
+        pytest.skip(f"no file of 10 TiB here: {error}")
+    began = time.monotonic()
+    before = await scene.files.fingerprint(str(scene.workspace), "sparse")
+    (artifact,) = await scene.collect("sparse")
+    await scene.place(Placement(path="again", source=source(scene, artifact.path)), own=False)
+    assert before == await scene.files.fingerprint(str(scene.workspace), "sparse")
+    assert time.monotonic() - began < 10
+    assert artifact.bytes == 10 * 1024**4
+    for path in (scene.context / artifact.path, scene.workspace / "again"):
+        assert path.stat().st_size == 10 * 1024**4
+        assert path.stat().st_blocks * 512 < 1_000_000
+    scene.write("sparse-2").unlink()
+    os.link(made, scene.workspace / "sparse-2")
+    with refusal("cannot keep the outputs out: it has more than 16TiB, counted with the holes"):
+        await scene.collect("sparse*")
+
+
+@posix
+async def test_a_collection_that_is_cancelled_stops_and_leaves_what_was_there(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.write("a", "old")
+    await scene.collect("a")
+    scene.write("a", "new")
+    begun = threading.Event()
+
+    def slow(source: int, target: int, budget: Budget, **_: object) -> int:
+        begun.set()
+        while True:
+            budget.check()
+
+    monkeypatch.setattr(transfer, "copy", slow)
+    task = asyncio.ensure_future(scene.collect("a"))
+    await wait_for(begun.is_set, "it does not copy")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await wait_for(lambda: not scene.files._workers.busy, "it still copies")
+    assert scene.kept() == {"out/a": "old"}
 
 
 # -- laying out
@@ -855,10 +975,9 @@ async def test_a_reader_that_goes_away_leaves_nothing_open(scene: Scene) -> None
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-    # Whoever is still at work is waited for, and then closes what it has open. Removing the directory needs that on
-    # Windows; elsewhere the fixture counts descriptors.
-    await asyncio.to_thread(scene.files._pool.shutdown)
-    await asyncio.sleep(0)
+    # Whoever is still at work closes what it has open. Removing the directory needs that on Windows; elsewhere the
+    # fixture counts descriptors.
+    await wait_for(lambda: not scene.files._readers.busy, "a reader is still at work")
 
 
 @pytest.fixture(autouse=True)
