@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -19,11 +20,15 @@ SOCKET_PATH_MOST = 107
 GIB = 1024**3
 DAY = 86400.0
 T = TypeVar("T")
+LARGEST_FILE = 1024 * 1024
+MOST = 2**31 - 1
+_LONGEST_SHOWN = 200
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("auto", "console", "json")
 _REMOVED = ("disable", "delete")
 _STOP_POLICIES = ("detach", "wait", "cancel")
 _PORT = re.compile("[0-9]{1,5}")
+_NUMBER = re.compile("[0-9]{1,20}")
 _PASSWORD = re.compile("([?&]password=)[^&]*")
 
 
@@ -117,14 +122,26 @@ def _shown_count(value: int | None) -> int | str:
     return "none" if value is None else value
 
 
+def _shown(value: Any) -> str:
+    """For a problem: short, whatever it is. A number of thousands of digits cannot be written out at all."""
+    try:
+        text = repr(value)
+    except ValueError:
+        text = "a number that is too large"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"found {value!r}, expected text")
+        raise ValueError(f"found {_shown(value)}, expected text")
     return value
 
 
 def _path(value: Any) -> str:
-    return os.path.expanduser(_text(value))
+    text = _text(value)
+    if "\0" in text:
+        raise ValueError(f"found {_shown(text)}, expected a path: the system takes none with a NUL")
+    return os.path.expanduser(text)
 
 
 def _directory(value: Any) -> str:
@@ -137,22 +154,24 @@ def _directory(value: Any) -> str:
 def _duration(value: Any) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
-        raise ValueError(f"found {value!r}, expected more than nothing")
+        raise ValueError(f"found {_shown(value)}, expected more than nothing")
     return seconds
 
 
 def _size(value: Any) -> int:
     size = parse_size(value)
     if size <= 0:
-        raise ValueError(f"found {value!r}, expected more than nothing")
+        raise ValueError(f"found {_shown(value)}, expected more than nothing")
     return size
 
 
 def _count(value: Any) -> int:
-    text = str(value)
-    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError(f"found {value!r}, expected a whole number, at least 1")
-    return int(text)
+    number = value
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        number = int(value)
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST:
+        raise ValueError(f"found {_shown(value)}, expected a whole number from 1 to {MOST}")
+    return number
 
 
 def _or_none(check: Callable[[Any], T]) -> Callable[[Any], T | None]:
@@ -168,7 +187,7 @@ def _reserve(value: Any) -> int | None:
 def _one_of(choices: Sequence[str]) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         if value not in choices:
-            raise ValueError(f"found {value!r}, expected one of {', '.join(choices)}")
+            raise ValueError(f"found {_shown(value)}, expected one of {', '.join(choices)}")
         return str(value)
 
     return check
@@ -177,7 +196,9 @@ def _one_of(choices: Sequence[str]) -> Callable[[Any], str]:
 def _listen(value: Any) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not items:
-        raise ValueError(f"found {value!r}, expected addresses such as unix:///path or 127.0.0.1:0")
+        raise ValueError(
+            f"found {_shown(value)}, expected addresses such as unix:///path or 127.0.0.1:0"
+        )
     return tuple(_address(_text(item).strip()) for item in items)
 
 
@@ -186,7 +207,7 @@ def _address(text: str) -> str:
         path = text.removeprefix("unix://")
         if not path.startswith("/"):
             raise ValueError(
-                f"found {text!r}, expected an absolute path as in unix:///run/toban.sock"
+                f"found {_shown(text)}, expected an absolute path as in unix:///run/toban.sock"
             )
         if "," in path:
             raise ValueError(
@@ -200,7 +221,7 @@ def _address(text: str) -> str:
         return text
     host, colon, port = text.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
-        raise ValueError(f"found {text!r}, expected unix:///path or 127.0.0.1:PORT")
+        raise ValueError(f"found {_shown(text)}, expected unix:///path or 127.0.0.1:PORT")
     if host not in ("127.0.0.1", "localhost", "[::1]"):
         raise ValueError(
             f"refusing to listen on {text!r}: without TLS only 127.0.0.1, localhost or [::1] are allowed"
@@ -211,7 +232,7 @@ def _address(text: str) -> str:
 def _timezone(value: Any) -> str:
     text = _text(value)
     if not _is_zone(text):
-        raise ValueError(f"found {text!r}, expected a name such as Asia/Tokyo or UTC")
+        raise ValueError(f"found {_shown(text)}, expected a name such as Asia/Tokyo or UTC")
     return text
 
 
@@ -228,7 +249,7 @@ def _blackout(value: Any) -> tuple[str, ...]:
     """In one text, crontab expressions have commas of their own: there a semicolon is between windows."""
     items = value.split(";") if isinstance(value, str) else value
     if not isinstance(items, list):
-        raise ValueError(f'found {value!r}, expected windows such as ["0 2 * * sun/2h"]')
+        raise ValueError(f'found {_shown(value)}, expected windows such as ["0 2 * * sun/2h"]')
     return tuple(parse_blackout(_text(item)).text for item in items)
 
 
@@ -236,7 +257,7 @@ def _definitions(value: Any) -> tuple[str, ...]:
     """In one text, paths are separated as those of PATH are."""
     items = value.split(os.pathsep) if isinstance(value, str) else value
     if not isinstance(items, list):
-        raise ValueError(f'found {value!r}, expected paths such as ["/etc/toban/workflows"]')
+        raise ValueError(f'found {_shown(value)}, expected paths such as ["/etc/toban/workflows"]')
     return tuple(_directory(item) for item in items)
 
 
@@ -245,7 +266,7 @@ def _database(value: Any) -> str:
     scheme = urlsplit(text).scheme
     if scheme not in ("sqlite", "postgresql"):
         raise ValueError(
-            f"found {_without_password(text)!r}, expected sqlite:///path or postgresql://…"
+            f"found {_shown(_without_password(text))}, expected sqlite:///path or postgresql://…"
         )
     return text
 
@@ -373,12 +394,17 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 def _read(file: str, problems: list[str]) -> dict[str, Any]:
     try:
         with open(file, "rb") as opened:
-            tables = tomllib.load(opened)
+            data = opened.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            raise OSError(errno.EFBIG, f"it has more than {format_size(LARGEST_FILE)}")
+        # A number of too many digits is a ValueError that is no TOMLDecodeError.
+        tables = tomllib.loads(data.decode())
     except OSError as error:
         problems.append(f"cannot read the configuration {file}: {error.strerror}")
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problems.append(f"cannot read the configuration {file}: it is not TOML: {error}")
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        problems.append(f"cannot read the configuration {file}: it is not TOML: {reason}")
         return {}
     flat: dict[str, Any] = {}
     for key, value in tables.items():

@@ -193,6 +193,13 @@ days = 3
         ("definitions = [5]", "expected text"),
         ('definitions = [""]', "found nothing"),
         ('definitions_removed = "keep"', "expected one of disable, delete"),
+        (f"event_concurrency = {'9' * 5000}", "it is not TOML"),
+        (f"event_concurrency = 0x{'f' * 5000}", "found a number that is too large, expected a whole number"),
+        ("event_concurrency = 2147483648", "expected a whole number from 1 to 2147483647"),
+        (f"state_dir = {'[' * 5000}", "it is nested too deeply"),
+        ('state_dir = "a\\u0000b"', "the system takes none with a NUL"),
+        (f"cgroup = '{'x' * 5000}'", "x…, expected one of auto, off"),
+        ("#" * (1024 * 1024 + 1), "it has more than 1MiB"),
     ],
 )  # fmt: skip
 def test_wrong_values(tmp_path: Path, text: str, problem: str) -> None:

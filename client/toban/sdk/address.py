@@ -133,5 +133,5 @@ def _recorded(directory: str) -> Address | None:
     try:
         with open(os.path.join(directory, ADDRESS_FILE), encoding="utf-8") as file:
             return parse(str(json.load(file)["listen"][0]))
-    except (OSError, ValueError, LookupError, TypeError, InvalidArgument):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, InvalidArgument):
         return None

@@ -123,7 +123,18 @@ def test_the_daemons_own_record_tells_another_address(tmp_path: Path) -> None:
     assert find_local({"TOBAN_STATE_DIR": str(tmp_path)}).text == "127.0.0.1:4711"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"listen": []}', '{"listen": ["nonsense"]}', "é"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"listen": []}',
+        '{"listen": ["nonsense"]}',
+        "é",
+        pytest.param("[" * 20_000, id="deep"),
+    ],
+)
 def test_a_damaged_record_is_no_record(tmp_path: Path, text: str) -> None:
     (tmp_path / "toband.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(Unreachable, match="no daemon found"):
