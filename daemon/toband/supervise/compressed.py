@@ -96,11 +96,12 @@ class CompressedLog:
     original, or where the file is damaged.
     """
 
-    __slots__ = ("_fd", "_index")
+    __slots__ = ("_fd", "_index", "_overlong")
 
     def __init__(self, fd: int, index: Index) -> None:
         self._fd = fd
         self._index = index
+        self._overlong = False
 
     @property
     def size(self) -> int:
@@ -115,17 +116,22 @@ class CompressedLog:
         parts = []
         number, skip = divmod(offset, MEMBER)
         while size > 0 and number < len(self._index.starts):
+            original = min(MEMBER, self.size - number * MEMBER)
             data = self._member(number)
+            if len(data) > original:
+                # Its header is damaged. Readers take `size` at its word: nothing lies behind it.
+                self._overlong, data = True, data[:original]
             part = data[skip : skip + size]
             parts.append(part)
             size -= len(part)
-            if len(data) < min(MEMBER, self.size - number * MEMBER):
+            if len(data) < original:
                 break  # damaged in here
             number, skip = number + 1, 0
         return b"".join(parts)
 
     def lacks(self, got: int, size: int, offset: int) -> bool:
-        return got < min(size, self.size - offset) or (self.torn and offset + size >= self.size)
+        ends_early = self.torn or self._overlong
+        return got < min(size, self.size - offset) or (ends_early and offset + size >= self.size)
 
     def ended(self) -> bool:
         return self._index.whole

@@ -267,6 +267,25 @@ def test_what_is_no_gzip_of_ours_is_torn(tmp_path: Path) -> None:
         assert not index.whole
 
 
+async def test_a_header_that_tells_too_few_bytes_is_damage(files: RunFiles, logs: LogFiles) -> None:
+    """The log went on behind the end that the header told, and the next page was refused as no position in it."""
+    with WrittenLog(files) as log:
+        log.print(*[(LogKind.STDOUT, b"%03d" % number) for number in range(100)])
+        log.end()
+        whole = await logs.read(log.attempt, 0)
+        packed(log.path)
+        data = bytearray(content(f"{log.path}.gz"))
+        told = int.from_bytes(data[20:24], "little")
+        for fewer in (1, 30, told - 1):
+            data[20:24] = (told - fewer).to_bytes(4, "little")
+            put(f"{log.path}.gz", data)
+            page = await logs.read(log.attempt, 0)
+            assert page.damaged
+            assert page.pieces == whole.pieces[: len(page.pieces)]
+            assert page.offset <= told - fewer
+            assert (await logs.read(log.attempt, page.offset)).damaged
+
+
 def test_indexes_are_remembered_and_not_mixed_up(tmp_path: Path) -> None:
     indexes = Indexes()
     fds = []
