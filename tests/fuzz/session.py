@@ -1,0 +1,84 @@
+"""Runs workers and says what they found; shared by the tests and `scripts/fuzz`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuzz.target import Target
+from fuzz.worker import FOUND, INPUT
+from helpers.processes import kill, users_of
+
+SLACK = 120.0
+"""Seconds that a worker may take beyond its time: to start, to finish its last input, to end a daemon."""
+_REASON_LINES = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    data: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    inputs: int = 0
+    outcomes: int = 0
+    finding: Finding | None = None
+
+
+def fuzz(
+    target: Target,
+    *,
+    seed: int,
+    seconds: float,
+    input_file: Path | None = None,
+    grow: Path | None = None,
+    table: str = "fuzz.table",
+) -> Report:
+    """Feeds one target for so long, or with the one input. Leaves nothing behind."""
+    with tempfile.TemporaryDirectory(prefix="tf.", ignore_cleanup_errors=True) as directory:
+        work = Path(directory)
+        command = [sys.executable, "-m", "fuzz.worker", target.name, "--table", table]
+        command += ["--seed", str(seed), "--seconds", str(seconds), "--work", directory]
+        command += ["--input", str(input_file)] if input_file else []
+        command += ["--grow", str(grow)] if grow else []
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=environment,
+                timeout=seconds + SLACK,
+                check=False,
+            )
+            code, output, errors = done.returncode, done.stdout, done.stderr
+        except subprocess.TimeoutExpired as error:
+            code, output, errors = 1, b"", (error.stderr or b"") + b"\nthe worker does not end"
+        finally:
+            for left in users_of(work):
+                kill(left)
+        if code == 0:
+            facts = {} if input_file else json.loads(output)
+            return Report(**facts)
+        data = input_file.read_bytes() if input_file else _input_of(work)
+        return Report(finding=Finding(data=data, reason=_reason(code, errors)))
+
+
+def _input_of(work: Path) -> bytes:
+    with contextlib.suppress(FileNotFoundError):
+        return (work / INPUT).read_bytes()
+    return b""
+
+
+def _reason(code: int, errors: bytes) -> str:
+    lines = errors.decode(errors="replace").splitlines()
+    ended = "" if code == FOUND else f"the worker ended with {code}\n"
+    return ended + "\n".join(lines[-_REASON_LINES:])
