@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from datetime import date, datetime
 from typing import Any
 
 from toban.cli.exits import Exit
@@ -22,13 +21,23 @@ def parse_pairs(given: Sequence[str]) -> dict[str, str]:
     wrong = []
     for text in given:
         key, equals, value = text.partition("=")
-        if key and equals:
+        if not _is_utf8(text):
+            wrong.append(f"{shown(text)}: it is not UTF-8")
+        elif key and equals:
             pairs[key] = value
         else:
             wrong.append(f"{shown(text)}: expected key=value")
     if wrong:
         raise Failure("cannot read the parameters", Exit.USAGE, lines=wrong)
     return pairs
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_file(path: str) -> dict[str, Any]:
@@ -44,42 +53,30 @@ def read_file(path: str) -> dict[str, Any]:
             f"cannot read the parameters in {shown(path)}: {os.strerror(error.errno or 0)}",
             Exit.USAGE,
         ) from None
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    try:
+        return _mapping(data)
+    except ValueError as error:
+        raise Failure(f"cannot read the parameters in {shown(path)}: {error}", Exit.USAGE) from None
+
+
+def _mapping(data: bytes) -> dict[str, Any]:
+    """The only document of a file, read as definitions are. Raises ValueError with what is wrong."""
+    from toban.definition.yaml_source import read_documents
 
     try:
-        value = YAML(typ="safe", pure=True).load(data)
-    except (YAMLError, UnicodeError) as error:
-        raise Failure(
-            f"cannot read the parameters in {shown(path)}: {_what_is_wrong(error)}", Exit.USAGE
-        ) from None
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    documents, stopped = read_documents(text)
+    for problem in (*stopped, *(each for found in documents for each in found.problems)):
+        raise ValueError(f"{problem.line + 1}:{problem.column + 1}: {problem.message}")
+    roots = [found.root for found in documents if found.root is not None]
+    if len(roots) > 1:
+        raise ValueError(f"found {len(roots)} documents, expected one")
+    value = roots[0].plain() if roots else {}
     if value is None:
         return {}
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise Failure(
-            f"cannot read the parameters in {shown(path)}: expected a mapping of names to values",
-            Exit.USAGE,
-        )
-    return {key: _json_value(item) for key, item in value.items()}
-
-
-def _json_value(value: object) -> object:
-    """YAML knows dates; JSON does not."""
-    match value:
-        case datetime() | date():
-            return value.isoformat()
-        case dict():
-            return {str(key): _json_value(item) for key, item in value.items()}
-        case list() | set() | tuple():
-            return [_json_value(item) for item in value]
-        case bytes():
-            return value.decode("utf-8", "replace")
-        case _:
-            return value
-
-
-def _what_is_wrong(error: Exception) -> str:
-    """The one line of a YAML error that says it, with its place."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).strip().splitlines()[0]
-    return f"{mark.line + 1}:{mark.column + 1}: {problem}" if mark is not None else str(problem)
+    names = [entry.key.value for root in roots for entry in root.entries.values()]
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in names):
+        raise ValueError("expected a mapping of names to values")
+    return value

@@ -277,9 +277,10 @@ def _new_environment(names: Mapping[str, Kind]) -> Any:
 def _compile(text: str, slots: int) -> Program | tuple[tuple[str, int, int], ...]:
     try:
         compiled = _environment(slots).compile(text)
+        # Also raises: of a map whose keys are lists, say.
+        returned = compiled.return_type().name()
     except RuntimeError as error:
         return _messages(str(error))
-    returned = compiled.return_type().name()
     if returned.split("<", 1)[0].upper() in _NO_VALUE:
         what = returned.split("<", 1)[0].lower()
         return ((f"the expression gives a {what}: turn it into text with string(…)", 1, 1),)

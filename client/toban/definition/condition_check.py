@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from toban.definition.evaluate import count_items, shown_count
 from toban.definition.fields import check_item_name
 from toban.definition.layers import StepDraft
 from toban.definition.names import Kind
@@ -94,6 +93,6 @@ def _check_count(found: FieldAt, report: Reporter) -> None:
     lists = [entry.value for entry in node.entries.values()] if node.kind == "map" else [node]
     if any(given.kind != "seq" for given in lists):
         return
-    count = math.prod(len(given.items) for given in lists)
-    if count > MAX_ITEMS:
-        report.at(node, found.path, f"found {count:,} items: at most {MAX_ITEMS:,} are possible")
+    if (count := count_items(len(given.items) for given in lists)) > MAX_ITEMS:
+        message = f"found {shown_count(count)} items: at most {MAX_ITEMS:,} are possible"
+        report.at(node, found.path, message)

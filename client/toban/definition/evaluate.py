@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
@@ -13,9 +12,10 @@ from toban.definition.errors import RenderError
 from toban.definition.expressions import Expression, Ref, parse_bare, parse_template
 from toban.definition.model import Step, Workflow
 from toban.definition.names import Kind, kind_of
-from toban.definition.values import checked_value, describe, to_text
-from toban.limits import MAX_ITEMS, SizeError, check_items
+from toban.definition.values import checked_value, describe, to_json, to_text
+from toban.limits import MAX_ITEMS, check_items
 
+COUNTED: Final = 1_000_000_000
 _LONGEST_SHOWN = 80
 NO_EVENT: Final[Mapping[str, Any]] = {
     "id": "",
@@ -209,7 +209,7 @@ def evaluate_items(workflow: Workflow, step: Step, scope: Scope) -> tuple[Any, .
         name: _list(evaluator, given, f"for_each.{name} of step {step.id}")
         for name, given in step.for_each.items()
     }
-    _check_count(math.prod(map(len, lists.values())), where)
+    _check_count(count_items(map(len, lists.values())), where)
     chosen = product(*lists.values())
     return _checked(tuple(dict(zip(lists, each, strict=True)) for each in chosen), where)
 
@@ -224,16 +224,31 @@ def _list(evaluator: Evaluator, given: Any, where: str) -> list[Any]:
 
 
 def _checked(items: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    """The items, if they can be stored. Raises RenderError."""
     try:
         check_items(items)
-    except SizeError as error:
+        to_json(items)
+    except ValueError as error:
         raise RenderError(f"cannot evaluate {where}: {error}") from None
     return items
 
 
+def count_items(lengths: Iterable[int]) -> int:
+    """How many combinations lists of these lengths have, or more than COUNTED: then not how many more."""
+    count = 1
+    for length in lengths:
+        # A list without items leaves none, however many the others have.
+        count = min(count, COUNTED + 1) * length
+    return min(count, COUNTED + 1)
+
+
+def shown_count(count: int) -> str:
+    return f"more than {COUNTED:,}" if count > COUNTED else f"{count:,}"
+
+
 def _check_count(count: int, where: str) -> None:
     if count > MAX_ITEMS:
-        message = f"it has {count:,} items, but at most {MAX_ITEMS:,} are possible"
+        message = f"it has {shown_count(count)} items, but at most {MAX_ITEMS:,} are possible"
         raise RenderError(f"cannot evaluate {where}: {message}")
 
 

@@ -119,7 +119,7 @@ def _converted(value: Any, depth: int) -> Any:
         case int() if not MIN_INTEGER <= value <= MAX_INTEGER:
             return float(value) if abs(value) < _TOO_LONG else None
         case Mapping() if depth:
-            return {_text(key): _converted(item, depth - 1) for key, item in value.items()}
+            return {_text(str(key)): _converted(item, depth - 1) for key, item in value.items()}
         case list() | tuple() if depth:
             return [_converted(item, depth - 1) for item in value]
         case Mapping() | list() | tuple():

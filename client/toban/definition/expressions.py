@@ -177,6 +177,7 @@ def parse_bare(text: str) -> Expression:
 def _bare_faults(text: str, tokens: list[Token]) -> Iterator[Fault]:
     if not tokens:
         yield Fault("the expression is empty", 0)
+        return
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
         if token.kind == "mark" and token.text in "'\"":
             yield Fault(

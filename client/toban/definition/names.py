@@ -210,7 +210,12 @@ class Names:
         if self._steps is None:
             return f"{self._limit}, not steps"
         if step not in self._steps:
-            hint = suggestion(step, self._steps) or _known(self._ancestors, "steps before this one")
+            hint = ""
+            # Which of very many steps come before is too much work for a hint.
+            if len(self._steps) <= _MOST_CANDIDATES:
+                hint = suggestion(step, self._steps) or _known(
+                    self._ancestors, "steps before this one"
+                )
             return f'unknown step "{step}"{hint}'
         if step == self._step:
             return f'step "{step}" refers to itself: only steps that come before have a result'

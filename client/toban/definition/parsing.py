@@ -42,7 +42,17 @@ def parse(
 
 
 def _decode(text: str | bytes, file: str) -> str | Problem:
-    size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
+    if isinstance(text, str):
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            line, column = _place(text[: error.start])
+            message = (
+                f"found half a character, U+{ord(text[error.start]):04X}: save the file as UTF-8"
+            )
+            return _problem(message, line, column, file)
+    else:
+        size = len(text)
     if size > MAX_SOURCE_BYTES:
         limit = MAX_SOURCE_BYTES // (1024 * 1024)
         message = f"the file has more than {limit} MiB, the most that is read: split it"
@@ -51,11 +61,14 @@ def _decode(text: str | bytes, file: str) -> str | Problem:
         try:
             return text.decode().removeprefix("\ufeff")
         except UnicodeDecodeError as error:
-            before = text[: error.start].decode()
-            line, column = before.count("\n"), len(before) - (before.rfind("\n") + 1)
+            line, column = _place(text[: error.start].decode())
             message = f"byte 0x{text[error.start]:02x} is not UTF-8: save the file as UTF-8"
             return _problem(message, line, column, file)
     return text.removeprefix("\ufeff")
+
+
+def _place(before: str) -> tuple[int, int]:
+    return before.count("\n"), len(before) - (before.rfind("\n") + 1)
 
 
 def _problem(message: str, line: int, column: int, file: str) -> Problem:

@@ -14,6 +14,7 @@ from toban.definition.yaml_source import Node
 
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 _ESCAPE = re.compile(r"\\(?:x(..)|u(.{4})|U(.{8})|(\r\n|.))", re.DOTALL)
+_PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _INVISIBLE_ESCAPES = frozenset("tnvfrNLP_ \t\r\n\r\n")
 
 
@@ -53,7 +54,8 @@ def _visible(source: str, node: Node) -> Iterator[int]:
                 return
             if _shows(escape):
                 yield index
-            index = escape.end()
+            pair = _PAIR.match(source, index, end)
+            index = (pair or escape).end()
         else:
             if not char.isspace():
                 yield index

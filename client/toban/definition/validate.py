@@ -329,6 +329,7 @@ def _check_dependencies(draft: StepDraft, steps: dict[str, StepDraft], report: R
     if "depends_on" not in draft.values:
         return False
     sound = True
+    listed: set[str] = set()
     for index, name in enumerate(draft.values["depends_on"]):
         node, path = found.value.items[index], join(found.path, index)
         if name == draft.id:
@@ -337,6 +338,7 @@ def _check_dependencies(draft: StepDraft, steps: dict[str, StepDraft], report: R
         elif name not in steps:
             report.at(node, path, f'unknown step "{name}"{suggestion(name, steps)}')
             sound = False
-        elif name in draft.values["depends_on"][:index]:
+        elif name in listed:
             report.at(node, path, f'"{name}" is listed twice: remove it', warning=True)
+        listed.add(name)
     return sound

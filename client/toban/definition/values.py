@@ -9,6 +9,7 @@ from typing import Any
 # Integers of the expression language have 64 bits.
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
 _MAX_DEPTH = 64
+_LONGEST_BITS = 128
 
 
 def describe(value: Any) -> str:
@@ -18,11 +19,14 @@ def describe(value: Any) -> str:
             return "null"
         case bool():
             return "true" if value else "false"
+        case int() if value.bit_length() > _LONGEST_BITS:
+            return "a very long number"
         case int() | float():
-            return f"the number {value}" if len(str(value)) < 40 else "a very long number"
+            return f"the number {value}"
         case str():
             text = value if len(value) <= 40 else value[:40] + "…"
-            return json.dumps(text, ensure_ascii=False)
+            # Half a character could not be printed: it is shown as its escape.
+            return json.dumps(text, ensure_ascii=not _is_whole(text))
         case list() | tuple():
             return "a list"
         case Mapping():
@@ -35,12 +39,16 @@ def checked_text(value: str) -> str:
     """The text, if a process could be given it; raises ValueError."""
     if "\0" in value:
         raise ValueError("the text contains a NUL character")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise ValueError("the text is not valid Unicode") from None
+    if not _is_whole(value):
+        raise ValueError("the text is not valid Unicode")
     return value
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def checked_value(value: Any, depth: int = _MAX_DEPTH) -> Any:

@@ -87,9 +87,11 @@ class _Parser(Parser):
 
 def events(text: str) -> Iterator[Any]:
     """The events of all documents in order; raises YamlSyntaxError at the first syntax error."""
+    loader = _Loader()
+    reader: _Reader | None = None
     try:
-        loader = _Loader()
-        parser = _Parser(loader, _Scanner(loader, _Reader(text, loader=loader)))
+        reader = _Reader(text, loader=loader)
+        parser = _Parser(loader, _Scanner(loader, reader))
         while parser.check_event():
             yield parser.get_event()
     except ReaderError as error:
@@ -100,6 +102,11 @@ def events(text: str) -> Iterator[Any]:
         raise _syntax_problem(text, error) from None
     except YAMLError as error:
         raise YamlSyntaxError(f"not valid YAML: {error}", 0, 0) from None
+    except (ValueError, OverflowError):
+        # The scanner itself fails on an escape beyond Unicode and on a version of thousands of digits.
+        message = "not valid YAML: found an escape or a version that is out of range"
+        line, column = (reader.line, reader.column) if reader is not None else (0, 0)
+        raise YamlSyntaxError(message, line, column) from None
 
 
 def line_and_column(text: str, index: int) -> tuple[int, int]:

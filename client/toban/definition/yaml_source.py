@@ -28,6 +28,7 @@ from toban.definition.yaml_events import YamlSyntaxError, events
 MAX_DOCUMENTS = 1000
 MAX_DEPTH = 64
 MAX_EXPANDED_NODES = 500_000
+"""Values of a whole file, counted wherever an alias or a merge repeats them."""
 _MAX_INTEGER_DIGITS = 100
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -35,6 +36,7 @@ _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fals
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _NUMBER_START = frozenset("-+.0123456789")
 
 _CORE = "tag:yaml.org,2002:"
@@ -111,6 +113,7 @@ class _BoundError(Exception):
 def read_documents(text: str) -> tuple[list[SourceDocument], list[SourceProblem]]:
     """The documents that could be read, and what stopped the reading, if anything did."""
     documents: list[SourceDocument] = []
+    budget = _Budget()
     stream = events(text)
     region = line = 0  # where the text of the next document may begin
     try:
@@ -122,7 +125,7 @@ def read_documents(text: str) -> tuple[list[SourceDocument], list[SourceProblem]
             if documents and not documents[-1].end:
                 documents[-1].end = event.start_mark.index
             document = _begin(text, event, region, line)
-            ending = _Composer(document).read(stream)
+            ending = _Composer(document, budget).read(stream)
             documents.append(document)
             region, line = ending.start_mark.index, ending.start_mark.line
             if ending.explicit:
@@ -151,11 +154,33 @@ def _begin(text: str, event: Any, region: int, line: int) -> SourceDocument:
     return SourceDocument(start=region, end=0, line=line)
 
 
+class _Budget:
+    """How many values the documents of a file may still expand to."""
+
+    def __init__(self) -> None:
+        self._left = MAX_EXPANDED_NODES
+
+    def check(self, weight: int, at: Any) -> None:
+        """Raises _BoundError if so many values are too many."""
+        if weight > self._left:
+            message = (
+                f"found more than {MAX_EXPANDED_NODES:,} values, "
+                "counting what aliases and merges repeat: split the file"
+            )
+            raise _BoundError(message, at)
+
+    def spend(self, weight: int, at: Any) -> None:
+        """Raises as `check` does."""
+        self.check(weight, at)
+        self._left -= weight
+
+
 class _Composer:
     """Turns the events of one document into a tree."""
 
-    def __init__(self, document: SourceDocument) -> None:
+    def __init__(self, document: SourceDocument, budget: _Budget) -> None:
         self.document = document
+        self.budget = budget
         self.anchors: dict[str, Node] = {}
         self.stack: list[Node] = []
         self.keys: list[Node | None] = []
@@ -180,6 +205,8 @@ class _Composer:
             elif kind is AliasEvent:
                 self.alias(event)
             elif kind is DocumentEndEvent:
+                if self.document.root is not None:
+                    self.budget.spend(self.document.root.weight, self.document.root)
                 return event
         raise AssertionError("the stream ended inside a document")
 
@@ -189,10 +216,13 @@ class _Composer:
             "scalar", mark.line, mark.column, mark.index, event.end_mark.index, text=event.value
         )
         node.style = event.style or ""
-        if node.style == '"' and not _can_be_given(node.text):
-            self.problem("the text contains a character that no process could be given", mark)
+        if node.style == '"':
+            # Only escapes can give such characters: the file itself is UTF-8.
+            node.text, whole = _whole_characters(node.text)
+            if not whole or "\0" in node.text:
+                self.problem("the text contains a character that no process could be given", mark)
         plain = not node.style and event.ctag is None
-        node.value = self.resolve(event.value, mark) if plain else event.value
+        node.value = self.resolve(event.value, mark) if plain else node.text
         if event.ctag is not None:
             self.tagged(event, node)
         return node
@@ -249,9 +279,7 @@ class _Composer:
             for name, entry in merged.entries.items():
                 if name not in node.entries:
                     self.put(node, name, entry)
-        if node.weight > MAX_EXPANDED_NODES:
-            message = f"aliases expand to more than {MAX_EXPANDED_NODES:,} values"
-            raise _BoundError(message, node)
+        self.budget.check(node.weight, node)
         self.add(node)
 
     def anchor(self, event: Any, node: Node) -> None:
@@ -313,14 +341,21 @@ class _Composer:
     def merge(self, parent: Node, value: Node) -> None:
         merged = value.items if value.kind == "seq" else [value]
         for node in merged:
+            # Weighed before it is done: keys that the mapping has already cost time, and add nothing.
+            self.budget.spend(1 + len(node.entries), parent)
             if node.kind != "map" or node.open:
                 self.problem("<< merges mappings only: expected a mapping or a list of them", node)
             else:
                 self.merges.setdefault(id(parent), []).append(node)
 
 
-def _can_be_given(text: str) -> bool:
-    try:
-        return b"\0" not in text.encode()
-    except UnicodeEncodeError:
-        return False
+def _whole_characters(text: str) -> tuple[str, bool]:
+    """A character that JSON escapes in two halves becomes one; False if a half has no other half.
+
+    Such a half is replaced, since a text with one can be neither shown nor sent.
+    """
+    if text.isascii() or not _SURROGATES.search(text):
+        return text, True
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    whole, halves = _SURROGATES.subn("\N{REPLACEMENT CHARACTER}", joined)
+    return whole, not halves

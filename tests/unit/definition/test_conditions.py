@@ -135,6 +135,13 @@ def test_items(for_each: str, expected: tuple[Any, ...], workflow: Read) -> None
             "it has 8,000,000 items, but at most 10,000",
         ),
         ("params.xs", None),
+        ("'[1.0 / 0.0]'", "for_each of step last: a number that is not finite"),
+        ("{a: '[1.0 / 0.0]'}", "for_each of step last: a number that is not finite"),
+        ("'[{1: 2}]'", "a mapping has keys that are not strings"),
+        (
+            "{" + ", ".join(f"k{i}: params.xs" for i in range(4300)) + "}",
+            "it has more than 1,000,000,000 items, but at most 10,000 are possible",
+        ),
     ],
 )
 def test_items_that_cannot_be_had(for_each: str, message: str | None, workflow: Read) -> None:
@@ -146,6 +153,20 @@ def test_items_that_cannot_be_had(for_each: str, message: str | None, workflow: 
         message = "for_each of step last: it has 10,001 items"
     with pytest.raises(RenderError, match=message):
         evaluate_items(found, found.steps["last"], given)
+
+
+def test_a_matrix_of_very_many_combinations_is_counted_without_them(
+    workflow: Read, errors: Callable[[str], list[Problem]]
+) -> None:
+    """10^4300 combinations: a number that Python itself refuses to print."""
+    names = ", ".join(f"k{i}: [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]" for i in range(4300))
+    text = f"name: a\ndescription: d\nsteps: {{a: {{run: x, for_each: {{{names}}}}}}}\n"
+    (found,) = errors(text)
+    assert (found.line, found.path) == (3, "steps.a.for_each")
+    assert found.message == "found more than 1,000,000,000 items: at most 10,000 are possible"
+    text = text.replace("k4299: [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]", "k4299: []")
+    found_none = workflow(text)
+    assert evaluate_items(found_none, found_none.steps["a"], scope(found_none)) == ()
 
 
 @pytest.mark.parametrize(
@@ -160,6 +181,8 @@ def test_items_that_cannot_be_had(for_each: str, message: str | None, workflow: 
         ("when: params.flag && params.s", "when", 18, "type error: && cannot be applied to"),
         ("when: steps.nope.stdout == ''", "when", 6, 'unknown step "nope"'),
         ("when: '\"open'", "when", 7, "its quote is missing"),
+        ('when: "// x"', "when", 7, "the expression is empty"),
+        ("when: '{[1]: true}'", "when", 7, "Unsupported map key type"),
         ("when: '{{ params.flag }}'", "when", 7, "not a template: write params.flag"),
         ("when: 'params.s == {{ params.s }}'", "when", 19, "write it without {{ and }}"),
         ("when: item == 1", "when", 6, "item has no value yet: when and for_each are settled"),

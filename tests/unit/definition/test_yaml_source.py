@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -154,7 +156,7 @@ def test_an_unquoted_template_gives_one_problem_that_says_so(error: Error) -> No
         (
             "a0: &a0 [x, x, x, x]\n"
             + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 20)),
-            "aliases expand to more than 500,000 values",
+            "found more than 500,000 values",
         ),
         ("a: &a [*a]\n", "*a contains itself"),
         ("a: &a {<<: *a}\n", "*a contains itself"),
@@ -167,10 +169,96 @@ def test_an_unquoted_template_gives_one_problem_that_says_so(error: Error) -> No
         ('a: "\\ud800"', "no process could be given"),
         ("a: !!python/object:os.system x", "remove it"),
         ("? [a, b]\n: c\n", "a key must be a plain name"),
+        ('a: "\\UFFFFFFFF"', "out of range"),
+        ('a: "\\U00110000"', "out of range"),
+        ("%YAML " + "9" * 5_000 + ".1\n--- a", "out of range"),
+        ('"\\ud800": 1', "no process could be given"),
+        ("a: \ud800", "found half a character, U+D800"),
     ],
 )
 def test_hostile_yaml_ends_in_a_clean_problem(text: str, message: str, errors: Errors) -> None:
     assert any(message in problem.message for problem in errors(text))
+
+
+KEYS = "x: &a {" + ", ".join(f"k{i}: 1" for i in range(2_000)) + "}\n"
+MERGE_BOMBS = {
+    "the same mapping again and again": KEYS + "y:\n" + "  <<: *a\n" * 130_000,
+    "a list of mappings again and again": "x: &a ["
+    + ", ".join(["{k: 1}"] * 5_000)
+    + "]\ny:\n"
+    + "  <<: *a\n" * 130_000,
+    "a mapping in each of many": KEYS + "y:\n" + "  - {<<: *a}\n" * 90_000,
+    "in each of many documents": (KEYS + "y:\n" + "  <<: *a\n" * 3 + "---\n") * 60,
+}
+
+
+@pytest.mark.parametrize("text", MERGE_BOMBS.values(), ids=MERGE_BOMBS)
+def test_a_merge_bomb_is_weighed_before_it_is_expanded(text: str, errors: Errors) -> None:
+    """1.2 MB of `<<: *a` took more than 90 s. The processor's time counts: the machine may be busy."""
+    began = time.process_time()
+    found = errors(text)
+    assert time.process_time() - began < 10
+    (bound,) = [each for each in found if "found more than 500,000 values" in each.message]
+    assert bound.line > 1
+
+
+def test_merges_of_a_usual_file_are_read() -> None:
+    assert plain("a: &a {x: 1, y: 2}\nb: &b {z: 3}\nc: {<<: [*a, *b], y: 4}\nd: {<<: *a}\n") == {
+        "a": {"x": 1, "y": 2},
+        "b": {"z": 3},
+        "c": {"y": 4, "x": 1, "z": 3},
+        "d": {"x": 1, "y": 2},
+    }
+
+
+def test_a_character_that_json_escapes_in_two_halves_is_one() -> None:
+    text = '{"name": "a", "description": "\\ud83d\\ude00 \\ud83d\\uDE00", "steps": {"a": {"run": "x"}}}'
+    (document,) = parse(text).documents
+    assert document.workflow is not None
+    assert document.workflow.description == "\U0001f600 \U0001f600"
+
+
+def test_positions_behind_characters_in_two_halves(error: Error) -> None:
+    found = error('name: a\nsteps: {a: {run: "\\ud83d\\ude00{{ params.x }}"}}\n')
+    assert (found.line, found.column) == (2, 34)
+
+
+JSON_TEXT = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text()
+            | st.sampled_from(["name", "steps", "a", "run", "when", "for_each", "params"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+).map(lambda value: json.dumps(value))
+ESCAPES = st.sampled_from(
+    ["\\ud83d", "\\ude00", "\\U00110000", "\\x00", "\\u0000", "\\", '"', "\ud800", "{{", "}}"]
+)
+HOSTILE_TEXT = st.one_of(
+    YAML_TEXT,
+    JSON_TEXT,
+    st.lists(YAML_TEXT | ESCAPES | st.text(max_size=4), max_size=8).map("".join),
+    st.lists(ESCAPES | st.text(max_size=4), max_size=8).map(
+        lambda parts: (
+            f'name: a\nsteps: {{a: {{run: "{"".join(parts)}", when: "{"".join(parts)}"}}}}\n'
+        )
+    ),
+    st.binary(max_size=40),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(HOSTILE_TEXT)
+def test_whatever_is_read_ends_in_problems_that_can_be_sent(text: str | bytes) -> None:
+    for problem in parse(text).problems:
+        assert str(problem).encode()
+        assert problem.line >= 1
+        assert problem.column >= 1
 
 
 def test_several_documents_keep_their_own_text() -> None:
