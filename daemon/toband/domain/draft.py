@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from heapq import heapify, heappop
+from heapq import heappop, heappush
 
 from toban.definition import FailurePolicy, JobType, Step, command_line
+from toban.limits import cut
 from toband.domain.events import (
     Effect,
     EvaluateStep,
@@ -32,6 +32,8 @@ from toband.domain.model import (
     StepState,
 )
 from toband.domain.plan import Plan
+from toband.domain.run_index import Queue, RunIndex
+from toband.domain.step_map import StepEdit, StepMap
 from toband.domain.timers import step_timer
 
 _FINAL = {
@@ -68,23 +70,25 @@ class Draft:
         # When it happened; a daemon that was down hears of it later.
         self._then = at
         self._ids = ids
-        self._steps = dict(run.steps)
-        self._moving = set(moving(run))
-        self._touched: set[str] = set()
+        self._base = StepMap.of(run.steps)
+        self._steps = StepEdit(self._base)
+        self._index = RunIndex.take(plan, self._base)
         self._effects: list[Effect] = []
         self._changed = False
 
     def result(self) -> tuple[Run, Sequence[Effect]]:
         if not self._changed:
+            self._base.index = self._index
             return self._before, ()
         self._close()
+        steps = self._steps.done()
+        steps.index = self._index
         done = replace(
             self._run,
-            steps=self._steps,
+            steps=steps,
             sequence=self._before.sequence + 1,
-            current_step=self._current(),
-            moving=frozenset(self._moving),
-            touched=frozenset(self._touched),
+            current_step=self._index.latest(steps),
+            touched=frozenset(self._steps.changes),
         )
         return done, tuple(self._effects)
 
@@ -136,40 +140,26 @@ class Draft:
         """Starts ready steps in the order of the definition, as far as `concurrency` and `max_parallel` allow."""
         if self._run.paused_at is not None or self._run.ending is not None:
             return
-        places = _Places(self._plan.workflow.concurrency)
-        waiting: list[StepRun] = []
-        for name in self._moving:
-            step = self._steps[name]
-            if step.state is StepState.READY:
-                if step.evaluated and step.not_before is None:
-                    waiting.append(step)
+        turns = self._index.turns(self._steps)
+        while turns:
+            _, name, queue = heappop(turns)
+            if not self._index.has_slot(queue):
                 continue
-            places.held += holds_a_place(step)
-            if step.parent:
-                places.busy[step.parent] += 1
-            elif step.phase is Phase.GROUP and step.released < step.instances:
-                waiting.append(step)
-        approvals = self._plan.approvals
-        if places.full:
-            # All but those that need none would wait on.
-            waiting = (
-                [s for s in waiting if s.id.partition("[")[0] in approvals] if approvals else []
-            )
-        # With many of them only the next few are of interest: a heap, and no sorting.
-        turns = [(_turn(step), step.id) for step in waiting]
-        heapify(turns)
-        while turns and (approvals or not places.full):
-            step = self._steps[heappop(turns)[1]]
-            definition = self._plan.step(step.id)
+            step = self._steps[name]
             if step.phase is Phase.GROUP:
-                released = step.released
-                while released < step.instances and places.take(definition, step.id):
-                    self._launch_step(self._steps[f"{step.id}[{released}]"])
-                    released += 1
-                if released != step.released:
-                    self._set(step.id, released=released)
-            elif places.take(definition, step.parent):
+                self._release(step, queue)
+            else:
                 self._launch_step(step)
+            if (after := self._index.first(queue, self._steps)) is not None:
+                heappush(turns, after)
+
+    def _release(self, group: StepRun, queue: Queue) -> None:
+        """Launches as many instances as have slots."""
+        released = group.released
+        while released < group.instances and self._index.has_slot(queue):
+            self._launch_step(self._steps[f"{group.id}[{released}]"])
+            released += 1
+        self._set(group.id, released=released)
 
     def _launch_step(self, step: StepRun) -> None:
         definition = self._plan.step(step.id)
@@ -268,10 +258,10 @@ class Draft:
         if self._run.ending is not None:
             return
         self._set_run(ending=Ending(cause=cause, at=self._then), error=error)
-        for step in list(self._steps.values()):
+        for step in self._steps.values():
             if not step.state.terminal:
                 self._end_step(step, cause)
-        for name in list(self._moving):
+        for name in list(self._index.moving):
             if self._steps[name].phase is Phase.GROUP:
                 self._close_group(name)
 
@@ -351,81 +341,26 @@ class Draft:
 
     # -- bookkeeping
 
-    def _current(self) -> str:
-        """The step that began last and still runs."""
-        latest = max(
-            (
-                attempt
-                for name in self._moving
-                if (attempt := self._steps[name].attempt) is not None
-                and self._steps[name].state is not StepState.READY
-            ),
-            key=lambda attempt: attempt.ordinal,
-            default=None,
-        )
-        return latest.owner if latest is not None else ""
-
     def _set(self, name: str, **changes: object) -> None:
-        step = replace(self._steps[name], **changes)  # type: ignore[arg-type]
+        if "reason" in changes:
+            changes["reason"] = cut(str(changes["reason"]))
+        before = self._steps[name]
+        step = replace(before, **changes)  # type: ignore[arg-type]
         self._steps[name] = step
-        (self._moving.add if step.state.moving else self._moving.discard)(name)
-        self._touched.add(name)
+        self._index.replace(before, step)
         self._changed = True
 
     def _set_attempt(self, attempt: Attempt, **changes: object) -> None:
+        if "error" in changes:
+            changes["error"] = cut(str(changes["error"]))
         self._set(attempt.owner, attempt=replace(attempt, **changes))  # type: ignore[arg-type]
 
     def _set_run(self, **changes: object) -> None:
+        if "error" in changes:
+            changes["error"] = cut(str(changes["error"]))
         self._run = replace(self._run, **changes)  # type: ignore[arg-type]
         self._changed = True
 
 
-def moving(run: Run) -> frozenset[str]:
-    """Ids of the steps that are neither waiting for others nor over."""
-    if run.moving is not None:
-        return run.moving
-    return frozenset(step.id for step in run.steps.values() if step.state.moving)
-
-
-class _Places:
-    """How many steps run, and how many instances of each step."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self.held = 0
-        self.busy: Counter[str] = Counter()
-
-    @property
-    def full(self) -> bool:
-        return self._limit is not None and self.held >= self._limit
-
-    def take(self, definition: Step, parent: str) -> bool:
-        """Takes a place, if there is one. An approval needs none, but counts among the instances of its step."""
-        approval = _is_approval(definition)
-        if self.full and not approval:
-            return False
-        if parent:
-            most = definition.max_parallel
-            if most is not None and self.busy[parent] >= most:
-                return False
-            self.busy[parent] += 1
-        self.held += not approval
-        return True
-
-
 def _is_approval(definition: Step) -> bool:
     return definition.job_type is JobType.APPROVAL
-
-
-def _turn(step: StepRun) -> tuple[bool, int, int]:
-    """The order in which steps are started: a loop that is under way goes first, it had its place a moment ago."""
-    if step.phase is Phase.GROUP:
-        return True, step.index, step.released
-    looping = step.attempts > 0 and not step.reason
-    return not looping, step.index, step.instance or 0
-
-
-def holds_a_place(step: StepRun) -> bool:
-    """Whether a step counts for `concurrency`: it runs, and not only as a question or through its instances."""
-    running = step.state in (StepState.RUNNING, StepState.CHECKING)
-    return running and step.phase not in (Phase.APPROVAL, Phase.GROUP)

@@ -319,8 +319,7 @@ class Run:
     the due times before it that it stands for too. `event` is the event that started it, as templates see it; None:
     none did. `depth` is how many runs are before it in a chain of events.
     `total_steps`, `ended_steps`, `failed_steps` and `incomplete_steps` count steps of the definition, not instances.
-    `moving` holds the ids of steps that are READY, RUNNING or CHECKING; None: not worked out. `touched` holds those of
-    its last change.
+    `touched` holds the ids of the steps that its last change is about.
     """
 
     id: str
@@ -358,7 +357,6 @@ class Run:
     sequence: int = 0
     launches: int = 0
     timeout: float | None = None
-    moving: frozenset[str] | None = field(default=None, compare=False)
     touched: frozenset[str] | None = field(default=None, compare=False)
 
     @property

@@ -105,7 +105,6 @@ class Plan:
             failed_steps=states[StepState.FAILED],
             incomplete_steps=states[StepState.INCOMPLETE],
             steps=steps,
-            moving=frozenset(),
             retry_of=retry_of,
             from_run=from_run,
             parent_run=parent_run,

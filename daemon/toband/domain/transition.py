@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from toban.definition import ErrorClass, OnLost
-from toband.domain.draft import Ids, moving
+from toband.domain.draft import Ids
 from toband.domain.events import (
     AttemptEnded,
     AttemptLost,
@@ -60,6 +60,7 @@ from toband.domain.model import (
 )
 from toband.domain.outcomes import TIMED_OUT, Outcomes
 from toband.domain.plan import Plan
+from toband.domain.run_index import moving
 from toband.domain.timers import LOOP, run_timer, step_timer
 
 __all__ = ["Ids", "effects_of", "transition"]
@@ -124,7 +125,7 @@ def effects_of(plan: Plan, run: Run) -> Sequence[Effect]:
     if run.state is not RunState.RUNNING:
         return ()
     effects: list[Effect] = []
-    steps = [run.steps[name] for name in moving(run)]
+    steps = [run.steps[name] for name in moving(run.steps)]
     for step in steps:
         if step.phase is Phase.COLLECT and step.state is StepState.RUNNING:
             assert step.attempt is not None
@@ -205,7 +206,6 @@ class _Move(Outcomes):
                 self._steps[name] = StepRun(
                     id=name, index=step.index, parent=step.id, instance=number, item=item
                 )
-                self._touched.add(name)
             self._launch()
 
     def evaluation_failed(self, event: EvaluationFailed) -> None:

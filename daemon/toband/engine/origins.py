@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from toband.domain.emitted import Cause
 from toband.domain.model import Run
+from toband.domain.run_index import step_of
 from toband.engine.errors import EventSourceNotFoundError
 from toband.ports import Store
 
@@ -42,10 +43,9 @@ class Origins:
         """Raises EventSourceNotFoundError, StoreError."""
         run = self._active(origin.run_id)
         if run is not None:
-            for name in run.moving if run.moving is not None else run.steps:
-                attempt = run.steps[name].attempt
-                if attempt is not None and attempt.token == origin.token:
-                    return Cause(run_id=run.id, step=attempt.owner, depth=run.depth)
+            step = step_of(run.steps, origin.token)
+            if step is not None:
+                return Cause(run_id=run.id, step=step.id, depth=run.depth)
         # What a step left behind may outlive it.
         run = run or await self._store.get_run_page(origin.run_id, limit=0)
         ordinal = 0

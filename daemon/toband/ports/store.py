@@ -200,7 +200,7 @@ class Store(ScheduleStore, EventStore, Protocol):
         ...
 
     async def get_run(self, run_id: str) -> Run | None:
-        """The whole run with its steps by position, each with its last attempt; `moving` is worked out."""
+        """The whole run with its steps by position, each with its last attempt."""
         ...
 
     async def get_run_page(self, run_id: str, *, after: int = -1, limit: int = 500) -> Run | None:

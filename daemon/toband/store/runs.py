@@ -147,10 +147,7 @@ def read_run(connection: Connection, run_id: str, after: int = -1, limit: int = 
     for found in connection.execute(_STEPS, page):
         step = _step(tuple(found))
         steps[step.id] = step
-    run = _header(tuple(row), steps)
-    if limit < ALL:
-        return run
-    return replace(run, moving=frozenset(step.id for step in steps.values() if step.state.moving))
+    return _header(tuple(row), steps)
 
 
 def read_made(connection: Connection, request: Request) -> Run | None:

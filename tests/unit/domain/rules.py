@@ -21,6 +21,8 @@ from toband.domain.events import (
 )
 from toband.domain.model import ErrorClass, Phase, Run, RunState, StepRun, StepState
 from toband.domain.plan import Plan
+from toband.domain.run_index import RunIndex, moving
+from toband.domain.step_map import StepMap
 
 _PHASES = {
     StepState.PENDING: {Phase.RUN},
@@ -41,6 +43,7 @@ def check_rules(
     _check_steps(plan, before, after)
     _check_places(plan, after)
     _check_counters(after)
+    _check_index(plan, after)
     _check_run(before, after)
     for effect in effects:
         _check_effect(plan, before, after, event, effect, at)
@@ -98,7 +101,22 @@ def _check_steps(plan: Plan, before: Run, after: Run) -> None:
             over = all(member.state.terminal for member in members)
             assert over == step.state.terminal, f"{name} is over when its instances are"
             assert step.attempt is None
-    assert after.moving == frozenset(n for n, step in after.steps.items() if step.state.moving)
+    assert moving(after.steps) == frozenset(
+        n for n, step in after.steps.items() if step.state.moving
+    )
+
+
+def _check_index(plan: Plan, after: Run) -> None:
+    """What was kept up to date is what would be worked out anew."""
+    steps = after.steps
+    assert isinstance(steps, StepMap)
+    kept, anew = steps.index, RunIndex(plan, StepMap.of(dict(steps)))
+    assert kept.moving == anew.moving
+    assert kept.tokens == anew.tokens
+    assert kept._held == anew._held
+    assert +kept._busy == +anew._busy
+    assert sorted(kept.turns(steps)) == sorted(anew.turns(steps))
+    assert kept.latest(steps) == anew.latest(steps) == after.current_step
 
 
 def _check_places(plan: Plan, after: Run) -> None:

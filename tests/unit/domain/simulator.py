@@ -148,7 +148,7 @@ class Simulator:
         """The daemon comes back with what is stored, and asks for what it needs; processes and children live on."""
         self._agenda = [entry for entry in self._agenda if entry[1] not in self._forgettable]
         heapq.heapify(self._agenda)
-        self.run = replace(self.run, moving=None, touched=None)
+        self.run = replace(self.run, steps=dict(self.run.steps), touched=None)
         for effect in effects_of(self.plan, self.run):
             self._carry_out(effect)
 

@@ -422,14 +422,14 @@ def emitting(depth: int) -> Run:
     step = StepRun(id="step", index=0, state=StepState.CHECKING, attempt=attempt)
     return Run(
         id="r", workflow="w", version=1, created_at=NOW, state=RunState.RUNNING, depth=depth,
-        steps={"step": step}, moving=frozenset({"step"}),
+        steps={"step": step},
     )  # fmt: skip
 
 
 async def test_an_attempt_that_is_over_may_have_left_somebody_who_emits() -> None:
     async with Scene() as scene:
         run = emitting(depth=0)
-        scene.runs.known["r"] = replace(run, moving=frozenset())
+        scene.runs.known["r"] = replace(run, steps={})
         attempt = run.steps["step"].attempt
         assert attempt is not None
         scene.store.attempts = [replace(attempt, step="gone", ordinal=3)]
