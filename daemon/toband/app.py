@@ -27,6 +27,7 @@ from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.config import Config
 from toband.domain.transition import Ids
+from toband.engine import internal_errors
 from toband.engine.admission import Admission
 from toband.engine.announcing import Announcing
 from toband.engine.blackouts import Blackouts
@@ -111,6 +112,7 @@ class Application:
         files = RunFiles(self._state.join("runs"))
         logs = LogFiles(files)
         health = Health(self._clock)
+        internal_errors.watch(asyncio.get_running_loop(), health)
         launcher = self._new_launcher(files, health)
         usages = Usages(meter=ProcessMeter(launcher.live_shims), store=store, clock=self._clock)
         archive = RunArchive(files)

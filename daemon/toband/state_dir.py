@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
+from toband import stored_json
+
 _TRIES = 500
 
 
@@ -114,9 +116,10 @@ class StateDir:
         path = self.join("boot.json")
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             with open(path, encoding="utf-8") as file:
-                known = json.load(file)
-            if known["boot_id"] == boot_id:
-                at = datetime.fromisoformat(known["at"])
+                known = stored_json.parse_object(file.read())
+            at = datetime.fromisoformat(known["at"])
+            # A time without its zone is none that was written here, and cannot be compared with those that were.
+            if known["boot_id"] == boot_id and at.tzinfo is not None:
                 return NoticedBoot(path, boot_id, at, done=bool(known.get("done")))
         noticed = NoticedBoot(path, boot_id, now, done=False)
         noticed.keep()

@@ -26,7 +26,8 @@ from toband.supervise.archive import RunArchive
 from toband.supervise.compressed import SUFFIX, compress, encode_member
 from toband.supervise.files import RunFiles
 from toband.supervise.log_files import LogFiles
-from toband.supervise.lookup import Lookup, Record
+from toband.supervise.lookup import Lookup
+from toband.supervise.records import Claim, EndRecord
 from toband.supervise.value_files import ValueFiles
 
 BOOT = "7f2c9a52-1111-2222-3333-444455556666"
@@ -89,7 +90,7 @@ class _StillDisk:
     def let_go(self, shim: int) -> None:
         return None
 
-    def end_left(self, attempt: Attempt, facts: dict[str, Any] | None) -> str:
+    def end_left(self, attempt: Attempt, claim: Claim | None) -> str:
         return "unknown"
 
 
@@ -234,7 +235,7 @@ def _side_files(work: Path) -> Iterator[Check]:
         end = frames.encode_end(NOW, {**_END, "output": text, "result": text})
         path.write_bytes(CLAIM + STARTED + end)
         found = asyncio.run(lookup.once(ATTEMPT))
-        assert isinstance(found, Record)
+        assert isinstance(found, EndRecord)
         event = lookup.event_of(ATTEMPT, found)
         assert isinstance(event, AttemptEnded)
         assert event.exit_code == 0

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import structlog
 
 from toband.domain.events import (
+    AttemptEnded,
+    AttemptLost,
     Effect,
     Event,
     KeepDeadLetter,
@@ -25,6 +27,7 @@ from toband.domain.model import Run
 from toband.domain.plan import Plan
 from toband.domain.transition import Ids, transition
 from toband.engine.announcing import Announcing
+from toband.engine.internal_errors import unexpected
 from toband.ports import Clock, RunChange, Store, StoreError, UpdateResult
 
 RETRY_FIRST, RETRY_MOST = 0.05, 5.0
@@ -139,13 +142,31 @@ class RunActor:
         try:
             while self._letters:
                 letter = self._letters[0]
-                if letter.event is not None:
-                    await self._handle(letter.event, letter.at)
+                try:
+                    if letter.event is not None:
+                        await self._handle(letter.event, letter.at)
+                except Exception as error:
+                    self._letters.popleft()
+                    self._broken(letter, error)
+                    continue
                 self._letters.popleft()
                 if letter.answer is not None and not letter.answer.done():
                     letter.answer.set_result(self.run)
         finally:
             self._busy = False
+
+    def _broken(self, letter: _Letter, error: Exception) -> None:
+        """An event that cannot be handled keeps back none of those behind it. An end that cannot be taken is a loss."""
+        if letter.answer is not None and not letter.answer.done():
+            letter.answer.set_exception(error)
+            return
+        event = letter.event
+        name = name_of(event) if event is not None else "nothing"
+        unexpected(f"run {self.run.id} cannot take in {name}", error)
+        if isinstance(event, AttemptEnded):
+            reason = f"what is known of it cannot be taken in: {error}"
+            lost = AttemptLost(step=event.step, token=event.token, error=reason, orphans="unknown")
+            self._letters.appendleft(_Letter(lost, letter.at, None))
 
     async def _handle(self, event: Event, at: datetime) -> None:
         while True:

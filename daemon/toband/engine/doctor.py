@@ -234,12 +234,21 @@ class Doctor:
         ended = [
             run for run in await self._store.list_runs(limit=RUNS_LOOKED_AT) if run.state.terminal
         ]
-        missing = []
+        missing, damaged = [], []
         for run in ended:
             for attempt in await self._store.run_attempts(run.id):
                 name = self._premises.log_name(attempt)
                 if attempt.pid is not None and name not in logs.get(run.id, ()):
                     missing.append(f"{run.id}/{name}")
+                elif attempt.state is AttemptState.LOST:
+                    seen = await asyncio.to_thread(self._premises.seen, attempt)
+                    damaged += [f"{run.id}/{name}"] if seen is AttemptSeen.DAMAGED else []
+        if damaged:
+            detail = f"{count(len(damaged), 'attempt file')} cannot be believed: {_some(damaged)}"
+            hint = (
+                "look who writes there: a step of the daemon's own user can, and a disk that fails"
+            )
+            yield _warning("attempt files", detail, hint)
         if missing:
             detail = f"{count(len(missing), 'log')} of ended attempts not there: {_some(missing)}"
             yield _warning("logs", detail, "somebody removed them; what they held is gone")
@@ -430,6 +439,7 @@ _SEEN = {
     AttemptSeen.VOID: "it was never begun",
     AttemptSeen.ENDED: "it has ended",
     AttemptSeen.DEAD: "its supervisor is gone, without a record",
+    AttemptSeen.DAMAGED: "its file cannot be believed",
 }
 
 

@@ -29,12 +29,14 @@ from toband.domain.events import (
     StepEvaluated,
     StepTimeoutPassed,
     StopAttempt,
+    name_of_type,
 )
 from toband.domain.model import Attempt
 from toband.engine import conditions
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.children import Children
 from toband.engine.handing import Handing
+from toband.engine.internal_errors import unexpected
 from toband.engine.launches import PASSING, Launches
 from toband.engine.seen import Seen
 from toband.ports import ArtifactError
@@ -65,40 +67,76 @@ class Effects:
         self._start = start
 
     async def carry_out(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
+        """One that fails keeps back none of the others, and is tried again."""
         for effect in effects:
-            match effect:
-                case LaunchAttempt():
-                    if effect.attempt.child:
-                        self._children.launch(actor, effect.attempt)
-                    else:
-                        await self._launches.launch(actor, effect.attempt)
-                case StopAttempt():
-                    if effect.attempt.child:
-                        self._children.stop(effect.attempt)
-                    else:
-                        self._launches.stop(actor, effect.attempt)
-                case StartRunTimer():
-                    actor.arm(effect.due)
-                case StartRetryTimer():
-                    failpoints.hit("retry.timer")
-                    due = RetryDue(step=effect.step, retries=effect.retries)
-                    actor.arm_step(effect.step, effect.due, due)
-                case StartStepTimer():
-                    passed = StepTimeoutPassed(step=effect.step, attempts=effect.attempts)
-                    actor.arm_step(effect.step, effect.due, passed)
-                case EvaluateStep():
-                    self._start(self._evaluate(actor, effect.step))
-                case CollectOutputs():
-                    self._start(self._collect(actor, effect.attempt, effect.final))
-                case KeepDeadLetter():
-                    pass  # it was saved with the transition
-                case LaunchReady():
-                    failpoints.hit("launch.ready")
-                    actor.post(LaunchDue())
-                case ForgetRun():
-                    self._forget(actor)
-                case _:
-                    assert_never(effect)
+            try:
+                await self._carry_out(actor, effect)
+            except Exception as error:
+                self._start(self._repeat(actor, effect, error))
+
+    async def _repeat(self, actor: RunActor, effect: Effect, error: Exception) -> None:
+        pause = RETRY_FIRST
+        while not actor.run.state.terminal or isinstance(effect, ForgetRun):
+            unexpected(
+                f"cannot {name_of_type(type(effect))} of run {actor.run.id}, trying again", error
+            )
+            await asyncio.sleep(pause)
+            pause = min(RETRY_MOST, pause * 2)
+            try:
+                await self._carry_out(actor, effect)
+            except Exception as again:
+                error = again
+            else:
+                return
+
+    async def _carry_out(self, actor: RunActor, effect: Effect) -> None:
+        match effect:
+            case LaunchAttempt():
+                if effect.attempt.child:
+                    self._children.launch(actor, effect.attempt)
+                else:
+                    await self._launches.launch(actor, effect.attempt)
+            case StopAttempt():
+                if effect.attempt.child:
+                    self._children.stop(effect.attempt)
+                else:
+                    self._launches.stop(actor, effect.attempt)
+            case StartRunTimer():
+                actor.arm(effect.due)
+            case StartRetryTimer():
+                failpoints.hit("retry.timer")
+                due = RetryDue(step=effect.step, retries=effect.retries)
+                actor.arm_step(effect.step, effect.due, due)
+            case StartStepTimer():
+                passed = StepTimeoutPassed(step=effect.step, attempts=effect.attempts)
+                actor.arm_step(effect.step, effect.due, passed)
+            case EvaluateStep() | CollectOutputs():
+                self._start(self._answer(actor, effect))
+            case KeepDeadLetter():
+                pass  # it was saved with the transition
+            case LaunchReady():
+                failpoints.hit("launch.ready")
+                actor.post(LaunchDue())
+            case ForgetRun():
+                self._forget(actor)
+            case _:
+                assert_never(effect)
+
+    async def _answer(self, actor: RunActor, effect: EvaluateStep | CollectOutputs) -> None:
+        """An error that no code expected is the step's failure: its run must not wait for ever."""
+        try:
+            if isinstance(effect, EvaluateStep):
+                await self._evaluate(actor, effect.step)
+            else:
+                await self._collect(actor, effect.attempt, effect.final)
+        except Exception as error:
+            unexpected(f"cannot {name_of_type(type(effect))} of run {actor.run.id}", error)
+            reason = f"unexpected error: {type(error).__name__}: {error}"
+            if isinstance(effect, EvaluateStep):
+                actor.post(EvaluationFailed(step=effect.step, error=reason))
+            else:
+                attempt = effect.attempt
+                actor.post(CollectionFailed(step=attempt.owner, token=attempt.token, error=reason))
 
     async def _evaluate(self, actor: RunActor, step: str) -> None:
         """What cannot be read for the moment is read again; it is not the step's fault."""

@@ -17,6 +17,7 @@ from toband.domain.transition import effects_of
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.children import Children
 from toband.engine.effects import Effects
+from toband.engine.internal_errors import unexpected
 from toband.engine.launches import Launches
 from toband.engine.plans import Plans
 from toband.ports import Clock, Launcher, Store, StoreError
@@ -89,9 +90,9 @@ class Recovery:
     async def recover(self) -> None:
         """Goes on with them; nobody waits for it."""
         places = asyncio.Semaphore(AT_ONCE)
-        actors = [actor for run_id in self._unfinished if (actor := await self._load(run_id))]
+        actors = [actor for run_id in self._unfinished if (actor := await self._loaded(run_id))]
         self._registry.line_up(actors)
-        await asyncio.gather(*(self._take_up(actor, places) for actor in actors))
+        await asyncio.gather(*(self._taken_up(actor, places) for actor in actors))
         self.found.finished_at = self._clock.now()
         log.info(
             "recovery is done",
@@ -103,6 +104,14 @@ class Recovery:
             lost=self.found.lost,
             cleaned_up=self.found.cleaned_up,
         )
+
+    async def _loaded(self, run_id: str) -> RunActor | None:
+        """One run that cannot be read stops none of the others."""
+        try:
+            return await self._load(run_id)
+        except Exception as error:
+            unexpected(f"cannot load run {run_id}: it does not go on", error)
+            return None
 
     async def _load(self, run_id: str) -> RunActor | None:
         pause = RETRY_FIRST
@@ -122,11 +131,20 @@ class Recovery:
                 return None
             return self._registry.take_up(*found, run)
 
+    async def _taken_up(self, actor: RunActor, places: asyncio.Semaphore) -> None:
+        try:
+            await self._take_up(actor, places)
+        except Exception as error:
+            unexpected(f"cannot take up run {actor.run.id}", error)
+
     async def _take_up(self, actor: RunActor, places: asyncio.Semaphore) -> None:
         if actor.run.state is RunState.PENDING:
             return  # it waits for its turn
         run = actor.run
-        self._registry.note_ended(actor)
+        try:
+            self._registry.note_ended(actor)
+        except Exception as error:
+            unexpected(f"cannot note what became of run {run.id}", error)
         await self._effects.carry_out(actor, tuple(effects_of(actor.plan, run)))
         for step in list(run.steps.values()):
             attempt = step.attempt
@@ -137,6 +155,8 @@ class Recovery:
                     await self._recover_attempt(actor, attempt)
             except (OSError, StoreError) as error:
                 self._start(self._recover_later(actor, attempt, error))
+            except Exception as error:
+                self._give_up(actor, attempt, error)
 
     async def _recover_later(self, actor: RunActor, attempt: Attempt, error: Exception) -> None:
         """A disk that is full, or the like: nothing is decided about the attempt until it can be looked at."""
@@ -152,6 +172,17 @@ class Recovery:
                 return await self._recover_attempt(actor, attempt)
             except (OSError, StoreError) as again:
                 error = again
+            except Exception as unknown:
+                return self._give_up(actor, attempt, unknown)
+
+    def _give_up(self, actor: RunActor, attempt: Attempt, error: Exception) -> None:
+        """Whatever it was, the run must not wait for an attempt that nobody watches."""
+        unexpected(f"cannot find out what became of {attempt.step} of run {attempt.run_id}", error)
+        reason = f"what became of it cannot be found out: {type(error).__name__}: {error}"
+        self.found.lost += 1
+        actor.post(
+            AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans="unknown")
+        )
 
     async def _recover_attempt(self, actor: RunActor, attempt: Attempt) -> None:
         if attempt.child:

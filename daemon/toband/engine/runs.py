@@ -35,6 +35,7 @@ from toband.engine.errors import (
 )
 from toband.engine.handing import Handing
 from toband.engine.health import Health
+from toband.engine.internal_errors import unexpected
 from toband.engine.launches import Launches
 from toband.engine.launching import Files, Rooms
 from toband.engine.lines import Lines
@@ -305,11 +306,19 @@ class Runs:
             ):  # whoever starts the first process sees it too
                 await self.launches.prepare(actor)
         if run.launches:
-            context = self._rooms.context(actor.plan, run.id, actor.base_dir)
-            self._notes.of_steps(context, actor.plan, run)
-            if run.state.terminal:
-                self._notes.of_run(context, run)
+            try:
+                self._note(actor)
+            except Exception as error:
+                unexpected(f"cannot note the state of run {run.id}", error)
         await self._effects.carry_out(actor, effects)
+
+    def _note(self, actor: RunActor) -> None:
+        """Tells in its context directory how the run stands."""
+        run = actor.run
+        context = self._rooms.context(actor.plan, run.id, actor.base_dir)
+        self._notes.of_steps(context, actor.plan, run)
+        if run.state.terminal:
+            self._notes.of_run(context, run)
 
     def _forget(self, actor: RunActor) -> None:
         actor.disarm()
@@ -338,5 +347,5 @@ class Runs:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a run's task failed", action="task_failed", exc_info=task.exception())
+        if not task.cancelled() and (error := task.exception()) is not None:
+            unexpected("a run's task failed", error)

@@ -76,6 +76,8 @@ class AttemptSeen(StrEnum):
     ENDED = "ended"
     DEAD = "dead"
     """Claimed, with neither a living supervisor nor a record of the end."""
+    DAMAGED = "damaged"
+    """Its claim or its record cannot be believed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

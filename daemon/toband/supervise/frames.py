@@ -27,6 +27,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from toband import stored_json
+
 FORMAT = 1
 
 CLAIM = 0
@@ -127,20 +129,23 @@ else:
 
 def read_claim(fd: int) -> dict[str, Any] | None:
     """The first frame, or None if it is not a whole claim."""
-    found = scan(pread(fd, MAX_CLAIM, 0)).frames[:1]
-    if not found or found[0].kind != CLAIM:
-        return None
-    claim: dict[str, Any] = json.loads(bytes(found[0].payload))
-    return claim
+    return _object_in(scan(pread(fd, MAX_CLAIM, 0)).frames[:1], CLAIM)
 
 
 def read_started(fd: int) -> dict[str, Any] | None:
     """The frame that says which process was started; it stands second, or not at all."""
-    found = scan(pread(fd, MAX_CLAIM, 0)).frames[1:2]
-    if not found or found[0].kind != STARTED:
+    return _object_in(scan(pread(fd, MAX_CLAIM, 0)).frames[1:2], STARTED)
+
+
+def _object_in(found: list[Frame], kind: int, trailer: int = 0) -> dict[str, Any] | None:
+    """The JSON object in the only frame; None if there is no such frame, or it holds something else."""
+    if len(found) != 1 or found[0].kind != kind:
         return None
-    started: dict[str, Any] = json.loads(bytes(found[0].payload))
-    return started
+    payload = found[0].payload
+    try:
+        return stored_json.parse_object(bytes(payload[: len(payload) - trailer]))
+    except ValueError:
+        return None
 
 
 def read_end(fd: int) -> dict[str, Any] | None:
@@ -155,12 +160,11 @@ def read_end(fd: int) -> dict[str, Any] | None:
     length, magic = _TRAILER.unpack(pread(fd, _TRAILER.size, size - _TRAILER.size))
     if magic != _MAGIC or not HEADER.size + _TRAILER.size < length <= size:
         return None
-    found = scan(pread(fd, length, size - length)).frames
-    if len(found) != 1 or found[0].kind != END:
-        return None
-    record: dict[str, Any] = json.loads(bytes(found[0].payload[: -_TRAILER.size]))
+    record = _object_in(scan(pread(fd, length, size - length)).frames, END, _TRAILER.size)
     claim = read_claim(fd)
-    return record if claim is not None and record.get("seal") == claim.get("seal") else None
+    if record is None or claim is None:
+        return None
+    return record if record.get("seal") == claim.get("seal") else None
 
 
 def frames_of(fd: int, *, start: int = 0, chunk: int = 1024 * 1024) -> Iterator[Frame]:

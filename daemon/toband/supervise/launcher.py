@@ -31,8 +31,9 @@ from toband.supervise.attempt_file import claim
 from toband.supervise.bootstrap import message_of
 from toband.supervise.cgroups import Cgroups
 from toband.supervise.files import RunFiles
-from toband.supervise.lookup import LOOK_AGAIN, Lookup, Record
+from toband.supervise.lookup import LOOK_AGAIN, Lookup
 from toband.supervise.pool import PAUSE, Pool
+from toband.supervise.records import Claim, EndRecord
 from toband.supervise.survivors import Survivors
 
 STARTED_AFTER = 0.1
@@ -350,6 +351,21 @@ class ProcessLauncher:
         return True
 
     def _exited(self, live: _Live) -> None:
+        try:
+            self._take_up_exit(live)
+        except Exception as error:
+            self._broken(live, error)
+
+    def _broken(self, live: _Live, error: Exception) -> None:
+        """Its shim has ended, and something happened that no code expected: its run must not wait for ever."""
+        attempt = live.attempt
+        message = f"cannot take up the end of {attempt.step} of run {attempt.run_id}"
+        self._loop.call_exception_handler({"message": message, "exception": error})
+        reason = f"its end cannot be taken up: {type(error).__name__}: {error}"
+        lost = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans="unknown")
+        self._finish(live, lost)
+
+    def _take_up_exit(self, live: _Live) -> None:
         self._loop.remove_reader(live.pidfd)
         live.exited = True
         try:
@@ -374,7 +390,11 @@ class ProcessLauncher:
         self._spawn(self._lost_or_void(live, orphans))
 
     async def _lost_or_void(self, live: _Live, orphans: str) -> None:
-        found = await self._lookup.after_shim(live.attempt)
+        try:
+            found = await self._lookup.after_shim(live.attempt)
+        except Exception as error:
+            self._broken(live, error)
+            return
         if isinstance(found, Shim):
             os.close(found.pidfd)
             return
@@ -382,9 +402,9 @@ class ProcessLauncher:
             found = replace(found, orphans=_known(found.orphans, orphans))
         self._finish(live, self._event_of(live.attempt, found))
 
-    def _event_of(self, attempt: Attempt, found: Record | Event) -> Event:
-        if isinstance(found, Record):
-            self._survivors.take(attempt, found.facts)
+    def _event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
+        if isinstance(found, EndRecord):
+            self._survivors.take(attempt, found)
         return self._lookup.event_of(attempt, found)
 
     def _finish(self, live: _Live, event: Event) -> None:
@@ -417,7 +437,13 @@ class ProcessLauncher:
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            message = "a task of the launcher failed"
+            self._loop.call_exception_handler({"message": message, "exception": error})
 
 
 def _known(by_cgroup: str, by_spawner: str) -> str:
@@ -462,10 +488,15 @@ class _Machine:
     def let_go(self, shim: Shim) -> None:
         os.close(shim.pidfd)
 
-    def end_left(self, attempt: Attempt, facts: dict[str, Any] | None) -> str:
-        """What is in the cgroup of a dead shim is ended: then it is known that nothing is left."""
-        path = facts.get("cgroup", "") if facts is not None else ""
-        namespace = facts.get("cgroup_ns", "") if facts is not None else ""
+    def end_left(self, attempt: Attempt, claim: Claim | None) -> str:
+        """What is in the cgroup of a dead shim is ended: then it is known that nothing is left.
+
+        Without a claim that names it, only the cgroup that this daemon would have given it can be meant.
+        """
+        if claim is None:
+            path = self._cgroups.of(attempt.token) if self._cgroups.attempts else ""
+            return cgroups.end(path, CGROUP_PATIENCE) if path and os.path.isdir(path) else "unknown"
+        path, namespace = claim.cgroup, claim.cgroup_namespace
         if not path or not self._cgroups.knows(path, namespace, attempt.token):
             return "unknown"
         return cgroups.end(path, CGROUP_PATIENCE)

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import os
 import time
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -19,21 +20,17 @@ from toband.domain.model import Attempt
 from toband.ports import Clock, Conditions, HealthStatus
 from toband.supervise import frames, records
 from toband.supervise.files import RunFiles
+from toband.supervise.records import Claim, EndRecord, RecordError
 
 LOOK_AGAIN = 1.0
 """Seconds before an attempt is looked up again when the disk would not answer."""
 SHIM_TRIES = 3
 ATTEMPT_FILES = "attempt_files"
+ATTEMPT_RECORDS = "attempt_records"
 
 ShimT = TypeVar("ShimT")
 
 log = structlog.get_logger()
-
-
-class Record(NamedTuple):
-    """The end record of an attempt."""
-
-    facts: dict[str, Any]
 
 
 class Machine(Protocol[ShimT]):
@@ -60,9 +57,17 @@ class Machine(Protocol[ShimT]):
 
     def let_go(self, shim: ShimT) -> None: ...
 
-    def end_left(self, attempt: Attempt, facts: dict[str, Any] | None) -> str:
+    def end_left(self, attempt: Attempt, claim: Claim | None) -> str:
         """Ends what a dead shim may have left, if that can be found; what is known of it then."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Unbelieved:
+    """Lost, because its file says what cannot be."""
+
+    event: AttemptLost
+    reason: str
 
 
 class Lookup(Generic[ShimT]):
@@ -84,8 +89,9 @@ class Lookup(Generic[ShimT]):
         self._unknown: set[str] = set()
         self._voids: dict[str, int] = {}
         self._unsynced = False
+        self._unbelieved = 0
 
-    async def once(self, attempt: Attempt) -> ShimT | Record | Event:
+    async def once(self, attempt: Attempt) -> ShimT | EndRecord | Event:
         """The living shim, or what became of the attempt. Raises OSError if that cannot be known now."""
         try:
             found = await asyncio.to_thread(self._look, attempt)
@@ -95,9 +101,12 @@ class Lookup(Generic[ShimT]):
         if attempt.id in self._unknown:
             self._unknown.discard(attempt.id)
             self._well_again()
+        if isinstance(found, _Unbelieved):
+            self._not_believed(attempt, found.reason)
+            return found.event
         return found
 
-    async def after_shim(self, attempt: Attempt) -> ShimT | Record | Event:
+    async def after_shim(self, attempt: Attempt) -> ShimT | EndRecord | Event:
         """The same for one whose shim has ended. It is never guessed: a disk that does not answer is asked again."""
         while True:
             try:
@@ -120,33 +129,29 @@ class Lookup(Generic[ShimT]):
 
     def started(self, attempt: Attempt) -> AttemptStarted | None:
         """None: its process is not known to have started yet."""
-        facts = None
-        with contextlib.suppress(OSError), open(self._files.log(attempt), "rb") as file:
-            facts = frames.read_started(file.fileno())
-        if facts is None:
-            return None
-        return AttemptStarted(
-            step=attempt.step,
-            token=attempt.token,
-            pid=facts["pid"],
-            started_at=records.time_of(facts["at"]),
-        )
-
-    def record(self, attempt: Attempt) -> Record | None:
-        """Its end record, if there is one. Raises OSError if that cannot be known now."""
         with (
-            contextlib.suppress(FileNotFoundError),
+            contextlib.suppress(OSError, RecordError),
+            open(self._files.log(attempt), "rb") as file,
+        ):
+            facts = frames.read_started(file.fileno())
+            return None if facts is None else records.started(attempt, facts)
+        return None
+
+    def record(self, attempt: Attempt) -> EndRecord | None:
+        """Its end record, if there is one that can be believed. Raises OSError if that cannot be known now."""
+        with (
+            contextlib.suppress(FileNotFoundError, RecordError),
             open(self._files.log(attempt), "rb", 0) as file,
         ):
             facts = frames.read_end(file.fileno())
-            return Record(facts) if facts is not None else None
+            return None if facts is None else records.end_of(attempt, facts)
         return None
 
-    def event_of(self, attempt: Attempt, found: Record | Event) -> Event:
+    def event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
         """What is to be reported; what a record says of the disk goes to the conditions."""
-        if not isinstance(found, Record):
+        if not isinstance(found, EndRecord):
             return found
-        if found.facts.get("unsynced"):
+        if found.unsynced:
             self._unsynced = True
             detail = (
                 f"the disk failed to store {self._files.log(attempt)} (fsync failed): look at the disk; "
@@ -156,7 +161,18 @@ class Lookup(Generic[ShimT]):
         elif self._unsynced:
             self._unsynced = False
             self._well_again()
-        return records.ended(attempt, found.facts)
+        return found.event
+
+    def _not_believed(self, attempt: Attempt, reason: str) -> None:
+        """Stays until the daemon is restarted: by then somebody should have looked who writes into these files."""
+        self._unbelieved += 1
+        others = f" ({self._unbelieved} since the start)" if self._unbelieved > 1 else ""
+        detail = (
+            f"an attempt file cannot be believed{others}: {reason} ({self._files.log(attempt)})"
+        )
+        self._conditions.trouble(ATTEMPT_RECORDS, HealthStatus.DEGRADED, detail)
+        log.error("an attempt file cannot be believed", action="record_refused", attempt=attempt.id, run=attempt.run_id,
+                  step=attempt.step, reason=reason)  # fmt: skip
 
     def _failed(self, attempt: Attempt, error: OSError) -> None:
         self._unknown.add(attempt.id)
@@ -176,7 +192,7 @@ class Lookup(Generic[ShimT]):
 
     # -- in a thread
 
-    def _look(self, attempt: Attempt) -> ShimT | Record | Event:
+    def _look(self, attempt: Attempt) -> ShimT | EndRecord | Event | _Unbelieved:
         path = self._files.log(attempt)
         for _ in range(1000):
             try:
@@ -187,6 +203,8 @@ class Lookup(Generic[ShimT]):
                 continue
             try:
                 found = self._read(attempt, fd)
+            except RecordError as error:
+                return self._unbelievable(attempt, str(error))
             finally:
                 os.close(fd)
             if found is not None:
@@ -199,41 +217,58 @@ class Lookup(Generic[ShimT]):
             orphans="unknown",
         )
 
+    def _unbelievable(self, attempt: Attempt, reason: str) -> _Unbelieved:
+        lost = AttemptLost(
+            step=attempt.step,
+            token=attempt.token,
+            error=f"its attempt file cannot be believed: {reason}; whether the step did its work is unknown",
+            orphans=self._machine.end_left(attempt, None),
+        )
+        return _Unbelieved(lost, reason)
+
     def _void(self, attempt: Attempt) -> bool:
         """Whether the claim could be had."""
         directory = self._files.attempts(attempt.run_id)
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        facts = {"format": frames.FORMAT, "attempt": attempt.id, "void": True}
+        facts = {
+            "format": frames.FORMAT,
+            "attempt": attempt.id,
+            "token": attempt.token,
+            "void": True,
+        }
         won = self._machine.claim(directory, self._files.log_name(attempt), facts)
         if won is None:
             return False
         os.close(won)
         return True
 
-    def _read(self, attempt: Attempt, fd: int) -> ShimT | Record | Event | None:
-        """What a claimed file says; None when it changed under our eyes."""
+    def _read(self, attempt: Attempt, fd: int) -> ShimT | EndRecord | Event | None:
+        """What a claimed file says; None when it changed under our eyes. Raises RecordError."""
         boot_id = self._machine.boot_id
         facts = frames.read_claim(fd)
-        if facts is not None and facts.get("void"):
+        claim = None if facts is None else records.claim_of(attempt, facts)
+        if claim is not None and claim.void:
             return AttemptVoided(step=attempt.step, token=attempt.token)
-        if facts is not None and self._machine.locked(fd):
-            if facts["boot_id"] != boot_id:
+        if claim is not None and self._machine.locked(fd):
+            if claim.boot_id != boot_id:
                 return None
-            shim = self._machine.shim(facts["pid"], facts["start"])
+            shim = self._machine.shim(claim.pid, claim.start)
             if shim is not None and not self._machine.locked(fd):
                 self._machine.let_go(shim)
                 return None
             return shim
         record = frames.read_end(fd)
         if record is not None:
-            return Record(record)
+            return records.end_of(attempt, record)
         # A power cut may leave a claim its name and not its text.
-        booted = (facts["boot_id"] if facts is not None else attempt.boot_id) != boot_id
+        booted = (claim.boot_id if claim is not None else attempt.boot_id) != boot_id
+        if claim is None and not booted:
+            raise RecordError("its claim is not there, or cannot be read")
         return AttemptLost(
             step=attempt.step,
             token=attempt.token,
             error="the machine went down while it ran"
             if booted
             else "its supervisor ended without a record; whether the step did its work is unknown",
-            orphans="none" if booted else self._machine.end_left(attempt, facts),
+            orphans="none" if booted else self._machine.end_left(attempt, claim),
         )

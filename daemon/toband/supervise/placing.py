@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from toband import stored_json
 from toband.ports import ArtifactError, Placement
 from toband.supervise.budget import Budget, Limits, TooMuchError
 from toband.supervise.inside import Inside, LeadsOutError, SpecialFileError, clean, joined
@@ -46,8 +47,8 @@ class Ledger:
     def knows(self, path: str, seen: str) -> bool:
         try:
             with open(self._file(path), encoding="utf-8") as file:
-                return bool(json.load(file)["identity"] == seen)
-        except (OSError, ValueError, KeyError, TypeError):
+                return bool(stored_json.parse_object(file.read())["identity"] == seen)
+        except (OSError, ValueError, KeyError):
             return False
 
     def _file(self, path: str) -> str:

@@ -18,10 +18,11 @@ from toband.ports import (
     StepProcess,
     WrongPath,
 )
-from toband.supervise import frames, value_files
+from toband.supervise import frames, records, value_files
 from toband.supervise.compressed import NEW_SUFFIX, SUFFIX
 from toband.supervise.disk import PROBE
 from toband.supervise.files import RunFiles
+from toband.supervise.records import RecordError
 
 if sys.platform == "win32":
     from toband.supervise.windows import win32
@@ -76,12 +77,9 @@ class HostPremises:
         except FileNotFoundError:
             return AttemptSeen.ENDED if os.path.exists(path + SUFFIX) else AttemptSeen.ABSENT
         try:
-            claim = frames.read_claim(fd)
-            if claim is not None and claim.get("void"):
-                return AttemptSeen.VOID
-            if _locked(fd):
-                return AttemptSeen.LIVES
-            return AttemptSeen.DEAD if frames.read_end(fd) is None else AttemptSeen.ENDED
+            return _seen(attempt, fd)
+        except RecordError:
+            return AttemptSeen.DAMAGED
         finally:
             os.close(fd)
 
@@ -223,6 +221,23 @@ class HostPremises:
 
     def cgroup(self) -> str:
         return self._cgroup()
+
+
+def _seen(attempt: Attempt, fd: int) -> AttemptSeen:
+    """What an open attempt file says. Raises RecordError."""
+    facts = frames.read_claim(fd)
+    claim = None if facts is None else records.claim_of(attempt, facts)
+    if claim is not None and claim.void:
+        return AttemptSeen.VOID
+    if _locked(fd):
+        return AttemptSeen.LIVES
+    if claim is None:
+        return AttemptSeen.DAMAGED
+    record = frames.read_end(fd)
+    if record is None:
+        return AttemptSeen.DEAD
+    records.end_of(attempt, record)
+    return AttemptSeen.ENDED
 
 
 def _entries(path: str) -> Iterator[os.DirEntry[str]]:

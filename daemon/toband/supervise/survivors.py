@@ -8,11 +8,11 @@ if sys.platform == "win32":
     raise ImportError("a job object leaves none")
 
 import asyncio
-from typing import Any
 
 from toband.domain.model import Attempt
 from toband.ports import Conditions, HealthStatus
-from toband.supervise import records, tree
+from toband.supervise import tree
+from toband.supervise.records import EndRecord
 
 LOOK_EVERY = 5.0
 UNKILLABLE = "unkillable"
@@ -31,17 +31,17 @@ class Survivors:
             self._timer.cancel()
             self._timer = None
 
-    def take(self, attempt: Attempt, record: dict[str, Any]) -> None:
+    def take(self, attempt: Attempt, record: EndRecord) -> None:
         """Those that an end record tells of, if it does."""
-        if not record["survivors"]:
+        count = record.event.ending.survivors
+        if not count:
             return
-        survivors = records.survivors(record)
-        pids = ", ".join(str(pid) for pid, _ in survivors)
+        pids = ", ".join(str(pid) for pid, _ in record.survivors)
         text = (
-            f"step {attempt.step} of run {attempt.run_id} left {record['survivors']} processes "
+            f"step {attempt.step} of run {attempt.run_id} left {count} processes "
             f"that do not die: pids {pids}"
         )
-        self._known |= dict.fromkeys(survivors, text)
+        self._known |= dict.fromkeys(record.survivors, text)
         self._look()
 
     def _look(self) -> None:

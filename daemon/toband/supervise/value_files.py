@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from toband import stored_json
 from toband.domain.model import Attempt
 from toband.supervise.files import RunFiles, private, sync_directory
 
@@ -37,7 +38,13 @@ class ValueFiles:
         with open(path, "rb") as file:
             data = file.read()
         try:
-            kept = json.loads(data.decode(errors="surrogatepass"))
-            return kept["result"], kept["outputs"]
-        except (ValueError, KeyError, TypeError):
-            raise OSError(errno.EIO, "what was kept is damaged", path) from None
+            kept = stored_json.parse_object(data.decode(errors="surrogatepass"))
+            result, outputs = kept["result"], kept["outputs"]
+            if not isinstance(outputs, dict) or not all(
+                isinstance(v, str) for v in outputs.values()
+            ):
+                raise ValueError("outputs are texts")
+        except (ValueError, KeyError):
+            # Not EIO: that would be read again and again, and this stays as it is.
+            raise OSError(errno.EBADMSG, "the stored values are damaged", path) from None
+        return result, outputs

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from toban import definition
+from toband import stored_json
 from toband.ports import Known
 
 SPARE = 1000
@@ -56,7 +57,7 @@ class RememberedFiles:
                 for line in file:
                     self._lines += 1
                     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-                        _apply(json.loads(line), files)
+                        _apply(stored_json.parse(line), files)
         except OSError:
             return {}
         return files
@@ -103,12 +104,12 @@ def _line(path: str, known: Known | None) -> str:
 
 def _apply(facts: Any, files: dict[str, Known]) -> None:
     """Raises ValueError, KeyError, TypeError or AttributeError for a line that nobody wrote like that."""
-    path = facts["path"]
+    path = str(facts["path"])
     if "digest" not in facts:
         files.pop(path, None)
         return
     files[path] = Known(
-        digest=facts["digest"],
+        digest=str(facts["digest"]),
         stored={str(name): str(state) for name, state in facts["stored"].items()},
         warnings=tuple(map(str, facts.get("warnings", ()))),
     )

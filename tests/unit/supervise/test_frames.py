@@ -235,3 +235,17 @@ def test_reading_stops_before_what_is_damaged(fd: int) -> None:
     parts[3] = parts[3][:-1] + b"?"
     put(fd, *parts)
     assert [bytes(frame.payload) for frame in frames.frames_of(fd)] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "payload", [b"[]", b"7", b'"x"', b"null", b"{", b"\xff", b'{"pid": NaN}', b"[" * 3000]
+)
+def test_what_is_no_json_object_is_no_record(fd: int, payload: bytes) -> None:
+    put(fd, frames.encode(frames.CLAIM, 1, payload))
+    assert frames.read_claim(fd) is None
+    put(fd, claim_frame(), frames.encode(frames.STARTED, 2, payload))
+    assert frames.read_started(fd) is None
+    size = frames.HEADER.size + len(payload) + 8
+    trailer = size.to_bytes(4, "little") + b"TBND"
+    put(fd, claim_frame(), frames.encode(frames.END, 3, payload + trailer))
+    assert frames.read_end(fd) is None

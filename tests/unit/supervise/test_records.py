@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,17 @@ from hypothesis import strategies as st
 
 from helpers.supervision import new_attempt
 from toband.domain.model import TreeCause
-from toband.supervise.records import OUTPUTS_LOST, ended, parse_outputs, survivors, time_of
+from toband.supervise.records import (
+    OUTPUTS_LOST,
+    RecordError,
+    claim_of,
+    end_of,
+    ended,
+    parse_outputs,
+    started,
+    survivors,
+    time_of,
+)
 
 few = settings(max_examples=60)
 keys = st.text(st.characters(categories=["L", "N"], include_characters="_-."), min_size=1)
@@ -90,7 +101,7 @@ def test_a_record_of_an_older_shim_is_understood() -> None:
 
     assert (found.exit_code, found.error, found.dropped_bytes) == (0, "", 0)
     assert (found.ending.limit, found.ending.cgroup, found.ending.orphans) == ("", False, "")
-    assert survivors(OLD) == []
+    assert survivors(OLD) == ()
 
 
 def test_what_a_limit_and_a_cgroup_did_is_told() -> None:
@@ -105,7 +116,7 @@ def test_what_a_limit_and_a_cgroup_did_is_told() -> None:
 def test_survivors_are_named() -> None:
     record = OLD | {"survivors": 2, "survivor_pids": [[10, 100], [11, 101]], "proved_empty": False}
 
-    assert survivors(record) == [(10, 100), (11, 101)]
+    assert survivors(record) == ((10, 100), (11, 101))
     assert ended(new_attempt(), record).ending.orphans == "2 could not be ended: pid 10, 11"
     assert ended(new_attempt(), OLD | {"survivors": 2}).ending.orphans == "2 could not be ended"
 
@@ -115,3 +126,89 @@ def test_lost_outputs_are_an_error_whatever_else_was(error: str) -> None:
     found = ended(new_attempt(), OLD | {"outputs_lost": True, "error": error})
 
     assert found.error == (f"{error}; {OUTPUTS_LOST}" if error else OUTPUTS_LOST)
+
+
+CLAIM: dict[str, Any] = {"format": 1, "pid": 7, "start": 8, "boot_id": "b", "seal": "s"}
+STARTED: dict[str, Any] = {"pid": 7, "at": 1}
+NO_VALUES: list[Any] = [
+    None,
+    [],
+    {},
+    "x",
+    -1,
+    1 << 70,
+    1.5,
+    True,
+    float("nan"),
+    float("inf"),
+    [[1]],
+]
+REQUIRED = sorted(OLD.keys() - {"seal"})
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_an_end_record_without_one_of_its_keys_is_not_believed(name: str) -> None:
+    record = {key: value for key, value in OLD.items() if key != name}
+
+    with pytest.raises(RecordError, match=f"its end record lacks '{name}'"):
+        end_of(new_attempt(), record)
+
+
+@pytest.mark.parametrize("value", NO_VALUES, ids=repr)
+@pytest.mark.parametrize("name", sorted({*OLD, "survivor_pids", "unsynced", "limit", "result"}))
+def test_a_value_that_cannot_be_is_an_error_of_the_record_and_of_nothing_else(
+    name: str, value: Any
+) -> None:
+    with contextlib.suppress(RecordError):
+        found = end_of(new_attempt(), OLD | {name: value}).event
+        assert found.started_at.tzinfo is UTC
+        assert 0 <= found.stdout_bytes < 1 << 63
+        assert 0 <= found.ending.took < 1 << 63
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+fields = st.dictionaries(
+    st.sampled_from([*OLD, *CLAIM, "at", "void", "token", "attempt"]), anything
+)
+
+
+@settings(max_examples=300)
+@given(fields)
+def test_whatever_a_file_says_is_either_believed_or_refused(facts: dict[str, Any]) -> None:
+    attempt = new_attempt(id="a", token="t")
+    whole = CLAIM | {"attempt": "a", "token": "t"}
+    for read, valid in ((end_of, OLD), (claim_of, whole), (started, STARTED)):
+        with contextlib.suppress(RecordError):
+            read(attempt, {**valid, **facts})
+
+
+def test_the_claim_of_another_attempt_is_not_believed() -> None:
+    attempt = new_attempt()
+    own = CLAIM | {"attempt": attempt.id, "token": attempt.token}
+
+    assert claim_of(attempt, own).pid == 7
+    for other in ({"attempt": "x"}, {"token": "x"}, {"pid": 0}, {"start": "1"}, {"boot_id": None}):
+        with pytest.raises(RecordError):
+            claim_of(attempt, own | other)
+
+
+def test_a_void_claim_of_an_earlier_version_has_no_token() -> None:
+    attempt = new_attempt()
+
+    assert claim_of(attempt, {"format": 1, "attempt": attempt.id, "void": True}).void
+    with pytest.raises(RecordError):
+        claim_of(attempt, {"attempt": attempt.id, "void": True, "token": "x"})
+
+
+def test_text_that_cannot_be_stored_is_replaced() -> None:
+    found = ended(new_attempt(), OLD | {"error": "\ud800", "output": "a=\udfff\n", "result": '"x"'})
+
+    assert (found.error, found.outputs, found.result) == ("?", {"a": "?"}, "x")
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN", "[" * 100_000, "9" * 10_000])
+def test_a_result_that_cannot_be_read_is_none(text: str) -> None:
+    assert ended(new_attempt(), OLD | {"result": text}).result is None

@@ -19,12 +19,13 @@ from typing import Any, BinaryIO, NamedTuple
 import structlog
 
 from toband import failpoints
-from toband.domain.events import AttemptVoided, Event, not_started
+from toband.domain.events import AttemptLost, AttemptVoided, Event, not_started
 from toband.domain.model import Attempt, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.bootstrap import message_of
 from toband.supervise.files import RunFiles
 from toband.supervise.lookup import LOOK_AGAIN, Lookup
+from toband.supervise.records import Claim
 from toband.supervise.windows import win32
 from toband.supervise.windows.attempt_file import claim
 
@@ -275,7 +276,11 @@ class WindowsLauncher:
 
     async def _take_up(self, live: _Live) -> None:
         """A shim has ended: takes its record; without one and without a claim, the step certainly did not run."""
-        found = await self._lookup.after_shim(live.attempt)
+        try:
+            found = await self._lookup.after_shim(live.attempt)
+        except Exception as error:
+            self._broken(live, error)
+            return
         if live.attempt.token not in self._live:
             return
         if isinstance(found, Shim):
@@ -284,6 +289,15 @@ class WindowsLauncher:
             self._watch(live, found)
         else:
             self._finish(live, self._lookup.event_of(live.attempt, found))
+
+    def _broken(self, live: _Live, error: Exception) -> None:
+        """Its shim has ended, and something happened that no code expected: its run must not wait for ever."""
+        attempt = live.attempt
+        message = f"cannot take up the end of {attempt.step} of run {attempt.run_id}"
+        self._loop.call_exception_handler({"message": message, "exception": error})
+        reason = f"its end cannot be taken up: {type(error).__name__}: {error}"
+        lost = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans="unknown")
+        self._finish(live, lost)
 
     def _finish(self, live: _Live, event: Event) -> None:
         if self._live.pop(live.attempt.token, None) is not None:
@@ -306,7 +320,13 @@ class WindowsLauncher:
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            message = "a task of the launcher failed"
+            self._loop.call_exception_handler({"message": message, "exception": error})
 
 
 class _Machine:
@@ -339,6 +359,6 @@ class _Machine:
     def let_go(self, shim: Shim) -> None:
         win32.close(shim.process)
 
-    def end_left(self, attempt: Attempt, facts: dict[str, Any] | None) -> str:
+    def end_left(self, attempt: Attempt, claim: Claim | None) -> str:
         """The system ends a job with its last handle, and the shim had the only one."""
         return "ended"

@@ -1,0 +1,189 @@
+"""Errors that no code expected: a run neither waits for ever, nor does the daemon call itself healthy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from helpers.waiting import wait_for
+from toban.definition import JobType, Step, Workflow
+from toband.domain.events import (
+    AttemptEnded,
+    CancelRequested,
+    Effect,
+    EvaluateStep,
+    Event,
+    LaunchAttempt,
+    LaunchDue,
+    LaunchReady,
+    RunStarted,
+    name_of_type,
+)
+from toband.domain.model import (
+    AttemptState,
+    Run,
+    RunState,
+    StepRun,
+    StepState,
+    TreeCause,
+    TreeEnding,
+)
+from toband.domain.plan import Plan
+from toband.domain.transition import Ids
+from toband.engine import internal_errors
+from toband.engine.actor import RunActor
+from toband.engine.announcing import Announcing
+from toband.engine.effects import Effects
+from toband.engine.health import Health
+from toband.ports import HealthStatus, RunChange, UpdateResult
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STEP = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env={})
+PLAN = Plan(Workflow(name="w", title="", labels={}, params={}, env={}, steps={"s": STEP}))
+RUN = Run(
+    id="r", workflow="w", version=1, created_at=NOW, total_steps=1,
+    steps={"s": StepRun(id="s", index=0)},
+)  # fmt: skip
+IDS = Ids(new_id=lambda: "a", new_token=lambda: "t")
+
+
+class FixedClock:
+    def now(self) -> datetime:
+        return NOW
+
+
+class FussyStore:
+    """Fails at one kind of event, with an error that it was never meant to raise."""
+
+    def __init__(self, fails_at: str) -> None:
+        self._fails_at = fails_at
+
+    async def save(self, change: RunChange) -> UpdateResult:
+        if change.event == self._fails_at:
+            raise OverflowError("too large for a column")
+        return UpdateResult.UPDATED
+
+
+class Stage:
+    """One actor whose effects are kept, in a loop that is watched."""
+
+    def __init__(self, fails_at: str = "") -> None:
+        self.health = Health(FixedClock())
+        internal_errors.watch(asyncio.get_running_loop(), self.health)
+        self.effects: list[Effect] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.actor = RunActor(
+            PLAN, RUN, base_dir="", store=cast(Any, FussyStore(fails_at)), clock=FixedClock(),
+            ids=IDS, act=self._act, start=self.start, announcing=Announcing(FixedClock(), IDS),
+        )  # fmt: skip
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+
+    async def _act(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
+        self.effects += effects
+
+    async def play(self, *events: Event) -> Run:
+        for event in events:
+            self.actor.post(event)
+        return await self.actor.settled()
+
+    @property
+    def detail(self) -> str:
+        return {each.name: each.detail for each in self.health.conditions}.get("internal", "")
+
+
+@pytest.fixture
+async def stage() -> Stage:
+    return Stage()
+
+
+def ended(token: str) -> AttemptEnded:
+    ending = TreeEnding(cause=TreeCause.EXITED, proved_empty=True)
+    return AttemptEnded(
+        step="s", token=token, ending=ending, started_at=NOW, finished_at=NOW, exit_code=0
+    )
+
+
+async def test_an_end_that_cannot_be_saved_is_a_loss_and_reported() -> None:
+    stage = Stage("attempt_ended")
+    run = await stage.play(RunStarted(), ended("t"))
+
+    assert run.state is RunState.FAILED
+    attempt = run.steps["s"].attempt
+    assert attempt is not None
+    assert attempt.state is AttemptState.LOST
+    assert "too large for a column" in attempt.error
+    assert stage.health.status is HealthStatus.DEGRADED
+    assert "run r cannot take in attempt_ended" in stage.detail
+
+
+async def test_an_event_that_fails_keeps_back_none_behind_it() -> None:
+    stage = Stage("cancel_requested")
+    with pytest.raises(OverflowError):
+        await stage.actor.ask(CancelRequested())
+    run = await stage.play(RunStarted(), ended("t"))
+
+    assert run.state is RunState.SUCCEEDED
+
+
+def effects_of(stage: Stage, launch: Callable[[], None] | None = None) -> Effects:
+    class Launches:
+        async def launch(self, *_: object) -> None:
+            assert launch is not None
+            launch()
+
+    made: dict[str, Any] = dict.fromkeys(("children", "handing", "seen"))
+    return Effects(
+        **made, launches=cast(Any, Launches()), boot_id="", forget=lambda _: None, start=stage.start
+    )
+
+
+async def test_an_effect_that_fails_is_tried_again_and_keeps_back_none_behind_it(
+    stage: Stage,
+) -> None:
+    run = await stage.play(RunStarted())
+    (launch,) = [each for each in stage.effects if isinstance(each, LaunchAttempt)]
+    tries = 0
+
+    def failing() -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise MemoryError("not now")
+
+    posted: list[Event] = []
+    cast(Any, stage.actor).post = posted.append
+    await effects_of(stage, failing).carry_out(stage.actor, (launch, LaunchReady()))
+    assert posted == [LaunchDue()]
+    await wait_for(lambda: tries == 3, "it is not tried again")
+    await wait_for(lambda: all(task.done() for task in stage.tasks), "it goes on")
+    assert f"cannot {name_of_type(LaunchAttempt)} of run {run.id}" in stage.detail
+
+
+async def test_a_condition_that_breaks_its_evaluation_fails_its_step(stage: Stage) -> None:
+    await stage.play(RunStarted())
+    step = replace(stage.actor.run.steps["s"], state=StepState.READY, evaluated=False, attempt=None)
+    stage.actor.run = replace(stage.actor.run, steps={"s": step})
+    # Whatever reads what the step sees meets no reader at all, which no code expects.
+    stage.actor.plan = cast(Any, None)
+    posted: list[Event] = []
+    cast(Any, stage.actor).post = posted.append
+    await effects_of(stage).carry_out(stage.actor, (EvaluateStep(step="s"),))
+    await wait_for(lambda: posted, "nothing came of it")
+    assert name_of_type(type(posted[0])) == "evaluation_failed"
+    assert stage.health.status is HealthStatus.DEGRADED
+
+
+async def test_a_callback_that_fails_is_reported(stage: Stage) -> None:
+    def broken() -> None:
+        raise KeyError("pid")
+
+    asyncio.get_running_loop().call_soon(broken)
+    await wait_for(lambda: stage.detail, "nobody noticed")
+    assert "KeyError" in stage.detail
