@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import AsyncIterator, Sequence
 
+from toban.texts import sendable
 from toban.v1 import run_pb2 as pb
 from toband.api import convert, paging
 from toband.api.errors import InvalidFieldError
@@ -51,10 +52,9 @@ class ArtifactAnswers:
         files = found.get((request.step, request.name))
         if files is None:
             raise ArtifactNotFoundError(request.run_id, request.step, request.name)
-        header = _header(request, files)
-        data = await self._artifacts.download(
-            request.run_id, request.step, request.name, request.path
-        )
+        path = _path(request.path, files)
+        header = _header(request, path, files)
+        data = await self._artifacts.download(request.run_id, request.step, request.name, path)
         yield pb.DownloadArtifactResponse(header=header)
         async for piece in data:
             for begin in range(0, len(piece), CHUNK):
@@ -65,16 +65,27 @@ def _shown(step: str, artifact: Artifact, files: Sequence[Stored]) -> pb.StepArt
     return pb.StepArtifact(
         step=step,
         artifact=convert.artifact(artifact),
-        files=[pb.ArtifactFile(path=each.path, bytes=each.bytes) for each in files[:FILES]],
+        files=[
+            pb.ArtifactFile(path=sendable(each.path), bytes=each.bytes) for each in files[:FILES]
+        ],
     )
 
 
-def _header(request: pb.DownloadArtifactRequest, files: Sequence[Stored]) -> pb.ArtifactHeader:
+def _path(asked: str, files: Sequence[Stored]) -> str:
+    """The name on disk, which need not be UTF-8, of a file that was listed with that path."""
+    if any(each.path == asked for each in files):
+        return asked
+    return next((each.path for each in files if sendable(each.path) == asked), asked)
+
+
+def _header(
+    request: pb.DownloadArtifactRequest, path: str, files: Sequence[Stored]
+) -> pb.ArtifactHeader:
     """Raises ArtifactNotFoundError."""
-    chosen = [each for each in files if each.path == request.path] if request.path else files
-    if request.path and not chosen:
+    chosen = [each for each in files if each.path == path] if path else files
+    if path and not chosen:
         raise ArtifactNotFoundError(request.run_id, request.step, request.name, request.path)
     if len(chosen) != 1:
         return pb.ArtifactHeader(file_name=f"{request.name}.tar", tar=True)
     name = posixpath.basename(chosen[0].path) or request.name
-    return pb.ArtifactHeader(file_name=name, bytes=chosen[0].bytes)
+    return pb.ArtifactHeader(file_name=sendable(name), bytes=chosen[0].bytes)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
 from toban.definition import Overlap, Step
+from toban.texts import json_text, sendable
 from toban.v1 import dead_letter_pb2, run_pb2
 from toband.domain.model import (
     Artifact,
@@ -141,7 +142,7 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
         instance=value.instance,
         instances=value.instances,
         # An item may be null, which is not the same as none.
-        item_json="" if value.instance is None else json.dumps(value.item, ensure_ascii=False),
+        item_json="" if value.instance is None else json_text(value.item),
         iteration=value.iteration,
         checks=value.checks,
         not_before=timestamp(value.not_before),
@@ -172,7 +173,7 @@ def _add_definition(made: run_pb2.Step, defined: Step) -> None:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False) if value is not None else ""
+    return json_text(value) if value is not None else ""
 
 
 def _step_waits_for(value: StepRun, defined: Step | None, paused: bool) -> str:
@@ -190,7 +191,7 @@ def _step_waits_for(value: StepRun, defined: Step | None, paused: bool) -> str:
 def artifact(value: Artifact) -> run_pb2.Artifact:
     return run_pb2.Artifact(
         name=value.name,
-        path=value.path,
+        path=sendable(value.path),
         type=value.type,
         files=value.files,
         bytes=value.bytes,

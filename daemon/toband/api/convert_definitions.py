@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from zoneinfo import ZoneInfo
@@ -11,6 +10,7 @@ from google.protobuf import timestamp_pb2
 
 from toban.definition.timing.due import describe
 from toban.definition.timing.model import Change
+from toban.texts import json_text
 from toban.v1 import job_pb2, workflow_pb2
 from toband.api.convert import timestamp
 from toband.domain.schedules import Fire, ScheduleEntry
@@ -121,7 +121,7 @@ def definition(value: WorkflowVersion) -> workflow_pb2.Definition:
     return workflow_pb2.Definition(
         source=value.source,
         base_dir=value.base_dir,
-        parsed_json=json.dumps(dict(value.parsed), ensure_ascii=False),
+        parsed_json=json_text(dict(value.parsed)),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from google.protobuf import struct_pb2
 
 from toban.definition.values import to_json
+from toban.texts import whole
 from toban.v1 import event_pb2, run_pb2, schedule_pb2
 from toband.api.convert import timestamp
 from toband.domain.emitted import Emitted, EventRun, EventState
@@ -53,13 +54,7 @@ def event(
 
 def _json(value: object) -> str:
     text = to_json(value)
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            # Halves of surrogate pairs, from the words of a process or the name of a file: escaped, they are JSON.
-            return json.dumps(value, separators=(",", ":"))
-    return text
+    return text if whole(text) else json.dumps(value, separators=(",", ":"))
 
 
 def event_run(value: EventRun, state: RunState | None = None) -> event_pb2.EventRun:

@@ -15,6 +15,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from toban.definition import DefinitionKind, ParamError, Problem, RenderError
+from toban.texts import sendable
 from toban.v1 import workflow_pb2
 from toband.api.lanes import TooManyCallsError
 from toband.engine import errors
@@ -88,10 +89,10 @@ def streaming(method: _Method) -> _Method:
 
 def problem(found: Problem) -> workflow_pb2.DefinitionProblem:
     return workflow_pb2.DefinitionProblem(
-        path=found.path,
+        path=sendable(found.path),
         line=found.line,
         column=found.column,
-        message=found.message,
+        message=sendable(found.message),
         warning=found.warning,
     )
 
@@ -356,7 +357,7 @@ def _make(
 ) -> status_pb2.Status:
     shown = {key: _cut(value) for key, value in metadata.items()}
     info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=shown)
-    text = str(message)
+    text = sendable(str(message))
     while len(quote(text)) > MESSAGE_MOST:
         text = text[: len(text) * 3 // 4] + "…"
     status = status_pb2.Status(code=code, message=text)
@@ -368,6 +369,7 @@ def _make(
 
 
 def _cut(text: str) -> str:
+    text = sendable(text)
     return text if len(text) <= _TEXT_MOST else text[: _TEXT_MOST - 1] + "…"
 
 

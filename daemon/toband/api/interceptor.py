@@ -9,8 +9,9 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import DecodeError
 
-from toband.api.errors import Context, UnreadableRequestError, abort
+from toband.api.errors import Context, InvalidFieldError, UnreadableRequestError, abort
 from toband.api.lanes import Lanes, TooManyCallsError
+from toband.api.requests import check_texts
 
 _Parse = Callable[[bytes], Any]
 _Handler = Any
@@ -94,6 +95,11 @@ def _many_to_many(behavior: Callable[..., AsyncIterator[Any]], parse: _Parse) ->
 
 async def _parsed(raw: bytes, parse: _Parse, context: Context) -> Any:
     try:
-        return parse(raw)
+        request = parse(raw)
+        if b"\0" in raw:
+            check_texts(request)
     except (DecodeError, ValueError) as error:
         await abort(context, UnreadableRequestError(str(error)))
+    except InvalidFieldError as error:
+        await abort(context, error)
+    return request

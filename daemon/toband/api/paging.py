@@ -45,7 +45,7 @@ def last(given: str, field: str = "page_token") -> str:
     except (binascii.Error, UnicodeDecodeError, ValueError):
         text = ""
     # Decoding passes over what it does not know: only what `token` would have made is taken.
-    if token(text) != given:
+    if token(text) != given or "\0" in text:
         raise InvalidFieldError(field, "it is not one that a list gave")
     return text
 

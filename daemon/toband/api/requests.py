@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 
-from google.protobuf import field_mask_pb2
+from google.protobuf import field_mask_pb2, struct_pb2
 from google.protobuf.message import Message
 
 from toban.limits import MAX_REQUEST_ID_CHARS
@@ -15,6 +15,30 @@ from toband.engine.origins import Origin
 from toband.ports import Request
 
 _ORIGIN = "toban-origin"
+
+
+# A definition and parameters are read with care by themselves, and are refused for what is wrong in them.
+_SOURCE = workflow_pb2.Definition.DESCRIPTOR.fields_by_name["source"]
+
+
+def check_texts(message: Message, path: str = "") -> None:
+    """Raises InvalidFieldError for a text with a NUL, which neither a path nor every database can have."""
+    if isinstance(message, struct_pb2.Struct):
+        return
+    for field, value in message.ListFields():
+        place = f"{path}{field.name}"
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            texts = [*value, *value.values()]
+        elif field.message_type is not None:
+            for each in value if field.is_repeated else [value]:
+                check_texts(each, f"{place}.")
+            continue
+        elif field.type == field.TYPE_STRING and field is not _SOURCE:
+            texts = list(value) if field.is_repeated else [value]
+        else:
+            continue
+        if any(isinstance(text, str) and "\0" in text for text in texts):
+            raise InvalidFieldError(place, "the text contains a NUL character")
 
 
 def caller(context: Context) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import stat
@@ -47,6 +48,12 @@ class ListenError(Exception):
     """An address cannot be served; the text says why."""
 
 
+def _told_of_departures(record: logging.LogRecord) -> bool:
+    """False for an answer that could not be sent: its client has gone, which is not an error of the daemon."""
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or kind.__name__ != "ExecuteBatchError"
+
+
 class Server:
     def __init__(self) -> None:
         self._server = grpc.aio.server(
@@ -58,6 +65,7 @@ class Server:
                 ("grpc.server.max_pending_requests_hard_limit", PENDING_MOST),
             ],
         )
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_told_of_departures)
         self._health = health.aio.HealthServicer()
         self._telling: asyncio.Task[None] | None = None
         self._sockets: list[str] = []

@@ -423,7 +423,7 @@ def test_wrong_fields(daemon: Daemon, request_: Any, field: str) -> None:
     assert [found for found, _ in refusal.violations] == [field]
 
 
-@pytest.mark.parametrize("event_id", ["", "x", "日本", "a\0b", "x" * 100_000, "../.."])
+@pytest.mark.parametrize("event_id", ["", "x", "日本", "x" * 100_000, "../.."])
 def test_an_event_that_is_not_there(daemon: Daemon, event_id: str) -> None:
     refusal = refused(lambda: get(daemon, event_id))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND")

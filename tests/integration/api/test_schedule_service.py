@@ -235,7 +235,7 @@ def test_wrong_fields(daemon: Daemon, fields: dict[str, Any], reason: str, field
     assert [found for found, _ in refusal.violations] == [field]
 
 
-@pytest.mark.parametrize("schedule_id", ["", "x", "own-times/0", "a\0b", "x" * 100_000])
+@pytest.mark.parametrize("schedule_id", ["", "x", "own-times/0", "x" * 100_000])
 def test_a_schedule_that_is_not_there(daemon: Daemon, schedule_id: str) -> None:
     cancel = pb.CancelScheduleRequest(id=schedule_id)
     for call in (
