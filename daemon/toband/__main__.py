@@ -10,12 +10,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from toband import __version__
+from toband import __version__, exit_codes
 from toband.config import Config, ConfigError, load
 from toband.state_dir import StateDir, StateDirError
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 SWITCH_INTERVAL = 0.0002
 
 _EXAMPLES = """\
@@ -42,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         for problem in error.problems:
             print(f"toband: {problem}", file=sys.stderr)
-        return EXIT_USAGE
+        return exit_codes.USAGE
     if given.check_config:
         if isinstance(sys.stdout, io.TextIOWrapper):
             # A path may have letters that the encoding of a pipe on Windows has not.
@@ -51,21 +49,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{key} = {json.dumps(value, ensure_ascii=False)}    # {source}")
         return 0
     try:
-        return _serve(config)
+        return _serve(config, take_over=given.take_over)
     except ModuleNotFoundError as error:
         print(
             f"toband: cannot start: the module {error.name} is missing; run: pip install 'toban[daemon]'",
             file=sys.stderr,
         )
-        return EXIT_FAILED
+        return exit_codes.FAILED
 
 
-def _serve(config: Config) -> int:
+def _serve(config: Config, *, take_over: bool) -> int:
     # The core of gRPC would write lines of its own among those of our log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from toband import logs
     from toband.api.server import ListenError
-    from toband.ports import StoreError
+    from toband.ports import StoreError, StoreTakenOverError
 
     # A busy event loop would let the thread that commits wait five milliseconds, again and again.
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -73,13 +71,16 @@ def _serve(config: Config) -> int:
     try:
         logs.set_up(config.log_level, config.log_format, config.log_file)
         state.acquire()
-        asyncio.run(_run(config, state))
+        asyncio.run(_run(config, state, take_over=take_over))
+    except StoreTakenOverError as error:
+        print(f"toband: {error}", file=sys.stderr)
+        return exit_codes.REPLACED
     except (StateDirError, StoreError, ListenError) as error:
         print(f"toband: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return exit_codes.FAILED
     except OSError as error:
         print(f"toband: cannot start: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return exit_codes.FAILED
     finally:
         state.release()
     return 0
@@ -108,14 +109,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check-config", action="store_true", help="print the effective configuration and stop"
     )
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="claim the database although another toband owns it: only if that one is gone for good. "
+        "It writes nothing more; steps that it left running are reported as LOST, and not started again",
+    )
     parser.add_argument("--version", action="version", version=f"toband {__version__}")
     return parser
 
 
-async def _run(config: Config, state: StateDir) -> None:
+async def _run(config: Config, state: StateDir, *, take_over: bool) -> None:
     from toband.app import Application
 
-    await Application(config, state).run()
+    await Application(config, state, take_over=take_over).run()
 
 
 if __name__ == "__main__":

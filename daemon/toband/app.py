@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 import uuid_utils
 
-from toband import __version__
+from toband import __version__, exit_codes
 from toband.api.artifact_answers import ArtifactAnswers
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
@@ -51,8 +51,9 @@ from toband.engine.scheduling import Scheduling
 from toband.engine.subjects import Subjects
 from toband.engine.usage import Usages
 from toband.engine.workflows import Workflows
+from toband.installation import owner_of
 from toband.notify import notify
-from toband.ports import StoreError
+from toband.ports import Claim, StoreError, StoreTakenOverError
 from toband.schedule.alarm_clock import ApsAlarmClock
 from toband.state_dir import StateDir
 from toband.store import SqlStore
@@ -97,18 +98,25 @@ class SystemClock:
 class Application:
     """One daemon on one state directory, from its start to its clean end."""
 
-    def __init__(self, config: Config, state: StateDir) -> None:
+    def __init__(self, config: Config, state: StateDir, *, take_over: bool = False) -> None:
         self._config = config
         self._state = state
+        self._take_over = take_over
         self._clock = SystemClock()
         self._stop = asyncio.Event()
+        self._replaced: StoreTakenOverError | None = None
 
     async def run(self) -> None:
-        """Serves until it is told to stop. Raises StoreError, ListenError, OSError before it serves."""
+        """Serves until it is told to stop.
+
+        Raises StoreError, ListenError, OSError before it serves; StoreTakenOverError when another daemon replaced it.
+        """
         self._catch_signals()
         started_at = self._clock.now()
         raise_limit()
-        store = SqlStore(self._config.database)
+        store = SqlStore(
+            self._config.database, owner_of(self._state, started_at), take_over=self._take_over
+        )
         files = RunFiles(self._state.join("runs"))
         logs = LogFiles(files)
         health = Health(self._clock)
@@ -137,6 +145,7 @@ class Application:
             descriptors=OwnDescriptors(),
             health=health,
             admission=admission,
+            leave=self._leave,
         )
         store.watch(guard)
         guard.make_room_to_start()
@@ -148,6 +157,7 @@ class Application:
         )
         watched = WatchedFiles(self._config.definitions)
         await store.open()
+        self._tell_claim(store.claim)
         try:
             listen = server.bind(self._config.listen)
             ids = Ids(
@@ -343,7 +353,7 @@ class Application:
             scheduling.close()
             events.close()
             changes.close()
-            await server.stop(self._config.stop_deadline / 2)
+            await server.stop(self._config.stop_deadline / 2 if self._replaced is None else 0)
             await runs.close()
             await launcher.close()
         finally:
@@ -354,14 +364,25 @@ class Application:
             await artifacts.close()
             logs.close()
             await store.close()
+        if self._replaced is not None:
+            raise self._replaced
         log.info("stopped", action="stopped")
+
+    def _tell_claim(self, claim: Claim | None) -> None:
+        if claim is not None and self._take_over and claim.previous is not None:
+            log.warning(
+                "took the database over",
+                action="taken_over",
+                previous=claim.previous.described,
+                attempts_left=claim.abandoned,
+            )
 
     async def _wind_down(self, runs: Runs, running: int) -> None:
         """What the stop policy does about runs that are active, while everybody is still served."""
         policy, deadline = self._config.stop_policy, self._config.stop_deadline
         notify("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((deadline + 5) * 1e6)}")
         log.info("stopping", action="stopping", policy=policy, running=running)
-        if policy == "detach":
+        if policy == "detach" or self._replaced is not None:
             return
         runs.take_no_more()
         try:
@@ -472,14 +493,22 @@ class Application:
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._told_to_stop)
 
+    def _leave(self, error: StoreTakenOverError) -> None:
+        """Another daemon owns the database: there is nothing left to do here, not even for steps that run."""
+        if self._replaced is None:
+            self._replaced = error
+            log.error("replaced by another toband: leaving", action="replaced", error=str(error))
+            if not self._stop.is_set():
+                self._told_to_stop()
+
     def _told_to_stop(self) -> None:
         if self._stop.is_set():
             log.warning("told to stop twice: leaving at once", action="stop_forced")
-            os._exit(1)
+            os._exit(exit_codes.FAILED)
         self._stop.set()
         # Whatever hangs, the process ends in time; nothing acknowledged depends on a clean end.
         asyncio.get_running_loop().call_later(self._config.stop_deadline, self._too_late)
 
     def _too_late(self) -> None:
         log.error("could not stop in time: leaving", action="stop_late")
-        os._exit(1)
+        os._exit(exit_codes.FAILED if self._replaced is None else exit_codes.REPLACED)

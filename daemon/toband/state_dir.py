@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from toband import stored_json
@@ -89,6 +89,23 @@ class StateDir:
         with open(own, "w", encoding="utf-8") as file:
             json.dump(facts, file)
         _replace(own, self.join("toband.json"))
+
+    def write_durably(self, name: str, text: Callable[[os.stat_result], str]) -> None:
+        """Replaces a file, whole or not at all; `text` is given what the new file is. Raises OSError."""
+        path = self.join(name)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{path}.new")
+        with open(f"{path}.new", "x", encoding="utf-8") as file:
+            file.write(text(os.fstat(file.fileno())))
+            file.flush()
+            os.fsync(file.fileno())
+        _replace(f"{path}.new", path)
+        if sys.platform != "win32":
+            directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
 
     def provide_command(self) -> str:
         """A directory with a `toban` in it that is this installation's, wherever that is. Raises OSError."""

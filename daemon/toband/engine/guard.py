@@ -4,6 +4,7 @@ ballast when nothing else helps."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from toband.ports import (
     StoreBusyError,
     StoreError,
     StoreFullError,
+    StoreTakenOverError,
 )
 
 LOOK_EVERY = 1.0
@@ -32,6 +34,7 @@ PROBE_WITHIN = 15.0
 NEARLY_NOTHING = 256 * 1024
 """Less is not enough for the claim of an attempt and the commit of its end."""
 DESCRIPTORS_SHARE = 0.9
+OWNER_EVERY = 2.0
 STATE_DIR = "state_dir"
 DESCRIPTORS = "descriptors"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -51,6 +54,7 @@ class Guard:
         descriptors: Descriptors,
         health: Health,
         admission: Admission,
+        leave: Callable[[StoreTakenOverError], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._state_dir = state_dir
@@ -58,10 +62,12 @@ class Guard:
         self._descriptors = descriptors
         self._health = health
         self._admission = admission
+        self._leave = leave
         self._monotonic = monotonic
         self._hurry = asyncio.Event()
         self._probe: asyncio.Task[None] | None = None
         self._probed_at = -PROBE_EVERY
+        self._owner_checked_at = -OWNER_EVERY
         self._database_failing = False
         self._nothing_left = False
         self._write_refused = False
@@ -76,6 +82,8 @@ class Guard:
         return shed
 
     def failed(self, error: StoreError) -> None:
+        if isinstance(error, StoreTakenOverError):
+            self._leave(error)
         self._database_failing = True
         match error:
             case StoreFullError():
@@ -134,6 +142,11 @@ class Guard:
         elif self._probe is not None and now - self._probed_at > PROBE_WITHIN:
             took = now - self._probed_at
             self._state_dir_fails(f"it has not taken a small write for {took:.0f} seconds")
+        if now - self._owner_checked_at >= OWNER_EVERY:
+            self._owner_checked_at = now
+            # A daemon that writes nothing for hours finds out all the same.
+            with contextlib.suppress(StoreError):
+                await store.check_owner()
         if self._database_failing:
             # Nobody else may come for a long time; what works again must say so by itself.
             try:

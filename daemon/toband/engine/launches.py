@@ -10,7 +10,7 @@ import asyncio
 import errno
 import heapq
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,16 @@ from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.handing import Handing
 from toband.engine.launching import Rooms, TimeLeft
 from toband.engine.notes import Notes
-from toband.ports import ArtifactError, Clock, Conditions, HealthStatus, Launcher, Values
+from toband.ports import (
+    ArtifactError,
+    Clock,
+    Conditions,
+    HealthStatus,
+    Launcher,
+    StoreError,
+    StoreTakenOverError,
+    Values,
+)
 
 CONDITION = "launch"
 VALUES_IN_DATABASE = 64 * 1024
@@ -67,6 +76,7 @@ class Launches:
         values: Values,
         clock: Clock,
         conditions: Conditions,
+        check_owner: Callable[[], Awaitable[None]],
         limit: int,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
@@ -77,6 +87,7 @@ class Launches:
         self._values = values
         self._clock = clock
         self._conditions = conditions
+        self._check_owner = check_owner
         self._start = start
         self.limit = limit
         self._placed: set[str] = set()
@@ -125,11 +136,21 @@ class Launches:
             waiting = heapq.heappop(self._queue)
             if self._waiting.pop(waiting.attempt.token, None) is not None:
                 self._give_place(waiting.attempt)
-                self._start(self._hand_over(waiting))
+                self._start(self._hand_over_late(waiting))
 
     def _give_place(self, attempt: Attempt) -> None:
         self._placed.add(attempt.token)
         self._in_hand.add(attempt.token)
+
+    async def _hand_over_late(self, waiting: _Waiting) -> None:
+        """One that waited may be another daemon's to decide about by now: then nothing is launched here any more."""
+        try:
+            await self._check_owner()
+        except StoreTakenOverError:
+            return
+        except StoreError:
+            pass  # the attempt was committed; how the database does now is for those who write to it
+        await self._hand_over(waiting)
 
     async def _hand_over(self, waiting: _Waiting) -> None:
         """What the system will not do now is tried again later, and nobody waits here for that."""

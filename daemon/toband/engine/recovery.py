@@ -25,6 +25,11 @@ from toband.ports import Clock, Launcher, Store, StoreError
 AT_ONCE = 16
 """Attempts that are looked up on disk at the same time."""
 
+ABANDONED = (
+    "another toband launched it, and this one took the database over; "
+    "whether the step did its work is unknown"
+)
+
 log = structlog.get_logger()
 
 
@@ -79,12 +84,14 @@ class Recovery:
         self._clock = clock
         self._start = start
         self._unfinished: list[str] = []
+        self._abandoned: frozenset[str] = frozenset()
         self.loaded = asyncio.Event()
         self.found = Recovered()
 
     async def find(self) -> None:
         """Notes which runs have not ended: one quick question, before anybody can start another."""
         self._unfinished = list(await self._store.active_run_ids())
+        self._abandoned = await self._store.abandoned_attempts()
         self.found.runs = len(self._unfinished)
 
     async def recover(self) -> None:
@@ -189,6 +196,11 @@ class Recovery:
             await self._children.recover(actor, attempt)
             return
         event = await self._launcher.recover(attempt)
+        if isinstance(event, AttemptVoided) and attempt.token in self._abandoned:
+            # That it has no file here says nothing: it was launched from another state directory.
+            event = AttemptLost(
+                step=attempt.step, token=attempt.token, error=ABANDONED, orphans="unknown"
+            )
         match event:
             case None:
                 self.found.reattached += 1

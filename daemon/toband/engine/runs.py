@@ -103,7 +103,7 @@ class Runs:
         self._notes = Notes(artifacts)
         self.launches = Launches(
             launcher=launcher, rooms=self._rooms, handing=handing, notes=self._notes, values=values, clock=clock,
-            conditions=health, limit=max_running, start=self._spawn,
+            conditions=health, check_owner=store.check_owner, limit=max_running, start=self._spawn,
         )  # fmt: skip
         self._children = Children(
             household=self, new=self.new, rooms=self._rooms, store=store, clock=clock, start=self._spawn,

@@ -36,6 +36,7 @@ from toband.ports.logs import (
     OutputTooLargeError,
     Stray,
 )
+from toband.ports.ownership import Claim, Owner
 from toband.ports.premises import (
     AttemptSeen,
     ClockReading,
@@ -93,6 +94,8 @@ from toband.ports.store import (
     StoreBusyError,
     StoreError,
     StoreFullError,
+    StoreHeldError,
+    StoreTakenOverError,
     StoreWatcher,
 )
 from toband.ports.watching import (
@@ -112,6 +115,7 @@ __all__ = [
     "Artifacts",
     "AttemptSeen",
     "Boot",
+    "Claim",
     "Clock",
     "ClockReading",
     "Collect",
@@ -145,6 +149,7 @@ __all__ = [
     "Mark",
     "Meter",
     "OutputTooLargeError",
+    "Owner",
     "PathChange",
     "PathWatcher",
     "Placement",
@@ -167,6 +172,8 @@ __all__ = [
     "StoreBusyError",
     "StoreError",
     "StoreFullError",
+    "StoreHeldError",
+    "StoreTakenOverError",
     "StoreWatcher",
     "Stored",
     "StoredSize",

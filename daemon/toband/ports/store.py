@@ -42,10 +42,22 @@ class Store(ScheduleStore, EventStore, Protocol):
         ...
 
     async def open(self) -> None:
-        """Connects and brings the schema up to date. Raises StoreError with a reason for people."""
+        """Connects, brings the schema up to date, and claims the database. Raises StoreError with a reason for people;
+        StoreHeldError if another daemon owns it.
+        """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Gives the database up: after that another installation may claim it."""
+        ...
+
+    async def check_owner(self) -> None:
+        """Raises StoreTakenOverError if another daemon has claimed the database since it was opened."""
+        ...
+
+    async def abandoned_attempts(self) -> frozenset[str]:
+        """The tokens of live attempts whose files are in the state directory of an earlier owner."""
+        ...
 
     # workflows
 
@@ -373,6 +385,14 @@ class StoreFullError(StoreError):
 
 class StoreBusyError(StoreError):
     """Somebody else holds the database's lock for too long; nothing of the failed call was stored."""
+
+
+class StoreHeldError(StoreError):
+    """Another daemon owns the database; the text says which one, and what to do."""
+
+
+class StoreTakenOverError(StoreError):
+    """Another daemon has taken the database over: nothing of the failed call was stored, nor will anything be."""
 
 
 class StoreWatcher(Protocol):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from toband.ports import StoreError, StoreWatcher
-from toband.store import schema
+from toband.ports import Claim, Owner, StoreError, StoreWatcher
+from toband.store import ownership, schema
 from toband.store.database import READERS, database
 from toband.store.errors import store_errors
 from toband.store.statements import Statements
@@ -19,12 +22,23 @@ from toband.store.writer import Writer
 P = ParamSpec("P")
 T = TypeVar("T")
 
+OWNER_FRESH = 1.0
+"""Seconds for which a claim that was confirmed is not looked up again."""
+
 
 class SqlAccess:
-    """A database that is open, with one who writes and several who read. Raises StoreError for a URL of no kind."""
+    """A database that is open, with one who writes and several who read. Raises StoreError for a URL of no kind.
 
-    def __init__(self, url: str) -> None:
+    `owner` claims it for a daemon; `take_over` claims it whoever owns it. Without an owner anybody may write, which is
+    for tools that look at a database that no daemon uses.
+    """
+
+    def __init__(self, url: str, owner: Owner | None = None, *, take_over: bool = False) -> None:
         self._database = database(url)
+        self._owner = owner
+        self._take_over = take_over
+        self.claim: Claim | None = None
+        self._confirmed_at = 0.0
         self._watcher: StoreWatcher | None = None
         self._sql = Statements(self._database.writer.dialect)
         self._pool: ThreadPoolExecutor | None = None
@@ -52,14 +66,31 @@ class SqlAccess:
             self._pool.shutdown(wait=False)
             self._pool = None
             raise
-        self._writer = Writer(self._database, self._watcher)
+        epoch = self.claim.epoch if self.claim is not None else None
+        self._writer = Writer(self._database, self._watcher, epoch)
         self._writer.start()
 
     def _prepare(self) -> None:
         with store_errors("cannot open the database", self._database.error):
             self._database.prepare()
             with self._database.writer.connect() as connection:
+                # Before the schema is changed under another daemon.
+                if self._owner is not None and not self._take_over:
+                    ownership.examine(connection, self._owner)
                 schema.upgrade(connection)
+                if self._owner is not None:
+                    self.claim = ownership.claim(connection, self._owner, take_over=self._take_over)
+
+    def _release(self) -> None:
+        """A database that fails keeps nobody from a stop: then the next daemon finds the owner that it is."""
+        if self.claim is None:
+            return
+        with (
+            suppress(StoreError),
+            store_errors("cannot write to the database", self._database.error),
+            self._database.writer.connect() as connection,
+        ):
+            ownership.release(connection, self.claim.epoch, datetime.now(UTC))
 
     async def close(self) -> None:
         """Finishes what was asked for before."""
@@ -69,8 +100,18 @@ class SqlAccess:
         self._writer.close()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(pool, self._writer.join)
+        await loop.run_in_executor(pool, self._release)
         await loop.run_in_executor(pool, self._database.close)
         pool.shutdown(wait=False)
+
+    async def check_owner(self) -> None:
+        now = time.monotonic()
+        if self.claim is not None and now - self._confirmed_at > OWNER_FRESH:
+            await self._read(ownership.check, self.claim.epoch)
+            self._confirmed_at = now
+
+    async def abandoned_attempts(self) -> frozenset[str]:
+        return await self._read(ownership.read_abandoned)
 
     async def _read(
         self, read: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs

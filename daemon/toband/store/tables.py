@@ -435,6 +435,42 @@ event_runs = Table(
     sqlite_with_rowid=False,
 )
 
+# The daemon that may write: one row, once a daemon has claimed the database.
+ownership = Table(
+    "ownership",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    # Counts the claims. Every transaction of the owner compares it.
+    Column("epoch", BigInteger, nullable=False),
+    Column("installation", Key, nullable=False),
+    Column("machine", Key, nullable=False),
+    Column("host", Prose, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("state_dir", Prose, nullable=False),
+    Column("since", Micros, nullable=False),
+    # Set by a clean stop.
+    Column("released_at", Micros),
+    CheckConstraint("id = 1", name="single"),
+)
+
+# Attempts that were live when another installation took the database over: their files are elsewhere.
+abandoned_attempts = Table(
+    "abandoned_attempts",
+    metadata,
+    Column(
+        "attempt_id", Key, ForeignKey("process_executions.id", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("token", Key, primary_key=True),
+)
+
+# The highest number that a deleted run had, by workflow: numbers are never used again.
+run_numbers = Table(
+    "run_numbers",
+    metadata,
+    Column("workflow", Key, primary_key=True),
+    Column("last", BigInteger, nullable=False),
+)
+
 requests = Table(
     "requests",
     metadata,

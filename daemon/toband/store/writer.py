@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 from sqlalchemy import Connection, exc
 
 from toband import failpoints
-from toband.ports import StoreError, StoreFullError, StoreWatcher
+from toband.ports import StoreError, StoreFullError, StoreTakenOverError, StoreWatcher
+from toband.store import ownership
 from toband.store.database import Database
 from toband.store.errors import failure, outward
 from toband.store.statements import Statement
@@ -26,6 +27,9 @@ from toband.store.statements import Statement
 T = TypeVar("T")
 
 MAX_BATCH = 256
+# A daemon that was stopped in the middle of a transaction must not keep others from taking the database over.
+_IDLE_WITHIN = "15s"
+_EPOCH = "SELECT epoch FROM ownership"
 _CREATION_LOCK = 0x746F62616E02
 
 Row = Mapping[str, Any]
@@ -56,15 +60,24 @@ class Session:
 
     `connection` is for statements of SQLAlchemy. `run`, `run_many` and `fetch` hand text and raw values straight to the
     driver, which is several times faster.
+
+    With an `epoch`, every transaction makes sure that the claim of that epoch is still the last one; until it ends,
+    no other daemon can claim the database.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, epoch: int | None = None) -> None:
         self._sqlite = database.kind == "sqlite"
+        self._epoch = epoch
         self.connection: Connection = database.writer.connect()
         driver = self.connection.connection.driver_connection
         assert driver is not None
         self._cursor = driver.cursor()
         self._begin = "BEGIN IMMEDIATE" if self._sqlite else "BEGIN"
+        if not self._sqlite and epoch is not None:
+            # In one message. The lock on the row makes a claim wait for the end of the transaction.
+            self._begin += f"; {_EPOCH} FOR SHARE"
+        if not self._sqlite:
+            self._cursor.execute(f"SET idle_in_transaction_session_timeout TO '{_IDLE_WITHIN}'")
 
     def run(self, statement: Statement, row: Row) -> int:
         """How many rows it concerned."""
@@ -91,7 +104,18 @@ class Session:
             self._cursor.execute(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
 
     def begin(self) -> None:
-        self._cursor.execute(self._begin)
+        """Raises StoreTakenOverError; no transaction is open then."""
+        if self._sqlite:
+            self._cursor.execute(self._begin)
+            if self._epoch is not None:
+                self._cursor.execute(_EPOCH)
+        else:
+            self._cursor.execute(self._begin, prepare=False)
+            self._cursor.nextset()
+        if self._epoch is not None and self._cursor.fetchone() != (self._epoch,):
+            owner = ownership.current(self.connection)
+            self.rollback()
+            raise ownership.taken_over(owner)
 
     def savepoint(self) -> None:
         self._cursor.execute("SAVEPOINT operation")
@@ -128,9 +152,12 @@ class Session:
 class Writer:
     """Owns the thread. `start` and `close` once each, from the event loop that calls `do`."""
 
-    def __init__(self, database: Database, watcher: StoreWatcher | None = None) -> None:
+    def __init__(
+        self, database: Database, watcher: StoreWatcher | None = None, epoch: int | None = None
+    ) -> None:
         self._database = database
         self._watcher = watcher
+        self._epoch = epoch
         self._failing = False
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
@@ -226,12 +253,14 @@ class Writer:
         if self._session is not None:
             try:
                 self._session.begin()
+            except StoreTakenOverError:
+                raise
             except Exception:
                 # The server may have dropped an idle connection. Nothing was written yet: a new one may do it.
                 self._drop()
             else:
                 return self._session
-        self._session = Session(self._database)
+        self._session = Session(self._database, self._epoch)
         self._session.begin()
         return self._session
 

@@ -249,6 +249,7 @@ SORTED: dict[str, Ask] = {
     "decided_ahead": lambda store, _: store.decided_ahead(NOW),
     "current_run": lambda store, _: store.current_run("backup"),
     "active_run_ids": lambda store, _: store.active_run_ids(),
+    "abandoned_attempts": lambda store, _: store.abandoned_attempts(),
     "counts": lambda store, _: store.counts(),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -41,6 +42,7 @@ def runs() -> Runs:
     made: dict[str, Any] = dict.fromkeys(
         ("store", "launcher", "files", "logs", "values", "artifacts", "clock", "changes", "health")
     )
+    made["store"] = SimpleNamespace(check_owner=None)
     made["files"] = cast(Any, type("Files", (), {"work": staticmethod(lambda _: "")}))
     ids = Ids(new_id=lambda: "", new_token=lambda: "")
     return Runs(**made, ids=ids, server="")

@@ -18,7 +18,14 @@ from toband.engine import guard as module
 from toband.engine.admission import Admission
 from toband.engine.guard import Guard
 from toband.engine.health import Health
-from toband.ports import HealthStatus, Store, StoreBusyError, StoreError, StoreFullError
+from toband.ports import (
+    HealthStatus,
+    Store,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreTakenOverError,
+)
 
 
 class FixedClock:
@@ -32,6 +39,10 @@ class FakeStore:
     def __init__(self) -> None:
         self.error: StoreError | None = None
         self.tries = 0
+
+    async def check_owner(self) -> None:
+        if isinstance(self.error, StoreTakenOverError):
+            raise self.error
 
     async def try_write(self) -> None:
         self.tries += 1
@@ -52,12 +63,14 @@ class Scene:
         self.store = FakeStore()
         self.descriptors = FakeDescriptors()
         self.health = Health(FixedClock())
+        self.left_for: list[StoreTakenOverError] = []
         self.guard = Guard(
             state_dir="/state",
             disk=self.disk,
             descriptors=self.descriptors,
             health=self.health,
             admission=Admission(self.disk, self.health, None),
+            leave=self.left_for.append,
         )
 
     def told(self) -> dict[str, tuple[HealthStatus, str]]:
@@ -217,3 +230,9 @@ async def test_there_is_room_to_start(scene: Scene) -> None:
     assert scene.disk.held == scene.disk.ballast // 2 - MIB
     scene.disk.free = scene.disk.held = 0
     scene.guard.make_room_to_start()
+
+
+def test_a_daemon_whose_database_was_taken_over_leaves(scene: Scene) -> None:
+    error = StoreTakenOverError("another toband took it over")
+    scene.guard.failed(error)
+    assert scene.left_for == [error]

@@ -23,6 +23,7 @@ from toband.domain.model import Attempt, AttemptState, Run
 from toband.domain.plan import Plan
 from toband.engine.health import Health
 from toband.engine.launches import CONDITION, Launches
+from toband.ports import StoreError, StoreTakenOverError
 from toband.supervise.files import RunFiles
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,8 +121,13 @@ class House:
         self.launches = Launches(
             launcher=cast(Any, self.launcher), rooms=cast(Any, Rooms()), handing=cast(Any, Handing()),
             notes=cast(Any, Notes()), values=cast(Any, None), clock=Clock(), conditions=self.health,
-            limit=limit, start=self._start,
+            check_owner=self._check_owner, limit=limit, start=self._start,
         )  # fmt: skip
+        self.database_error: StoreError | None = None
+
+    async def _check_owner(self) -> None:
+        if self.database_error is not None:
+            raise self.database_error
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -182,6 +188,23 @@ async def test_what_waits_can_be_withdrawn_and_never_starts() -> None:
     await asyncio.sleep(0)
     assert house.launcher.launched == ["a"]
     assert not house.launches.waits("b")
+
+
+@pytest.mark.parametrize(
+    ("error", "launched"),
+    [(StoreTakenOverError("another toband took it over"), ["a"]), (StoreError("down"), ["a", "b"])],
+    ids=["taken over", "failing"],
+)
+async def test_what_waited_is_not_launched_when_the_database_is_another_daemons(
+    error: StoreError, launched: list[str]
+) -> None:
+    house = House(limit=1)
+    await house.launch(Actor("01", 0), "a")
+    await house.launch(Actor("02", 0), "b")
+    house.database_error = error
+    house.launches.over("a")
+    await wait_for(lambda: not house.tasks, "the launch goes on")
+    assert house.launcher.launched == launched
 
 
 async def test_what_was_found_running_has_its_place() -> None:

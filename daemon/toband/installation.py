@@ -1,0 +1,90 @@
+"""What makes this daemon the same one as before: its state directory and the machine that it is on.
+
+The id of the installation is in the state directory. A copy of that directory has the same text in it and is another
+installation all the same: beside the id stands which file it was written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import uuid
+from datetime import datetime
+
+from toband.ports import Owner
+from toband.state_dir import StateDir
+
+FILE = "installation.json"
+_MACHINE_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+
+
+def owner_of(state: StateDir, now: datetime) -> Owner:
+    """This daemon, as others see it in the database. The state directory must be ours. Raises OSError."""
+    installation = installation_of(state)
+    return Owner(
+        installation=installation,
+        # A container may have no id of its machine: then the state directory has to do.
+        machine=_machine_id() or installation,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        state_dir=os.path.realpath(state.path),
+        since=now,
+    )
+
+
+def installation_of(state: StateDir) -> str:
+    """The id in the state directory; a new one if there is none, or if the directory is a copy. Raises OSError."""
+    path = state.join(FILE)
+    here = os.path.realpath(state.path)
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        with open(path, encoding="utf-8") as file:
+            known, facts = json.load(file), os.fstat(file.fileno())
+        # Numbers of devices may change with a boot, and a directory may be renamed; not both at once.
+        same_place = known["device"] == facts.st_dev or known["path"] == here
+        if known["inode"] == facts.st_ino and same_place and isinstance(known["id"], str):
+            return known["id"]
+    installation = uuid.uuid4().hex
+
+    def text(facts: os.stat_result) -> str:
+        return json.dumps(
+            {
+                "id": installation,
+                "inode": facts.st_ino,
+                "device": facts.st_dev,
+                "path": here,
+            }
+        )
+
+    state.write_durably(FILE, text)
+    return installation
+
+
+if sys.platform == "win32":
+    import winreg
+
+    def _machine_id() -> str:
+        key = r"SOFTWARE\Microsoft\Cryptography"
+        with (
+            contextlib.suppress(OSError),
+            winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key) as opened,
+        ):
+            return str(winreg.QueryValueEx(opened, "MachineGuid")[0])
+        return ""
+
+else:
+
+    def _machine_id() -> str:
+        """Empty if the system has none."""
+        for path in _MACHINE_FILES:
+            with (
+                contextlib.suppress(OSError),
+                open(path, encoding="ascii", errors="replace") as file,
+            ):
+                found = file.read(64).strip()
+                # systemd writes that while the first boot is under way.
+                if found and found != "uninitialized":
+                    return found
+        return ""

@@ -1,0 +1,183 @@
+"""Which daemon may write to the database: one at a time.
+
+A claim counts the epoch up. Every transaction of the writer compares it, so that a daemon whose database was taken over
+writes nothing more, however late it resumes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    exists,
+    false,
+    func,
+    insert,
+    inspect,
+    not_,
+    select,
+    text,
+    update,
+)
+
+from toband.ports import Claim, Owner, StoreHeldError, StoreTakenOverError
+from toband.store.tables import (
+    ACTIVE_RUNS,
+    LIVE_ATTEMPTS,
+    abandoned_attempts,
+    among,
+    ownership,
+    process_executions,
+    runs,
+)
+
+_LOCK = 0x746F62616E03
+# A transaction of the previous owner may be under way; the server ends one that its daemon left idle, see Session.
+_LOCK_WAIT = "60s"
+_TAKE_OVER = (
+    "if that daemon is gone for good, start this one with --take-over: "
+    "steps that the other one left running are then reported as LOST"
+)
+# Child runs are attempts without a process.
+_LIVE = (
+    select(process_executions.c.id, process_executions.c.token)
+    .select_from(runs.join(process_executions, process_executions.c.run_id == runs.c.id))
+    .where(
+        among(runs.c.state, ACTIVE_RUNS),
+        among(process_executions.c.state, LIVE_ATTEMPTS),
+        process_executions.c.child == false(),
+    )
+)
+_KNOWN = exists().where(
+    abandoned_attempts.c.attempt_id == process_executions.c.id,
+    abandoned_attempts.c.token == process_executions.c.token,
+)
+_LIVE_COUNT = select(func.count()).select_from(_LIVE.subquery())
+
+
+class _Held(NamedTuple):
+    epoch: int
+    owner: Owner
+    released_at: datetime | None
+
+
+def examine(connection: Connection, owner: Owner) -> None:
+    """Raises StoreHeldError if the database is not for this daemon. Changes nothing; any schema will do."""
+    if inspect(connection).has_table(ownership.name):
+        _check(connection, _read(connection), owner)
+
+
+def claim(connection: Connection, owner: Owner, *, take_over: bool) -> Claim:
+    """Makes the daemon the owner. `connection` commits by itself. Raises StoreHeldError."""
+    sqlite = connection.dialect.name == "sqlite"
+    connection.execute(text("BEGIN IMMEDIATE" if sqlite else "BEGIN"))
+    try:
+        if not sqlite:
+            connection.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'"))
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+        held = _read(connection, lock=True)
+        if not take_over:
+            _check(connection, held, owner)
+        made = _write(connection, held, owner)
+        connection.execute(text("COMMIT"))
+    except BaseException:
+        if not connection.invalidated:
+            connection.execute(text("ROLLBACK"))
+        raise
+    return made
+
+
+def release(connection: Connection, epoch: int, at: datetime) -> None:
+    """A clean stop: another installation may have the database, unless attempts were left running."""
+    mine = ownership.c.epoch == epoch
+    connection.execute(update(ownership).where(mine).values(released_at=at))
+
+
+def check(connection: Connection, epoch: int) -> None:
+    """Raises StoreTakenOverError if another daemon has claimed the database since."""
+    held = _read(connection)
+    if held is None or held.epoch != epoch:
+        raise taken_over(held.owner if held is not None else None)
+
+
+def current(connection: Connection) -> Owner | None:
+    held = _read(connection)
+    return None if held is None else held.owner
+
+
+def read_abandoned(connection: Connection) -> frozenset[str]:
+    """The tokens of live attempts that an earlier installation left."""
+    return frozenset(token for _, token in connection.execute(_LIVE.where(_KNOWN)))
+
+
+def taken_over(by: Owner | None) -> StoreTakenOverError:
+    whom = f"another toband took it over ({by.described})" if by is not None else "it has no owner"
+    return StoreTakenOverError(f"cannot write to the database: {whom}; nothing more is written")
+
+
+def _read(connection: Connection, *, lock: bool = False) -> _Held | None:
+    query = select(ownership)
+    row = connection.execute(query.with_for_update() if lock else query).first()
+    if row is None:
+        return None
+    owner = Owner(
+        installation=row.installation,
+        machine=row.machine,
+        host=row.host,
+        pid=row.pid,
+        state_dir=row.state_dir,
+        since=row.since,
+    )
+    return _Held(row.epoch, owner, row.released_at)
+
+
+def _check(connection: Connection, held: _Held | None, owner: Owner) -> None:
+    """The same state directory is ours: its lock is held, so the daemon that had it before is dead."""
+    if held is None or _same(held.owner, owner):
+        return
+    if held.released_at is None:
+        raise StoreHeldError(
+            f"cannot use the database: another toband owns it ({held.owner.described}); "
+            f"stop that one first, or, {_TAKE_OVER}"
+        )
+    live = connection.execute(_LIVE_COUNT).scalar_one()
+    if live:
+        raise StoreHeldError(
+            f"cannot use the database: another toband ({held.owner.described}) was stopped while "
+            f"{live} of its steps went on running; start that one again, or, {_TAKE_OVER}"
+        )
+
+
+def _same(before: Owner, now: Owner) -> bool:
+    return (before.installation, before.machine) == (now.installation, now.machine)
+
+
+def _write(connection: Connection, held: _Held | None, owner: Owner) -> Claim:
+    epoch = held.epoch + 1 if held is not None else 1
+    values = {
+        "epoch": epoch,
+        "installation": owner.installation,
+        "machine": owner.machine,
+        "host": owner.host,
+        "pid": owner.pid,
+        "state_dir": owner.state_dir,
+        "since": owner.since,
+        "released_at": None,
+    }
+    if held is None:
+        connection.execute(insert(ownership).values(id=1, **values))
+        return Claim(epoch=epoch)
+    connection.execute(update(ownership).values(values))
+    abandoned = 0
+    if held.owner.installation != owner.installation:
+        abandoned = _abandon(connection)
+    return Claim(epoch=epoch, previous=held.owner, abandoned=abandoned)
+
+
+def _abandon(connection: Connection) -> int:
+    """Marks what is live: its files are in the state directory of the previous owner."""
+    new = _LIVE.where(not_(_KNOWN))
+    connection.execute(insert(abandoned_attempts).from_select(["attempt_id", "token"], new))
+    return connection.execute(_LIVE_COUNT).scalar_one()
