@@ -104,4 +104,6 @@ def _placement(step: StepRun, output: Output, path: str, context: str) -> Placem
 
 
 def _within(path: str, directory: str) -> bool:
+    """Whether it is there really: a link may lead out, and dots as well."""
+    path, directory = os.path.realpath(path), os.path.realpath(directory)
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)

@@ -15,6 +15,7 @@ if sys.platform == "win32":
 
 import errno
 import os
+import stat
 import struct
 
 READ, WRITE, PASS = 4, 2, 1
@@ -53,8 +54,15 @@ def allow(path: str, uid: int, rights: int) -> None:
 
 def own_file(path: str, uid: int, gid: int) -> None:
     """An empty file that the user may write, in a directory where it may not make one. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        fd = os.open(path, flags)  # made for an earlier try to start the step
+    try:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1 or facts.st_uid not in (0, uid):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         os.fchown(fd, uid, gid)
     finally:
         os.close(fd)

@@ -20,6 +20,9 @@ from types import TracebackType
 
 from toband.supervise.trees import remove_tree
 
+if sys.platform != "win32":
+    from toband.supervise.trusted_path import open_beneath, open_directory
+
 OLD = ".toban-old-"
 NEW = ".toban-new-"
 """What is not whole yet, or on its way out, has such a name, and goes when the same thing is made the next time."""
@@ -61,18 +64,30 @@ def clean(path: str) -> str:
     return "/".join(parts)
 
 
-class Inside:
-    """One such directory, opened. Not for several threads at once. Its methods raise OSError."""
+def _replaced(path: str) -> PermissionError:
+    return PermissionError(errno.EPERM, "another process has put something else there", path)
 
-    def __init__(self, path: str) -> None:
+
+class Inside:
+    """One such directory, opened. Not for several threads at once. Its methods raise OSError.
+
+    On the way to it only links are followed that no other user can have made; see `trusted_path`. `real` is where it
+    is. `make`: directories that are missing on the way are made. `opened`: its descriptor, which is closed with it.
+    """
+
+    def __init__(self, path: str, *, make: bool = False, opened: int = -1) -> None:
         self.path = os.path.abspath(path)
-        self._real = os.path.realpath(path)
-        self._top = -1
+        self.real = self.path
+        self._top = opened
         self._near: tuple[str, int] | None = None
-        if sys.platform != "win32":
-            self._top = os.open(self._real, _DIRECTORY)
-        elif not os.path.isdir(self._real):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if sys.platform == "win32":
+            if make:
+                os.makedirs(path, exist_ok=True)
+            self.real = os.path.realpath(path)
+            if not os.path.isdir(self.real):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        elif opened < 0:
+            self._top, self.real = open_directory(path, make=make)
 
     def __enter__(self) -> Inside:
         return self
@@ -106,6 +121,12 @@ class Inside:
         except _NOT_THERE:
             return False
         return True
+
+    def directory_facts(self, path: str) -> os.stat_result:
+        """Of the directory that is in use for this path."""
+        if sys.platform == "win32":
+            return self.facts(path)
+        return os.fstat(self._directory(path))
 
     def names(self, path: str, most: int | None = None) -> list[str]:
         """What is in a directory, sorted; of more than `most` any so many."""
@@ -157,7 +178,7 @@ class Inside:
             return None
 
     def _below(self, text: str) -> str | None:
-        for own in (self.path, self._real):
+        for own in (self.path, self.real):
             if text == own or text.startswith(own.rstrip(os.sep) + os.sep):
                 return text[len(own) :].strip(os.sep)
         return None
@@ -184,6 +205,18 @@ class Inside:
     def make_directory(self, path: str, mode: int = 0o755) -> None:
         name, at = self._at(path)
         os.mkdir(name, mode, dir_fd=at)
+
+    def make_inner(self, path: str, mode: int = 0o755) -> Inside:
+        """Makes a directory and opens it, so that all in it can be made whatever becomes of its name."""
+        self.make_directory(path, mode)
+        name, at = self._at(path)
+        if sys.platform == "win32":
+            return Inside(name)
+        fd = os.open(name, _DIRECTORY, dir_fd=at)
+        if os.listdir(fd):
+            os.close(fd)
+            raise _replaced(joined(self.path, path))
+        return Inside(joined(self.path, path), opened=fd)
 
     def make_directories(self, path: str) -> list[str]:
         """Those that are missing on the way there, and itself; which ones that were."""
@@ -218,10 +251,17 @@ class Inside:
         else:
             os.fchmod(fd, mode)
 
-    def set_owner(self, path: str, owner: tuple[int, int]) -> None:
-        if sys.platform != "win32":
-            name, at = self._at(path)
-            os.chown(name, *owner, dir_fd=at, follow_symlinks=False)
+    def give_directory(self, path: str, owner: tuple[int, int]) -> None:
+        """To another user, who may change what is in it from then on. Only one that this process has made.
+
+        A name could stand for another directory by now: this one is given by its descriptor.
+        """
+        if sys.platform == "win32":
+            return
+        fd = self._directory(path)
+        if os.fstat(fd).st_uid != os.geteuid():
+            raise _replaced(joined(self.path, path))
+        os.fchown(fd, *owner)
 
     def sync(self, path: str) -> None:
         """Makes the names in a directory durable."""
@@ -293,11 +333,11 @@ class Inside:
 
         def _at(self, path: str) -> tuple[str, None]:
             """The absolute path, if no link lies on the way to it."""
-            parent = os.path.join(self._real, *path.split("/")[:-1])
+            parent = os.path.join(self.real, *path.split("/")[:-1])
             real = os.path.realpath(parent)
             if os.path.normcase(real) != os.path.normcase(os.path.normpath(parent)):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-            return os.path.normpath(os.path.join(self._real, *path.split("/"))), None
+            return os.path.normpath(os.path.join(self.real, *path.split("/"))), None
 
     else:
 
@@ -312,19 +352,13 @@ class Inside:
                 return self._top
             if self._near is not None and self._near[0] == path:
                 return self._near[1]
-            fd, way = self._top, path
+            at, way = self._top, path
             if self._near is not None and path.startswith(f"{self._near[0]}/"):
                 # Further down the same way: a deep tree is not gone through from its top for every level.
-                fd, way = os.dup(self._near[1]), path[len(self._near[0]) + 1 :]
+                at, way = self._near[1], path[len(self._near[0]) + 1 :]
             try:
-                for name in way.split("/"):
-                    inner = os.open(name, _DIRECTORY, dir_fd=fd)
-                    if fd != self._top:
-                        os.close(fd)
-                    fd = inner
+                fd = open_beneath(at, way)
             except OSError as error:
-                if fd != self._top:
-                    os.close(fd)
                 if error.errno == errno.ELOOP:
                     raise NotADirectoryError(
                         errno.ENOTDIR, os.strerror(errno.ENOTDIR), path

@@ -119,18 +119,14 @@ def _opened_workspace(path: str) -> Inside:
         return Inside(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(f"cannot keep the outputs: there is no directory {path}") from None
-
-
-def _opened_context(path: str) -> Inside:
-    """Makes it if there is none. Raises OSError."""
-    os.makedirs(path, exist_ok=True)
-    return Inside(path)
+    except PermissionError as error:
+        raise ArtifactError(f"cannot keep the outputs of {path}: {error.strerror}") from None
 
 
 def _own_context(path: str, doing: str) -> Inside:
-    """The same; what will not get better by itself is an ArtifactError."""
+    """Makes it if there is none. What will not get better by itself is an ArtifactError. Raises OSError too."""
     try:
-        return _opened_context(path)
+        return Inside(path, make=True)
     except (PermissionError, FileExistsError, FileNotFoundError, NotADirectoryError) as error:
         raise ArtifactError(f"cannot {doing}: {_reason(error)}") from None
 

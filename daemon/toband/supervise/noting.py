@@ -16,6 +16,9 @@ from typing import Any
 
 from toband.supervise.inside import NEW, clean
 
+if sys.platform != "win32":
+    from toband.supervise.trusted_path import open_directory
+
 if sys.platform == "win32":
 
     def note(context: str, name: str, facts: Mapping[str, Any]) -> None:
@@ -35,7 +38,7 @@ else:
         """See `ports.Artifacts`."""
         data = _text(facts)
         *folders, last = clean(name).split("/")
-        at = _context(context)
+        at, _ = open_directory(context, make=True)
         try:
             for folder in folders:
                 inner = _own_folder(folder, at, context)
@@ -44,13 +47,6 @@ else:
             _write(at, last, data)
         finally:
             os.close(at)
-
-    def _context(path: str) -> int:
-        try:
-            return os.open(path, _DIRECTORY)
-        except FileNotFoundError:
-            os.makedirs(path, exist_ok=True)
-            return os.open(path, _DIRECTORY)
 
     def _own_folder(name: str, at: int, context: str) -> int:
         with contextlib.suppress(FileExistsError):

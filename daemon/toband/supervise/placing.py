@@ -79,6 +79,10 @@ class Placing:
             raise ArtifactError(
                 f"cannot lay out the inputs: there is no directory {workspace}"
             ) from None
+        except PermissionError as error:
+            raise ArtifactError(
+                f"cannot lay out the inputs in {workspace}: {error.strerror}"
+            ) from None
         with opened as target:
             for placement in placements:
                 try:
@@ -130,7 +134,7 @@ class Placing:
         own: bool,
         go_on: Callable[[], bool],
     ) -> None:
-        full = os.path.join(os.path.realpath(target.path), spot)
+        full = os.path.join(target.real, spot)
         if target.exists(spot):
             if _same_file(source, entries, target, spot):
                 return

@@ -21,7 +21,7 @@ import signal
 from typing import Any, NamedTuple, NoReturn
 
 from toband import failpoints
-from toband.supervise import access, cgroups
+from toband.supervise import access, cgroups, trusted_path
 
 # A step starts with every signal as it should be, whatever was ignored where the daemon was started.
 _ALL_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
@@ -144,7 +144,7 @@ def _spawn(boot: dict[str, Any], streams: Streams) -> int:
     """
     argv, env, cwd = boot["argv"], boot["env"], boot.get("cwd")
     if cwd:
-        os.chdir(cwd)
+        trusted_path.enter(cwd, guarded=os.geteuid() == 0)
     try:
         return os.posix_spawn(
             _found(argv[0], env),
@@ -260,7 +260,7 @@ def _become(
             os.stat(boot["output"])
         if cwd:
             doing = f"enter the workspace {cwd}: "
-            os.chdir(cwd)
+            trusted_path.enter(cwd, guarded=who is not None or os.geteuid() == 0)
         doing = ""
         program = _found(argv[0], env)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -310,3 +310,26 @@ mv "$TOBAN_CONTEXT_DIR/fetch" "$TOBAN_CONTEXT_DIR/moved" 2> /dev/null || echo " 
     with pytest.raises(ArtifactError, match="later: it belongs to user"):
         await artifacts.collect(keep(folder="later", outputs=outputs))
     await artifacts.close()
+
+
+async def test_it_enters_its_workspace_through_its_own_links_only(supervision: Supervision) -> None:
+    """A link of its own is its own business; another user's could lead it to what only itself can change."""
+    who = pwd.getpwnam(NOBODY)
+    home, shared = supervision.place.path("home"), supervision.place.path("shared")
+    for path, mode in ((home, 0o755), (shared, 0o777)):
+        os.mkdir(path)
+        os.chmod(path, mode)
+        os.mkdir(f"{path}/real", 0o755)
+        os.symlink("real", f"{path}/link")
+    os.chown(home, who.pw_uid, who.pw_gid)
+    os.chmod(supervision.place.root, 0o755)
+    own = supervision.launch(["pwd", "-P"], workspace=f"{home}/link", user=NOBODY)
+    assert (await supervision.ended(own)).exit_code == 0
+    assert supervision.printed(own).decode() == f"{home}/real\n"
+    for user in (NOBODY, ""):
+        others = await supervision.run(["true"], workspace=f"{shared}/link", user=user)
+        assert others.not_started
+        assert f"cannot enter the workspace {shared}/link: {shared}/link is a link" in others.error
+    # Neither does root follow what is the other user's own.
+    roots = await supervision.run(["true"], workspace=f"{home}/link")
+    assert roots.not_started
