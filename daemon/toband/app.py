@@ -190,6 +190,7 @@ class Application:
                 admission=admission,
                 announcing=announcing,
                 event_concurrency=self._config.event_concurrency,
+                artifact_time=self._config.artifact_time,
             )
             await launcher.open(runs.report)
             await runs.find()

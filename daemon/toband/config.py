@@ -65,6 +65,7 @@ class Config:
     total_log_limit: int | None
     artifact_bytes: int
     artifact_files: int
+    artifact_time: float
     keep_age: float | None
     keep_runs: int | None
     keep_total_runs: int | None
@@ -97,6 +98,7 @@ class Config:
             "limits.total_logs": _shown_size(self.total_log_limit),
             "limits.artifact_bytes": format_size(self.artifact_bytes),
             "limits.artifact_files": self.artifact_files,
+            "limits.artifact_time": format_duration(self.artifact_time),
             "retention.age": _shown_duration(self.keep_age),
             "retention.runs": _shown_count(self.keep_runs),
             "retention.bytes": _shown_size(self.keep_bytes),
@@ -290,6 +292,7 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "limits.total_logs": _or_none(_size),
     "limits.artifact_bytes": _size,
     "limits.artifact_files": _count,
+    "limits.artifact_time": _duration,
     "retention.age": _or_none(_duration),
     "retention.runs": _or_none(_count),
     "retention.bytes": _or_none(_size),
@@ -353,6 +356,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         total_log_limit=values.get("limits.total_logs"),
         artifact_bytes=values.get("limits.artifact_bytes", 100 * GIB),
         artifact_files=values.get("limits.artifact_files", 250_000),
+        artifact_time=values.get("limits.artifact_time", 3600.0),
         keep_age=values.get("retention.age", 90 * DAY),
         keep_runs=values.get("retention.runs", 10_000),
         keep_bytes=values.get("retention.bytes"),

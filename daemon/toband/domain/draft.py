@@ -16,6 +16,7 @@ from toband.domain.events import (
     LaunchAttempt,
     StartRetryTimer,
     StopAttempt,
+    StopCollection,
 )
 from toband.domain.failures import ends_badly
 from toband.domain.model import (
@@ -272,8 +273,11 @@ class Draft:
             self._effects.append(StopAttempt(attempt=step.attempt))
         elif step.phase is Phase.APPROVAL and step.state is StepState.RUNNING:
             self._conclude(step.id, StepState.CANCELLED, cause.value, at=self._then)
-        elif step.phase in (Phase.GROUP, Phase.COLLECT):
-            return  # its instances are stopped; what is being kept is a result
+        elif step.phase is Phase.COLLECT:
+            assert step.attempt is not None
+            self._effects.append(StopCollection(attempt=step.attempt))
+        elif step.phase is Phase.GROUP:
+            return  # its instances are stopped
         elif step.not_before is not None or step.reason:
             # It failed, and nobody will try it again, whether it waits for the time or for its place.
             self._set(step.id, not_before=step.not_before or self._then)

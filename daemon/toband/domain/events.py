@@ -149,6 +149,14 @@ class CollectionFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionStopped:
+    """Outputs were not kept, because the run is ending."""
+
+    step: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryDue:
     """The back-off after that many retries is over."""
 
@@ -213,6 +221,7 @@ Event: TypeAlias = (
     | EvaluationFailed
     | OutputsCollected
     | CollectionFailed
+    | CollectionStopped
     | RetryDue
     | StepTimeoutPassed
     | DecisionMade
@@ -287,6 +296,13 @@ class CollectOutputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopCollection:
+    """Asks for CollectionStopped, unless the collection is over first. Repeating it is harmless."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeepDeadLetter:
     """Is saved with the transition itself."""
 
@@ -311,6 +327,7 @@ Effect: TypeAlias = (
     | StartStepTimer
     | EvaluateStep
     | CollectOutputs
+    | StopCollection
     | KeepDeadLetter
     | LaunchReady
     | ForgetRun

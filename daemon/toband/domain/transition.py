@@ -24,6 +24,7 @@ from toband.domain.events import (
     CancelRequested,
     ChildEnded,
     CollectionFailed,
+    CollectionStopped,
     CollectOutputs,
     DecisionMade,
     Effect,
@@ -44,6 +45,7 @@ from toband.domain.events import (
     StepEvaluated,
     StepTimeoutPassed,
     StopAttempt,
+    StopCollection,
 )
 from toband.domain.failures import classify, why
 from toband.domain.model import (
@@ -99,6 +101,8 @@ def transition(
             move.outputs_collected(event)
         case CollectionFailed():
             move.collection_failed(event)
+        case CollectionStopped():
+            move.collection_stopped(event)
         case RetryDue():
             move.retry_due(event)
         case StepTimeoutPassed():
@@ -131,6 +135,8 @@ def effects_of(plan: Plan, run: Run) -> Sequence[Effect]:
             assert step.attempt is not None
             final = plan.step(step.id).completion_check is None
             effects.append(CollectOutputs(attempt=step.attempt, final=final))
+            if run.ending is not None:
+                effects.append(StopCollection(attempt=step.attempt))
     if run.ending is not None:
         return effects
     effects += run_timer(run)
@@ -471,6 +477,12 @@ class _Move(Outcomes):
         if step is not None:
             self._set(step.id, phase=Phase.RUN)
             self._failed(step.id, event.error, ErrorClass.RETRYABLE_TRANSIENT, None)
+
+    def collection_stopped(self, event: CollectionStopped) -> None:
+        step = self._collecting(event.step, event.token)
+        if step is not None and self._run.ending is not None:
+            self._conclude(step.id, StepState.CANCELLED, self._run.ending.cause.value, at=self._at)
+            self._over(step.id)
 
     def _collecting(self, name: str, token: str) -> StepRun | None:
         step = self._steps.get(name)

@@ -8,10 +8,8 @@ from typing import Any, assert_never
 
 import structlog
 
-from toban.definition import RenderError
 from toband import failpoints
 from toband.domain.events import (
-    CollectionFailed,
     CollectOutputs,
     Effect,
     EvaluateStep,
@@ -21,7 +19,6 @@ from toband.domain.events import (
     LaunchAttempt,
     LaunchDue,
     LaunchReady,
-    OutputsCollected,
     RetryDue,
     StartRetryTimer,
     StartRunTimer,
@@ -29,17 +26,16 @@ from toband.domain.events import (
     StepEvaluated,
     StepTimeoutPassed,
     StopAttempt,
+    StopCollection,
     name_of_type,
 )
-from toband.domain.model import Attempt
 from toband.engine import conditions
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.children import Children
-from toband.engine.handing import Handing
+from toband.engine.collection import Collection
 from toband.engine.internal_errors import unexpected
 from toband.engine.launches import PASSING, Launches
 from toband.engine.seen import Seen
-from toband.ports import ArtifactError
 
 log = structlog.get_logger()
 
@@ -52,17 +48,15 @@ class Effects:
         *,
         launches: Launches,
         children: Children,
-        handing: Handing,
+        collection: Collection,
         seen: Seen,
-        boot_id: str,
         forget: Callable[[RunActor], None],
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._launches = launches
         self._children = children
-        self._handing = handing
+        self._collection = collection
         self._seen = seen
-        self._boot_id = boot_id
         self._forget = forget
         self._start = start
 
@@ -110,8 +104,12 @@ class Effects:
             case StartStepTimer():
                 passed = StepTimeoutPassed(step=effect.step, attempts=effect.attempts)
                 actor.arm_step(effect.step, effect.due, passed)
-            case EvaluateStep() | CollectOutputs():
-                self._start(self._answer(actor, effect))
+            case EvaluateStep():
+                self._start(self._answer(actor, effect.step))
+            case CollectOutputs():
+                self._collection.begin(actor, effect.attempt, final=effect.final)
+            case StopCollection():
+                self._collection.stop(actor, effect.attempt)
             case KeepDeadLetter():
                 pass  # it was saved with the transition
             case LaunchReady():
@@ -122,21 +120,14 @@ class Effects:
             case _:
                 assert_never(effect)
 
-    async def _answer(self, actor: RunActor, effect: EvaluateStep | CollectOutputs) -> None:
+    async def _answer(self, actor: RunActor, step: str) -> None:
         """An error that no code expected is the step's failure: its run must not wait for ever."""
         try:
-            if isinstance(effect, EvaluateStep):
-                await self._evaluate(actor, effect.step)
-            else:
-                await self._collect(actor, effect.attempt, effect.final)
+            await self._evaluate(actor, step)
         except Exception as error:
-            unexpected(f"cannot {name_of_type(type(effect))} of run {actor.run.id}", error)
+            unexpected(f"cannot evaluate step {step} of run {actor.run.id}", error)
             reason = f"unexpected error: {type(error).__name__}: {error}"
-            if isinstance(effect, EvaluateStep):
-                actor.post(EvaluationFailed(step=effect.step, error=reason))
-            else:
-                attempt = effect.attempt
-                actor.post(CollectionFailed(step=attempt.owner, token=attempt.token, error=reason))
+            actor.post(EvaluationFailed(step=step, error=reason))
 
     async def _evaluate(self, actor: RunActor, step: str) -> None:
         """What cannot be read for the moment is read again; it is not the step's fault."""
@@ -156,39 +147,4 @@ class Effects:
                     continue
                 event = EvaluationFailed(step=step, error=f"cannot read what steps left: {error}")
             actor.post(event)
-            return
-
-    async def _collect(self, actor: RunActor, attempt: Attempt, final: bool) -> None:
-        """What the disk will not take now is tried again: the work is done, and must not be lost."""
-        if attempt.boot_id != self._boot_id:
-            # Nobody synced the workspace: files in it may be empty now, and look as if they were whole.
-            error = "the machine went down before its outputs were kept"
-            actor.post(CollectionFailed(step=attempt.owner, token=attempt.token, error=error))
-            return
-        pause = RETRY_FIRST
-        while True:
-            try:
-                failpoints.hit("outputs.collect")
-                kept, fingerprint = await self._handing.keep(
-                    actor.plan, actor.run, attempt, base_dir=actor.base_dir, final=final
-                )
-            except (ArtifactError, RenderError) as error:
-                actor.post(
-                    CollectionFailed(step=attempt.owner, token=attempt.token, error=str(error))
-                )
-                return
-            except OSError as error:
-                log.error(
-                    "cannot keep what a step made, trying again",
-                    action="collect_failed", run=attempt.run_id, step=attempt.step, error=str(error),
-                )  # fmt: skip
-                await asyncio.sleep(pause)
-                pause = min(RETRY_MOST, pause * 2)
-                continue
-            failpoints.hit("outputs.kept")
-            actor.post(
-                OutputsCollected(
-                    step=attempt.owner, token=attempt.token, artifacts=kept, fingerprint=fingerprint
-                )
-            )
             return

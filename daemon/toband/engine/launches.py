@@ -16,12 +16,13 @@ from typing import Any
 
 import structlog
 
-from toban.definition import RenderError
+from toban.definition import RenderError, format_duration
 from toband import failpoints
 from toband.domain.events import AttemptEnded, AttemptVoided, Event, not_started
 from toband.domain.failures import OWN_OUTPUTS
 from toband.domain.model import CHECK, Attempt
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.bounded import bounded
 from toband.engine.handing import Handing
 from toband.engine.launching import Rooms, TimeLeft
 from toband.engine.notes import Notes
@@ -31,6 +32,7 @@ from toband.ports import (
     Conditions,
     HealthStatus,
     Launcher,
+    StoppedError,
     StoreError,
     StoreTakenOverError,
     Values,
@@ -78,6 +80,7 @@ class Launches:
         conditions: Conditions,
         check_owner: Callable[[], Awaitable[None]],
         limit: int,
+        artifact_time: float = 3600.0,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._launcher = launcher
@@ -89,12 +92,13 @@ class Launches:
         self._conditions = conditions
         self._check_owner = check_owner
         self._start = start
+        self._artifact_time = artifact_time
         self.limit = limit
         self._placed: set[str] = set()
         self._queue: list[_Waiting] = []
         self._waiting: dict[str, _Waiting] = {}
-        # They have a place, and the launcher does not know them yet.
-        self._in_hand: set[str] = set()
+        # They have a place, and the launcher does not know them yet; the event is set when one is withdrawn.
+        self._in_hand: dict[str, asyncio.Event] = {}
         self._troubled: set[str] = set()
 
     @property
@@ -110,7 +114,11 @@ class Launches:
         waiting = _Waiting((-actor.run.priority, actor.run.id, attempt.ordinal), actor, attempt)
         if len(self._placed) < self.limit and not self._waiting:
             self._give_place(attempt)
-            await self._hand_over(waiting)
+            if _has_inputs(actor, attempt):
+                # Copying them may take long, and the run hears of nothing else as long as it waits here.
+                self._start(self._hand_over(waiting))
+            else:
+                await self._hand_over(waiting)
         else:
             self._waiting[attempt.token] = waiting
             heapq.heappush(self._queue, waiting)
@@ -118,8 +126,10 @@ class Launches:
     def stop(self, actor: RunActor, attempt: Attempt) -> None:
         """Ends an attempt; one that was not handed over is void at once. Repeating it is harmless."""
         waited = self._waiting.pop(attempt.token, None) is not None
-        if waited or attempt.token in self._in_hand:
-            self._in_hand.discard(attempt.token)
+        in_hand = self._in_hand.pop(attempt.token, None)
+        if waited or in_hand is not None:
+            if in_hand is not None:
+                in_hand.set()
             self.over(attempt.token)
             actor.post(AttemptVoided(step=attempt.step, token=attempt.token))
         else:
@@ -140,17 +150,21 @@ class Launches:
 
     def _give_place(self, attempt: Attempt) -> None:
         self._placed.add(attempt.token)
-        self._in_hand.add(attempt.token)
+        self._in_hand[attempt.token] = asyncio.Event()
 
     async def _hand_over_late(self, waiting: _Waiting) -> None:
         """One that waited may be another daemon's to decide about by now: then nothing is launched here any more."""
+        if await self._owns():
+            await self._hand_over(waiting)
+
+    async def _owns(self) -> bool:
         try:
             await self._check_owner()
         except StoreTakenOverError:
-            return
+            return False
         except StoreError:
             pass  # the attempt was committed; how the database does now is for those who write to it
-        await self._hand_over(waiting)
+        return True
 
     async def _hand_over(self, waiting: _Waiting) -> None:
         """What the system will not do now is tried again later, and nobody waits here for that."""
@@ -179,6 +193,8 @@ class Launches:
         actor, attempt = waiting.actor, waiting.attempt
         try:
             await self._try(actor, attempt)
+        except StoppedError:
+            pass  # it was withdrawn, or the daemon ends
         except (RenderError, ArtifactError) as error:
             self._failed(actor, attempt, str(error))
         except Exception as error:
@@ -216,10 +232,8 @@ class Launches:
         plan, run, base_dir = actor.plan, actor.run, actor.base_dir
         await self.prepare(actor)
         step = plan.step(attempt.owner)
-        if step.inputs and not attempt.check:
-            rendered = self._rooms.rendered(plan, run, attempt)
-            workspace = self._rooms.workspace(run, rendered, base_dir)
-            await self._handing.lay_out(plan, run, attempt, base_dir=base_dir, workspace=workspace)
+        if _has_inputs(actor, attempt):
+            await self._lay_out(actor, attempt)
             failpoints.hit("inputs.laid_out")
         if attempt.token not in self._in_hand:
             return  # withdrawn meanwhile
@@ -227,11 +241,28 @@ class Launches:
         left = TimeLeft(run=actor.time_left(), loop=loop)
         launch = self._rooms.build(plan, run, attempt, base_dir=base_dir, left=left)
         self._launcher.launch(launch)
-        self._in_hand.discard(attempt.token)
+        self._in_hand.pop(attempt.token, None)
+
+    async def _lay_out(self, actor: RunActor, attempt: Attempt) -> None:
+        """Within the step's time, as long as it is not withdrawn. Raises StoppedError, ArtifactError, OSError."""
+        plan, run, base_dir = actor.plan, actor.run, actor.base_dir
+        stop = self._in_hand.get(attempt.token)
+        if stop is None:
+            return
+        rendered = self._rooms.rendered(plan, run, attempt)
+        workspace = self._rooms.workspace(run, rendered, base_dir)
+        seconds = plan.step(attempt.owner).timeout or self._artifact_time
+        work = self._handing.lay_out(plan, run, attempt, base_dir=base_dir, workspace=workspace)
+        try:
+            await bounded(work, seconds=seconds, stop=stop)
+        except TimeoutError:
+            limit = format_duration(seconds)
+            raise ArtifactError(f"cannot lay out its inputs within {limit}") from None
+        if not await self._owns():
+            raise StoppedError
 
     def _failed(self, actor: RunActor, attempt: Attempt, reason: str) -> None:
-        if attempt.token in self._in_hand:
-            self._in_hand.discard(attempt.token)
+        if self._in_hand.pop(attempt.token, None) is not None:
             self.over(attempt.token)
             actor.post(not_started(attempt, reason, self._clock.now()))
 
@@ -263,6 +294,10 @@ class Launches:
         # What the engine itself reads of the outputs stays.
         own = {name: text for name, text in event.outputs.items() if name in OWN_OUTPUTS}
         actor.post(replace(event, result=None, outputs=own, spilled=size))
+
+
+def _has_inputs(actor: RunActor, attempt: Attempt) -> bool:
+    return bool(actor.plan.step(attempt.owner).inputs) and not attempt.check
 
 
 def _size(event: AttemptEnded) -> int:

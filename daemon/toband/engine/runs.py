@@ -27,6 +27,7 @@ from toband.engine.admission import Admits, Always
 from toband.engine.announcing import Announcing
 from toband.engine.changes import Changes
 from toband.engine.children import Children
+from toband.engine.collection import Collection
 from toband.engine.effects import Effects
 from toband.engine.entering import Entering
 from toband.engine.errors import (
@@ -51,6 +52,7 @@ from toband.ports import (
     Clock,
     Launcher,
     Logs,
+    StoppedError,
     Store,
     Values,
 )
@@ -82,6 +84,7 @@ class Runs:
         admission: Admits | None = None,
         announcing: Announcing | None = None,
         event_concurrency: int = 10,
+        artifact_time: float = 3600.0,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -103,13 +106,21 @@ class Runs:
         self._notes = Notes(artifacts)
         self.launches = Launches(
             launcher=launcher, rooms=self._rooms, handing=handing, notes=self._notes, values=values, clock=clock,
-            conditions=health, check_owner=store.check_owner, limit=max_running, start=self._spawn,
+            conditions=health, check_owner=store.check_owner, limit=max_running, artifact_time=artifact_time,
+            start=self._spawn,
         )  # fmt: skip
         self._children = Children(
             household=self, new=self.new, rooms=self._rooms, store=store, clock=clock, start=self._spawn,
         )  # fmt: skip
+        collection = Collection(
+            handing=handing,
+            conditions=health,
+            boot_id=ids.boot_id,
+            most=artifact_time,
+            start=self._spawn,
+        )
         self._effects = Effects(
-            launches=self.launches, children=self._children, handing=handing, seen=seen, boot_id=ids.boot_id,
+            launches=self.launches, children=self._children, collection=collection, seen=seen,
             forget=self._forget, start=self._spawn,
         )  # fmt: skip
         self._recovery = Recovery(
@@ -301,9 +312,8 @@ class Runs:
         self._changes.notify(run.id, ended=run.state.terminal)
         if not actor.prepared and any(step.source for step in run.steps.values()):
             # What it keeps of another run is its own before anything else happens.
-            with contextlib.suppress(
-                OSError, ArtifactError
-            ):  # whoever starts the first process sees it too
+            # Whoever starts the first process sees the error too.
+            with contextlib.suppress(OSError, ArtifactError, StoppedError):
                 await self.launches.prepare(actor)
         if run.launches:
             try:

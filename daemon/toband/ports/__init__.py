@@ -8,6 +8,7 @@ from toband.ports.artifacts import (
     Artifacts,
     Collect,
     Placement,
+    StoppedError,
     Stored,
     Values,
 )
@@ -168,6 +169,7 @@ __all__ = [
     "ScheduleStore",
     "Space",
     "StepProcess",
+    "StoppedError",
     "Store",
     "StoreBusyError",
     "StoreError",

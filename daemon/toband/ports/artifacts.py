@@ -14,6 +14,10 @@ class ArtifactError(Exception):
     """Why an input cannot be laid out, or an output not be kept; a text for people. Trying again cannot help."""
 
 
+class StoppedError(Exception):
+    """The work was broken off; it may be taken up again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collect:
     """What to keep of a step's workspace. Paths of `outputs` are rendered, and relative to the workspace.
@@ -56,7 +60,8 @@ class Stored:
 class Artifacts(Protocol):
     """Everything here is done beside the event loop, in turns that go round from run to run.
 
-    Cancelling a call stops its work. A crash leaves nothing half made behind.
+    Cancelling a call stops its work. When the daemon ends, calls that go on raise StoppedError. A crash leaves nothing
+    half made behind.
     """
 
     async def collect(self, what: Collect) -> tuple[Artifact, ...]:

@@ -18,11 +18,11 @@ from typing import TypeVar
 import structlog
 
 from toband.domain.model import Attempt, AttemptState
-from toband.ports import RunSize, Stray
+from toband.ports import RunSize, StoppedError, Stray
 from toband.supervise import frames, value_files
 from toband.supervise.compressed import NEW_SUFFIX, SMALLEST, compress
 from toband.supervise.files import RunFiles
-from toband.supervise.trees import StoppedError, remove_tree, size_on_disk
+from toband.supervise.trees import remove_tree, size_on_disk
 
 MARK = ".expired"
 """In the directory of a run that is about to be removed. Only what bears it is taken for garbage without being asked:

@@ -12,7 +12,15 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from typing import Any, TypeVar
 
 from toband.domain.model import Artifact, Attempt
-from toband.ports import ArtifactError, Collect, Conditions, HealthStatus, Placement, Stored
+from toband.ports import (
+    ArtifactError,
+    Collect,
+    Conditions,
+    HealthStatus,
+    Placement,
+    StoppedError,
+    Stored,
+)
 from toband.supervise import frames, keeping, noting
 from toband.supervise.budget import Budget, Limits, TooMuchError
 from toband.supervise.compressed import Indexes
@@ -21,7 +29,7 @@ from toband.supervise.inside import Inside, LeadsOutError, SpecialFileError, cle
 from toband.supervise.log_sources import all_frames, opened
 from toband.supervise.placing import Ledger, Placing
 from toband.supervise.selection import MISSING, Entry, Kind, fingerprint, select, tree
-from toband.supervise.trees import StoppedError, always
+from toband.supervise.trees import always
 from toband.supervise.workers import GoOn, Workers
 
 CHUNK = 64 * 1024

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from toban.definition import format_size
-from toband.supervise.trees import StoppedError, always
+from toband.ports import StoppedError
+from toband.supervise.trees import always
 
 MOST_DEPTH = 256
 """Directories inside each other. A path is as long as its tree is deep: without a limit the work is quadratic."""

@@ -25,8 +25,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from toband import failpoints
+from toband.ports import StoppedError
 from toband.supervise import frames
-from toband.supervise.trees import StoppedError, always
+from toband.supervise.trees import always
 
 SUFFIX = ".gz"
 NEW_SUFFIX = ".gz.new"

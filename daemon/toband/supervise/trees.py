@@ -14,12 +14,10 @@ import stat
 import sys
 from collections.abc import Callable
 
+from toband.ports import StoppedError
+
 _DEEPEST = 64
 """Levels that are entered one inside the other; what is deeper is first moved up."""
-
-
-class StoppedError(Exception):
-    """The work was broken off; it may be taken up again."""
 
 
 def always() -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from toband.supervise.trees import StoppedError
+from toband.ports import StoppedError
 
 SLOTS = 4
 SLICE = 0.1

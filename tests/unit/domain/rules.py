@@ -18,6 +18,7 @@ from toband.domain.events import (
     LaunchAttempt,
     StartRetryTimer,
     StopAttempt,
+    StopCollection,
 )
 from toband.domain.model import ErrorClass, Phase, Run, RunState, StepRun, StepState
 from toband.domain.plan import Plan
@@ -177,6 +178,9 @@ def _check_effect(
             assert after.steps[name].not_before == due
         case CollectOutputs(attempt=attempt):
             assert after.steps[attempt.owner].phase is Phase.COLLECT
+        case StopCollection(attempt=attempt):
+            assert after.steps[attempt.owner].phase is Phase.COLLECT
+            assert after.ending is not None, "outputs are thrown away while the run goes on"
         case KeepDeadLetter(letter=letter):
             assert plan.step(letter.step).on_failure is FailurePolicy.RETRY
             assert after.steps[letter.step].state is StepState.FAILED

@@ -39,6 +39,7 @@ from toband.domain.events import (
     StepEvaluated,
     StepTimeoutPassed,
     StopAttempt,
+    StopCollection,
     not_started,
 )
 from toband.domain.model import (
@@ -219,6 +220,8 @@ class Simulator:
                     ("collect", effect.attempt.token), self.now + COLLECTING
                 )
                 self.ask(due, self._collected(effect))
+            case StopCollection():
+                pass  # it is over before it could be broken off
             case KeepDeadLetter():
                 self.letters.append(effect.letter)
             case LaunchReady():

@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 
 from toband.domain.events import (
+    CancelRequested,
     CollectionFailed,
+    CollectionStopped,
     CollectOutputs,
+    Event,
     KeepDeadLetter,
     LaunchAttempt,
     OutputsCollected,
     RunStarted,
+    RunTimeoutPassed,
     StartStepTimer,
     StepEvaluated,
     StepTimeoutPassed,
+    StopCollection,
 )
 from toband.domain.model import Artifact, AttemptState, ErrorClass, Phase, RunState, StepState
 
@@ -96,6 +101,31 @@ def test_without_a_check_what_is_missing_will_not_come() -> None:
 def test_nothing_is_collected_where_nothing_is_kept() -> None:
     simulator = played({"a": {"completion_check": {}, "max_iterations": 2}, "b": {}})
     assert not [effect for effect in simulator.effects if isinstance(effect, CollectOutputs)]
+
+
+@pytest.mark.parametrize(
+    ("event", "state"),
+    [
+        (CancelRequested(), RunState.CANCELLED),
+        (RunTimeoutPassed(), RunState.TIMED_OUT),
+    ],
+)
+def test_a_run_that_ends_stops_what_is_being_collected(event: Event, state: RunState) -> None:
+    simulator = Simulator(workflow({"a": {"outputs": OUTPUTS}, "b": {}}), {"b": ["hang"]})
+    simulator.at(0, RunStarted())
+    attempt = simulator.go_on(until=1.01).steps["a"].attempt
+    assert attempt is not None
+    simulator.deliver(CollectionStopped(step="a", token=attempt.token))
+    assert not simulator.run.steps["a"].state.terminal, "nobody had asked for it"
+    simulator.deliver(event)
+    assert StopCollection(attempt=attempt) in simulator.effects
+    simulator.deliver(CollectionStopped(step="a", token="of long ago"))
+    assert not simulator.run.steps["a"].state.terminal
+    simulator.deliver(CollectionStopped(step="a", token=attempt.token))
+    assert simulator.run.steps["a"].state is StepState.CANCELLED
+    assert simulator.run.steps["a"].reason == state.value.lower()
+    simulator.play()
+    assert simulator.run.state is state
 
 
 def test_a_collection_of_an_earlier_attempt_is_none() -> None:

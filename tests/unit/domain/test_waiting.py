@@ -22,6 +22,7 @@ from toband.domain.events import (
     StartRunTimer,
     StartStepTimer,
     StopAttempt,
+    StopCollection,
 )
 from toband.domain.model import AttemptState, ErrorClass, Phase, RunState, StepState
 from toband.domain.transition import effects_of
@@ -211,7 +212,8 @@ def test_a_run_that_ends_asks_only_for_what_is_being_kept() -> None:
     simulator = started(Simulator(workflow(steps, timeout=60), {"b": ["hang"]}), until=1.01)
     simulator.deliver(CancelRequested())
     assert [type(effect) for effect in effects_of(simulator.plan, simulator.run)] == [
-        CollectOutputs
+        CollectOutputs,
+        StopCollection,
     ]
 
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from helpers.waiting import wait_for
-from toban.definition import JobType, RenderError, Step, Workflow
+from toban.definition import Input, JobType, RenderError, Step, Workflow
 from toband.domain.events import AttemptEnded, AttemptVoided, Event
 from toband.domain.model import Attempt, AttemptState, Run
 from toband.domain.plan import Plan
@@ -72,10 +72,28 @@ class Rooms:
     def context(self, *_: object) -> str:
         return ""
 
+    def rendered(self, *_: object) -> None:
+        return None
+
+    def workspace(self, *_: object) -> str:
+        return ""
+
 
 class Handing:
+    def __init__(self) -> None:
+        self.laying_out = self.stopped = False
+
     async def take_over(self, *_: object, **__: object) -> None:
         return None
+
+    async def lay_out(self, *_: object, **__: object) -> None:
+        """Never ends by itself."""
+        self.laying_out = True
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.stopped = True
+            raise
 
 
 class Notes:
@@ -87,10 +105,12 @@ class Notes:
 
 
 class Actor:
-    def __init__(self, run_id: str, priority: int) -> None:
+    def __init__(self, run_id: str, priority: int, *, inputs: bool = False) -> None:
         run = Run(id=run_id, workflow="w", version=1, created_at=NOW)
         self.run = replace(run, priority=priority)
         step = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env={})
+        if inputs:
+            step = replace(step, inputs=(Input(step="s", artifact="o", path="o"),))
         self.plan = Plan(
             Workflow(name="w", title="", labels={}, params={}, env={}, steps={"s": step})
         )
@@ -114,14 +134,15 @@ def attempt(token: str, ordinal: int = 0) -> Attempt:
 
 
 class House:
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, artifact_time: float = 3600) -> None:
         self.launcher = Launcher()
+        self.handing = Handing()
         self.health = Health(Clock())
         self.tasks: set[asyncio.Task[None]] = set()
         self.launches = Launches(
-            launcher=cast(Any, self.launcher), rooms=cast(Any, Rooms()), handing=cast(Any, Handing()),
+            launcher=cast(Any, self.launcher), rooms=cast(Any, Rooms()), handing=cast(Any, self.handing),
             notes=cast(Any, Notes()), values=cast(Any, None), clock=Clock(), conditions=self.health,
-            check_owner=self._check_owner, limit=limit, start=self._start,
+            check_owner=self._check_owner, limit=limit, artifact_time=artifact_time, start=self._start,
         )  # fmt: skip
         self.database_error: StoreError | None = None
 
@@ -322,3 +343,27 @@ async def test_what_is_stopped_while_it_is_handed_over_never_starts() -> None:
     assert actor.posted == [AttemptVoided(step="s", token="b")]
     await house.launch(blocker, "c")
     assert house.launcher.launched == ["a", "c"], "its place is free again"
+
+
+async def test_inputs_that_take_long_hold_up_nothing_and_can_be_stopped() -> None:
+    """The run's other events wait for `launch`: a cancel among them."""
+    house = House(limit=1)
+    actor = Actor("01", 0, inputs=True)
+    made = await asyncio.wait_for(house.launch(actor, "a"), 10)
+    await wait_for(lambda: house.handing.laying_out, "the inputs are not laid out")
+    house.launches.stop(cast(Any, actor), made)
+    assert actor.posted == [AttemptVoided(step="s", token="a")]
+    await wait_for(lambda: not house.tasks, "it does not come to rest")
+    assert house.handing.stopped
+    assert house.launcher.launched == []
+
+
+async def test_inputs_have_a_limited_time() -> None:
+    house = House(limit=1, artifact_time=0.05)
+    actor = Actor("01", 0, inputs=True)
+    await house.launch(actor, "a")
+    await wait_for(lambda: actor.posted, "it is not given up")
+    (event,) = actor.posted
+    assert isinstance(event, AttemptEnded)
+    assert event.error == "cannot lay out its inputs within 50ms"
+    assert house.handing.stopped

@@ -19,10 +19,10 @@ from helpers.logs import WrittenLog
 from helpers.supervision import RUN, new_attempt
 from helpers.waiting import DEADLINE, wait_for
 from toband.domain.model import Attempt, AttemptState
-from toband.ports import LogKind
+from toband.ports import LogKind, StoppedError
 from toband.supervise.archive import MARK, RunArchive
 from toband.supervise.files import RunFiles
-from toband.supervise.trees import StoppedError, remove_tree, size_on_disk
+from toband.supervise.trees import remove_tree, size_on_disk
 from toband.supervise.value_files import ValueFiles
 
 ID = "0192f3a4-5b6c-7d8e-9f01-23456789abcd"

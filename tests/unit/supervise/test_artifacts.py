@@ -23,13 +23,13 @@ import pytest
 from helpers.waiting import wait_for
 from toban.definition import Output
 from toband.domain.model import Artifact
-from toband.ports import ArtifactError, Collect, Placement
+from toband.ports import ArtifactError, Collect, Placement, StoppedError
 from toband.supervise import transfer
 from toband.supervise.artifacts import CHUNK, ArtifactFiles
 from toband.supervise.budget import Budget, Limits
 from toband.supervise.files import RunFiles
 from toband.supervise.inside import Inside
-from toband.supervise.trees import StoppedError, remove_tree
+from toband.supervise.trees import remove_tree
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="links and modes of POSIX")
 

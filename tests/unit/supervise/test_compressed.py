@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from helpers.logs import WrittenLog, joined
 from toband import failpoints
-from toband.ports import LogKind, LogPage
+from toband.ports import LogKind, LogPage, StoppedError
 from toband.supervise import compressed, frames
 from toband.supervise.compressed import (
     MEMBER,
@@ -26,7 +26,6 @@ from toband.supervise.compressed import (
 )
 from toband.supervise.files import RunFiles
 from toband.supervise.log_files import LogFiles
-from toband.supervise.trees import StoppedError
 
 Pieces = list[tuple[LogKind, bytes]]
 

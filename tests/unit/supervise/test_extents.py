@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from toband.ports import StoppedError
 from toband.supervise import extents
 from toband.supervise.budget import Budget, Limits, TooMuchError
-from toband.supervise.trees import StoppedError
 
 KIB = 1024
 TIB = 1024**4

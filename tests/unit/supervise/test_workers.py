@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from helpers.waiting import wait_for
+from toband.ports import StoppedError
 from toband.supervise import workers as module
-from toband.supervise.trees import StoppedError
 from toband.supervise.workers import SLOTS, GoOn, Workers
 
 

@@ -1,0 +1,219 @@
+"""Keeping the outputs of a step: what is retried, for how long, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Coroutine
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from helpers.waiting import wait_for
+from toban.definition import JobType, Step, Workflow
+from toband.domain.events import CollectionFailed, CollectionStopped, Event, OutputsCollected
+from toband.domain.model import Artifact, Attempt, AttemptState, Run
+from toband.domain.plan import Plan
+from toband.engine import collection as module
+from toband.engine.collection import CONDITION, Collection
+from toband.engine.health import Health
+from toband.ports import ArtifactError, StoppedError
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEPT = (Artifact(name="o", path="s/o"),)
+ATTEMPT = Attempt(
+    id="id", run_id="r", step="s", number=1, ordinal=0, token="t", state=AttemptState.COMPLETED,
+    created_at=NOW, started_at=NOW, finished_at=NOW + timedelta(seconds=5), boot_id="boot",
+)  # fmt: skip
+
+
+class Clock:
+    def now(self) -> datetime:
+        return NOW
+
+
+class Handing:
+    """Raises the errors in turn, the last one for ever; then hangs, or keeps."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.for_ever = True
+        self.calls = 0
+        self.hangs = False
+        self.cancelled = False
+        self.gate = asyncio.Event()
+
+    async def keep(self, *_: object, **__: object) -> tuple[tuple[Artifact, ...], str]:
+        self.calls += 1
+        if self.errors:
+            last = len(self.errors) == 1 and self.for_ever
+            raise self.errors[0] if last else self.errors.pop(0)
+        if self.hangs:
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                self.cancelled = True
+                raise
+        return KEPT, "print"
+
+
+class Actor:
+    def __init__(self, timeout: float | None = None) -> None:
+        self.run = Run(id="r", workflow="w", version=1, created_at=NOW)
+        step = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env={})
+        step = replace(step, timeout=timeout)
+        workflow = Workflow(name="w", title="", labels={}, params={}, env={}, steps={"s": step})
+        self.plan = Plan(workflow)
+        self.base_dir = ""
+        self.posted: list[Event] = []
+
+    def post(self, event: Event) -> None:
+        self.posted.append(event)
+
+
+class Scene:
+    def __init__(
+        self, handing: Handing, *, most: float = 3600, timeout: float | None = None
+    ) -> None:
+        self.handing = handing
+        self.health = Health(Clock())
+        self.tasks: list[asyncio.Task[None]] = []
+        self.actor = Actor(timeout)
+        self.collection = Collection(
+            handing=cast(Any, handing), conditions=self.health, boot_id="boot", most=most, start=self._start
+        )  # fmt: skip
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+
+    def begin(self) -> None:
+        self.collection.begin(cast(Any, self.actor), ATTEMPT, final=True)
+
+    def stop(self) -> None:
+        self.collection.stop(cast(Any, self.actor), ATTEMPT)
+
+    async def ended(self) -> Event:
+        await wait_for(lambda: self.actor.posted, "the collection does not end")
+        await asyncio.gather(*self.tasks)
+        (event,) = self.actor.posted
+        assert not self.health.conditions
+        return event
+
+
+async def test_outputs_are_kept() -> None:
+    scene = Scene(Handing())
+    scene.begin()
+    scene.begin()
+    expected = OutputsCollected(step="s", token="t", artifacts=KEPT, fingerprint="print")
+    assert await scene.ended() == expected
+    assert scene.handing.calls == 1
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
+async def test_a_full_disk_is_waited_for_until_the_time_is_over(code: int) -> None:
+    """The attack: outputs that fit nowhere were tried again for ever, with nothing in the health."""
+    scene = Scene(Handing(OSError(code, "it does not fit", "/some/file")), most=0.6)
+    scene.begin()
+    (condition,) = await wait_for(lambda: scene.health.conditions, "the health does not say so")
+    assert condition.name == CONDITION
+    assert condition.detail == (
+        "cannot keep the outputs of 1 steps: /some/file: it does not fit; retrying until their time is over"
+    )
+    event = await scene.ended()
+    assert event == CollectionFailed(
+        step="s", token="t", error="cannot keep its outputs within 1s: /some/file: it does not fit"
+    )
+    assert scene.handing.calls > 2
+
+
+async def test_a_disk_that_has_room_again() -> None:
+    scene = Scene(Handing(OSError(errno.ENOSPC, "full"), OSError(errno.EMFILE, "none left")))
+    scene.handing.for_ever = False
+    scene.begin()
+    assert isinstance(await scene.ended(), OutputsCollected)
+    assert scene.handing.calls == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.EACCES, "denied", "/x"), "cannot keep its outputs: /x: denied"),
+        (OSError(errno.EFBIG, "too large"), "cannot keep its outputs: too large"),
+        (ArtifactError('output "o" is missing'), 'output "o" is missing'),
+        (ValueError("odd"), "unexpected error: ValueError: odd"),
+    ],
+)
+async def test_what_will_not_pass_fails_at_once(error: Exception, reason: str) -> None:
+    scene = Scene(Handing(error))
+    scene.begin()
+    assert await scene.ended() == CollectionFailed(step="s", token="t", error=reason)
+    assert scene.handing.calls == 1
+
+
+async def test_a_workspace_that_keeps_changing_is_looked_at_a_few_times() -> None:
+    scene = Scene(Handing(FileNotFoundError(errno.ENOENT, "gone", "a")))
+    scene.begin()
+    assert await scene.ended() == CollectionFailed(
+        step="s", token="t", error="cannot keep its outputs: a: gone"
+    )
+    assert scene.handing.calls == 6
+
+
+@pytest.mark.parametrize("error", [None, OSError(errno.ENOSPC, "full")])
+async def test_a_collection_of_a_run_that_ends_is_stopped(error: OSError | None) -> None:
+    scene = Scene(Handing(*([error] if error else [])))
+    scene.handing.hangs = True
+    scene.begin()
+    await wait_for(lambda: scene.handing.calls, "it does not begin")
+    scene.stop()
+    scene.stop()
+    assert await scene.ended() == CollectionStopped(step="s", token="t")
+    assert scene.handing.cancelled is (error is None)
+
+
+async def test_a_collection_that_is_nearly_over_is_a_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "STOP_GRACE", 60)
+    scene = Scene(Handing())
+    scene.handing.hangs = True
+    scene.begin()
+    scene.stop()
+    await wait_for(lambda: scene.handing.calls, "it does not begin")
+    scene.handing.gate.set()
+    assert isinstance(await scene.ended(), OutputsCollected)
+
+
+async def test_nothing_to_stop_is_stopped() -> None:
+    scene = Scene(Handing())
+    scene.stop()
+    assert await scene.ended() == CollectionStopped(step="s", token="t")
+
+
+async def test_a_daemon_that_ends_leaves_it_to_the_next() -> None:
+    scene = Scene(Handing(StoppedError()))
+    scene.begin()
+    await asyncio.gather(*scene.tasks)
+    assert scene.actor.posted == []
+
+
+@pytest.mark.parametrize(
+    ("own", "seconds"), [(None, 3600), (100, 95), (5.5, 10), (15.5, 10.5), (20_000, 19_995)]
+)
+async def test_the_time_is_what_the_process_left_of_the_step(
+    own: float | None, seconds: float
+) -> None:
+    scene = Scene(Handing(), timeout=own)
+    assert scene.collection._seconds(cast(Any, scene.actor), ATTEMPT) == seconds
+
+
+async def test_after_a_restart_of_the_machine_nothing_is_believed() -> None:
+    scene = Scene(Handing())
+    scene.collection.begin(
+        cast(Any, scene.actor), replace(ATTEMPT, boot_id="an earlier one"), final=True
+    )
+    event = await scene.ended()
+    assert isinstance(event, CollectionFailed)
+    assert "the machine went down" in event.error
