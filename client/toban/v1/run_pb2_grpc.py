@@ -214,9 +214,9 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRun(self, request, context):
-        """Removes an ended run with its logs and artifacts, for good. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or
-        `RUN_IN_USE` while an active run reads results from it, and while it is the last of its workflow, from which the
-        next one counts on.
+        """Removes an ended run with its logs and artifacts, for good. The numbers of later runs go on as if it were there.
+        Works on a full disk too. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or `RUN_IN_USE` while an active run reads its
+        results, or started it and waits for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -77,9 +77,9 @@ class RunServiceStub:
     answer is harmless.
     """
     DeleteRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.DeleteRunRequest, _run_pb2.DeleteRunResponse]
-    """Removes an ended run with its logs and artifacts, for good. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or
-    `RUN_IN_USE` while an active run reads results from it, and while it is the last of its workflow, from which the
-    next one counts on.
+    """Removes an ended run with its logs and artifacts, for good. The numbers of later runs go on as if it were there.
+    Works on a full disk too. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or `RUN_IN_USE` while an active run reads its
+    results, or started it and waits for it.
     """
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]
     """The whole run first, then each change in order. Ends with the run, or breaks off with UNAVAILABLE `STOPPING`
@@ -148,9 +148,9 @@ class RunServiceAsyncStub(RunServiceStub):
     answer is harmless.
     """
     DeleteRun: _aio.UnaryUnaryMultiCallable[_run_pb2.DeleteRunRequest, _run_pb2.DeleteRunResponse]  # type: ignore[assignment]
-    """Removes an ended run with its logs and artifacts, for good. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or
-    `RUN_IN_USE` while an active run reads results from it, and while it is the last of its workflow, from which the
-    next one counts on.
+    """Removes an ended run with its logs and artifacts, for good. The numbers of later runs go on as if it were there.
+    Works on a full disk too. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or `RUN_IN_USE` while an active run reads its
+    results, or started it and waits for it.
     """
     WatchRun: _aio.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]  # type: ignore[assignment]
     """The whole run first, then each change in order. Ends with the run, or breaks off with UNAVAILABLE `STOPPING`
@@ -282,9 +282,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.DeleteRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.DeleteRunResponse, _abc.Awaitable[_run_pb2.DeleteRunResponse]]:
-        """Removes an ended run with its logs and artifacts, for good. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or
-        `RUN_IN_USE` while an active run reads results from it, and while it is the last of its workflow, from which the
-        next one counts on.
+        """Removes an ended run with its logs and artifacts, for good. The numbers of later runs go on as if it were there.
+        Works on a full disk too. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or `RUN_IN_USE` while an active run reads its
+        results, or started it and waits for it.
         """
 
     @_abc_1.abstractmethod

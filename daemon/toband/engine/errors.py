@@ -153,11 +153,11 @@ class RunActiveError(EngineError):
 
 
 class RunInUseError(EngineError):
-    """The numbers of runs are counted from the last one of the workflow, so that it has to stay."""
+    """An active run needs it."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
-            f"cannot delete run {run_id}: it is the last of its workflow, or an active run reads results of it"
+            f"cannot delete run {run_id}: an active run reads its results, or started it and waits for it"
         )
         self.run_id = run_id
 

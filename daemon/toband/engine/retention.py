@@ -2,7 +2,7 @@
 
 A pass runs now and then, and when it is asked for. It never touches a run that is active, nor the last run of a
 workflow. What it removes goes in this order: a mark in the run's directory, its rows, the directory; so that whatever a
-crash leaves is known for what it is.
+crash leaves is known for what it is. On a disk without a free block the directory goes first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from toband.engine.keeping import Collected, Removed, Rules
 from toband.engine.log_limit import LogLimit
 from toband.engine.removal_plan import Plan, RemovalPlanner
 from toband.engine.run_sizes import RunSizes
-from toband.ports import Archive, Clock, Conditions, HealthStatus, Store, StoreError
+from toband.ports import (
+    Archive,
+    Clock,
+    Conditions,
+    HealthStatus,
+    Store,
+    StoreError,
+    StoreFullError,
+)
 
 FIRST_PASS = 60.0
 PASSES = 300.0
@@ -176,7 +184,7 @@ class Retention:
     # -- removing
 
     async def remove(self, run_id: str) -> bool:
-        """One ended run, because somebody asks for it; whether it went: not what is in use, nor a workflow's last."""
+        """One ended run, because a caller asks for it; whether it went: not one that an active run needs."""
         return run_id in await self._remove_runs([run_id])
 
     async def _remove(self, done: Collected, *, by_size: bool) -> None:
@@ -204,12 +212,22 @@ class Retention:
     async def _remove_runs(self, run_ids: Sequence[str]) -> Collection[str]:
         marked = await self._archive.condemn(run_ids)
         failpoints.hit("retention.marked")
-        gone = await self._store.delete_runs(marked)
+        try:
+            gone = await self._store.delete_runs(marked)
+        except StoreFullError:
+            gone = await self._delete_after_files(marked)
         failpoints.hit("retention.deleted")
         for run_id in gone:
             self._sizes.forget(run_id)
             await self._remove_directory(run_id)
         return gone
+
+    async def _delete_after_files(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """No block is left to delete rows, not even of the ballast: the files go first, which makes room."""
+        going = await self._store.deletable_runs(run_ids)
+        for run_id in going:
+            await self._remove_directory(run_id)
+        return await self._store.delete_runs(going)
 
     async def _remove_directory(self, run_id: str) -> bool:
         try:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import structlog
 
 from toband.engine.keeping import Collected, Rules
-from toband.ports import Archive, Clock, EndedRun, RunSize, Store
+from toband.ports import Archive, Clock, EndedRun, RunSize, Store, StoreFullError
 
 PAGE = 500
+
+_Measured = dict[str, tuple[EndedRun, RunSize]]
 
 log = structlog.get_logger()
 
@@ -23,7 +25,7 @@ class RunSizes:
         self._clock = clock
         self._compress_after = rules.compress_after
         # What runs take that have ended and are not measured for good yet.
-        self._fresh: dict[str, tuple[EndedRun, RunSize]] = {}
+        self._fresh: _Measured = {}
         # All ended runs with an id below this one are measured.
         self._measured_to = ""
 
@@ -81,8 +83,8 @@ class RunSizes:
 
     async def settle(self, done: Collected) -> None:
         """Compresses and measures what has ended long enough ago, and keeps the sizes."""
-        measured: dict[str, RunSize] = {}
-        waiting = []
+        measured: _Measured = {}
+        waiting: list[str] = []
         # Asked for first: what ends from now on is one of these, or has an id above them.
         newest = [run.id for run in await self._store.list_runs(limit=1)]
         active = await self._store.active_run_ids()
@@ -92,10 +94,10 @@ class RunSizes:
                 waiting.append(run.id)
                 await self.weigh(run)
                 continue
-            measured[run.id] = size
+            measured[run.id] = (run, size)
             if len(measured) >= PAGE:
-                await self._keep(measured)
-        await self._keep(measured)
+                waiting += await self._keep(measured)
+        waiting += await self._keep(measured)
         self._fresh = {key: self._fresh[key] for key in waiting if key in self._fresh}
         self._measured_to = min([*newest, *active, *waiting], default="")
 
@@ -124,9 +126,17 @@ class RunSizes:
             ordinal = attempts[-1].ordinal + 1
         return count
 
-    async def _keep(self, measured: dict[str, RunSize]) -> None:
+    async def _keep(self, measured: _Measured) -> Sequence[str]:
+        """Those that could not be kept for want of space: they count all the same, so that space can be made."""
+        left = []
         if measured:
-            await self._store.save_sizes(measured)
-            for run_id in measured:
-                self._fresh.pop(run_id, None)
+            try:
+                await self._store.save_sizes({key: size for key, (_, size) in measured.items()})
+            except StoreFullError:
+                self._fresh |= measured
+                left = list(measured)
+            else:
+                for run_id in measured:
+                    self._fresh.pop(run_id, None)
             measured.clear()
+        return left

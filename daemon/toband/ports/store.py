@@ -344,8 +344,15 @@ class Store(ScheduleStore, EventStore, Protocol):
         """By run; in place of what was kept. Runs that are gone are passed over."""
         ...
 
+    async def deletable_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """Those that `delete_runs` would remove."""
+        ...
+
     async def delete_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Removes runs with all that belongs to them; those that went: never one that is not removable."""
+        """Removes runs with all that belongs to them; those that went. The numbers of runs go on as if they were there.
+
+        Never one that is active, never one that an active run takes results from or has as its child.
+        """
         ...
 
     async def forget_requests(self, before: datetime) -> int:

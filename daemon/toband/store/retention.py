@@ -19,12 +19,13 @@ from sqlalchemy import (
     insert,
     not_,
     select,
+    update,
 )
 
 from toband.domain.run_ids import first_id
 from toband.ports import EndedRun, RunSize, RunSpan, StoredSize
 from toband.store.runs import read_states
-from toband.store.tables import ACTIVE_RUNS, among, run_sizes, run_sources, runs
+from toband.store.tables import ACTIVE_RUNS, among, run_numbers, run_sizes, run_sources, runs
 from toband.store.writer import Session
 
 # Below what any of the databases takes in one statement.
@@ -32,13 +33,14 @@ _AT_ONCE = 500
 
 _ENDED = not_(among(runs.c.state, ACTIVE_RUNS))
 _others = runs.alias("others")
-# Numbers go on from the last run, so that one stays.
+# The last run of a workflow shows how it does. It stays until somebody deletes it.
 _NOT_LAST = runs.c.number < (
     select(func.max(_others.c.number))
     .where(_others.c.workflow == runs.c.workflow)
     .correlate(runs)
     .scalar_subquery()
 )
+_LAST = select(func.max(runs.c.number)).where(runs.c.workflow == bindparam("workflow"))
 _users = runs.alias("users")
 _parents = runs.alias("parents")
 # An active run reads from those that it takes results from, and asks what became of its children. The former are
@@ -51,7 +53,8 @@ _NOT_NEEDED = and_(
     ),
     not_(exists().where(_parents.c.id == runs.c.parent_run, among(_parents.c.state, ACTIVE_RUNS))),
 )
-_REMOVABLE = and_(_ENDED, _NOT_LAST, _NOT_NEEDED)
+_DELETABLE = and_(_ENDED, _NOT_NEEDED)
+_REMOVABLE = and_(_DELETABLE, _NOT_LAST)
 # From one name to the next by the index: a look per workflow that has runs, however many each has.
 _first_name = select(func.min(runs.c.workflow).label("workflow")).cte("names", recursive=True)
 _NAMES = _first_name.union_all(
@@ -179,18 +182,49 @@ def save_sizes(sizes: Mapping[str, RunSize]) -> Callable[[Session], None]:
 
 def delete_runs(run_ids: Sequence[str]) -> Callable[[Session], Sequence[str]]:
     def operation(session: Session) -> Sequence[str]:
-        # Nobody makes a run meanwhile: the last one of a workflow is still its last, and nobody takes from the others.
+        # No run is made meanwhile that takes results from one of them, or the number of the last one.
         session.lock_creation()
         gone: list[str] = []
         for place in range(0, len(run_ids), _AT_ONCE):
-            some: ColumnElement[bool] = runs.c.id.in_(run_ids[place : place + _AT_ONCE])
-            going = select(runs.c.id).where(some, _REMOVABLE).order_by(runs.c.id)
-            found = list(session.connection.execute(going).scalars())
-            session.connection.execute(delete(runs).where(runs.c.id.in_(found)))
-            gone += found
+            found = _deletable(session.connection, run_ids[place : place + _AT_ONCE])
+            _keep_numbers(session.connection, found)
+            some = [run_id for run_id, _, _ in found]
+            session.connection.execute(delete(runs).where(runs.c.id.in_(some)))
+            gone += some
         return gone
 
     return operation
+
+
+def read_deletable(connection: Connection, run_ids: Sequence[str]) -> Sequence[str]:
+    found: list[str] = []
+    for place in range(0, len(run_ids), _AT_ONCE):
+        some = _deletable(connection, run_ids[place : place + _AT_ONCE])
+        found += [run_id for run_id, _, _ in some]
+    return found
+
+
+def _deletable(connection: Connection, run_ids: Sequence[str]) -> list[tuple[str, str, int]]:
+    """With workflow and number, oldest first."""
+    some = select(runs.c.id, runs.c.workflow, runs.c.number).where(runs.c.id.in_(run_ids))
+    found = connection.execute(some.where(_DELETABLE).order_by(runs.c.id))
+    return [(run_id, workflow, number) for run_id, workflow, number in found]
+
+
+def _keep_numbers(connection: Connection, going: Sequence[tuple[str, str, int]]) -> None:
+    """Notes the number of a workflow's last run when that goes: the next run counts on from there."""
+    highest: dict[str, int] = {}
+    for _, workflow, number in going:
+        highest[workflow] = max(number, highest.get(workflow, 0))
+    for workflow, number in highest.items():
+        if connection.execute(_LAST, {"workflow": workflow}).scalar_one() > number:
+            continue
+        mine = run_numbers.c.workflow == workflow
+        known = connection.execute(select(run_numbers.c.last).where(mine)).scalar()
+        if known is None:
+            connection.execute(insert(run_numbers).values(workflow=workflow, last=number))
+        elif known < number:
+            connection.execute(update(run_numbers).where(mine).values(last=number))
 
 
 def _ended_runs() -> Select[Any]:

@@ -110,7 +110,8 @@ def check_active(sql: Statements, session: Session, workflow: str, max_active: i
 def add(sql: Statements, session: Session, new: NewRun) -> Run:
     """The run with its number."""
     run = new.run
-    number = (session.fetch(sql.last_number, {"workflow": run.workflow})[0][0] or 0) + 1
+    last, last_deleted = session.fetch(sql.last_number, {"workflow": run.workflow})[0]
+    number = max(last or 0, last_deleted or 0) + 1
     session.run(sql.insert_run, new.header | {"number": number})
     if new.steps:
         session.run_many(sql.insert_step, new.steps)

@@ -271,6 +271,9 @@ class SqlStore(SqlSchedules, SqlEvents):
     async def save_sizes(self, sizes: Mapping[str, RunSize]) -> None:
         await self._write.do(retention.save_sizes(sizes))
 
+    async def deletable_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
+        return await self._read(retention.read_deletable, run_ids)
+
     async def delete_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
         return await self._write.do(retention.delete_runs(run_ids))
 

@@ -24,6 +24,7 @@ from toband.store.tables import (
     fires,
     process_executions,
     run_history,
+    run_numbers,
     run_sources,
     runs,
     schedules,
@@ -169,5 +170,11 @@ class Statements:
             )
         )
         self.last_number = text(
-            select(func.max(runs.c.number)).where(runs.c.workflow == bindparam("workflow"))
+            select(
+                func.max(runs.c.number),
+                # Of those that were deleted.
+                select(run_numbers.c.last)
+                .where(run_numbers.c.workflow == bindparam("workflow"))
+                .scalar_subquery(),
+            ).where(runs.c.workflow == bindparam("workflow"))
         )

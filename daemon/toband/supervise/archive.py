@@ -172,6 +172,10 @@ class RunArchive:
         except FileNotFoundError:
             return True
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                # What is to be removed makes the room. After a crash in between, only a pass that was asked for
+                # removes a directory without a mark.
+                return True
             log.warning("cannot remove a run", action="remove_failed", run=run_id, error=str(error))
             return False
         return True

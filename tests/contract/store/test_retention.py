@@ -25,7 +25,7 @@ from contract.builders import (
     with_workflow,
 )
 from toban.definition import Retention
-from toband.domain.model import Run, RunState, Sample, Usage
+from toband.domain.model import Run, Sample, Usage
 from toband.ports import RunGoneError, RunSize, RunSpan, Store, StoredSize, WorkflowText
 
 DAY = timedelta(days=1)
@@ -56,16 +56,28 @@ async def test_the_last_run_of_a_workflow_and_active_ones_are_not_removable(stor
     assert await ids(store, workflow="other") == []
     assert await ids(store, after=first.id) == [second.id]
     assert await ids(store, limit=1) == [first.id]
-    assert await store.delete_runs([first.id, active.id, only.id, last.id]) == [first.id]
-    kept = {run.id for run in await store.list_runs()}
-    assert kept == {active.id, second.id, only.id, last.id}
+    asked = [first.id, active.id, only.id, last.id]
+    assert await store.deletable_runs(asked) == [first.id, only.id, last.id]
+    assert await store.delete_runs(asked) == [first.id, only.id, last.id]
+    assert {run.id for run in await store.list_runs()} == {active.id, second.id}
 
 
-async def test_a_workflow_keeps_its_last_number_even_when_all_are_to_go(store: Store) -> None:
-    await with_workflow(store)
+async def test_numbers_go_on_when_the_last_run_was_deleted(store: Store) -> None:
+    await with_workflow(store, "backup", "other")
     runs = [await over(store) for _ in range(3)]
-    assert await store.delete_runs([run.id for run in runs]) == [run.id for run in runs[:2]]
-    assert (await stored_run(store)).number == 4
+    await over(store, "other")
+    # The last one, then one before it, then all that are left.
+    for going in (runs[2:], runs[1:2], runs[:1]):
+        assert await store.delete_runs([run.id for run in going]) == [run.id for run in going]
+    fourth = await over(store)
+    fifth = await over(store)
+    assert (fourth.number, fifth.number) == (4, 5)
+    await store.delete_runs([fifth.id])
+    await store.delete_runs([fourth.id])
+    await store.delete_workflow("backup", at=NOW)
+    await with_workflow(store)
+    assert (await stored_run(store)).number == 6
+    assert (await stored_run(store, "other")).number == 2
 
 
 async def test_runs_that_ended_before_a_time(store: Store) -> None:
@@ -263,6 +275,6 @@ async def test_many_at_once(store: Store) -> None:
     await store.save_sizes({run.id: RunSize(bytes=1, log_bytes=1) for run in runs})
     assert (await store.stored_size()).bytes == 620
     gone = await store.delete_runs([run.id for run in runs])
-    assert gone == [run.id for run in runs[:-1]]
-    states = await store.known_runs([run.id for run in runs])
-    assert dict(states) == {runs[-1].id: RunState.SUCCEEDED}
+    assert gone == [run.id for run in runs]
+    assert dict(await store.known_runs(gone)) == {}
+    assert (await stored_run(store)).number == 621

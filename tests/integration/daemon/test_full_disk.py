@@ -284,6 +284,70 @@ def test_descriptors_that_run_out(tmp_path: Path) -> None:
         daemon.clear()
 
 
+# -- making room through the daemon
+
+
+def delete(daemon: Daemon, run_id: str) -> None:
+    daemon.runs.DeleteRun(run_pb2.DeleteRunRequest(id=run_id), timeout=60)
+
+
+def fills_its_directory(daemon: Daemon, name: str) -> run_pb2.Run:
+    daemon.apply(workflow(name, "head -c 80000000 /dev/zero > filler"))
+    return daemon.run(name)
+
+
+def without_ballast(disk: Path) -> None:
+    """Whoever fills the disk took the ballast too, and the log of the database is as full."""
+    (disk / "ballast").unlink(missing_ok=True)
+    (disk / "ballast").mkdir()
+    fill(disk / "rest")
+
+
+@pytest.mark.parametrize("ballast_left", [True, False], ids=["with ballast", "without ballast"])
+def test_deleting_the_last_run_of_a_workflow_frees_a_full_disk(
+    daemon: Daemon, disk: Path, ballast_left: bool
+) -> None:
+    wait_until(lambda: ballast(disk) > MIB, "no space was set aside")
+    filling = fills_its_directory(daemon, "fills")
+    assert (run_state(filling), filling.number) == ("FAILED", 1)
+    if not ballast_left:
+        without_ballast(disk)
+    assert refused_run(daemon).reason == "DISK_FULL"
+    delete(daemon, filling.id)
+    assert not (disk / "runs" / filling.id).exists()
+    run = wait_until(lambda: taken_in(daemon), "no run is taken in again")
+    assert run is not None
+    assert run_state(run) == "SUCCEEDED"
+    assert daemon.run("fills").number == 2, "a number was used again"
+    assert refused(lambda: daemon.get_run(filling.id)).code is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("ballast_left", [True, False], ids=["with ballast", "without ballast"])
+def test_garbage_collection_frees_a_full_disk(
+    disk: Path, tmp_path: Path, ballast_left: bool
+) -> None:
+    """Not by age or number: sizes have to be known, and the disk has no room to note them."""
+    gate, begun = Gate(f"{tmp_path}/gate"), tmp_path / "begun"
+    environment = {"TOBAN_RETENTION_TOTAL_BYTES": "1MiB", "TOBAN_RETENTION_COMPRESS_AFTER": "none"}
+    with running_daemon(disk, environment=environment) as daemon:
+        daemon.apply(workflow("quick", "echo done"))
+        fills = f"read _ < {gate.path}; head -c 80000000 /dev/zero > filler"
+        daemon.apply(workflow("fills", f"if mkdir {begun}; then {fills}; fi; true"))
+        wait_until(lambda: ballast(disk) > MIB, "no space was set aside")
+        first = daemon.start_run("fills")
+        wait_until(begun.exists, "the step does not begin")
+        last = daemon.run("fills")
+        gate.release_now()
+        assert run_state(daemon.wait_run(first)) == "SUCCEEDED"
+        if not ballast_left:
+            without_ballast(disk)
+        assert refused_run(daemon).reason == "DISK_FULL"
+        collected = daemon.system.CollectGarbage(system_pb2.CollectGarbageRequest(), timeout=60)
+        assert [run.id for run in collected.runs] == [first]
+        wait_until(lambda: taken_in(daemon), "no run is taken in again")
+        assert daemon.get_run(last.id).number == 2
+
+
 # -- starting
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ from toband.ports import (
     LogKind,
     RunChange,
     StoreError,
+    StoreFullError,
     UpdateResult,
     WorkflowText,
 )
@@ -422,6 +424,66 @@ async def test_a_run_that_cannot_be_marked_stays_and_does_not_hold_up_others(
     done = await world.retention(age=86400.0).collect()
     assert removed(done) == [runs[0].id, runs[2].id]
     assert await world.left() == ids(runs[1], runs[3])
+
+
+class FullStore:
+    """A database that has no space to write until something was removed below a directory."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._root = Path(world.files.root)
+        self._before = set(self._root.iterdir())
+        for name in ("delete_runs", "save_sizes"):
+            monkeypatch.setattr(world.store, name, self._full_at_first(getattr(world.store, name)))
+
+    def _full_at_first(self, call: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Any]:
+        async def tried(given: Any) -> Any:
+            if self._before <= set(self._root.iterdir()):
+                raise StoreFullError("database or disk is full")
+            return await call(given)
+
+        return tried
+
+
+async def test_a_run_can_be_removed_when_its_deletion_finds_no_space(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.workflow("a")
+    run, active = await world.run("a"), await world.run("a", active=True)
+    FullStore(world, monkeypatch)
+    retention = world.retention()
+    with pytest.raises(StoreFullError):
+        await retention.remove(active.id)
+    assert Path(world.files.run(active.id)).exists()  # noqa: ASYNC240
+    assert await retention.remove(run.id)
+    assert await world.left() == ids(active)
+
+
+async def test_sizes_that_cannot_be_kept_still_count(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.workflow("a")
+    runs = [await world.run("a", size=1 << 20) for _ in range(3)]
+    FullStore(world, monkeypatch)
+    done = await world.retention(total_bytes=1 << 20).collect()
+    assert [each.run.id for each in done.runs] == [run.id for run in runs[:2]]
+    assert await world.left() == ids(runs[2])
+
+
+async def test_a_directory_that_cannot_be_marked_for_want_of_space_goes_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.workflow("a")
+    run = await world.run("a")
+
+    def full(path: str, *given: Any, **named: Any) -> int:
+        if path.endswith(MARK):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opened(path, *given, **named)
+
+    opened = os.open
+    monkeypatch.setattr("toband.supervise.archive.os.open", full)
+    assert await world.retention().remove(run.id)
+    assert await world.left() == ids()
 
 
 async def test_many_runs_go_in_small_transactions(
