@@ -33,6 +33,11 @@ MAX_KEY_CHARS: Final = 256
 """A text by which something is found again: a subject, a dedupe key."""
 MAX_REQUEST_ID_CHARS: Final = 128
 
+MAX_LISTED_BYTES: Final = 4 * KIB
+"""Parameters, an item or a payload in lists and in changes of a run; what is larger is left out there."""
+MAX_SHOWN_BYTES: Final = MIB
+"""An item in an answer about one run."""
+
 _PER_VALUE: Final = 12
 
 

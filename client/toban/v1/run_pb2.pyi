@@ -283,6 +283,7 @@ class Run(_message.Message):
     EVENT_ID_FIELD_NUMBER: _builtins.int
     EVENT_TYPE_FIELD_NUMBER: _builtins.int
     DEPTH_FIELD_NUMBER: _builtins.int
+    PARAMS_BYTES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -328,8 +329,12 @@ class Run(_message.Message):
     event_type: _builtins.str
     depth: _builtins.int
     """How many runs are before it in a chain of events; of one that a step started, as many as before the step's run."""
+    params_bytes: _builtins.int
+    """Above zero: `params` was left out of this message, and has about so many bytes. GetRun has it."""
     @_builtins.property
-    def params(self) -> _struct_pb2.Struct: ...
+    def params(self) -> _struct_pb2.Struct:
+        """More than 4 KiB are left out of lists, and of all messages of WatchRun but the first; see `params_bytes`."""
+
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -398,10 +403,11 @@ class Run(_message.Message):
         event_id: _builtins.str = ...,
         event_type: _builtins.str = ...,
         depth: _builtins.int = ...,
+        params_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule", b"schedule", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule", b"schedule", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -488,6 +494,7 @@ class Step(_message.Message):
     MAX_RETRIES_FIELD_NUMBER: _builtins.int
     JOB_TYPE_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
+    ITEM_BYTES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """As in the definition; an instance adds its number, as in `build[0]`."""
     index: _builtins.int
@@ -511,7 +518,7 @@ class Step(_message.Message):
     instances: _builtins.int
     """How many instances a `for_each` step has; 0 until its items are known."""
     item_json: _builtins.str
-    """The item of an instance, as JSON."""
+    """The item of an instance, as JSON. More than 4 KiB are left out of the changes of a run, more than 1 MiB anywhere."""
     iteration: _builtins.int
     """The iteration of a step with a completion check, counted from 1; 0 before its start and for every other step."""
     max_iterations: _builtins.int
@@ -537,6 +544,8 @@ class Step(_message.Message):
     """`shell`, `exec`, `cmd`, `powershell`, `python`, `workflow` or `approval`."""
     job: _builtins.str
     """The stored job that it runs, if any."""
+    item_bytes: _builtins.int
+    """Above zero: `item_json` was left out of this message, and has so many bytes."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -587,10 +596,11 @@ class Step(_message.Message):
         max_retries: _builtins.int = ...,
         job_type: _builtins.str = ...,
         job: _builtins.str = ...,
+        item_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "exit_code", b"exit_code", "finished_at", b"finished_at", "instance", b"instance", "not_before", b"not_before", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

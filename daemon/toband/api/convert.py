@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
+from google.protobuf import duration_pb2, timestamp_pb2
 
 from toban.definition import Overlap, Step
+from toban.limits import MAX_LISTED_BYTES, MAX_SHOWN_BYTES
 from toban.texts import json_text, sendable
 from toban.v1 import dead_letter_pb2, run_pb2
 from toband.domain.model import (
@@ -48,8 +49,6 @@ def duration(seconds: float) -> duration_pb2.Duration:
 
 def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
     """`plan` adds what only the definition knows, such as which steps a step waits for."""
-    params = struct_pb2.Struct()
-    params.update(dict(value.params))
     index = plan.index.get(value.current_step, -1) if plan is not None else -1
     made = run_pb2.Run(
         id=value.id,
@@ -62,7 +61,6 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         triggered_by=run_pb2.Trigger.Value(f"TRIGGER_{value.trigger.value}"),
         caller=value.caller,
         priority=value.priority,
-        params=params,
         created_at=timestamp(value.created_at),
         started_at=timestamp(value.started_at),
         finished_at=timestamp(value.finished_at),
@@ -85,8 +83,10 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         event_id=value.event["id"] if value.event is not None else "",
         event_type=value.event["type"] if value.event is not None else "",
         depth=value.depth,
+        params_bytes=value.params_bytes,
         steps=[step(s, plan, paused=value.paused_at is not None) for s in value.steps.values()],
     )
+    made.params.update(dict(value.params))
     if not made.waiting_for and value.state is RunState.RUNNING:
         made.waiting_for = _held_up(value, made.steps)
     if value.ending is not None:
@@ -97,6 +97,14 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
     if value.total_steps == len(own):
         made.summary_json = summary(own)
     return made
+
+
+def leave_out_params(made: run_pb2.Run) -> None:
+    """In the further messages about the same run, if they are large."""
+    size = made.params.ByteSize()
+    if size > MAX_LISTED_BYTES:
+        made.ClearField("params")
+        made.params_bytes = size
 
 
 def summary(steps: Iterable[StepRun]) -> str:
@@ -141,8 +149,6 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
         parent=value.parent,
         instance=value.instance,
         instances=value.instances,
-        # An item may be null, which is not the same as none.
-        item_json="" if value.instance is None else json_text(value.item),
         iteration=value.iteration,
         checks=value.checks,
         not_before=timestamp(value.not_before),
@@ -152,6 +158,13 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
         result_bytes=value.spilled,
         retries=value.retries,
     )
+    if value.instance is not None:
+        # An item may be null, which is not the same as none.
+        item = json_text(value.item)
+        if value.item_bytes or len(item) > MAX_SHOWN_BYTES:
+            made.item_bytes = value.item_bytes or len(item)
+        else:
+            made.item_json = item
     if value.attempt is not None and value.attempt.child:
         made.child_run = value.attempt.id
     if value.error_class is not None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from google.protobuf import struct_pb2
 
 from toban.definition.values import to_json
+from toban.limits import MAX_LISTED_BYTES
 from toban.texts import whole
 from toban.v1 import event_pb2, run_pb2, schedule_pb2
 from toband.api.convert import timestamp
@@ -16,9 +17,6 @@ from toband.domain.model import RunState
 from toband.domain.schedules import ScheduleEntry
 from toband.engine.matching import Candidate
 from toband.engine.subjects import Subjects
-
-LISTED_PAYLOAD_MOST = 4096
-"""Bytes of a payload that are told where many events are."""
 
 
 def event(
@@ -35,7 +33,7 @@ def event(
     return event_pb2.Event(
         id=value.id,
         type=value.type,
-        payload_json="" if listed and size > LISTED_PAYLOAD_MOST else payload,
+        payload_json="" if listed and size > MAX_LISTED_BYTES else payload,
         emitted_at=timestamp(value.at),
         source=event_pb2.EventSource.Value(f"EVENT_SOURCE_{value.source.value.upper()}"),
         caller=value.caller,

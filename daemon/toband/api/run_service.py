@@ -212,9 +212,14 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                     "after_sequence", f"found {sequence}, the run has come to {run.sequence}"
                 )
             if sequence == 0:
+                first = True
                 async for run, more in self._picture(request.id):
                     sequence = run.sequence
-                    for part, rest in _parts(convert.run(run, plan)):
+                    made = convert.run(run, plan)
+                    if not first:
+                        convert.leave_out_params(made)
+                    first = False
+                    for part, rest in _parts(made):
                         yield pb.WatchRunResponse(sequence=sequence, run=part, partial=more or rest)
             state = run.state
             while True:
@@ -363,6 +368,7 @@ def _parts(run: pb.Run) -> Iterator[tuple[pb.Run, bool]]:
         yield run, bool(steps)
         if not steps:
             return
+        convert.leave_out_params(run)
 
 
 def _chunk(item: LogChunk) -> pb.StreamLogsResponse:

@@ -266,7 +266,8 @@ class StepRun:
     `for_each` are settled. `check_token` and `check_exit_code` are of the last check that gave a verdict, whose output
     the next iteration may use. `fingerprint` is of what `stop_when_unchanged` watches, and `unchanged` tells that it
     was the same after the iteration before. `source` is the run that its results and artifacts were taken over from.
-    `spilled`: so many bytes of result and outputs are in a file of the attempt's.
+    `spilled`: so many bytes of result and outputs are in a file of the attempt's. `item_bytes`, above zero: an item of
+    so many bytes was left out of this copy.
     """
 
     id: str
@@ -277,6 +278,7 @@ class StepRun:
     released: int = 0
     ended: int = 0
     item: Any = None
+    item_bytes: int = 0
     state: StepState = StepState.PENDING
     phase: Phase = Phase.RUN
     reason: str = ""
@@ -317,7 +319,8 @@ class Run:
     results of steps outside of the scope were asked to come from, `parent_run` and `parent_step` whose child it is.
     `schedule` is the id of the schedule that started it, `scheduled_at` the time at which it was due, and `missed` are
     the due times before it that it stands for too. `event` is the event that started it, as templates see it; None:
-    none did. `depth` is how many runs are before it in a chain of events.
+    none did. `depth` is how many runs are before it in a chain of events. `params_bytes`, above zero: so many bytes of
+    parameters were left out of this copy.
     `total_steps`, `ended_steps`, `failed_steps` and `incomplete_steps` count steps of the definition, not instances.
     `touched` holds the ids of the steps that its last change is about.
     """
@@ -332,6 +335,7 @@ class Run:
     caller: str = ""
     priority: int = 0
     params: Mapping[str, Any] = field(default_factory=dict)
+    params_bytes: int = 0
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None

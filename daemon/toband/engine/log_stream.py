@@ -7,7 +7,7 @@ log. Attempts are numbered in the order of their launch; all below the first num
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from toband.domain.model import CHECK, Attempt, AttemptState, Run, RunState
@@ -104,7 +104,7 @@ class LogStreams:
         place = _Place.parse(query.position)
         if not place.within(run.launches):
             raise BadPositionError(query.position)
-        reader = _Reader(self._store, self._logs, query, place)
+        reader = _Reader(self._store, self._logs, query, place, self._runs.launches.waits)
         with self._changes.watching(query.run_id) as watch:
             async for item in self._stream(query, reader, watch):
                 yield item
@@ -174,8 +174,16 @@ class LogStreams:
 class _Reader:
     """Reads on from a place, through all attempts that the query asks for."""
 
-    def __init__(self, store: Store, logs: Logs, query: LogQuery, place: _Place) -> None:
+    def __init__(
+        self,
+        store: Store,
+        logs: Logs,
+        query: LogQuery,
+        place: _Place,
+        waits: Callable[[str], bool],
+    ) -> None:
         self._store = store
+        self._waits = waits
         self._logs = logs
         self._query = query
         self._kinds = frozenset(query.kinds) or frozenset(LogKind)
@@ -193,6 +201,10 @@ class _Reader:
             for attempt in attempts:
                 if self.place.done(attempt.ordinal):
                     continue
+                if self._waits(attempt.token):
+                    # It has printed nothing, nor has any that was launched after it: they wait in that order.
+                    self._fresh = False
+                    return
                 if self._asked_for(attempt):
                     async for chunk in self._attempt(attempt):
                         yield chunk

@@ -9,7 +9,7 @@ from operator import attrgetter
 from toband.domain.model import Attempt, StepRun
 from toband.ports import RunChange, UpdateResult
 from toband.store import event_rows
-from toband.store.codec import Raw, attempt_row, letter_row, run_facts, step_row
+from toband.store.codec import Raw, attempt_row, letter_row, run_facts, step_item, step_row
 from toband.store.columns import printable, to_micros
 from toband.store.history import change_json
 from toband.store.statements import Statements
@@ -24,6 +24,7 @@ class Write:
     state_changes: bool
     history: Raw
     new_steps: list[Raw]
+    new_items: list[Raw]
     steps: list[Raw]
     new_attempts: list[Raw]
     attempts: list[Raw]
@@ -46,6 +47,7 @@ def encode(change: RunChange) -> Write:
         state_changes=after.state is not before.state,
         history={},
         new_steps=[],
+        new_items=[],
         steps=[],
         new_attempts=[],
         attempts=[],
@@ -80,7 +82,12 @@ def _candidates(change: RunChange) -> Iterable[StepRun]:
 def _step(write: Write, previous: StepRun | None, step: StepRun) -> tuple[Raw, Raw | None]:
     run_id = write.run["run_id"]
     row = step_row(run_id, step)
-    (write.new_steps if previous is None else write.steps).append(row)
+    if previous is not None:
+        write.steps.append(row)
+    else:
+        write.new_steps.append(row)
+        if (item := step_item(run_id, step)) is not None:
+            write.new_items.append(item)
     if step.attempt is None or step.attempt.run_id != run_id:
         return row, None
     return row, _attempt(write, None if previous is None else previous.attempt, step.attempt)
@@ -110,6 +117,7 @@ def apply(sql: Statements, write: Write, session: Session) -> UpdateResult:
     for insert, rows in (
         (sql.insert_attempt, write.new_attempts),
         (sql.insert_step, write.new_steps),
+        (sql.insert_item, write.new_items),
         (sql.insert_letter, write.letters),
     ):
         if rows:

@@ -11,6 +11,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
+from toban.limits import MAX_LISTED_BYTES
 from toband.domain.model import (
     INSTANCE_BITS,
     Artifact,
@@ -35,6 +36,9 @@ STEP_COLUMNS = tuple(step_runs.c.keys())
 ATTEMPT_COLUMNS = tuple(process_executions.c.keys())
 LETTER_COLUMNS = tuple(dead_letters.c.keys())
 
+INLINE_MOST = MAX_LISTED_BYTES
+"""Bytes of parameters, an event or an item beyond which they do not lie in a row that changes."""
+
 _INSTANCES = (1 << INSTANCE_BITS) - 1
 
 # What never changes once it is stored.
@@ -49,6 +53,7 @@ RUN_IDENTITY = frozenset(
         "caller",
         "priority",
         "params",
+        "params_bytes",
         "created_at",
         "retry_of",
         "from_run",
@@ -75,6 +80,8 @@ def _time(time: datetime | None) -> int | None:
 
 
 def run_identity(run: Run) -> Raw:
+    params, event = to_json(run.params), _event_json(run)
+    large = len(params) > INLINE_MOST
     return {
         "id": run.id,
         "workflow": run.workflow,
@@ -84,7 +91,8 @@ def run_identity(run: Run) -> Raw:
         "triggered_by": run.trigger.value,
         "caller": printable(run.caller),
         "priority": run.priority,
-        "params": to_json(run.params),
+        "params": "{}" if large else params,
+        "params_bytes": len(params) if large else 0,
         "created_at": to_micros(run.created_at),
         "retry_of": run.retry_of or None,
         "from_run": run.from_run or None,
@@ -93,9 +101,37 @@ def run_identity(run: Run) -> Raw:
         "schedule": run.schedule,
         "scheduled_at": _time(run.scheduled_at),
         "missed": to_json([to_micros(at) for at in run.missed]) if run.missed else "[]",
-        "event": None if run.event is None else to_json(run.event),
+        "event": event,
         "depth": run.depth,
     }
+
+
+def _event_json(run: Run) -> str | None:
+    """Without its payload if that is large."""
+    if run.event is None:
+        return None
+    text = to_json(run.event)
+    return text if len(text) <= INLINE_MOST else to_json({**run.event, "payload": {}})
+
+
+def run_values(run: Run) -> Raw | None:
+    """What lies beside the row of a run, because it is large; None if nothing does."""
+    params = to_json(run.params)
+    event = "" if run.event is None else to_json(run.event)
+    if len(params) <= INLINE_MOST and len(event) <= INLINE_MOST:
+        return None
+    return {
+        "run_id": run.id,
+        "params": params if len(params) > INLINE_MOST else None,
+        "event": event if len(event) > INLINE_MOST else None,
+    }
+
+
+def step_item(run_id: str, step: StepRun) -> Raw | None:
+    """What lies beside the row of a step; None if nothing does."""
+    if step.item is None or len(item := to_json(step.item)) <= INLINE_MOST:
+        return None
+    return {"run_id": run_id, "position": step.position, "item": item}
 
 
 def run_facts(run: Run) -> Raw:
@@ -157,6 +193,9 @@ def _extra_json(step: StepRun) -> str:
         extra["not_before"] = to_micros(extra["not_before"])
     if "artifacts" in extra:
         extra["artifacts"] = [_artifact_json(artifact) for artifact in step.artifacts]
+    if "item" in extra and (size := len(to_json(step.item))) > INLINE_MOST:
+        del extra["item"]
+        extra["item_bytes"] = size
     return to_json(extra)
 
 
@@ -275,6 +314,7 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
         caller=values["caller"],
         priority=values["priority"],
         params=values["params"],
+        params_bytes=values["params_bytes"],
         created_at=values["created_at"],
         started_at=values["started_at"],
         finished_at=values["finished_at"],

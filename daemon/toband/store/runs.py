@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, and_, bindparam, func, select
 
 from toband.domain.model import Run, RunState, StepRun, StepState
 from toband.ports import ActiveRunError, Request, RunGoneError
@@ -21,11 +21,21 @@ from toband.store.codec import (
     run_from,
     run_identity,
     step_from,
+    step_item,
     step_row,
 )
+from toband.store.codec import run_values as run_values_row
 from toband.store.requests import recall, remember
 from toband.store.statements import Statements
-from toband.store.tables import ACTIVE_RUNS, among, process_executions, runs, step_runs
+from toband.store.tables import (
+    ACTIVE_RUNS,
+    among,
+    process_executions,
+    run_values,
+    runs,
+    step_items,
+    step_runs,
+)
 from toband.store.walks import newest
 from toband.store.writer import Session
 
@@ -37,10 +47,21 @@ _AT_ONCE = 500
 _RUNS_AT_ONCE = 20
 
 _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
+_VALUES = select(run_values.c.params, run_values.c.event).where(
+    run_values.c.run_id == bindparam("run_id")
+)
 _STEPS = (
-    select(step_runs, process_executions)
+    select(step_runs, process_executions, step_items.c.item)
     .select_from(
-        step_runs.outerjoin(process_executions, process_executions.c.id == step_runs.c.attempt_id)
+        step_runs.outerjoin(
+            process_executions, process_executions.c.id == step_runs.c.attempt_id
+        ).outerjoin(
+            step_items,
+            and_(
+                step_items.c.run_id == step_runs.c.run_id,
+                step_items.c.position == step_runs.c.position,
+            ),
+        )
     )
     .where(step_runs.c.run_id == bindparam("run_id"))
     .where(step_runs.c.position > bindparam("after"))
@@ -88,14 +109,18 @@ class NewRun(NamedTuple):
 
     run: Run
     header: Raw
+    values: Raw | None
     steps: list[Raw]
+    items: list[Raw]
     sources: list[str]
 
 
 def encode(run: Run) -> NewRun:
     """In the caller's thread."""
     steps = [step_row(run.id, step) for step in run.steps.values()]
-    return NewRun(run, run_identity(run) | run_facts(run), steps, _sources(run))
+    items = [item for step in run.steps.values() if (item := step_item(run.id, step)) is not None]
+    header = run_identity(run) | run_facts(run)
+    return NewRun(run, header, run_values_row(run), steps, items, _sources(run))
 
 
 def check_active(sql: Statements, session: Session, workflow: str, max_active: int | None) -> None:
@@ -113,8 +138,12 @@ def add(sql: Statements, session: Session, new: NewRun) -> Run:
     last, last_deleted = session.fetch(sql.last_number, {"workflow": run.workflow})[0]
     number = max(last or 0, last_deleted or 0) + 1
     session.run(sql.insert_run, new.header | {"number": number})
+    if new.values is not None:
+        session.run(sql.insert_run_values, new.values)
     if new.steps:
         session.run_many(sql.insert_step, new.steps)
+    if new.items:
+        session.run_many(sql.insert_item, new.items)
     if new.sources:
         rows = [{"run_id": run.id, "source": source} for source in new.sources]
         session.run_many(sql.insert_source, rows)
@@ -148,7 +177,21 @@ def read_run(connection: Connection, run_id: str, after: int = -1, limit: int = 
     for found in connection.execute(_STEPS, page):
         step = _step(tuple(found))
         steps[step.id] = step
-    return _header(tuple(row), steps)
+    return _with_values(connection, _header(tuple(row), steps))
+
+
+def _with_values(connection: Connection, run: Run) -> Run:
+    """The run with what lies beside its row."""
+    found = connection.execute(_VALUES, {"run_id": run.id}).first()
+    if found is None:
+        return run
+    params, event = found
+    return replace(
+        run,
+        params=run.params if params is None else params,
+        params_bytes=0,
+        event=run.event if event is None else event,
+    )
 
 
 def read_made(connection: Connection, request: Request) -> Run | None:
@@ -165,7 +208,10 @@ def _made(connection: Connection, run_id: str) -> Run:
 
 def _step(row: tuple[Any, ...]) -> StepRun:
     values = dict(zip(STEP_COLUMNS, row, strict=False))
-    attempt = dict(zip(ATTEMPT_COLUMNS, row[len(STEP_COLUMNS) :], strict=True))
+    *attempt_row, item = row[len(STEP_COLUMNS) :]
+    attempt = dict(zip(ATTEMPT_COLUMNS, attempt_row, strict=True))
+    if values["extra"].pop("item_bytes", 0):
+        values["extra"]["item"] = item
     # An attempt of another run may have gone with it.
     return step_from(values, None if attempt["id"] is None else attempt_from(attempt))
 
@@ -237,9 +283,9 @@ def read_latest_success(
 def read_current(connection: Connection, workflow: str) -> Run | None:
     active = read_runs(connection, workflow, ACTIVE_RUNS, "", 1)
     if active:
-        return active[0]
+        return _with_values(connection, active[0])
     row = connection.execute(_NEWEST, {"workflow": workflow}).first()
-    return None if row is None else _header(tuple(row))
+    return None if row is None else _with_values(connection, _header(tuple(row)))
 
 
 def read_active_ids(connection: Connection) -> Sequence[str]:

@@ -26,8 +26,10 @@ from toband.store.tables import (
     run_history,
     run_numbers,
     run_sources,
+    run_values,
     runs,
     schedules,
+    step_items,
     step_runs,
 )
 
@@ -78,7 +80,9 @@ class Statements:
             return text(insert(table), _others(table, ()))
 
         self.insert_run = whole(runs)
+        self.insert_run_values = whole(run_values)
         self.insert_step = whole(step_runs)
+        self.insert_item = whole(step_items)
         self.insert_attempt = whole(process_executions)
         self.insert_history = whole(run_history)
         self.insert_letter = whole(dead_letters)

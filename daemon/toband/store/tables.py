@@ -165,7 +165,9 @@ runs = Table(
     Column("scope", Prose, nullable=False),
     Column("triggered_by", Name(Trigger), nullable=False),
     Column("caller", Prose, nullable=False),
+    # Empty if they are large: then they are in `run_values`, and `params_bytes` says how large.
     Column("params", JsonText, nullable=False),
+    Column("params_bytes", BigInteger, nullable=False, server_default=text("0")),
     Column("priority", Integer, nullable=False, server_default=text("0")),
     Column("created_at", Micros, nullable=False),
     Column("retry_of", Key),
@@ -176,7 +178,7 @@ runs = Table(
     Column("scheduled_at", Micros),
     # In microseconds since the epoch.
     Column("missed", JsonText, nullable=False, server_default=text("'[]'")),
-    # The event that started it, as templates see it.
+    # The event that started it, as templates see it; without its payload if that is large.
     Column("event", JsonText),
     Column("depth", Integer, nullable=False, server_default=text("0")),
     # From here on what a transition may change.
@@ -206,6 +208,15 @@ runs = Table(
     Index(None, "state", "id"),
     _linked("parent_run", "id"),
     _linked("retry_of", "id"),
+)
+
+# What is large lies here: every change of a run writes its row anew, and lists read it.
+run_values = Table(
+    "run_values",
+    metadata,
+    Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("params", JsonText),
+    Column("event", JsonText),
 )
 
 # The runs that a run takes results from. While it is active they are not removed.
@@ -244,6 +255,15 @@ step_runs = Table(
     _states(StepState),
     UniqueConstraint("run_id", "step"),
     sqlite_with_rowid=False,
+)
+
+# Items of instances that are large: the row of a step is written anew with each of its changes.
+step_items = Table(
+    "step_items",
+    metadata,
+    Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("item", JsonText, nullable=False),
 )
 
 process_executions = Table(

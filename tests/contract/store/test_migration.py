@@ -196,6 +196,40 @@ async def test_what_workflows_say_of_retention_is_known(empty_url: str) -> None:
         await store.close()
 
 
+async def test_large_values_are_what_they_were(empty_url: str, old: tuple[str, str]) -> None:
+    """A database of revision 0006 has them in the rows of the run and its steps."""
+    run_id, _ = old
+    large = "x" * 20_000
+    event = {"id": "e", "type": "T", "payload": {"diff": large}}
+    target = database(empty_url)
+    target.prepare()
+    migrate(target.writer, "0006")
+    with target.writer.connect() as connection:
+        connection.execute(
+            text("UPDATE runs SET params = :params, event = :event"),
+            {"params": to_json({"text": large}), "event": to_json(event)},
+        )
+        for place, item in ((1, large), (2, "small")):
+            connection.execute(
+                text("UPDATE step_runs SET extra = :extra WHERE position = :place"),
+                {"place": place << 14, "extra": to_json({"retries": 2, "item": item})},
+            )
+    target.close()
+    store = SqlStore(empty_url)
+    await store.open()
+    try:
+        run = await store.get_run(run_id)
+        assert run is not None
+        assert (run.params, run.event) == ({"text": large}, event)
+        items = [(step.item, step.retries) for step in run.steps.values()]
+        assert items == [(None, 0), (large, 2), ("small", 2)]
+        (listed,) = await store.list_runs(workflow="backup")
+        assert (listed.params, listed.params_bytes) == ({}, len(to_json({"text": large})))
+        assert listed.event == {**event, "payload": {}}
+    finally:
+        await store.close()
+
+
 async def test_schedules_are_what_they_were(empty_url: str) -> None:
     """A database of revision 0004: what it has of schedules stays, and events come to it."""
     run_id = new_id()

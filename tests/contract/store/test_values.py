@@ -107,6 +107,7 @@ STEP: dict[str, st.SearchStrategy[Any]] = {
     "released": counts,
     "ended": counts,
     "item": json_values,
+    "item_bytes": st.just(0),  # of a copy without it
     "state": st.sampled_from(StepState),
     "phase": st.sampled_from(Phase),
     "reason": words,
@@ -168,6 +169,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "missed": st.lists(times, max_size=3).map(tuple),
     "event": st.none() | st.dictionaries(st.text(max_size=5), json_values, max_size=3),
     "depth": counts,
+    "params_bytes": st.just(0),  # of a copy without them
     "ending": st.none() | st.builds(Ending, cause=st.sampled_from(EndingCause), at=times),
     "steps": st.fixed_dictionaries(
         {"s0": st.builds(StepRun, **STEP), "s0[3]": st.builds(StepRun, **INSTANCE)}

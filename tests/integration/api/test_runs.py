@@ -318,10 +318,36 @@ def test_answers_stay_small_enough_for_every_client(daemon: Daemon) -> None:
             request = pb.ListRunsRequest(workflow="laden", page_token=token)
             listing = runs.ListRuns(request, timeout=60)
             found += [run.id for run in listing.runs]
+            assert all(not run.params.fields for run in listing.runs)
+            assert all(run.params_bytes > 900_000 for run in listing.runs)
             token = listing.next_page_token
             if not token:
                 break
         assert found == laden[::-1]
+
+
+def test_a_run_at_its_limits_can_be_read_watched_and_retried(daemon: Daemon) -> None:
+    """With as many small values as parameters may have: they are largest in a message."""
+    params = {"n": {"type": "list", "required": True}}
+    steps = {"each": {"run": "true", "for_each": "[1, 2, 3, 4]", "max_parallel": 1}}
+    apply(daemon, "brimful", steps=steps, params=params)
+    run_id = daemon.run("brimful", n=[1] * 87_000).id
+    with grpc.insecure_channel(f"unix:{daemon.state_dir}/toban.sock") as channel:
+        runs = run_pb2_grpc.RunServiceStub(channel)
+        whole = runs.GetRun(pb.GetRunRequest(id=run_id), timeout=60).run
+        assert len(whole.params.fields["n"].list_value.values) == 87_000
+        current = runs.GetCurrentRun(pb.GetCurrentRunRequest(workflow="brimful"), timeout=60).run
+        assert current.params == whole.params
+        picture = list(runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
+        assert picture[0].run.params == whole.params
+        changes = list(runs.WatchRun(pb.WatchRunRequest(id=run_id, after_sequence=1), timeout=60))
+        assert len(changes) >= 5
+        assert sum(change.ByteSize() for change in changes) < 100_000
+        assert all(change.run.params_bytes > 87_000 for change in changes)
+        request = pb.RetryRunRequest(id=run_id, everything=True)
+        again = runs.RetryRun(request, timeout=60).run
+        assert again.params == whole.params
+        assert run_state(daemon.wait_run(again.id)) == "SUCCEEDED"
 
 
 def test_parameters_that_are_too_large_are_refused(daemon: Daemon) -> None:
