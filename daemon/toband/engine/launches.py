@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import heapq
 import json
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -20,6 +19,7 @@ from toban.definition import RenderError, format_duration
 from toband import failpoints
 from toband.domain.events import AttemptEnded, AttemptVoided, Event, not_started
 from toband.domain.failures import OWN_OUTPUTS
+from toband.domain.fair_queue import FairQueue
 from toband.domain.model import CHECK, Attempt
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.bounded import bounded
@@ -58,11 +58,10 @@ PASSING = frozenset(
 log = structlog.get_logger()
 
 
-@dataclass(order=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Waiting:
-    rank: tuple[int, str, int]
-    actor: RunActor = field(compare=False)
-    attempt: Attempt = field(compare=False)
+    actor: RunActor
+    attempt: Attempt
 
 
 class Launches:
@@ -95,24 +94,23 @@ class Launches:
         self._artifact_time = artifact_time
         self.limit = limit
         self._placed: set[str] = set()
-        self._queue: list[_Waiting] = []
-        self._waiting: dict[str, _Waiting] = {}
+        self._queue: FairQueue[_Waiting] = FairQueue()
         # They have a place, and the launcher does not know them yet; the event is set when one is withdrawn.
         self._in_hand: dict[str, asyncio.Event] = {}
         self._troubled: set[str] = set()
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
     def waits(self, token: str) -> bool:
         """Whether the attempt waits for a place."""
-        return token in self._waiting
+        return token in self._queue
 
     async def launch(self, actor: RunActor, attempt: Attempt) -> None:
         """Starts it now if there is a place, else when there is one and nobody before it."""
-        waiting = _Waiting((-actor.run.priority, actor.run.id, attempt.ordinal), actor, attempt)
-        if len(self._placed) < self.limit and not self._waiting:
+        waiting = _Waiting(actor, attempt)
+        if len(self._placed) < self.limit and not self._queue:
             self._give_place(attempt)
             if _has_inputs(actor, attempt):
                 # Copying them may take long, and the run hears of nothing else as long as it waits here.
@@ -120,12 +118,11 @@ class Launches:
             else:
                 await self._hand_over(waiting)
         else:
-            self._waiting[attempt.token] = waiting
-            heapq.heappush(self._queue, waiting)
+            self._queue.push(attempt, waiting, priority=actor.run.priority)
 
     def stop(self, actor: RunActor, attempt: Attempt) -> None:
         """Ends an attempt; one that was not handed over is void at once. Repeating it is harmless."""
-        waited = self._waiting.pop(attempt.token, None) is not None
+        waited = self._queue.remove(attempt.token)
         in_hand = self._in_hand.pop(attempt.token, None)
         if waited or in_hand is not None:
             if in_hand is not None:
@@ -142,11 +139,9 @@ class Launches:
     def over(self, token: str) -> None:
         """It has ended, or never will begin: whoever is next gets its place."""
         self._placed.discard(token)
-        while self._queue and len(self._placed) < self.limit:
-            waiting = heapq.heappop(self._queue)
-            if self._waiting.pop(waiting.attempt.token, None) is not None:
-                self._give_place(waiting.attempt)
-                self._start(self._hand_over_late(waiting))
+        while len(self._placed) < self.limit and (waiting := self._queue.pop()) is not None:
+            self._give_place(waiting.attempt)
+            self._start(self._hand_over_late(waiting))
 
     def _give_place(self, attempt: Attempt) -> None:
         self._placed.add(attempt.token)

@@ -15,7 +15,6 @@ import json
 import os
 import signal
 import socket
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ import structlog
 
 from toband import failpoints
 from toband.domain.events import AttemptLost, AttemptVoided, Event, not_started
+from toband.domain.fair_queue import FairQueue
 from toband.domain.model import Attempt, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise import cgroups, limits, tree
@@ -105,7 +105,7 @@ class ProcessLauncher:
         self._boot_id = tree.boot_id()
         self._pool = Pool(self, spawner_log)
         self._live: dict[str, _Live] = {}
-        self._waiting: deque[_Live] = deque()
+        self._waiting: FairQueue[_Live] = FairQueue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._shims_missing = False
@@ -189,7 +189,7 @@ class ProcessLauncher:
         if launch.timeout is not None and launch.timeout_cause is not TreeCause.TIMEOUT:
             live.deadline = self._loop.time() + launch.timeout
         self._live[attempt.token] = live
-        self._waiting.append(live)
+        self._waiting.push(attempt, live)
         self._hand_over()
 
     def stop(self, attempt: Attempt) -> None:
@@ -198,7 +198,7 @@ class ProcessLauncher:
             return
         if live.message is not None:
             # No shim was told of it: it has not begun, and now never will.
-            self._waiting.remove(live)
+            self._waiting.remove(attempt.token)
             self._finish(live, AttemptVoided(step=attempt.step, token=attempt.token))
             return
         if live.pidfd >= 0 and not live.exited:
@@ -221,8 +221,7 @@ class ProcessLauncher:
     def _hand_over(self) -> None:
         """Gives waiting attempts to parked shims, and asks for those that are missing."""
         handed_over = False
-        while self._waiting and (parked := self._pool.take()) is not None:
-            live = self._waiting[0]
+        while (live := self._waiting.first()) is not None and (parked := self._pool.take()):
             try:
                 bootstrap = self._bootstrap(live)
             except OSError as error:
@@ -243,7 +242,7 @@ class ProcessLauncher:
             finally:
                 os.close(bootstrap)
             failpoints.hit("launch.after_send")
-            self._waiting.popleft()
+            self._waiting.pop()
             live.message = None
             handed_over = True
             live.pid, live.pidfd, live.sock = parked.pid, parked.pidfd, parked.sock

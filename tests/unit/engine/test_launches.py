@@ -156,20 +156,20 @@ class House:
         task.add_done_callback(self.tasks.discard)
 
     async def launch(self, actor: Actor, token: str, ordinal: int = 0) -> Attempt:
-        made = attempt(token, ordinal)
+        made = replace(attempt(token, ordinal), run_id=actor.run.id)
         await self.launches.launch(cast(Any, actor), made)
         return made
 
 
-async def test_places_go_by_priority_then_by_age_then_by_order() -> None:
+async def test_slots_go_by_priority_then_by_age_then_by_order() -> None:
     house = House(limit=1)
     old, young, urgent, late = (
         Actor("01", 0), Actor("02", 0), Actor("03", 10), Actor("04", -5),
     )  # fmt: skip
     await house.launch(old, "first")
     await house.launch(late, "background")
-    await house.launch(young, "young-1", 1)
     await house.launch(young, "young-0", 0)
+    await house.launch(young, "young-1", 1)
     await house.launch(old, "old", 7)
     await house.launch(urgent, "urgent")
     assert house.launcher.launched == ["first"]
@@ -184,6 +184,19 @@ async def test_places_go_by_priority_then_by_age_then_by_order() -> None:
         await wait_for(partial(launched, house, count), token)
     assert house.launcher.launched == expected
     assert house.launches.waiting == 0
+
+
+async def test_a_run_with_many_attempts_gives_way_to_another() -> None:
+    """A later run waited until all that an older one had queued was launched."""
+    house = House(limit=1)
+    flood, other = Actor("01", 0), Actor("02", 0)
+    for number in range(100):
+        await house.launch(flood, f"flood-{number}", number)
+    await house.launch(other, "other")
+    house.launches.over("flood-0")
+    house.launches.over("flood-1")
+    await wait_for(lambda: len(house.launcher.launched) == 3, "it does not happen")
+    assert house.launcher.launched == ["flood-0", "flood-1", "other"]
 
 
 async def test_a_newcomer_does_not_pass_those_who_wait() -> None:
