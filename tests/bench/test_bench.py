@@ -77,12 +77,12 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         assert count["counted"] >= count["least"] > 0
     results = document["results"]
     assert results.keys() == {
-        "chain", "fanout", "graph", "rows", "log", "trigger", "memory", "resolve", "emit", "start", "loaded", "idle",
-        "due",
+        "chain", "fanout", "graph", "rows", "items", "log", "trigger", "memory", "resolve", "emit", "start", "loaded",
+        "idle", "due",
     }  # fmt: skip
     for name, result in results.items():
         compared = name in (
-            "chain", "fanout", "graph", "rows", "log", "resolve", "emit", "start",
+            "chain", "fanout", "graph", "rows", "items", "log", "resolve", "emit", "start",
         )  # fmt: skip
         assert result.keys() >= {"what", "ours", "more", "target", "holds"}
         assert ("ratio" in result) == ("floor" in result) == compared
@@ -98,6 +98,7 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "fanout": {"at_least": 0.15},
         "graph": {"at_most": 1.3},
         "rows": {"at_most": 1.3},
+        "items": {"at_most": 1.3},
         "log": {"at_least": 0.4},
         "trigger": None,
         "memory": {"at_most": 90},

@@ -47,7 +47,7 @@ from toban.v1 import (
     workflow_pb2_grpc,
 )
 
-TIMEOUT = 240.0
+TIMEOUT = 600.0
 READY_WITHIN = 30.0
 CALLERS = 16
 _OPTIONS = (("grpc.max_receive_message_length", 16 * 1024 * 1024),)

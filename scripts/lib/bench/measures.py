@@ -29,11 +29,13 @@ from scripts.lib.bench.errors import BenchError
 from scripts.lib.bench.results import Result, Series, Target
 from scripts.lib.bench.sizes import MB, Sizes
 
-_OWN: Final = ("memory", "chain", "fanout", "graph", "rows", "log", "trigger")
+_OWN: Final = ("memory", "chain", "fanout", "graph", "rows", "items", "log", "trigger")
 NAMES: Final = (*_OWN, *events.NAMES, *scheduled.NAMES)
 SMALL_CHUNK: Final = 64 * 1024
 LARGE_CHUNK: Final = 1024 * 1024
 LINE: Final = 100
+ITEM_ROUNDS: Final = 2
+"""Each of them takes about a minute."""
 
 
 class Bench:
@@ -64,6 +66,7 @@ class Bench:
             for name, measure in (
                 ("chain", self._chain),
                 ("fanout", self._fanout),
+                ("items", self._items),
                 ("log", self._log),
                 ("trigger", self._trigger),
             ):
@@ -87,6 +90,8 @@ class Bench:
             ("single", workflows.single(self._program)),
             ("graph", workflows.layers(self._program, "graph", sizes.graph, sizes.width)),
             ("part", workflows.layers(self._program, "part", sizes.part, sizes.width)),
+            ("many", workflows.items(self._program, "many", sizes.items)),
+            ("few", workflows.items(self._program, "few", sizes.few_items)),
         ):
             files.append(self._work / f"{name}.yaml")
             files[-1].write_text(text)
@@ -170,6 +175,39 @@ class Bench:
         used = written.processor_time(daemon) - before
         rows = sum(written.rows(daemon, run) for run in done)
         return max(used, 0.001) / (steps * runs) * 1000, rows / (steps * runs)
+
+    # -- one step for many items
+
+    def _items(self, daemon: Daemon) -> Result:
+        """An item of a large `for_each` against one of a small one."""
+        few, many = self._sizes.few_items, self._sizes.items
+        floor, ours, floor_took, took = [], [], [], []
+        for _ in self._rounds("items")[:ITEM_ROUNDS]:
+            # As many as make a sum that the clock of the processor can tell.
+            used, seconds = self._of_items(daemon, "few", few, max(1, many // few // 5))
+            floor.append(used)
+            floor_took.append(seconds)
+            used, seconds = self._of_items(daemon, "many", many, 1)
+            ours.append(used)
+            took.append(seconds)
+        return Result(
+            name="items",
+            what=f"processor time of the daemon per item of {many:,}; floor: of {few}",
+            floor=Series(unit="ms", samples=floor),
+            ours=Series(unit="ms", samples=ours),
+            target=Target(at_most=1.3),
+            more={
+                f"from StartRun to the end, per item of {many:,}": Series(unit="ms", samples=took),
+                f"the same, of {few}": Series(unit="ms", samples=floor_took),
+            },
+        )
+
+    def _of_items(self, daemon: Daemon, name: str, count: int, runs: int) -> tuple[float, float]:
+        """Processor time of the daemon, and time, in ms per item."""
+        before = written.processor_time(daemon)
+        seconds = sum(daemon.drive("run", name, 1)["seconds"] for _ in range(runs))
+        used = written.processor_time(daemon) - before
+        return max(used, 0.001) / (count * runs) * 1000, seconds / (count * runs) * 1000
 
     # -- the log
 

@@ -23,6 +23,8 @@ class Sizes:
     graph: int = 2000
     part: int = 200
     width: int = 40
+    items: int = 10_000
+    few_items: int = 100
     log: int = 200 * MB
     triggers: int = 20
     scheduled: int = 10_000
@@ -43,6 +45,8 @@ class Sizes:
             graph=40,
             part=20,
             width=10,
+            items=40,
+            few_items=20,
             log=4 * MB,
             triggers=2,
             scheduled=20,

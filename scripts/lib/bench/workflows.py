@@ -31,6 +31,12 @@ def layers(program: str, name: str, steps: int, width: int) -> str:
     return _workflow(name, f"{steps} steps, {width} wide", lines)
 
 
+def items(program: str, name: str, count: int) -> str:
+    """One step for so many items, eight at a time."""
+    many = f"for_each: {json.dumps(list(range(count)))}, max_parallel: {CONCURRENCY}"
+    return _workflow(name, f"{count} items", [f"  - {{name: each, {_exec(program)}, {many}}}"])
+
+
 def log(source: Path) -> str:
     return _workflow("log", "prints a file", [f"  - {{name: print, {_exec('cat', str(source))}}}"])
 
