@@ -78,7 +78,10 @@ class _StillDisk:
     def open(self, path: str) -> int:
         return os.open(path, os.O_RDONLY)
 
-    def claim(self, directory: str, name: str, facts: dict[str, Any]) -> int | None:
+    def claim(self, directory: str, name: str, facts: dict[str, Any], second: str) -> int | None:
+        return None
+
+    def holder(self, path: str) -> int | None:
         return None
 
     def locked(self, fd: int) -> bool:

@@ -48,6 +48,8 @@ class _Letter:
     event: Event | None
     at: datetime
     answer: asyncio.Future[Run] | None
+    then: Callable[[], None] | None = None
+    """Called when it was handled and what followed from it is saved."""
 
 
 class RunActor:
@@ -82,9 +84,9 @@ class RunActor:
         self._letters: deque[_Letter] = deque()
         self._busy = False
 
-    def post(self, event: Event) -> None:
-        """Delivers a fact; it is handled after those before it."""
-        self._put(_Letter(event, self._clock.now(), None))
+    def post(self, event: Event, then: Callable[[], None] | None = None) -> None:
+        """Delivers a fact; it is handled after those before it. `then` is called when what followed is saved."""
+        self._put(_Letter(event, self._clock.now(), None, then))
 
     async def ask(self, event: Event) -> Run:
         """Delivers a fact and answers the run as it is once that is saved."""
@@ -150,6 +152,8 @@ class RunActor:
                     self._broken(letter, error)
                     continue
                 self._letters.popleft()
+                if letter.then is not None:
+                    letter.then()
                 if letter.answer is not None and not letter.answer.done():
                     letter.answer.set_result(self.run)
         finally:

@@ -11,13 +11,14 @@ import errno
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
 
 from toban.definition import RenderError, format_duration
 from toband import failpoints
-from toband.domain.events import AttemptEnded, AttemptVoided, Event, not_started
+from toband.domain.events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
 from toband.domain.failures import OWN_OUTPUTS
 from toband.domain.fair_queue import FairQueue
 from toband.domain.model import CHECK, Attempt
@@ -267,6 +268,8 @@ class Launches:
         """Hands on what became of an attempt; what it left is put into a file first if it is large."""
         if isinstance(event, AttemptEnded) and _size(event) > VALUES_IN_DATABASE:
             self._start(self._report_large(actor, event))
+        elif isinstance(event, AttemptEnded | AttemptLost):
+            actor.post(event, partial(self._launcher.settle, event.token))
         else:
             actor.post(event)
 
@@ -288,7 +291,8 @@ class Launches:
         failpoints.hit("values.spilled")
         # What the engine itself reads of the outputs stays.
         own = {name: text for name, text in event.outputs.items() if name in OWN_OUTPUTS}
-        actor.post(replace(event, result=None, outputs=own, spilled=size))
+        settle = partial(self._launcher.settle, event.token)
+        actor.post(replace(event, result=None, outputs=own, spilled=size), settle)
 
 
 def _has_inputs(actor: RunActor, attempt: Attempt) -> bool:

@@ -98,6 +98,16 @@ class Recovery:
         """Goes on with them; nobody waits for it."""
         places = asyncio.Semaphore(AT_ONCE)
         actors = [actor for run_id in self._unfinished if (actor := await self._loaded(run_id))]
+        if len(actors) == len(self._unfinished):
+            # Of a run that could not be read nobody knows which attempts are active.
+            self._launcher.settle_others(
+                {
+                    step.attempt.token
+                    for actor in actors
+                    for step in actor.run.steps.values()
+                    if step.attempt is not None and not step.attempt.state.terminal
+                }
+            )
         self._registry.line_up(actors)
         await asyncio.gather(*(self._taken_up(actor, places) for actor in actors))
         self.found.finished_at = self._clock.now()

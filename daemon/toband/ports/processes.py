@@ -61,6 +61,14 @@ class Launcher(Protocol):
         """After a restart: None when the attempt lives and is watched again, else what became of it."""
         ...
 
+    def settle(self, token: str) -> None:
+        """The end of the attempt with that token is in the database: less need be kept to prove it."""
+        ...
+
+    def settle_others(self, active: Collection[str]) -> None:
+        """Once after a restart: the same for all earlier attempts, but those with these tokens."""
+        ...
+
     def running(self) -> int:
         """Attempts that live."""
         ...

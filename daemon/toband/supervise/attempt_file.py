@@ -40,10 +40,10 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def claim(directory: str, name: str, facts: dict[str, Any]) -> int | None:
+def claim(directory: str, name: str, facts: dict[str, Any], second: str = "") -> int | None:
     """Takes the claim `directory/name` and makes it durable; the descriptor holds its lock. None: somebody has it.
 
-    Raises OSError, and then the claim may or may not be there.
+    It is only had under both names, if there is a `second`. Raises OSError, and then it may or may not be there.
     """
     frame = frames.encode_json(frames.CLAIM, now_us(), facts)
     # Not O_APPEND: a short write is truncated away and written again at the same place.
@@ -61,6 +61,8 @@ def claim(directory: str, name: str, facts: dict[str, Any]) -> int | None:
                 if os.write(fd, frame) != len(frame):
                     raise OSError(errno.ENOSPC, "cannot write the claim")
                 os.link(own, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+                if second:
+                    _link_second(own, name, dir_fd, second)
             finally:
                 os.unlink(own, dir_fd=dir_fd)
             failpoints.hit("claim.linked")
@@ -75,6 +77,20 @@ def claim(directory: str, name: str, facts: dict[str, Any]) -> int | None:
         return fd
     finally:
         os.close(dir_fd)
+
+
+def _link_second(own: str, name: str, dir_fd: int, second: str) -> None:
+    """Raises OSError; then the first name is gone again."""
+    try:
+        try:
+            os.link(own, second, src_dir_fd=dir_fd)
+        except FileNotFoundError:
+            # Somebody removed the directory.
+            os.makedirs(os.path.dirname(second), mode=0o700, exist_ok=True)
+            os.link(own, second, src_dir_fd=dir_fd)
+    except OSError:
+        os.unlink(name, dir_fd=dir_fd)
+        raise
 
 
 def amount(size: int) -> str:

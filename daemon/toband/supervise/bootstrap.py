@@ -16,6 +16,7 @@ def message_of(launch: Launch, files: RunFiles) -> dict[str, Any]:
         "token": attempt.token,
         "dir": files.attempts(attempt.run_id),
         "file": files.log_name(attempt),
+        "second": files.claim(attempt),
         "output": files.output(attempt),
         "result": files.result(attempt),
         "argv": list(launch.argv),

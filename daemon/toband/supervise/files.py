@@ -6,6 +6,7 @@
 <run id>/params.json                             $TOBAN_PARAMS
 <run id>/context/                                $TOBAN_CONTEXT_DIR
 <run id>/work/                                   the run's own directory: the workspace of steps that have no other
+.claims/<token>                                  a second name of a log, until the end of its attempt is in the database
 .logs-full                                       is there while all logs together are as large as they may be
 
 `STATE_DIR/placed` knows what was laid out as inputs in directories that are not the run's own.
@@ -60,6 +61,14 @@ class RunFiles:
 
     def values(self, attempt: Attempt) -> str:
         return self.log(attempt).removesuffix(".log") + ".values"
+
+    @property
+    def claims(self) -> str:
+        return os.path.join(self.root, ".claims")
+
+    def claim(self, attempt: Attempt) -> str:
+        """The second name of its log."""
+        return os.path.join(self.claims, attempt.token)
 
     @property
     def placed(self) -> str:

@@ -15,7 +15,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -30,7 +30,9 @@ from toband.supervise import cgroups, limits, tree
 from toband.supervise.attempt_file import claim
 from toband.supervise.bootstrap import message_of
 from toband.supervise.cgroups import Cgroups
+from toband.supervise.claim_names import ClaimNames
 from toband.supervise.files import RunFiles
+from toband.supervise.holders import Holders
 from toband.supervise.lookup import LOOK_AGAIN, Lookup
 from toband.supervise.pool import PAUSE, Pool
 from toband.supervise.records import Claim, EndRecord
@@ -80,6 +82,8 @@ class _Live:
     sock: socket.socket | None = None
     ours: bool = True
     exited: bool = False
+    claimed: bool = False
+    """Its shim has the claim: the step may have begun, whatever the disk says later."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -111,11 +115,13 @@ class ProcessLauncher:
         self._shims_missing = False
         machine = _Machine(self._boot_id, self._cgroups)
         self._lookup: Lookup[Shim] = Lookup(files, machine, clock, conditions, spawner_log)
+        self._names = ClaimNames(files)
         self._survivors = Survivors(conditions)
 
     async def open(self, report: Report) -> None:
         self._report = report
         self._loop = asyncio.get_running_loop()
+        self._names.open()
         self._pool.open()
         if self._cgroups.attempts:
             self._spawn(self._sweep())
@@ -125,6 +131,7 @@ class ProcessLauncher:
             self._again.cancel()
             self._again = None
         self._survivors.close()
+        self._names.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -212,9 +219,16 @@ class ProcessLauncher:
         """
         found = await self._lookup.once(attempt)
         if isinstance(found, Shim):
-            self._watch(_Live(attempt, pid=found.pid, pidfd=found.pidfd, ours=False))
+            shim = _Live(attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True)
+            self._watch(shim)
             return None
         return self._event_of(attempt, found)
+
+    def settle(self, token: str) -> None:
+        self._names.settle(token)
+
+    def settle_others(self, active: Collection[str]) -> None:
+        self._names.settle_others(active)
 
     # -- shims
 
@@ -248,7 +262,7 @@ class ProcessLauncher:
             live.pid, live.pidfd, live.sock = parked.pid, parked.pidfd, parked.sock
             live.ours = True
             # By their numbers: for an object that it does not know the loop first asks the system for its addresses.
-            self._loop.add_reader(live.sock.fileno(), self._closed, live)
+            self._loop.add_reader(live.sock.fileno(), self._hear, live)
             self._watch(live)
         if handed_over:
             self._shims_are_there()
@@ -332,14 +346,32 @@ class ProcessLauncher:
         if started is None:
             live.timer = self._loop.call_later(STARTED_AFTER, self._tell_started, live)
             return
+        live.claimed = True
         self._report(live.attempt.run_id, started)
 
-    def _closed(self, live: _Live) -> None:
-        """The shim closed its socket: its record is on disk, or it is dying without one, which its pidfd will say."""
+    def _hear(self, live: _Live) -> None:
+        """The shim has its claim, or closed its socket.
+
+        Then its record is on disk, or it is dying without one, which its pidfd will say.
+        """
+        if self._open_still(live):
+            return
         assert live.sock is not None
         self._loop.remove_reader(live.sock.fileno())
         with contextlib.suppress(OSError):
             self._take_record(live)
+
+    def _open_still(self, live: _Live) -> bool:
+        """Takes what the shim sent. False: it sends nothing more."""
+        assert live.sock is not None
+        try:
+            while live.sock.recv(16, socket.MSG_DONTWAIT):
+                live.claimed = True
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def _take_record(self, live: _Live) -> bool:
         """Whether there is one. Raises OSError if that cannot be known now."""
@@ -367,6 +399,8 @@ class ProcessLauncher:
     def _take_up_exit(self, live: _Live) -> None:
         self._loop.remove_reader(live.pidfd)
         live.exited = True
+        if live.sock is not None:
+            self._open_still(live)
         try:
             if self._take_record(live):
                 return
@@ -390,7 +424,7 @@ class ProcessLauncher:
 
     async def _lost_or_void(self, live: _Live, orphans: str) -> None:
         try:
-            found = await self._lookup.after_shim(live.attempt)
+            found = await self._lookup.after_shim(live.attempt, claimed=live.claimed)
         except Exception as error:
             self._broken(live, error)
             return
@@ -458,12 +492,13 @@ class _Machine:
     def __init__(self, boot_id: str, cgroups: Cgroups) -> None:
         self.boot_id = boot_id
         self._cgroups = cgroups
+        self._holders = Holders()
 
     def open(self, path: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def claim(self, directory: str, name: str, facts: dict[str, Any]) -> int | None:
-        return claim(directory, name, facts)
+    def claim(self, directory: str, name: str, facts: dict[str, Any], second: str) -> int | None:
+        return claim(directory, name, facts, second)
 
     def locked(self, fd: int) -> bool:
         try:
@@ -483,6 +518,11 @@ class _Machine:
             return Shim(pid, pidfd)
         os.close(pidfd)
         return None
+
+    def holder(self, path: str) -> Shim | None:
+        pid = self._holders.of(path)
+        seen = tree.stat_of(pid) if pid is not None else None
+        return self.shim(pid, seen[1]) if pid is not None and seen is not None else None
 
     def let_go(self, shim: Shim) -> None:
         os.close(shim.pidfd)

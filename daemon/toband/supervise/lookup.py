@@ -1,7 +1,8 @@
 """What became of an attempt, by its file: the same way of looking on every system.
 
-The file is the claim, the log and the end record in one; its lock is held by the living shim. Whoever finds no file
-takes the claim himself: then no shim will ever have it, and the step has certainly not run.
+The file is the claim, the log and the end record in one; its lock is held by the living shim. It has two names, and is
+looked for under both. Of an attempt without a file that is not known to have begun, the lookup takes the claim itself:
+then no shim will ever have it, and the step has certainly not run. `verdict` decides.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ import asyncio
 import contextlib
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
 from toband.domain.events import AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
-from toband.domain.model import Attempt
+from toband.domain.model import Attempt, AttemptState
 from toband.ports import Clock, Conditions, HealthStatus
 from toband.supervise import frames, records
 from toband.supervise.files import RunFiles
 from toband.supervise.records import Claim, EndRecord, RecordError
+from toband.supervise.verdict import FileState, Verdict, judge
 
 LOOK_AGAIN = 1.0
 """Seconds before an attempt is looked up again when the disk would not answer."""
@@ -43,7 +46,7 @@ class Machine(Protocol[ShimT]):
         """To read it. Raises OSError."""
         ...
 
-    def claim(self, directory: str, name: str, facts: dict[str, Any]) -> int | None:
+    def claim(self, directory: str, name: str, facts: dict[str, Any], second: str) -> int | None:
         """A descriptor of the claim; None if somebody else has it. Raises OSError."""
         ...
 
@@ -53,6 +56,10 @@ class Machine(Protocol[ShimT]):
 
     def shim(self, pid: int, start: int) -> ShimT | None:
         """That process, if it lives."""
+        ...
+
+    def holder(self, path: str) -> ShimT | None:
+        """The living shim that has this attempt file open, whatever names that has."""
         ...
 
     def let_go(self, shim: ShimT) -> None: ...
@@ -68,6 +75,17 @@ class _Unbelieved:
 
     event: AttemptLost
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen(Generic[ShimT]):
+    """What a look at the file and at the system gave. `reason`: why the file cannot be believed."""
+
+    file: FileState
+    shim: ShimT | None = None
+    claim: Claim | None = None
+    record: EndRecord | None = None
+    reason: str = ""
 
 
 class Lookup(Generic[ShimT]):
@@ -91,10 +109,14 @@ class Lookup(Generic[ShimT]):
         self._unsynced = False
         self._unbelieved = 0
 
-    async def once(self, attempt: Attempt) -> ShimT | EndRecord | Event:
-        """The living shim, or what became of the attempt. Raises OSError if that cannot be known now."""
+    async def once(self, attempt: Attempt, *, claimed: bool = False) -> ShimT | EndRecord | Event:
+        """The living shim, or what became of the attempt. Raises OSError if that cannot be known now.
+
+        `claimed`: its shim is known to have taken the claim, whatever the disk says.
+        """
+        begun = claimed or attempt.state is AttemptState.RUNNING
         try:
-            found = await asyncio.to_thread(self._look, attempt)
+            found = await asyncio.to_thread(self._look, attempt, begun)
         except OSError as error:
             self._failed(attempt, error)
             raise
@@ -106,11 +128,11 @@ class Lookup(Generic[ShimT]):
             return found.event
         return found
 
-    async def after_shim(self, attempt: Attempt) -> ShimT | EndRecord | Event:
+    async def after_shim(self, attempt: Attempt, *, claimed: bool) -> ShimT | EndRecord | Event:
         """The same for one whose shim has ended. It is never guessed: a disk that does not answer is asked again."""
         while True:
             try:
-                found = await self.once(attempt)
+                found = await self.once(attempt, claimed=claimed)
             except OSError:
                 await asyncio.sleep(LOOK_AGAIN)
                 continue
@@ -129,21 +151,16 @@ class Lookup(Generic[ShimT]):
 
     def started(self, attempt: Attempt) -> AttemptStarted | None:
         """None: its process is not known to have started yet."""
-        with (
-            contextlib.suppress(OSError, RecordError),
-            open(self._files.log(attempt), "rb") as file,
-        ):
-            facts = frames.read_started(file.fileno())
+        with contextlib.suppress(OSError, RecordError), self._opened(attempt) as fd:
+            facts = frames.read_started(fd)
             return None if facts is None else records.started(attempt, facts)
         return None
 
     def record(self, attempt: Attempt) -> EndRecord | None:
         """Its end record, if there is one that can be believed. Raises OSError if that cannot be known now."""
-        with (
-            contextlib.suppress(FileNotFoundError, RecordError),
-            open(self._files.log(attempt), "rb", 0) as file,
-        ):
-            facts = frames.read_end(file.fileno())
+        with contextlib.suppress(FileNotFoundError, RecordError), self._opened(attempt) as fd:
+            records.claim_of(attempt, frames.read_claim(fd) or {})
+            facts = frames.read_end(fd)
             return None if facts is None else records.end_of(attempt, facts)
         return None
 
@@ -190,41 +207,81 @@ class Lookup(Generic[ShimT]):
         if not self._unknown and not self._unsynced:
             self._conditions.well(ATTEMPT_FILES)
 
+    # -- the file
+
+    @contextlib.contextmanager
+    def _opened(self, attempt: Attempt) -> Iterator[int]:
+        """A descriptor of its file. Raises OSError; FileNotFoundError if it has neither of its names."""
+        try:
+            fd = self._machine.open(self._files.claim(attempt))
+            self._name_again(attempt, fd)
+        except FileNotFoundError:
+            fd = self._machine.open(self._files.log(attempt))
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _name_again(self, attempt: Attempt, fd: int) -> None:
+        """Gives a file that was found under its second name the first one back, where its log is read."""
+        path = self._files.log(attempt)
+        own = os.fstat(fd)
+        try:
+            named = os.stat(path)
+            if (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino):
+                return
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            os.link(self._files.claim(attempt), path)
+            log.warning("an attempt file was removed or replaced, and has its name again", action="file_named_again",
+                        attempt=attempt.id, file=path)  # fmt: skip
+
     # -- in a thread
 
-    def _look(self, attempt: Attempt) -> ShimT | EndRecord | Event | _Unbelieved:
-        path = self._files.log(attempt)
+    def _look(self, attempt: Attempt, begun: bool) -> ShimT | EndRecord | Event | _Unbelieved:
         for _ in range(1000):
-            try:
-                fd = self._machine.open(path)
-            except FileNotFoundError:
-                if self._void(attempt):
-                    return AttemptVoided(step=attempt.step, token=attempt.token)
+            seen = self._examine(attempt, begun)
+            if seen is None:
+                time.sleep(0.001)
                 continue
-            try:
-                found = self._read(attempt, fd)
-            except RecordError as error:
-                return self._unbelievable(attempt, str(error))
-            finally:
-                os.close(fd)
-            if found is not None:
-                return found
-            time.sleep(0.001)
+            match judge(begun=begun, file=seen.file, supervised=seen.shim is not None):
+                case Verdict.SUPERVISE:
+                    assert seen.shim is not None
+                    return seen.shim
+                case Verdict.TAKE_RESULT:
+                    assert seen.record is not None
+                    return seen.record
+                case Verdict.LAUNCH_AGAIN:
+                    return AttemptVoided(step=attempt.step, token=attempt.token)
+                case Verdict.LOST:
+                    return self._lost(attempt, seen)
         return AttemptLost(
             step=attempt.step,
             token=attempt.token,
-            error=f"the claim {path} is held by somebody who is not its supervisor",
+            error=f"the claim {self._files.log(attempt)} is held by a process that is not its supervisor",
             orphans="unknown",
         )
 
-    def _unbelievable(self, attempt: Attempt, reason: str) -> _Unbelieved:
-        lost = AttemptLost(
-            step=attempt.step,
-            token=attempt.token,
-            error=f"its attempt file cannot be believed: {reason}; whether the step did its work is unknown",
-            orphans=self._machine.end_left(attempt, None),
-        )
-        return _Unbelieved(lost, reason)
+    def _examine(self, attempt: Attempt, begun: bool) -> _Seen[ShimT] | None:
+        """None when it changed under our eyes."""
+        try:
+            with self._opened(attempt) as fd:
+                seen = self._read(attempt, fd)
+        except FileNotFoundError:
+            if not begun and not self._void(attempt):
+                return None
+            seen = _Seen(FileState.MISSING if begun else FileState.VOID)
+        except RecordError as error:
+            seen = _Seen(FileState.DAMAGED, reason=str(error))
+        if seen is None or seen.file in (FileState.CLAIM, FileState.END):
+            return seen
+        # Only now: the claim is taken, so that a shim that is not found here has begun nothing, and never will.
+        return replace(seen, shim=self._machine.holder(self._files.log(attempt)))
 
     def _void(self, attempt: Attempt) -> bool:
         """Whether the claim could be had."""
@@ -236,39 +293,53 @@ class Lookup(Generic[ShimT]):
             "token": attempt.token,
             "void": True,
         }
-        won = self._machine.claim(directory, self._files.log_name(attempt), facts)
+        name, second = self._files.log_name(attempt), self._files.claim(attempt)
+        won = self._machine.claim(directory, name, facts, second)
         if won is None:
             return False
         os.close(won)
         return True
 
-    def _read(self, attempt: Attempt, fd: int) -> ShimT | EndRecord | Event | None:
+    def _read(self, attempt: Attempt, fd: int) -> _Seen[ShimT] | None:
         """What a claimed file says; None when it changed under our eyes. Raises RecordError."""
-        boot_id = self._machine.boot_id
         facts = frames.read_claim(fd)
-        claim = None if facts is None else records.claim_of(attempt, facts)
-        if claim is not None and claim.void:
-            return AttemptVoided(step=attempt.step, token=attempt.token)
-        if claim is not None and self._machine.locked(fd):
-            if claim.boot_id != boot_id:
+        if facts is None:
+            # A power cut may leave a claim its name and not its text.
+            raise RecordError("its claim is not there, or cannot be read")
+        claim = records.claim_of(attempt, facts)
+        if claim.void:
+            return _Seen(FileState.VOID)
+        if self._machine.locked(fd):
+            if claim.boot_id != self._machine.boot_id:
                 return None
             shim = self._machine.shim(claim.pid, claim.start)
-            if shim is not None and not self._machine.locked(fd):
+            if shim is not None and self._machine.locked(fd):
+                return _Seen(FileState.CLAIM, shim, claim)
+            if shim is not None:
                 self._machine.let_go(shim)
-                return None
-            return shim
+            return None
         record = frames.read_end(fd)
-        if record is not None:
-            return records.end_of(attempt, record)
-        # A power cut may leave a claim its name and not its text.
-        booted = (claim.boot_id if claim is not None else attempt.boot_id) != boot_id
-        if claim is None and not booted:
-            raise RecordError("its claim is not there, or cannot be read")
-        return AttemptLost(
+        if record is None:
+            return _Seen(FileState.CLAIM, None, claim)
+        return _Seen(FileState.END, None, claim, records.end_of(attempt, record))
+
+    def _lost(self, attempt: Attempt, seen: _Seen[ShimT]) -> AttemptLost | _Unbelieved:
+        booted = (seen.claim.boot_id if seen.claim else attempt.boot_id) != self._machine.boot_id
+        unknown = "whether the step did its work is unknown"
+        match seen.file:
+            case _ if booted:
+                error = "the machine went down while it ran"
+            case FileState.DAMAGED:
+                error = f"its attempt file cannot be believed: {seen.reason}; {unknown}"
+            case FileState.MISSING | FileState.VOID:
+                error = f"its attempt file is gone; {unknown}"
+            case _:
+                error = f"its supervisor ended without a record; {unknown}"
+        lost = AttemptLost(
             step=attempt.step,
             token=attempt.token,
-            error="the machine went down while it ran"
-            if booted
-            else "its supervisor ended without a record; whether the step did its work is unknown",
-            orphans="none" if booted else self._machine.end_left(attempt, claim),
+            error=error,
+            orphans="none" if booted else self._machine.end_left(attempt, seen.claim),
         )
+        damaged = seen.file is FileState.DAMAGED and not booted
+        return _Unbelieved(lost, seen.reason) if damaged else lost

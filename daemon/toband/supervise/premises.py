@@ -72,10 +72,16 @@ class HostPremises:
 
     def seen(self, attempt: Attempt) -> AttemptSeen:
         path = self._files.log(attempt)
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
         try:
-            fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            fd = os.open(path, flags)
         except FileNotFoundError:
-            return AttemptSeen.ENDED if os.path.exists(path + SUFFIX) else AttemptSeen.ABSENT
+            if os.path.exists(path + SUFFIX):
+                return AttemptSeen.ENDED
+            try:
+                fd = os.open(self._files.claim(attempt), flags)
+            except FileNotFoundError:
+                return AttemptSeen.ABSENT
         try:
             return _seen(attempt, fd)
         except RecordError:
@@ -89,7 +95,7 @@ class HostPremises:
     def run_directories(self) -> Sequence[RunDirectory]:
         found = []
         with os.scandir(self._files.root) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            names = [entry.name for entry in entries if _of_a_run(entry)]
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # retention may be faster
                 found.append(self._run_directory(name))
@@ -119,7 +125,7 @@ class HostPremises:
             if entry.name in own and entry.stat(follow_symlinks=False).st_mtime < limit
         ]
         for run in _entries(self._files.root):
-            if run.name in skip or not run.is_dir(follow_symlinks=False):
+            if run.name in skip or not _of_a_run(run):
                 continue
             for entry in (*_entries(run.path), *_entries(self._files.attempts(run.name))):
                 if _half_made(entry) and entry.stat(follow_symlinks=False).st_mtime < limit:
@@ -141,7 +147,7 @@ class HostPremises:
             ]
         expected += [(path, _SOCKET_WRONG) for path in self._sockets]
         for run in _entries(self._files.root):
-            if run.is_dir(follow_symlinks=False):
+            if _of_a_run(run):
                 expected += [(run.path, _RUN_WRONG), (self._files.attempts(run.name), _RUN_WRONG)]
         return [wrong for path, bits in expected for wrong in _wrong(path, bits)]
 
@@ -244,6 +250,11 @@ def _entries(path: str) -> Iterator[os.DirEntry[str]]:
     """None where there is no such directory, or it may not be read."""
     with contextlib.suppress(OSError), os.scandir(path) as entries:
         yield from entries
+
+
+def _of_a_run(entry: os.DirEntry[str]) -> bool:
+    """What begins with a dot is the daemon's own."""
+    return entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
 
 
 def _half_made(entry: os.DirEntry[str]) -> bool:

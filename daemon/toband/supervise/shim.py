@@ -13,6 +13,7 @@ import sys
 if sys.platform == "win32":
     raise ImportError("the POSIX shim needs fork")
 
+import contextlib
 import json
 import os
 import resource
@@ -26,6 +27,7 @@ from toband import failpoints
 from toband.supervise import cgroups, frames, starting, tree
 from toband.supervise.attempt_file import AttemptFile, amount, claim, now_us
 
+CLAIMED = b"claimed"
 EXIT_DONE = 0
 EXIT_NOT_MINE = 3
 EXIT_BROKEN = 4
@@ -432,12 +434,15 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
         failpoints.hit("shim.before_claim")
         if boot.get("cgroup"):
             _make_cgroup(boot, facts)
-        fd = claim(boot["dir"], boot["file"], facts)
+        fd = claim(boot["dir"], boot["file"], facts, boot.get("second", ""))
         if fd is None:
             if boot.get("cgroup"):
                 cgroups.remove(boot["cgroup"]["path"])
             os._exit(EXIT_NOT_MINE)
         failpoints.hit("shim.claimed")
+        # From here on the step may have begun: a daemon that listens knows it, whatever becomes of the file.
+        with contextlib.suppress(OSError):
+            sock.send(CLAIMED)
         file = AttemptFile(fd, boot.get("log_limit"), boot.get("logs_full", ""))
         Shim(boot, file, wake).run()
         # All is on disk. Closing this tells a daemon that still listens, sooner than the end of this process can.

@@ -37,10 +37,10 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def claim(directory: str, name: str, facts: dict[str, Any]) -> int | None:
+def claim(directory: str, name: str, facts: dict[str, Any], second: str = "") -> int | None:
     """Takes the claim `directory/name` and makes it durable; the descriptor holds its lock. None: somebody has it.
 
-    Raises OSError, and then the claim may or may not be there.
+    It is only had under both names, if there is a `second`. Raises OSError, and then it may or may not be there.
     """
     frame = frames.encode_json(frames.CLAIM, now_us(), facts)
     own = f"{directory}/.{name}.{os.getpid()}-{threading.get_ident()}"
@@ -53,6 +53,8 @@ def claim(directory: str, name: str, facts: dict[str, Any]) -> int | None:
         if os.write(fd, frame) != len(frame):
             raise OSError(errno.ENOSPC, "cannot write the claim")
         _rename(own, f"{directory}/{name}")
+        if second:
+            _link_second(f"{directory}/{name}", second)
         failpoints.hit("claim.linked")
         # NTFS writes its journal, and with it the new name, before a flush of the file returns.
         os.fsync(fd)
@@ -64,6 +66,18 @@ def claim(directory: str, name: str, facts: dict[str, Any]) -> int | None:
             return None
         raise
     return fd
+
+
+def _link_second(path: str, second: str) -> None:
+    """Raises FileExistsError; then the first name is gone again. A file system without links does with one name."""
+    os.makedirs(os.path.dirname(second), exist_ok=True)
+    try:
+        os.link(path, second)
+    except FileExistsError:
+        os.unlink(path)
+        raise
+    except OSError:
+        return
 
 
 def _rename(own: str, name: str) -> None:

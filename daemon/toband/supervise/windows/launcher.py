@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,11 +23,13 @@ from toband.domain.events import AttemptLost, AttemptVoided, Event, not_started
 from toband.domain.model import Attempt, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.bootstrap import message_of
+from toband.supervise.claim_names import ClaimNames
 from toband.supervise.files import RunFiles
 from toband.supervise.lookup import LOOK_AGAIN, Lookup
 from toband.supervise.records import Claim
 from toband.supervise.windows import win32
 from toband.supervise.windows.attempt_file import claim
+from toband.supervise.windows.shim import EXIT_DONE
 
 STARTED_AFTER = 0.1
 """An attempt that is over sooner is never reported as started: its end says all, and costs one commit less."""
@@ -66,6 +68,8 @@ class _Live:
     process: int = 0
     waiting: bool = False
     """No shim could be started for it yet."""
+    claimed: bool = False
+    """Its shim has the claim: the step may have begun, whatever the disk says later."""
     wait: win32.Wait | None = None
     timer: asyncio.TimerHandle | None = None
 
@@ -91,14 +95,17 @@ class WindowsLauncher:
         self._shims_missing = False
         machine = _Machine(self._boot_id)
         self._lookup: Lookup[Shim] = Lookup(files, machine, clock, conditions, shim_log)
+        self._names = ClaimNames(files)
 
     async def open(self, report: Report) -> None:
         """Raises OSError."""
         self._report = report
         self._loop = asyncio.get_running_loop()
+        self._names.open()
         self._open_log().close()
 
     async def close(self) -> None:
+        self._names.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -168,11 +175,17 @@ class WindowsLauncher:
         """
         found = await self._lookup.once(attempt)
         if isinstance(found, Shim):
-            live = _Live(attempt)
+            live = _Live(attempt, claimed=True)
             self._live[attempt.token] = live
             self._watch(live, found)
             return None
         return self._lookup.event_of(attempt, found)
+
+    def settle(self, token: str) -> None:
+        self._names.settle(token)
+
+    def settle_others(self, active: Collection[str]) -> None:
+        self._names.settle_others(active)
 
     # -- shims
 
@@ -268,6 +281,7 @@ class WindowsLauncher:
         if started is None:
             live.timer = self._loop.call_later(STARTED_AFTER, self._tell_started, live)
             return
+        live.claimed = True
         self._report(live.attempt.run_id, started)
 
     def _exited(self, live: _Live) -> None:
@@ -276,8 +290,10 @@ class WindowsLauncher:
 
     async def _take_up(self, live: _Live) -> None:
         """A shim has ended: takes its record; without one and without a claim, the step certainly did not run."""
+        # One that ended in order had its claim, or knew that another has it.
+        claimed = live.claimed or win32.exit_code(live.process) == EXIT_DONE
         try:
-            found = await self._lookup.after_shim(live.attempt)
+            found = await self._lookup.after_shim(live.attempt, claimed=claimed)
         except Exception as error:
             self._broken(live, error)
             return
@@ -338,8 +354,8 @@ class _Machine:
     def open(self, path: str) -> int:
         return win32.open_to_read(path)
 
-    def claim(self, directory: str, name: str, facts: dict[str, Any]) -> int | None:
-        return claim(directory, name, facts)
+    def claim(self, directory: str, name: str, facts: dict[str, Any], second: str) -> int | None:
+        return claim(directory, name, facts, second)
 
     def locked(self, fd: int) -> bool:
         if not win32.try_lock(fd):
@@ -354,6 +370,10 @@ class _Machine:
         if win32.created(process) == start and win32.lives(process):
             return Shim(pid, process)
         win32.close(process)
+        return None
+
+    def holder(self, path: str) -> Shim | None:
+        """A file that is open keeps its name there, or nothing can be known."""
         return None
 
     def let_go(self, shim: Shim) -> None:

@@ -380,7 +380,7 @@ def main() -> NoReturn:
         }
         boot["seal"] = facts["seal"]
         failpoints.hit("shim.before_claim")
-        fd = claim(boot["dir"], boot["file"], facts)
+        fd = claim(boot["dir"], boot["file"], facts, boot.get("second", ""))
         if fd is None:
             os._exit(EXIT_NOT_MINE)
         failpoints.hit("shim.claimed")
