@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, TypeVar
 from toband.ports import StoppedError
 
 SLOTS = 4
-SLICE = 0.1
+SLICE = 0.025
 """Seconds that a job works before it gives way."""
 STUCK = 10.0
 """Seconds without a sign of life after which a job is stuck, or without a turn after which one waits too long."""
