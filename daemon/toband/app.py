@@ -127,6 +127,7 @@ class Application:
         artifacts = ArtifactFiles(
             files,
             limits=Limits(bytes=self._config.artifact_bytes, files=self._config.artifact_files),
+            rate=self._config.artifact_rate,
             conditions=health,
         )
         changes = Changes()

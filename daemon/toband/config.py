@@ -66,6 +66,8 @@ class Config:
     artifact_bytes: int
     artifact_files: int
     artifact_time: float
+    artifact_rate: int | None
+    """Bytes that are read for one run in a second."""
     keep_age: float | None
     keep_runs: int | None
     keep_total_runs: int | None
@@ -99,6 +101,7 @@ class Config:
             "limits.artifact_bytes": format_size(self.artifact_bytes),
             "limits.artifact_files": self.artifact_files,
             "limits.artifact_time": format_duration(self.artifact_time),
+            "limits.artifact_rate": _shown_size(self.artifact_rate),
             "retention.age": _shown_duration(self.keep_age),
             "retention.runs": _shown_count(self.keep_runs),
             "retention.bytes": _shown_size(self.keep_bytes),
@@ -293,6 +296,7 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "limits.artifact_bytes": _size,
     "limits.artifact_files": _count,
     "limits.artifact_time": _duration,
+    "limits.artifact_rate": _or_none(_size),
     "retention.age": _or_none(_duration),
     "retention.runs": _or_none(_count),
     "retention.bytes": _or_none(_size),
@@ -357,6 +361,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         artifact_bytes=values.get("limits.artifact_bytes", 100 * GIB),
         artifact_files=values.get("limits.artifact_files", 250_000),
         artifact_time=values.get("limits.artifact_time", 3600.0),
+        artifact_rate=values.get("limits.artifact_rate", GIB),
         keep_age=values.get("retention.age", 90 * DAY),
         keep_runs=values.get("retention.runs", 10_000),
         keep_bytes=values.get("retention.bytes"),

@@ -46,6 +46,7 @@ OTHERS = {
     "limits.artifact_bytes": ("100GiB", "default"),
     "limits.artifact_files": (250_000, "default"),
     "limits.artifact_time": ("1h", "default"),
+    "limits.artifact_rate": ("1GiB", "default"),
     "retention.age": ("90d", "default"),
     "retention.runs": (10_000, "default"),
     "retention.bytes": ("none", "default"),
@@ -336,6 +337,7 @@ total_logs = "10GiB"
 artifact_bytes = "1GiB"
 artifact_files = 1000
 artifact_time = "10m"
+artifact_rate = "none"
 [retention]
 age = "none"
 runs = "none"
@@ -348,7 +350,7 @@ compress_after = "1h"
     assert (config.disk_reserve, config.default_run_timeout) == (1 << 30, None)
     assert (config.attempt_log_limit, config.total_log_limit) == (None, 10 << 30)
     assert (config.artifact_bytes, config.artifact_files) == (1 << 30, 1000)
-    assert config.artifact_time == 600
+    assert (config.artifact_time, config.artifact_rate) == (600, None)
     assert (config.keep_age, config.keep_runs, config.keep_bytes) == (None, None, 64 << 20)
     assert (config.keep_total_runs, config.keep_total_bytes) == (7, None)
     assert config.compress_after == 3600

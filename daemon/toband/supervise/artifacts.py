@@ -29,8 +29,7 @@ from toband.supervise.inside import Inside, LeadsOutError, SpecialFileError, cle
 from toband.supervise.log_sources import all_frames, opened
 from toband.supervise.placing import Ledger, Placing
 from toband.supervise.selection import MISSING, Entry, Kind, fingerprint, select, tree
-from toband.supervise.trees import always
-from toband.supervise.workers import GoOn, Workers
+from toband.supervise.workers import Turn, Workers
 
 CHUNK = 64 * 1024
 CONDITION = "artifacts"
@@ -54,13 +53,14 @@ class ArtifactFiles:
         files: RunFiles,
         *,
         limits: Limits | None = None,
+        rate: int | None = None,
         conditions: Conditions | None = None,
         link: bool | None = None,
     ) -> None:
         self._files = files
         self._limits = limits or Limits()
         self._conditions = conditions
-        self._workers = Workers("artifacts")
+        self._workers = Workers("artifacts", rate=rate)
         # A client that reads has no part in the turns of those who keep.
         self._readers = Workers("artifact-reader")
         self._watch: asyncio.TimerHandle | None = None
@@ -79,7 +79,7 @@ class ArtifactFiles:
     async def collect(self, what: Collect) -> tuple[Artifact, ...]:
         place = os.path.join(what.context, what.folder)
         return await self._do(
-            what.run_id, place, lambda go_on: keeping.collect(what, Budget(self._limits, go_on))
+            what.run_id, place, lambda turn: keeping.collect(what, _budget(turn, self._limits))
         )
 
     async def place(
@@ -88,29 +88,29 @@ class ArtifactFiles:
         await self._do(
             run_id,
             workspace,
-            lambda go_on: self._placing.place(workspace, placements, own=own, go_on=go_on),
+            lambda turn: self._placing.place(workspace, placements, own=own, budget=_budget(turn)),
         )
 
     async def adopt(self, context: str, folders: Mapping[str, str], *, run_id: str = "") -> None:
-        await self._do(
-            run_id, context, lambda go_on: keeping.adopt(context, folders, Budget(None, go_on))
-        )
+        await self._do(run_id, context, lambda turn: keeping.adopt(context, folders, _budget(turn)))
 
     async def fingerprint(self, workspace: str, path: str, *, run_id: str = "") -> str:
         return await self._do(
-            run_id, "", lambda go_on: _fingerprint(workspace, path, Budget(self._limits, go_on))
+            run_id, "", lambda turn: _fingerprint(workspace, path, _budget(turn, self._limits))
         )
 
     async def fingerprint_output(self, attempt: Attempt) -> str:
         return await self._do(
-            attempt.run_id, "", lambda go_on: self._fingerprint_output(attempt, Budget(None, go_on))
+            attempt.run_id, "", lambda turn: self._fingerprint_output(attempt, _budget(turn))
         )
 
     def note(self, context: str, name: str, facts: Mapping[str, Any]) -> None:
         noting.note(context, name, facts)
 
     async def files(self, context: str, artifact: Artifact) -> Sequence[Stored]:
-        return await self._readers.do(context, "", lambda go_on: _files(context, artifact, go_on))
+        return await self._readers.do(
+            context, "", lambda turn: _files(context, artifact, _budget(turn))
+        )
 
     async def read(self, context: str, artifact: Artifact, path: str) -> AsyncIterator[bytes]:
         pieces = _gathered(_pieces(context, artifact, path))
@@ -126,7 +126,7 @@ class ArtifactFiles:
             with contextlib.suppress(StoppedError):
                 self._readers.post(own, own, lambda _: pieces.close())
 
-    async def _do(self, run_id: str, place: str, work: Callable[[GoOn], T]) -> T:
+    async def _do(self, run_id: str, place: str, work: Callable[[Turn], T]) -> T:
         self._look_later()
         return await self._workers.do(run_id, place, work)
 
@@ -153,6 +153,7 @@ class ArtifactFiles:
                 for frame in all_frames(source):
                     budget.check()
                     if frame.kind == frames.STDOUT:
+                        budget.spend(len(frame.payload))
                         found.update(frame.payload)
         except FileNotFoundError:
             return MISSING
@@ -160,6 +161,10 @@ class ArtifactFiles:
 
 
 # -- in the threads
+
+
+def _budget(turn: Turn, limits: Limits | None = None) -> Budget:
+    return Budget(limits, turn.go_on, turn.spend)
 
 
 def _fingerprint(workspace: str, path: str, budget: Budget) -> str:
@@ -179,20 +184,20 @@ def _directory_of(artifact: Artifact) -> str:
     return "/".join(parts[: number + 1])
 
 
-def _kept(context: Inside, artifact: Artifact, go_on: GoOn = always) -> Sequence[Entry]:
+def _kept(context: Inside, artifact: Artifact, budget: Budget) -> Sequence[Entry]:
     """Raises ArtifactError."""
     try:
-        return tree(context, _directory_of(artifact), Budget(None, go_on))
+        return tree(context, _directory_of(artifact), budget)
     except (LeadsOutError, SpecialFileError) as error:
         raise ArtifactError(f'cannot read artifact "{artifact.name}": {error}') from None
 
 
-def _files(context: str, artifact: Artifact, go_on: GoOn) -> Sequence[Stored]:
+def _files(context: str, artifact: Artifact, budget: Budget) -> Sequence[Stored]:
     try:
         with Inside(context) as inside:
             return [
                 Stored(path=entry.path, bytes=entry.size)
-                for entry in _kept(inside, artifact, go_on)
+                for entry in _kept(inside, artifact, budget)
                 if entry.kind is Kind.FILE
             ]
     except _NOT_THERE:
@@ -205,7 +210,7 @@ def _pieces(context: str, artifact: Artifact, path: str) -> Generator[bytes]:
             if path:
                 yield from _contents(inside, _named(inside, artifact, path))
                 return
-            entries = _kept(inside, artifact)
+            entries = _kept(inside, artifact, Budget(None))
             files = [entry for entry in entries if entry.kind is Kind.FILE]
             if len(files) == 1:
                 yield from _contents(inside, files[0].source)

@@ -29,17 +29,30 @@ class Limits:
 
 
 class Budget:
-    """Of one call; not for several threads. Without limits it only asks whether to go on."""
+    """Of one call; not for several threads. Without limits it only asks whether to go on, and how fast.
 
-    def __init__(self, limits: Limits | None, go_on: Callable[[], bool] = always) -> None:
+    Both may wait: `go_on` for its turn, `pace`, which gets numbers of bytes, for its rate.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None,
+        go_on: Callable[[], bool] = always,
+        pace: Callable[[int], None] | None = None,
+    ) -> None:
         self.limits = limits
-        self.go_on = go_on
+        self._go_on = go_on
+        self._pace = pace
         self._bytes = 0
         self._files = 0
 
+    def renewed(self, limits: Limits | None) -> Budget:
+        """Another one, of which nothing is spent, for the same call."""
+        return Budget(limits, self._go_on, self._pace)
+
     def check(self) -> None:
         """Raises StoppedError. Asked at least once for every megabyte and every entry."""
-        if not self.go_on():
+        if not self._go_on():
             raise StoppedError
 
     def count_entry(self, path: str) -> None:
@@ -69,6 +82,8 @@ class Budget:
         self._bytes += size
         if self.limits is not None and self._bytes > self.limits.bytes:
             raise self.too_many_bytes()
+        if self._pace is not None:
+            self._pace(size)
 
     def too_many_bytes(self) -> TooMuchError:
         assert self.limits is not None

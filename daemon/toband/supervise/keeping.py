@@ -61,7 +61,7 @@ def _keep_twice(transfer: Transfer, entries: Sequence[Entry], place: str, iterat
     numbered = joined(folder, f"iteration-{iteration}")
     make_own(context, numbered)
     amount = transfer.put(entries, joined(numbered, name))
-    again = Budget(None, transfer.budget.go_on)
+    again = transfer.budget.renewed(None)
     with Inside(context.path) as kept:
         latest = Transfer(source=kept, target=context, link=True, durable=True, budget=again)
         latest.put(tree(kept, joined(numbered, name), again), place)

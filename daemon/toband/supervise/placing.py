@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toband import stored_json
@@ -70,7 +70,7 @@ class Placing:
         placements: Sequence[Placement],
         *,
         own: bool,
-        go_on: Callable[[], bool],
+        budget: Budget,
     ) -> None:
         """See `ports.Artifacts`. Raises StoppedError too."""
         try:
@@ -86,7 +86,7 @@ class Placing:
         with opened as target:
             for placement in placements:
                 try:
-                    self._place(target, placement, own, go_on)
+                    self._place(target, placement, own, budget)
                 except LeadsOutError as error:
                     raise ArtifactError(
                         f"cannot lay out the input {placement.path}: {error}; "
@@ -100,9 +100,7 @@ class Placing:
                         f"cannot lay out the input {placement.path} in {workspace}: {reason}"
                     ) from None
 
-    def _place(
-        self, target: Inside, placement: Placement, own: bool, go_on: Callable[[], bool]
-    ) -> None:
+    def _place(self, target: Inside, placement: Placement, own: bool, budget: Budget) -> None:
         path = clean(placement.path)
         if not path:
             raise LeadsOutError("it would take the place of the workspace itself")
@@ -112,7 +110,7 @@ class Placing:
         spot = joined(parent, name)
         if placement.source is None:
             empty = EMPTY_DIRECTORY if placement.directory else EMPTY_FILE
-            self._put(target, [empty], target, spot, own, go_on)
+            self._put(target, [empty], target, spot, own, budget)
             return
         above, last = os.path.split(placement.source.rstrip(f"/{os.sep}"))
         try:
@@ -122,8 +120,8 @@ class Placing:
         with source:
             if not source.exists(last):
                 raise _gone(placement)
-            entries = tree(source, last, Budget(None, go_on))
-            self._put(source, entries, target, spot, own, go_on)
+            entries = tree(source, last, budget)
+            self._put(source, entries, target, spot, own, budget)
 
     def _put(
         self,
@@ -132,18 +130,17 @@ class Placing:
         target: Inside,
         spot: str,
         own: bool,
-        go_on: Callable[[], bool],
+        budget: Budget,
     ) -> None:
         full = os.path.join(target.real, spot)
         if target.exists(spot):
             if _same_file(source, entries, target, spot):
                 return
-            seen = "" if own else identity(target, spot, Budget(self.limits, go_on))
+            seen = "" if own else identity(target, spot, budget.renewed(self.limits))
             if not own and not self.ledger.knows(full, seen):
-                if _same(source, entries, target, spot, Budget(self.limits, go_on)):
+                if _same(source, entries, target, spot, budget.renewed(self.limits)):
                     return
                 raise _TakenError
-        budget = Budget(None, go_on)
         Transfer(source=source, target=target, link=self.link, budget=budget).put(entries, spot)
         if not own:
             self.ledger.note(full, identity(target, spot, budget))
@@ -179,7 +176,7 @@ def _same(
         there = tree(target, spot, budget)
         if _outline(there) != _outline(entries):
             return False
-        unlimited = Budget(None, budget.go_on)
+        unlimited = budget.renewed(None)
         return fingerprint(source, entries, unlimited) == fingerprint(target, there, unlimited)
     except (LeadsOutError, SpecialFileError):
         return False

@@ -17,7 +17,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from toband.ports import StoppedError
 
@@ -31,7 +31,23 @@ _BEGUN_OF_RUN = 4
 """Jobs that have begun and are not over: each has a thread, whether it is its turn or not."""
 
 T = TypeVar("T")
-GoOn: TypeAlias = Callable[[], bool]
+
+
+class Turn:
+    """What a job asks while it works; either may make it wait."""
+
+    __slots__ = ("_job", "_workers")
+
+    def __init__(self, workers: Workers, job: _Job) -> None:
+        self._workers = workers
+        self._job = job
+
+    def go_on(self) -> bool:
+        return self._workers.go_on(self._job)
+
+    def spend(self, size: int) -> None:
+        """So many bytes are read for the run; beyond its rate it pauses."""
+        self._workers.spend(self._job, size)
 
 
 class _Job:
@@ -43,7 +59,7 @@ class _Job:
         self,
         run: str,
         place: str,
-        work: Callable[[GoOn], Any],
+        work: Callable[[Turn], Any],
         loop: asyncio.AbstractEventLoop,
         answer: asyncio.Future[Any],
     ) -> None:
@@ -87,8 +103,13 @@ class _Line:
 
 
 class Workers:
-    def __init__(self, name: str, slots: int = SLOTS) -> None:
+    """`rate`: bytes that all jobs of one run may read in a second; None: as many as they can."""
+
+    def __init__(self, name: str, slots: int = SLOTS, rate: int | None = None) -> None:
         self._name = name
+        self._rate = rate
+        # By run, when all that it has read would be read at the rate.
+        self._paid: dict[str, float] = {}
         self._free = self._slots = slots
         self._lock = threading.Lock()
         self._closed = False
@@ -105,7 +126,7 @@ class Workers:
     def busy(self) -> bool:
         return bool(self._active or self._waiting)
 
-    async def do(self, run: str, place: str, work: Callable[[GoOn], T]) -> T:
+    async def do(self, run: str, place: str, work: Callable[[Turn], T]) -> T:
         """Has it done; of all work with the same `place`, one at a time. The call is cancelled: the work is stopped.
 
         The work asks often whether to go on, and may be made to wait when it does. It raises StoppedError when it is
@@ -119,7 +140,7 @@ class Workers:
             raise
 
     def post(
-        self, run: str, place: str, work: Callable[[GoOn], T]
+        self, run: str, place: str, work: Callable[[Turn], T]
     ) -> tuple[_Job, asyncio.Future[T]]:
         loop = asyncio.get_running_loop()
         job = _Job(run, place, work, loop, loop.create_future())
@@ -159,6 +180,7 @@ class Workers:
             for job in stuck:
                 self._release(job)
             self._dispatch()
+            self._paid = {run: paid for run, paid in self._paid.items() if paid > now - 1.0}
             waits = [
                 now - line.fresh[0].since
                 for line in self._lines.values()
@@ -257,7 +279,7 @@ class Workers:
         while job is not None:
             result, error = None, None
             try:
-                result = job.work(self._asked_by(job))
+                result = job.work(Turn(self, job))
             except BaseException as raised:
                 error = raised
             with self._lock:
@@ -270,14 +292,29 @@ class Workers:
             if stay:
                 job = self._handed.get()
 
-    def _asked_by(self, job: _Job) -> GoOn:
-        def go_on() -> bool:
-            job.seen = now = time.monotonic()
-            if job.holds and not job.stopped and (not self._waiting or now - job.since < SLICE):
-                return True
-            return self._give_way(job)
+    def go_on(self, job: _Job) -> bool:
+        job.seen = now = time.monotonic()
+        if job.holds and not job.stopped and (not self._waiting or now - job.since < SLICE):
+            return True
+        return self._give_way(job)
 
-        return go_on
+    def spend(self, job: _Job, size: int) -> None:
+        if self._rate is None:
+            return
+        with self._lock:
+            now = time.monotonic()
+            # A run that has read less than it may is not punished for a second of reading more.
+            paid = max(self._paid.get(job.run, 0.0), now - 1.0) + size / self._rate
+            self._paid[job.run] = paid
+            if paid <= now or job.stopped:
+                return
+            self._release(job)
+            job.turn.clear()
+            job.waits = True
+            self._dispatch()
+        job.turn.wait(paid - now)
+        job.waits = False
+        self.go_on(job)
 
     def _give_way(self, job: _Job) -> bool:
         with self._lock:

@@ -20,7 +20,7 @@ from toband.supervise import access, keeping
 from toband.supervise.budget import Budget, Limits
 from toband.supervise.inside import Inside
 from toband.supervise.placing import Ledger, Placing
-from toband.supervise.trees import always, remove_tree
+from toband.supervise.trees import remove_tree
 
 TRIES = 1000
 NOBODY = "nobody"
@@ -122,7 +122,7 @@ class Scene:
                     assert "of root's" not in path.read_text(errors="replace"), path
 
     def place(self, workspace: Path, placement: Placement) -> None:
-        self.placing.place(str(workspace), [placement], own=True, go_on=always)
+        self.placing.place(str(workspace), [placement], own=True, budget=Budget(None))
 
     def input(self, name: str, size: int) -> Placement:
         """An artifact that the other user made, and owns."""

@@ -15,7 +15,7 @@ import pytest
 from helpers.waiting import wait_for
 from toband.ports import StoppedError
 from toband.supervise import workers as module
-from toband.supervise.workers import SLOTS, GoOn, Workers
+from toband.supervise.workers import SLOTS, Turn, Workers
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ async def workers() -> AsyncIterator[Workers]:
     await wait_for(lambda: not made.busy, "work outlived its test")
 
 
-def endless(begun: Callable[[], object] = lambda: None) -> Callable[[GoOn], None]:
+def endless(begun: Callable[[], object] = lambda: None) -> Callable[[Turn], None]:
     """Works until it is stopped."""
 
-    def work(go_on: GoOn) -> None:
+    def work(turn: Turn) -> None:
         begun()
-        while go_on():
+        while turn.go_on():
             time.sleep(0.001)
         raise StoppedError
 
@@ -47,7 +47,7 @@ async def stopped(*tasks: asyncio.Task[Any]) -> None:
 async def test_results_and_errors(workers: Workers) -> None:
     assert await workers.do("run", "", lambda _: 1) == 1
 
-    def fail(_: GoOn) -> None:
+    def fail(_: Turn) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
@@ -78,7 +78,7 @@ async def test_endless_work_of_many_runs_holds_up_no_other(workers: Workers) -> 
 async def test_at_most_so_many_work_at_a_time(workers: Workers) -> None:
     lock, at_work, most = threading.Lock(), 0, 0
 
-    def work(go_on: GoOn) -> None:
+    def work(turn: Turn) -> None:
         nonlocal at_work, most
         with lock:
             at_work += 1
@@ -116,13 +116,13 @@ async def test_one_at_a_time_in_a_place(workers: Workers) -> None:
     """A second call may come while the work of a cancelled first one still winds down."""
     here, most = 0, 0
 
-    def work(go_on: GoOn) -> None:
+    def work(turn: Turn) -> None:
         nonlocal here, most
         here += 1
         most = max(most, here)
         for _ in range(3):
             time.sleep(0.001)
-            go_on()
+            turn.go_on()
         here -= 1
 
     calls = [asyncio.ensure_future(workers.do(f"{n % 3}", "place", work)) for n in range(12)]
@@ -158,9 +158,9 @@ async def test_work_that_is_stuck_loses_its_slot_and_is_reported(
     monkeypatch.setattr(module, "STUCK", 0.05)
     release = threading.Event()
 
-    def hang(go_on: GoOn) -> bool:
+    def hang(turn: Turn) -> bool:
         release.wait(60)
-        return go_on()
+        return turn.go_on()
 
     bad = [asyncio.ensure_future(workers.do("bad", "", hang)) for _ in range(SLOTS)]
     await wait_for(lambda: len(workers._active) == SLOTS, "the slots are not taken")
@@ -174,6 +174,32 @@ async def test_work_that_is_stuck_loses_its_slot_and_is_reported(
     assert workers._free == SLOTS
 
 
+async def test_a_run_reads_no_faster_than_its_rate() -> None:
+    """What it has not read in the last second it may read at once; others are not slowed down by it."""
+    workers = Workers("test", rate=1_000_000)
+
+    def read(turn: Turn) -> float:
+        for _ in range(30):
+            turn.spend(50_000)
+        return time.monotonic()
+
+    def stop_reading(turn: Turn) -> None:
+        while turn.go_on():
+            turn.spend(1_000_000_000)
+        raise StoppedError
+
+    began = time.monotonic()
+    assert await workers.do("small", "", read) - began < 10
+    first, second = await asyncio.gather(*(workers.do("large", "", read) for _ in range(2)))
+    assert max(first, second) - began >= 1.9, "three megabytes, less the first, in two seconds"
+    reading = asyncio.ensure_future(workers.do("huge", "", stop_reading))
+    await wait_for(lambda: workers._active and workers._free == SLOTS, "it holds its slot")
+    await stopped(reading)
+    await wait_for(lambda: not workers.busy, "it did not stop")
+    assert workers._free == SLOTS
+    workers.close()
+
+
 def test_the_interpreter_does_not_wait_for_work_at_its_end() -> None:
     program = """
 import asyncio, threading
@@ -181,7 +207,7 @@ from toband.supervise.workers import Workers
 
 async def main():
     workers, begun = Workers("test"), threading.Event()
-    work = lambda go_on: (begun.set(), threading.Event().wait(3600))
+    work = lambda turn: (begun.set(), threading.Event().wait(3600))
     task = asyncio.ensure_future(workers.do("run", "", work))
     while not begun.is_set():
         await asyncio.sleep(0.001)
