@@ -36,6 +36,7 @@ from toband.engine.control import Control
 from toband.engine.definition_files import DefinitionFiles
 from toband.engine.doctor import Doctor
 from toband.engine.draining import Draining
+from toband.engine.evaluation import Evaluation
 from toband.engine.events import Events
 from toband.engine.file_watches import FileWatches
 from toband.engine.guard import Guard
@@ -54,6 +55,7 @@ from toband.engine.workflows import Workflows
 from toband.installation import owner_of
 from toband.notify import notify
 from toband.ports import Claim, StoreError, StoreTakenOverError
+from toband.sandbox.sandbox import ProcessSandbox
 from toband.schedule.alarm_clock import ApsAlarmClock
 from toband.state_dir import StateDir
 from toband.store import SqlStore
@@ -157,6 +159,9 @@ class Application:
             )
         )
         watched = WatchedFiles(self._config.definitions)
+        # Processes of their own each: a definition that is hard to read delays no step.
+        evaluating = ProcessSandbox()
+        evaluation = Evaluation(evaluating)
         await store.open()
         self._tell_claim(store.claim)
         try:
@@ -192,6 +197,7 @@ class Application:
                 announcing=announcing,
                 event_concurrency=self._config.event_concurrency,
                 artifact_time=self._config.artifact_time,
+                evaluation=evaluation,
             )
             await launcher.open(runs.report)
             await runs.find()
@@ -235,6 +241,7 @@ class Application:
                 announcing=announcing,
                 admission=admission,
                 draining=draining,
+                evaluation=evaluation,
                 started={
                     "version": __version__,
                     "pid": os.getpid(),
@@ -361,6 +368,7 @@ class Application:
         finally:
             server.close()
             await watched.close()
+            await evaluating.close()
             await watched_paths.close()
             await archive.close()
             await artifacts.close()

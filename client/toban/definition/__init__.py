@@ -10,7 +10,7 @@ from typing import Any
 
 from toban.definition.commands import command_line, preview
 from toban.definition.durations import format_duration, parse_duration
-from toban.definition.errors import DefinitionError, ParamError, RenderError
+from toban.definition.errors import CostlyError, DefinitionError, ParamError, RenderError
 from toban.definition.evaluate import (
     NO_EVENT,
     NO_ITEM,
@@ -18,7 +18,7 @@ from toban.definition.evaluate import (
     evaluate_items,
     evaluate_when,
 )
-from toban.definition.event_conditions import EventView
+from toban.definition.event_conditions import EventView, judge_conditions
 from toban.definition.model import (
     DefinitionKind,
     ErrorClass,
@@ -75,6 +75,7 @@ __all__ = [
     "RUN_SUCCEEDED",
     "SCHEDULE_TRIGGERED",
     "STEP_FAILED",
+    "CostlyError",
     "DefinitionError",
     "DefinitionKind",
     "Document",
@@ -115,6 +116,7 @@ __all__ = [
     "format_size",
     "is_directory",
     "json_schema",
+    "judge_conditions",
     "parse",
     "parse_duration",
     "parse_size",

@@ -24,14 +24,14 @@ def command_line(step: Step) -> str:
     return _one_line(step, step.target.strip(), [str(arg) for arg in step.args], "")
 
 
-def preview(workflow: Workflow, step: Step, scope: Scope) -> str:
+def preview(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False) -> str:
     """The step with every template filled in whose value is known before the run.
 
     What depends on other steps, on items or on iterations stays as it is written, and so does what the scope has no
     value for, such as the id of a run that does not exist yet. Raises RenderError for a template that has a value and
-    fails.
+    fails, and CostlyError with `cheap_only`.
     """
-    return _Preview(workflow, step, scope).line()
+    return _Preview(workflow, step, scope, cheap_only=cheap_only).line()
 
 
 def _one_line(step: Step, target: str, args: list[str], call: str) -> str:
@@ -59,11 +59,11 @@ def _one_line(step: Step, target: str, args: list[str], call: str) -> str:
 class _Preview:
     """Fills in what is known."""
 
-    def __init__(self, workflow: Workflow, step: Step, scope: Scope) -> None:
+    def __init__(self, workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool) -> None:
         self._workflow = workflow
         self._step = step
         self._scope = scope
-        self._evaluator = Evaluator(workflow, scope)
+        self._evaluator = Evaluator(workflow, scope, cheap_only=cheap_only)
 
     def line(self) -> str:
         step = self._step

@@ -2,7 +2,8 @@
 
     DefinitionError
     ├── ParamError    the parameters of a run do not fit the workflow
-    └── RenderError   a template of a step failed; a NON_RETRYABLE failure of that step
+    ├── RenderError   a template of a step failed; a NON_RETRYABLE failure of that step
+    └── CostlyError   only if it was asked for: to be evaluated where it can be ended
 
 A definition that is wrong raises nothing: `parse` returns its problems.
 """
@@ -28,3 +29,7 @@ class ParamError(DefinitionError):
 
 class RenderError(DefinitionError):
     """A template could not be turned into something that can be started."""
+
+
+class CostlyError(DefinitionError):
+    """Evaluating this may take long, or much memory. Raised only where `cheap_only` was asked for."""

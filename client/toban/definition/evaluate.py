@@ -8,14 +8,21 @@ from itertools import product
 from typing import Any, Final
 
 from toban.definition.cel import EvaluationError, Rejected, compile_expression, variables
-from toban.definition.errors import RenderError
+from toban.definition.errors import CostlyError, RenderError
+from toban.definition.expression_cost import is_cheap
 from toban.definition.expressions import Expression, Ref, parse_bare, parse_template
 from toban.definition.model import Step, Workflow
 from toban.definition.names import Kind, kind_of
 from toban.definition.values import checked_value, describe, to_json, to_text
-from toban.limits import MAX_ITEMS, check_items
+from toban.limits import MAX_ITEMS, MIB, check_items, weight
 
 COUNTED: Final = 1_000_000_000
+_MOST_RENDERED: Final = 8 * MIB
+"""Bytes of all values that the templates of one step give. What is started takes far less."""
+_MOST_SEEN_CHEAPLY: Final = 8 * MIB
+"""Bytes of all values that they see, each time one does, before that is no longer cheap."""
+_PER_EXPRESSION: Final = 1024
+"""Bytes that a program counts for besides, for the time it takes to compile it."""
 _LONGEST_SHOWN = 80
 NO_EVENT: Final[Mapping[str, Any]] = {
     "id": "",
@@ -34,6 +41,10 @@ class _NoItem:
     """Where there is no item: null is one."""
 
     def __repr__(self) -> str:
+        return "NO_ITEM"
+
+    def __reduce__(self) -> str:
+        """There is one, in a process that was sent it too."""
         return "NO_ITEM"
 
 
@@ -61,11 +72,17 @@ class Scope:
 
 
 class Evaluator:
-    """Turns templates into values; everything that goes wrong is a RenderError."""
+    """Turns templates into values; everything that goes wrong is a RenderError.
 
-    def __init__(self, workflow: Workflow, scope: Scope) -> None:
+    With `cheap_only` it raises CostlyError for what may take long, before it does any of it.
+    """
+
+    def __init__(self, workflow: Workflow, scope: Scope, *, cheap_only: bool = False) -> None:
         self._workflow = workflow
         self._scope = scope
+        self._cheap_only = cheap_only
+        self._left = _MOST_RENDERED
+        self._left_to_see = _MOST_SEEN_CHEAPLY
         self._env: dict[str, str] = {}
 
     def workflow_env(self) -> dict[str, str]:
@@ -118,9 +135,27 @@ class Evaluator:
     def expression(self, expression: Expression, where: str) -> Any:
         """The value of one expression."""
         try:
-            return checked_value(self._evaluate(expression))
+            value = checked_value(self._evaluate(expression))
+            self._spend(weight(value, self._left))
         except (ValueError, EvaluationError) as error:
             raise failed(expression, where, str(error)) from None
+        except (MemoryError, RecursionError) as error:
+            reason = (
+                "it needs too much memory"
+                if isinstance(error, MemoryError)
+                else "it is nested too deep"
+            )
+            raise failed(expression, where, f"{reason}: compute it in a step instead") from None
+        return value
+
+    def _spend(self, size: int) -> None:
+        """Raises ValueError if the templates of the step come to too much."""
+        self._left -= size
+        if self._left < 0:
+            raise ValueError(
+                f"the templates of one step may give {_MOST_RENDERED // MIB} MiB in all, and they give more: "
+                "pass large data in a file"
+            )
 
     def _evaluate(self, expression: Expression) -> Any:
         kinds: list[Kind] = []
@@ -134,12 +169,19 @@ class Evaluator:
         program = compile_expression(expression, kinds)
         if isinstance(program, Rejected):
             raise ValueError(program.faults[0].message)
-        return program.run(
-            {
-                name: checked_value(self._look_up(expression.refs[index], kinds[index]))
-                for name, index in variables(expression, kinds).items()
-            }
-        )
+        values = {
+            name: self._look_up(expression.refs[index], kinds[index])
+            for name, index in variables(expression, kinds).items()
+        }
+        if self._cheap_only:
+            self._check_cost(expression, values)
+        return program.run({name: checked_value(value) for name, value in values.items()})
+
+    def _check_cost(self, expression: Expression, values: Mapping[str, Any]) -> None:
+        size = weight(values, _MOST_SEEN_CHEAPLY)
+        self._left_to_see -= size + _PER_EXPRESSION
+        if self._left_to_see < 0 or not is_cheap(expression.source, size):
+            raise CostlyError(expression.source)
 
     def _look_up(self, ref: Ref, kind: Kind) -> Any:
         value = self._found(ref)
@@ -181,25 +223,31 @@ class Evaluator:
         return holder[name]
 
 
-def evaluate_when(workflow: Workflow, step: Step, scope: Scope) -> bool:
-    """What the step's `when` says; true without one. Raises RenderError."""
+def evaluate_when(
+    workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False
+) -> bool:
+    """What the step's `when` says; true without one. Raises RenderError, and CostlyError with `cheap_only`."""
     if not step.when:
         return True
     where = f"when of step {step.id}"
-    found = Evaluator(workflow, scope).bare(step.when, where)
+    found = Evaluator(workflow, scope, cheap_only=cheap_only).bare(step.when, where)
     if not isinstance(found, bool):
         reason = f"expected true or false, found {describe(found)}"
         raise failed(parse_bare(step.when), where, reason)
     return found
 
 
-def evaluate_items(workflow: Workflow, step: Step, scope: Scope) -> tuple[Any, ...]:
-    """The items of the step's `for_each`, for a mapping all combinations. Raises RenderError.
+def evaluate_items(
+    workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False
+) -> tuple[Any, ...]:
+    """The items of the step's `for_each`, for a mapping all combinations.
+
+    Raises RenderError, and CostlyError with `cheap_only`.
 
     The last name of a mapping varies fastest.
     """
     assert step.for_each is not None
-    evaluator = Evaluator(workflow, scope)
+    evaluator = Evaluator(workflow, scope, cheap_only=cheap_only)
     where = f"for_each of step {step.id}"
     if not isinstance(step.for_each, dict):
         items = _list(evaluator, step.for_each, where)

@@ -7,7 +7,7 @@ compiled when it is asked first. What is compiled is remembered while it is used
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -20,8 +20,10 @@ from toban.definition.cel import (
     is_costly,
     longest,
 )
-from toban.definition.errors import RenderError
+from toban.definition.errors import CostlyError, RenderError
+from toban.definition.expression_cost import CHEAP, cheap_up_to
 from toban.definition.values import MAX_INTEGER, MIN_INTEGER, describe
+from toban.limits import weight
 
 # A compiled condition takes some 65 bytes for each character of it, so that all together take 65 MB at most. That is
 # enough for 10,000 conditions of the usual length.
@@ -35,24 +37,30 @@ _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 class EventView:
     """One event as conditions see it. May be used from any thread."""
 
-    def __init__(self, event: Mapping[str, Any]) -> None:
+    def __init__(self, event: Mapping[str, Any], *, cheap_only: bool = False) -> None:
         """`event` has the fields that templates know; it is copied when the first condition is asked."""
         self._event = event
+        self._cheap_only = cheap_only
 
     def matches(self, condition: str) -> bool:
         """Whether the condition is true of the event; an empty one is of any.
 
-        Raises RenderError with the reason if it is neither true nor false, such as for want of a field.
+        Raises RenderError with the reason if it is neither true nor false, such as for want of a field, and with
+        `cheap_only` CostlyError if it may take long.
         """
         if not condition:
             return True
         try:
             program = _PROGRAMS.get(condition)
+            if self._cheap_only and self._size > program.cheap_up_to:
+                raise CostlyError(condition)
             if program.costly:
                 check_length(self._longest)
             found = self._prepared.value(program.compiled)
         except (EvaluationError, ValueError) as error:
             raise RenderError(f"cannot evaluate the condition: {error}") from None
+        except MemoryError:
+            raise RenderError("cannot evaluate the condition: it needs too much memory") from None
         if isinstance(found, bool):
             return found
         reason = f"expected true or false, found {describe(found)}"
@@ -64,13 +72,30 @@ class EventView:
         return Prepared({"event": _converted(self._event, _MAX_DEPTH + 1)})
 
     @cached_property
+    def _size(self) -> int:
+        return weight(self._event, CHEAP)
+
+    @cached_property
     def _longest(self) -> int:
         return longest(self._event)
+
+
+def judge_conditions(event: Mapping[str, Any], conditions: Sequence[str]) -> list[bool | str]:
+    """Whether each is true of the event, or why nobody can say."""
+    view = EventView(event)
+    found: list[bool | str] = []
+    for condition in conditions:
+        try:
+            found.append(view.matches(condition))
+        except RenderError as error:
+            found.append(str(error))
+    return found
 
 
 class _Program(NamedTuple):
     compiled: Any
     costly: bool
+    cheap_up_to: int
 
 
 class _Programs:
@@ -89,7 +114,9 @@ class _Programs:
             self._compiled.move_to_end(condition)
             return compiled
         except KeyError:  # it is not there, or another thread has just dropped it
-            compiled = _Program(compile_unchecked(condition), is_costly(condition))
+            compiled = _Program(
+                compile_unchecked(condition), is_costly(condition), cheap_up_to(condition)
+            )
         with self._lock:
             if condition not in self._compiled:
                 self._compiled[condition] = compiled

@@ -109,9 +109,9 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def render(workflow: Workflow, step: Step, scope: Scope) -> Rendered:
-    """What to start for a step; raises RenderError, which no retry can cure."""
-    evaluator = Evaluator(workflow, scope)
+def render(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False) -> Rendered:
+    """What to start for a step; raises RenderError, which no retry can cure, and CostlyError with `cheap_only`."""
+    evaluator = Evaluator(workflow, scope, cheap_only=cheap_only)
     of_step = f"of step {step.id}"
     if step.job_type is JobType.WORKFLOW:
         return _child(step, evaluator)

@@ -55,7 +55,7 @@ class Children:
         target = actor.plan.step(attempt.owner).target
         try:
             self._check_descent(actor, target)
-            params = call_params(self._rooms.rendered(actor.plan, actor.run, attempt))
+            params = call_params(await self._rooms.rendered(actor.plan, actor.run, attempt))
             failpoints.hit("child.make")
             child = await self._new.start_child(
                 target, params, run_id=attempt.id, parent=actor.run, step=attempt.owner

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from toban.definition import RenderError, condition_references, evaluate_items, evaluate_when
+from toban.definition import RenderError, condition_references
 from toband.domain.events import EvaluationFailed, StepEvaluated
 from toband.domain.model import Run
 from toband.domain.plan import Plan
+from toband.engine.evaluation import Evaluation
 from toband.engine.seen import Seen
 
 
-def settle(plan: Plan, run: Run, name: str, seen: Seen) -> StepEvaluated | EvaluationFailed:
+async def settle(
+    plan: Plan, run: Run, name: str, seen: Seen, evaluation: Evaluation
+) -> StepEvaluated | EvaluationFailed:
     """May read what steps printed. Raises OSError."""
     step = plan.steps[name]
+    workflow = plan.workflow
     try:
         scope = seen.scope(plan, run, run.steps[name], condition_references(step))
-        if step.when and not evaluate_when(plan.workflow, step, scope):
+        if step.when and not await evaluation.when(workflow, step, scope, run_id=run.id):
             return StepEvaluated(step=name, when=False)
-        items = None if step.for_each is None else evaluate_items(plan.workflow, step, scope)
+        items = None
+        if step.for_each is not None:
+            items = await evaluation.items(workflow, step, scope, run_id=run.id)
     except RenderError as error:
         return EvaluationFailed(step=name, error=str(error))
     return StepEvaluated(step=name, items=items)

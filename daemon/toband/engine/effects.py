@@ -33,6 +33,7 @@ from toband.engine import conditions
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.children import Children
 from toband.engine.collection import Collection
+from toband.engine.evaluation import Evaluation
 from toband.engine.internal_errors import unexpected
 from toband.engine.launches import PASSING, Launches
 from toband.engine.seen import Seen
@@ -50,6 +51,7 @@ class Effects:
         children: Children,
         collection: Collection,
         seen: Seen,
+        evaluation: Evaluation,
         forget: Callable[[RunActor], None],
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
@@ -57,6 +59,7 @@ class Effects:
         self._children = children
         self._collection = collection
         self._seen = seen
+        self._evaluation = evaluation
         self._forget = forget
         self._start = start
 
@@ -135,8 +138,8 @@ class Effects:
         while True:
             failpoints.hit("step.evaluate")
             try:
-                event: StepEvaluated | EvaluationFailed = conditions.settle(
-                    actor.plan, actor.run, step, self._seen
+                event: StepEvaluated | EvaluationFailed = await conditions.settle(
+                    actor.plan, actor.run, step, self._seen, self._evaluation
                 )
             except OSError as error:
                 if error.errno in PASSING:

@@ -34,6 +34,7 @@ from toband.engine.errors import (
     RefusedError,
     StoppingError,
 )
+from toband.engine.evaluation import Evaluation
 from toband.engine.event_starts import EventStarts
 from toband.engine.matching import Candidate, Matching
 from toband.engine.origins import Origin
@@ -71,6 +72,7 @@ class Events:
         announcing: Announcing,
         admission: Admits,
         draining: Draining,
+        evaluation: Evaluation,
         started: Mapping[str, Any],
     ) -> None:
         """`started` is what DAEMON_STARTED tells."""
@@ -85,7 +87,7 @@ class Events:
         self._to_say: Emitted | None = replace(
             announcing.event(DAEMON_STARTED, started), dedupe_key=ids.new_id()
         )
-        self._matching = Matching(store)
+        self._matching = Matching(store, evaluation)
         self._starts = EventStarts(store=store, runs=runs, clock=clock, matching=self._matching)
         self._known: dict[int, Emitted] = {}
         """Events by sequence that need not be read: they were stored a moment ago."""

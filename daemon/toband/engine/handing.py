@@ -38,7 +38,7 @@ class Handing:
     ) -> tuple[tuple[Artifact, ...], str]:
         """What a step left, and the fingerprint of what it is to change. Raises ArtifactError, RenderError, OSError."""
         step = plan.step(attempt.owner)
-        rendered = self._rooms.rendered(plan, run, attempt)
+        rendered = await self._rooms.rendered(plan, run, attempt)
         workspace = self._rooms.workspace(run, rendered, base_dir)
         kept: tuple[Artifact, ...] = ()
         if rendered.outputs:

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from toban.definition import RenderError, format_duration
+from toban.definition import CostlyError, Rendered, RenderError, format_duration
 from toband import failpoints
 from toband.domain.events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
 from toband.domain.failures import OWN_OUTPUTS
@@ -162,9 +162,16 @@ class Launches:
             pass  # the attempt was committed; how the database does now is for those who write to it
         return True
 
-    async def _hand_over(self, waiting: _Waiting) -> None:
-        """What the system will not do now is tried again later, and nobody waits here for that."""
-        error = await self._tried(waiting)
+    async def _hand_over(self, waiting: _Waiting, *, cheap_only: bool = True) -> None:
+        """What the system will not do now is tried again later, and nobody waits here for that.
+
+        Neither does anybody for expressions that take long: the run has other steps, and may be cancelled.
+        """
+        try:
+            error = await self._tried(waiting, cheap_only=cheap_only)
+        except CostlyError:
+            self._start(self._hand_over(waiting, cheap_only=False))
+            return
         if error is not None:
             self._troubled.add(waiting.attempt.token)
             self._start(self._again(waiting, error))
@@ -184,11 +191,16 @@ class Launches:
         if not self._troubled:
             self._conditions.well(CONDITION)
 
-    async def _tried(self, waiting: _Waiting) -> OSError | None:
-        """Hands it to the launcher, or reports why it never will be; an error that passes is answered."""
+    async def _tried(self, waiting: _Waiting, *, cheap_only: bool = False) -> OSError | None:
+        """Hands it to the launcher, or reports why it never will be; an error that passes is answered.
+
+        Raises CostlyError with `cheap_only`.
+        """
         actor, attempt = waiting.actor, waiting.attempt
         try:
-            await self._try(actor, attempt)
+            await self._try(actor, attempt, cheap_only=cheap_only)
+        except CostlyError:
+            raise
         except StoppedError:
             pass  # it was withdrawn, or the daemon ends
         except (RenderError, ArtifactError) as error:
@@ -224,28 +236,30 @@ class Launches:
             actor.prepared = True
             failpoints.hit("run.prepared")
 
-    async def _try(self, actor: RunActor, attempt: Attempt) -> None:
+    async def _try(self, actor: RunActor, attempt: Attempt, *, cheap_only: bool) -> None:
         plan, run, base_dir = actor.plan, actor.run, actor.base_dir
         await self.prepare(actor)
         step = plan.step(attempt.owner)
+        rendered = await self._rooms.rendered(plan, run, attempt, cheap_only=cheap_only)
+        if not cheap_only and not await self._owns():
+            raise StoppedError
         if _has_inputs(actor, attempt):
-            await self._lay_out(actor, attempt)
+            await self._lay_out(actor, attempt, rendered)
             failpoints.hit("inputs.laid_out")
         if attempt.token not in self._in_hand:
             return  # withdrawn meanwhile
         loop = actor.step_time_left(attempt.owner) if step.completion_check is not None else None
         left = TimeLeft(run=actor.time_left(), loop=loop)
-        launch = self._rooms.build(plan, run, attempt, base_dir=base_dir, left=left)
+        launch = self._rooms.build(plan, run, attempt, rendered, base_dir=base_dir, left=left)
         self._launcher.launch(launch)
         self._in_hand.pop(attempt.token, None)
 
-    async def _lay_out(self, actor: RunActor, attempt: Attempt) -> None:
+    async def _lay_out(self, actor: RunActor, attempt: Attempt, rendered: Rendered) -> None:
         """Within the step's time, as long as it is not withdrawn. Raises StoppedError, ArtifactError, OSError."""
         plan, run, base_dir = actor.plan, actor.run, actor.base_dir
         stop = self._in_hand.get(attempt.token)
         if stop is None:
             return
-        rendered = self._rooms.rendered(plan, run, attempt)
         workspace = self._rooms.workspace(run, rendered, base_dir)
         seconds = plan.step(attempt.owner).timeout or self._artifact_time
         work = self._handing.lay_out(plan, run, attempt, base_dir=base_dir, workspace=workspace)

@@ -15,6 +15,7 @@ import toban.step
 from toban.definition import JobType, Rendered, RenderError, Step, references, render
 from toband.domain.model import Attempt, Run, TreeCause
 from toband.domain.plan import Plan
+from toband.engine.evaluation import Evaluation
 from toband.engine.seen import Seen
 from toband.ports import Launch
 
@@ -55,17 +56,24 @@ class Rooms:
 
     files: Files
     seen: Seen
+    evaluation: Evaluation
     server: str
     tools: str = ""
     """A directory with `toban` in it, which comes last in the PATH of steps."""
     log_limit: int | None = None
 
     def build(
-        self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, left: TimeLeft
+        self,
+        plan: Plan,
+        run: Run,
+        attempt: Attempt,
+        rendered: Rendered,
+        *,
+        base_dir: str,
+        left: TimeLeft,
     ) -> Launch:
         """Everything the shim needs. Raises RenderError with a reason for people."""
         step = plan.definition(attempt.step)
-        rendered = self.rendered(plan, run, attempt)
         env = _environment(step)
         if self.tools:
             env["PATH"] = os.pathsep.join(filter(None, (env.get("PATH"), self.tools)))
@@ -107,11 +115,15 @@ class Rooms:
             log_limit=self.log_limit,
         )
 
-    def rendered(self, plan: Plan, run: Run, attempt: Attempt) -> Rendered:
-        """The step with its templates filled in. Raises RenderError."""
+    async def rendered(
+        self, plan: Plan, run: Run, attempt: Attempt, *, cheap_only: bool = False
+    ) -> Rendered:
+        """The step with its templates filled in. Raises RenderError, OSError, and CostlyError with `cheap_only`."""
         step = plan.definition(attempt.step)
         scope = self.seen.scope(plan, run, run.steps[attempt.owner], references(step))
-        return render(plan.workflow, step, scope)
+        if cheap_only:
+            return render(plan.workflow, step, scope, cheap_only=True)
+        return await self.evaluation.render(plan.workflow, step, scope, run_id=run.id)
 
     def workspace(self, run: Run, rendered: Rendered, base_dir: str) -> str:
         workspace = rendered.workspace or ""

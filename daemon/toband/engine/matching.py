@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toban.definition import RenderError
-from toban.definition.event_conditions import EventView
+from toban.definition import CostlyError, EventView, RenderError
 from toband.domain.emitted import Emitted, Listener
+from toband.engine.evaluation import Evaluation
 from toband.ports import Store
 
 AT_ONCE = 0.02
@@ -30,8 +30,9 @@ class Candidate:
 class Matching:
     """Belongs to the event loop. Keeps who listens to what until it is told that definitions have changed."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, evaluation: Evaluation) -> None:
         self._store = store
+        self._evaluation = evaluation
         self._known: dict[str, Sequence[Listener]] = {}
         self._generation = 0
         self._turn_taken = 0.0
@@ -43,18 +44,32 @@ class Matching:
     async def judge(self, event: Emitted) -> list[Candidate]:
         """All that listen to its type: first those that it starts, in that order, then the others by name.
 
-        Of several triggers of a workflow the one of the highest priority counts that matches. Raises StoreError.
+        Of several triggers of a workflow the one of the highest priority counts that matches. Raises StoreError, and
+        OSError if the system has no process for a costly condition.
         """
-        view = EventView(event.seen())
+        seen = event.seen()
+        view = EventView(seen, cheap_only=True)
         best: dict[str, Candidate] = {}
+        costly: list[Listener] = []
+
+        def consider(found: Candidate) -> None:
+            known = best.get(found.workflow)
+            if known is None or _rank(found) < _rank(known):
+                best[found.workflow] = found
+
         for listener in await self._listeners(event.type):
             if time.monotonic() - self._turn_taken > AT_ONCE:
                 await asyncio.sleep(0)
                 self._turn_taken = time.monotonic()
-            found = _judge(view, listener)
-            known = best.get(found.workflow)
-            if known is None or _rank(found) < _rank(known):
-                best[found.workflow] = found
+            try:
+                consider(_judge(view, listener))
+            except CostlyError:
+                costly.append(listener)
+        if costly:
+            conditions = [listener.condition for listener in costly]
+            found = await self._evaluation.conditions(seen, conditions)
+            for listener in costly:
+                consider(_candidate(listener, found[listener.condition]))
         return sorted(best.values(), key=_rank)
 
     async def _listeners(self, event_type: str) -> Sequence[Listener]:
@@ -68,15 +83,25 @@ class Matching:
 
 
 def _judge(view: EventView, listener: Listener) -> Candidate:
-    reason, matches = "it listens to the type", listener.enabled
-    if not listener.enabled:
-        reason = "it is disabled"
-    elif listener.condition:
-        try:
-            matches = view.matches(listener.condition)
-            reason = "its condition is true" if matches else "its condition is false"
-        except RenderError as error:
-            matches, reason = False, str(error)
+    """Raises CostlyError if its condition is to be evaluated elsewhere."""
+    if not listener.enabled or not listener.condition:
+        return _candidate(listener, None)
+    try:
+        return _candidate(listener, view.matches(listener.condition))
+    except RenderError as error:
+        return _candidate(listener, str(error))
+
+
+def _candidate(listener: Listener, judged: bool | str | None) -> Candidate:
+    """`judged` is what its condition came to, or why it came to nothing; None if that was not asked."""
+    matches = listener.enabled if judged is None else judged is True
+    match judged:
+        case None:
+            reason = "it listens to the type" if listener.enabled else "it is disabled"
+        case bool():
+            reason = "its condition is true" if judged else "its condition is false"
+        case _:
+            reason = judged
     return Candidate(
         workflow=listener.workflow,
         matches=matches,

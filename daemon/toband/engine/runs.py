@@ -34,6 +34,7 @@ from toband.engine.errors import (
     RunNotFoundError,
     RunTerminalError,
 )
+from toband.engine.evaluation import Evaluation
 from toband.engine.handing import Handing
 from toband.engine.health import Health
 from toband.engine.internal_errors import unexpected
@@ -81,6 +82,7 @@ class Runs:
         default_timeout: float | None = None,
         max_running: int = 256,
         log_limit: int | None = None,
+        evaluation: Evaluation,
         admission: Admits | None = None,
         announcing: Announcing | None = None,
         event_concurrency: int = 10,
@@ -94,14 +96,21 @@ class Runs:
         self.origins = Origins(store, self.active)
         self._lines = Lines(self._begin, places=event_concurrency)
         starting = Starting(
-            store=store, plans=self._plans, clock=clock, ids=ids, default_timeout=default_timeout
+            store=store,
+            plans=self._plans,
+            clock=clock,
+            ids=ids,
+            evaluation=evaluation,
+            default_timeout=default_timeout,
         )
         self.new = Entering(
             active=self, starting=starting, store=store, lines=self._lines, origins=self.origins,
             admission=admission or Always(), start=self._spawn,
         )  # fmt: skip
         seen = Seen(logs, values, files.work)
-        self._rooms = Rooms(files=files, seen=seen, server=server, tools=tools, log_limit=log_limit)
+        self._rooms = Rooms(
+            files=files, seen=seen, evaluation=evaluation, server=server, tools=tools, log_limit=log_limit,
+        )  # fmt: skip
         handing = Handing(self._rooms, artifacts)
         self._notes = Notes(artifacts)
         self.launches = Launches(
@@ -121,7 +130,7 @@ class Runs:
         )
         self._effects = Effects(
             launches=self.launches, children=self._children, collection=collection, seen=seen,
-            forget=self._forget, start=self._spawn,
+            evaluation=evaluation, forget=self._forget, start=self._spawn,
         )  # fmt: skip
         self._recovery = Recovery(
             registry=self, store=store, launcher=launcher, launches=self.launches, children=self._children,

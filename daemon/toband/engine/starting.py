@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
-from toban.definition import Overlap, Scope, bind_params, preview
+from toban.definition import Overlap, Scope, bind_params
 from toband.domain.model import Run, StepRun, StepState, Trigger
 from toband.domain.plan import Plan
 from toband.domain.transition import Ids
@@ -18,6 +18,7 @@ from toband.engine.errors import (
     RunNotFoundError,
     WorkflowNotFoundError,
 )
+from toband.engine.evaluation import Evaluation
 from toband.engine.plans import Plans
 from toband.engine.selection import (
     Selection,
@@ -75,12 +76,20 @@ class Preview:
 
 class Starting:
     def __init__(
-        self, *, store: Store, plans: Plans, clock: Clock, ids: Ids, default_timeout: float | None
+        self,
+        *,
+        store: Store,
+        plans: Plans,
+        clock: Clock,
+        ids: Ids,
+        evaluation: Evaluation,
+        default_timeout: float | None,
     ) -> None:
         self._store = store
         self._plans = plans
         self._clock = clock
         self._ids = ids
+        self._evaluation = evaluation
         self._default_timeout = default_timeout
 
     async def new(
@@ -179,15 +188,12 @@ class Starting:
             env=plan.workflow.env,
             steps={},
         )
-        return Preview(
-            workflow=run.workflow,
-            version=run.version,
-            steps=[
-                _planned(plan, run.steps[name], scope)
-                for name in in_order(plan)
-                if name in run.steps
-            ],
-        )
+        steps = []
+        for name in in_order(plan):
+            if name in run.steps:
+                command = await self._evaluation.preview(plan.workflow, plan.steps[name], scope)
+                steps.append(_planned(plan, run.steps[name], command))
+        return Preview(workflow=run.workflow, version=run.version, steps=steps)
 
     async def _without_gone(self, run: Run) -> Run:
         """Steps whose results were taken over from a run that is not kept any more have none to hand on."""
@@ -250,12 +256,12 @@ def in_order(plan: Plan) -> list[str]:
     return ordered
 
 
-def _planned(plan: Plan, run: StepRun, scope: Scope) -> PlannedStep:
+def _planned(plan: Plan, run: StepRun, command: str) -> PlannedStep:
     step = plan.steps[run.id]
     return PlannedStep(
         id=step.id,
         job_type=step.job_type.value,
-        command=preview(plan.workflow, step, scope),
+        command=command,
         depends_on=step.depends_on,
         when=step.when,
         for_each=step.for_each if isinstance(step.for_each, str) else _shown(step.for_each),

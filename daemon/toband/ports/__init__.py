@@ -87,6 +87,7 @@ from toband.ports.records import (
     WorkflowText,
     WorkflowVersion,
 )
+from toband.ports.sandbox import OverLimitError, Sandbox
 from toband.ports.schedules import (
     ScheduleStore,
 )
@@ -150,6 +151,7 @@ __all__ = [
     "Mark",
     "Meter",
     "OutputTooLargeError",
+    "OverLimitError",
     "Owner",
     "PathChange",
     "PathWatcher",
@@ -166,6 +168,7 @@ __all__ = [
     "RunGoneError",
     "RunSize",
     "RunSpan",
+    "Sandbox",
     "ScheduleStore",
     "Space",
     "StepProcess",

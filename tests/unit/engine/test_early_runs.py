@@ -40,7 +40,18 @@ class Actor:
 @pytest.fixture
 def runs() -> Runs:
     made: dict[str, Any] = dict.fromkeys(
-        ("store", "launcher", "files", "logs", "values", "artifacts", "clock", "changes", "health")
+        (
+            "store",
+            "launcher",
+            "files",
+            "logs",
+            "values",
+            "artifacts",
+            "clock",
+            "changes",
+            "health",
+            "evaluation",
+        )
     )
     made["store"] = SimpleNamespace(check_owner=None)
     made["files"] = cast(Any, type("Files", (), {"work": staticmethod(lambda _: "")}))

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from helpers.sandbox import InlineSandbox
 from helpers.waiting import wait_for
 from toban.definition import Overlap
 from toband.domain.emitted import (
@@ -34,6 +35,7 @@ from toband.engine.errors import (
     RefusedError,
     WorkflowNotFoundError,
 )
+from toband.engine.evaluation import Evaluation
 from toband.engine.events import Events
 from toband.engine.origins import Origin, Origins
 from toband.engine.starting import NewRun
@@ -218,7 +220,7 @@ class Scene:
         self.events = Events(
             store=cast(Any, self.store), runs=cast(Any, self.runs), clock=Clock(), ids=ids,
             announcing=self.announcing, admission=self.admission, draining=self.draining,
-            started={"version": "1"},
+            evaluation=Evaluation(InlineSandbox()), started={"version": "1"},
         )  # fmt: skip
 
     async def __aenter__(self) -> Scene:

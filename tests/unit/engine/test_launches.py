@@ -64,16 +64,15 @@ class Built:
 
 
 class Rooms:
-    def build(self, _plan: object, _run: object, given: Attempt, **_: object) -> Built:
+    async def rendered(self, _plan: object, _run: object, given: Attempt, **_: object) -> None:
         if given.token == "bad":
             raise RenderError("cannot use it")
+
+    def build(self, _plan: object, _run: object, given: Attempt, *_: object, **__: object) -> Built:
         return Built(given.token)
 
     def context(self, *_: object) -> str:
         return ""
-
-    def rendered(self, *_: object) -> None:
-        return None
 
     def workspace(self, *_: object) -> str:
         return ""

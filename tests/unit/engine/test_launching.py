@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from helpers.sandbox import InlineSandbox
 from toban.definition import NO_EVENT, RenderError, Resources, parse
 from toband.domain.model import Attempt, AttemptState, Run, RunState, StepState, TreeCause, Trigger
 from toband.domain.plan import Plan
+from toband.engine.evaluation import Evaluation
 from toband.engine.launching import Rooms, TimeLeft
 from toband.engine.seen import STDOUT_LIMIT, Seen
 from toband.ports import Launch, LogKind, LogPage, OutputTooLargeError
@@ -105,10 +107,13 @@ def build(
     rooms = Rooms(
         files=files,
         seen=Seen(logs or MemoryLogs({}), NoValues(), files.work),
+        evaluation=Evaluation(InlineSandbox()),
         server="unix:///s",
     )
     left = None if run.timeout is None else max(0.0, run.timeout - after)
-    return rooms.build(plan, run, attempt_of(step), base_dir=base_dir, left=TimeLeft(run=left))
+    attempt = attempt_of(step)
+    rendered = asyncio.run(rooms.rendered(plan, run, attempt))
+    return rooms.build(plan, run, attempt, rendered, base_dir=base_dir, left=TimeLeft(run=left))
 
 
 def test_steps_see_the_event_that_started_their_run() -> None:

@@ -9,8 +9,10 @@ from typing import cast
 
 import pytest
 
+from helpers.sandbox import InlineSandbox
 from toband.domain.emitted import Emitted, EventSource, Listener
 from toband.engine import matching
+from toband.engine.evaluation import Evaluation
 from toband.engine.matching import Matching
 from toband.ports import Store
 
@@ -44,7 +46,7 @@ async def test_others_have_their_turn_between_conditions(monkeypatch: pytest.Mon
     counting = asyncio.create_task(count())
     at = datetime(2026, 1, 1, tzinfo=UTC)
     event = Emitted(id="e", type="A", payload={"n": 0}, at=at, source=EventSource.CLIENT)
-    found = await Matching(store).judge(event)
+    found = await Matching(store, Evaluation(InlineSandbox())).judge(event)
     counting.cancel()
     assert [each.workflow for each in found if each.matches] == ["last"]
     assert len(found) == 11
