@@ -14,8 +14,8 @@ from toband.engine.errors import StoppingError
 from toband.engine.events import Events
 from toband.ports import Store
 
-BATCH = 100
-"""Events that a stream reads at once."""
+BATCH = 20
+"""Events that a stream reads at once: one whose reader does not take them keeps them in memory."""
 
 
 class EventService(event_pb2_grpc.EventServiceServicer):

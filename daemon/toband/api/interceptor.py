@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, cast
 
 import grpc
@@ -12,6 +13,7 @@ from google.protobuf.message import DecodeError
 from toband.api.errors import Context, InvalidFieldError, UnreadableRequestError, abort
 from toband.api.lanes import Lanes, TooManyCallsError
 from toband.api.requests import check_texts
+from toband.memory import STREAM, Trimmer
 
 _Parse = Callable[[bytes], Any]
 _Handler = Any
@@ -22,6 +24,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
+        self._trimmer = Trimmer()
 
     async def intercept_service(
         self,
@@ -37,8 +40,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except TooManyCallsError as error:
             return _refusing(handler, error)
         task = cast("asyncio.Task[Any]", asyncio.current_task())
+        weight = STREAM if handler.response_streaming else 1
+
+        def over(_: object) -> None:
+            lane.leave()
+            self._trimmer.ended(weight)
+
         # Whatever becomes of the call, its task ends.
-        task.add_done_callback(lambda _: lane.leave())
+        task.add_done_callback(over)
         return _reading(handler)
 
 
@@ -60,8 +69,8 @@ def _reading(handler: _Handler) -> _Handler:
         many = _many_to_many(handler.stream_stream, parse)
         return grpc.stream_stream_rpc_method_handler(cast(Any, many), None, serialize)
     if handler.response_streaming:
-        one = _one_to_many(handler.unary_stream, parse)
-        return grpc.unary_stream_rpc_method_handler(cast(Any, one), None, serialize)
+        one = _one_to_many(handler.unary_stream, parse, serialize)
+        return grpc.unary_stream_rpc_method_handler(cast(Any, one))
     single = _one_to_one(handler.unary_unary, parse)
     return grpc.unary_unary_rpc_method_handler(cast(Any, single), None, serialize)
 
@@ -73,12 +82,26 @@ def _one_to_one(behavior: Callable[..., Awaitable[Any]], parse: _Parse) -> _Hand
     return call
 
 
-def _one_to_many(behavior: Callable[..., AsyncIterator[Any]], parse: _Parse) -> _Handler:
-    async def call(raw: bytes, context: Context) -> AsyncIterator[Any]:
-        async for answer in behavior(await _parsed(raw, parse, context), context):
-            yield answer
+def _one_to_many(
+    behavior: Callable[..., AsyncGenerator[Any]], parse: _Parse, serialize: Callable[[Any], bytes]
+) -> _Handler:
+    async def call(raw: bytes, context: Context) -> None:
+        request = await _parsed(raw, parse, context)
+        async with aclosing(behavior(request, context)) as answers:
+            # Of an answer that its reader does not take, nothing but its bytes stays in memory.
+            async for data in _serialized(answers, serialize):
+                await context.write(data)
 
     return call
+
+
+async def _serialized(
+    answers: AsyncIterator[Any], serialize: Callable[[Any], bytes]
+) -> AsyncIterator[bytes]:
+    async for answer in answers:
+        data = serialize(answer)
+        del answer
+        yield data
 
 
 def _many_to_many(behavior: Callable[..., AsyncIterator[Any]], parse: _Parse) -> _Handler:

@@ -24,12 +24,12 @@ def size(asked: int, default: int, field: str = "page_size") -> int:
     return min(asked or default, MOST)
 
 
-def fitting(parts: Sequence[Message]) -> int:
+def fitting(parts: Sequence[Message], room: int = ROOM) -> int:
     """How many of them, from the first on, fit into one answer; one does in any case."""
     size = 0
     for count, part in enumerate(parts):
         size += part.ByteSize()
-        if size > ROOM and count:
+        if size > room and count:
             return count
     return len(parts)
 

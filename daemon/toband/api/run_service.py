@@ -30,8 +30,11 @@ from toband.engine.usage import Usages
 from toband.ports import Store
 
 STEPS = 500
-PICTURE_TRIES = 3
-CHANGES = 500
+WATCHED_STEPS = 200
+CHANGES = 50
+"""What a watcher reads at once, steps or changes: one that does not take them keeps them in memory."""
+WATCHED_ROOM = 128 * 1024
+"""For the steps of one message to a watcher."""
 
 
 class RunService(run_pb2_grpc.RunServiceServicer):
@@ -219,7 +222,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                     if not first:
                         convert.leave_out_params(made)
                     first = False
-                    for part, rest in _parts(made):
+                    for part, rest in _parts(made, WATCHED_ROOM):
                         yield pb.WatchRunResponse(sequence=sequence, run=part, partial=more or rest)
             state = run.state
             while True:
@@ -227,7 +230,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                 entries = await self._store.history(request.id, after=sequence, limit=CHANGES)
                 for entry in entries:
                     sequence, state = entry.sequence, entry.run.state
-                    for part, rest in _parts(convert.run(entry.run, plan)):
+                    for part, rest in _parts(convert.run(entry.run, plan), WATCHED_ROOM):
                         yield pb.WatchRunResponse(
                             sequence=sequence, run=part, partial=rest, event=entry.event
                         )
@@ -239,24 +242,18 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                     await watch.wait()
 
     async def _picture(self, run_id: str) -> AsyncIterator[tuple[Run, bool]]:
-        """The whole run in pages, all of the same moment: begun anew when it changes in between, but not for long.
+        """The whole run in pages, each read when the one before was taken.
 
-        A large run that moves fast changes every time, and to read it costs more than the steps that go on meanwhile.
+        All have the sequence of the first: of a run that moves meanwhile, the changes since then come once more.
         """
-        pages: list[Run] = []
-        for _ in range(PICTURE_TRIES):
-            pages.clear()
-            after = -1
-            more = True
-            while more:
-                page, more = await self._next_page(run_id, after, STEPS)
-                pages.append(page)
-                after = max((step.position for step in page.steps.values()), default=after)
-            if all(page.sequence == pages[0].sequence for page in pages):
-                break
-        for page in pages:
-            # If it never stood still, the changes since the first page come once more.
-            yield replace(page, sequence=pages[0].sequence), page is not pages[-1]
+        page, more = await self._next_page(run_id, -1, WATCHED_STEPS)
+        sequence = page.sequence
+        while True:
+            yield replace(page, sequence=sequence), more
+            if not more:
+                return
+            after = max(step.position for step in page.steps.values())
+            page, more = await self._next_page(run_id, after, WATCHED_STEPS)
 
     @streaming
     async def StreamLogs(
@@ -357,11 +354,11 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         return run.workflow if run is not None else ""
 
 
-def _parts(run: pb.Run) -> Iterator[tuple[pb.Run, bool]]:
+def _parts(run: pb.Run, room: int) -> Iterator[tuple[pb.Run, bool]]:
     """The run in as many messages as its steps need, and whether more follow."""
     steps = list(run.steps)
     while True:
-        count = paging.fitting(steps)
+        count = paging.fitting(steps, room)
         del run.steps[:]
         run.steps.extend(steps[:count])
         steps = steps[count:]

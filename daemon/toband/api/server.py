@@ -62,6 +62,7 @@ class Server:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.server.max_pending_requests", PENDING_MOST),
+                ("grpc.http2.write_buffer_size", 1024),
                 ("grpc.server.max_pending_requests_hard_limit", PENDING_MOST),
             ],
         )

@@ -1,7 +1,8 @@
 """What a whole run printed, as one stream that can be left and taken up again exactly where it was left.
 
 A position names, for every attempt that has printed something not yet passed over for good, the offset reached in its
-log. Attempts are numbered in the order of their launch; all below the first number are done with.
+log, and behind a `+` how much was given of a piece there that came in parts. Attempts are numbered in the order of
+their launch; all below the first number are done with.
 """
 
 from __future__ import annotations
@@ -20,11 +21,16 @@ from toband.engine.errors import (
     StoppingError,
 )
 from toband.engine.runs import Runs
-from toband.ports import LogKind, LogPiece, Logs, Store
+from toband.ports import PAGE, LogKind, LogPiece, Logs, Store
 
-ATTEMPTS_AT_ONCE = 500
-_DONE = -1
-_POSITION = re.compile(r"1\.[0-9]{1,18}(\.[0-9]{1,18}-([0-9]{1,18}|-1))*")
+ATTEMPTS_AT_ONCE = 100
+FIRST_PAGES = 4 * 1024 * 1024
+"""So much is given in small pages, in case the reader never takes any of them."""
+LARGE_PAGE = 1024 * 1024
+LARGE_PAGES_OF_ALL = 4 * 1024 * 1024
+"""Shared by all streams: of many, each gets small pages."""
+_DONE = (-1, 0)
+_POSITION = re.compile(r"1\.[0-9]{1,18}(\.[0-9]{1,18}-([0-9]{1,18}(\+[0-9]{1,18})?|-1))*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +61,19 @@ class LogEnd:
 
 @dataclass(slots=True)
 class _Place:
-    """How far a reader is. `offsets` holds attempts from `first` on; _DONE marks those read to their end."""
+    """How far a reader is. `offsets` holds attempts from `first` on; _DONE marks those read to their end.
+
+    Of each attempt: the offset of a piece, and how many bytes of it were given.
+    """
 
     first: int = 0
-    offsets: dict[int, int] = field(default_factory=dict)
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        rest = ".".join(f"{ordinal}-{offset}" for ordinal, offset in sorted(self.offsets.items()))
+        rest = ".".join(
+            f"{ordinal}-{offset}" + (f"+{skip}" if skip else "")
+            for ordinal, (offset, skip) in sorted(self.offsets.items())
+        )
         return f"1.{self.first}" + (f".{rest}" if rest else "")
 
     @classmethod
@@ -73,7 +85,7 @@ class _Place:
             raise BadPositionError(text)
         _, first, *rest = text.split(".")
         pairs = (item.partition("-") for item in rest)
-        return cls(int(first), {int(ordinal): int(offset) for ordinal, _, offset in pairs})
+        return cls(int(first), {int(ordinal): _reached(text) for ordinal, _, text in pairs})
 
     def within(self, launches: int) -> bool:
         """Whether it speaks only of attempts that there have been."""
@@ -89,25 +101,43 @@ class _Place:
             self.first += 1
 
 
+def _reached(text: str) -> tuple[int, int]:
+    offset, _, skip = text.partition("+")
+    return int(offset), int(skip or 0)
+
+
 class LogStreams:
     def __init__(self, *, store: Store, logs: Logs, runs: Runs, changes: Changes) -> None:
         self._store = store
         self._logs = logs
         self._runs = runs
         self._changes = changes
+        self._open = 0
 
     async def stream(self, query: LogQuery) -> AsyncIterator[LogChunk | LogEnd]:
         """Raises RunNotFoundError, StepNotFoundError, BadPositionError, LogExpiredError if what it was reading is
         gone, and StoppingError before its end.
         """
-        run = await self._check(query)
+        launches = (await self._check(query)).launches
         place = _Place.parse(query.position)
-        if not place.within(run.launches):
+        if not place.within(launches):
             raise BadPositionError(query.position)
-        reader = _Reader(self._store, self._logs, query, place, self._runs.launches.waits)
-        with self._changes.watching(query.run_id) as watch:
-            async for item in self._stream(query, reader, watch):
-                yield item
+        reader = _Reader(
+            self._store, self._logs, query, place, self._runs.launches.waits, self._page_size
+        )
+        self._open += 1
+        try:
+            with self._changes.watching(query.run_id) as watch:
+                async for item in self._stream(query, reader, watch):
+                    yield item
+        finally:
+            self._open -= 1
+
+    def _page_size(self, given: int) -> int:
+        """For a stream that has given so many bytes: a page that is not taken stays in memory."""
+        if given < FIRST_PAGES:
+            return PAGE
+        return max(PAGE, min(LARGE_PAGE, LARGE_PAGES_OF_ALL // self._open))
 
     async def _stream(
         self, query: LogQuery, reader: _Reader, watch: Watch
@@ -181,7 +211,10 @@ class _Reader:
         query: LogQuery,
         place: _Place,
         waits: Callable[[str], bool],
+        page_size: Callable[[int], int],
     ) -> None:
+        self._page_size = page_size
+        self._given = 0
         self._store = store
         self._waits = waits
         self._logs = logs
@@ -224,24 +257,21 @@ class _Reader:
         return not self._query.attempt or attempt.number == self._query.attempt
 
     async def _attempt(self, attempt: Attempt) -> AsyncIterator[LogChunk]:
-        skip = 0
-        offset = self.place.offsets.get(attempt.ordinal, 0)
+        offset, skip = self.place.offsets.get(attempt.ordinal, (0, 0))
         if self._query.tail and self._fresh and attempt.ordinal not in self.place.offsets:
             offset, skip = await self._logs.tail(attempt, self._query.tail, self._kinds)
         while True:
             try:
-                page = await self._logs.read(attempt, offset)
+                size = self._page_size(self._given)
+                page = await self._logs.read(attempt, offset, skip, size)
             except ValueError:
                 raise BadPositionError(self._query.position) from None
             if page.missing and offset and attempt.state.terminal:
                 raise LogExpiredError(attempt.id, attempt.step)
-            moved = page.offset > offset
-            offset = page.offset
-            self.place.offsets[attempt.ordinal] = offset
+            moved = (page.offset, page.skip) > (offset, skip)
+            offset, skip = page.offset, page.skip
+            self.place.offsets[attempt.ordinal] = offset, skip
             pieces = [piece for piece in page.pieces if piece.kind in self._kinds]
-            if skip and pieces:
-                pieces[0] = pieces[0]._replace(data=pieces[0].data[skip:])
-                skip = 0
             pieces = [piece for piece in pieces if piece.at >= self._query.since]
             ended = page.over or (attempt.state.terminal and (page.damaged or not moved))
             if ended:
@@ -250,7 +280,9 @@ class _Reader:
                 if attempt.state is AttemptState.LOST or (cut_off and attempt.pid is not None):
                     self.complete = False
                 self.place.finish(attempt.ordinal)
+            del page
             if pieces:
+                self._given += sum(len(piece.data) for piece in pieces)
                 yield LogChunk(attempt=attempt, pieces=pieces, position=str(self.place))
             if ended or not moved:
                 return

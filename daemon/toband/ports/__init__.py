@@ -29,6 +29,7 @@ from toband.ports.health import (
     HealthStatus,
 )
 from toband.ports.logs import (
+    PAGE,
     Archive,
     LogKind,
     LogPage,
@@ -109,6 +110,7 @@ from toband.ports.watching import (
 
 __all__ = [
     "BY_API",
+    "PAGE",
     "REMOVED",
     "ActiveRunError",
     "AlarmClock",

@@ -13,6 +13,9 @@ from typing import NamedTuple, Protocol
 from toband.domain.model import Attempt
 from toband.ports.records import RunSize
 
+PAGE = 32 * 1024
+"""Bytes of a log that are read at once, unless more are asked for."""
+
 
 class LogKind(IntEnum):
     """Which stream a piece of a log is of; SYSTEM is what Toban itself had to say."""
@@ -34,11 +37,13 @@ class LogPiece(NamedTuple):
 class LogPage:
     """Pieces from one offset on. `over`: the log is complete, nothing will ever follow. `damaged`: cut off here.
 
-    `missing`: there is no log; not yet, or not any more.
+    `missing`: there is no log; not yet, or not any more. What follows begins at `offset`, with the byte `skip` of the
+    piece there: a large piece is given in parts.
     """
 
     pieces: Sequence[LogPiece]
     offset: int
+    skip: int = 0
     over: bool = False
     damaged: bool = False
     missing: bool = False
@@ -51,8 +56,11 @@ class OutputTooLargeError(Exception):
 class Logs(Protocol):
     """What attempts printed. Offsets stay valid for ever; a reader never slows a writer."""
 
-    async def read(self, attempt: Attempt, offset: int) -> LogPage:
-        """What is there from that offset on, about a mebibyte at most. Raises ValueError for a wrong offset."""
+    async def read(self, attempt: Attempt, offset: int, skip: int = 0, size: int = PAGE) -> LogPage:
+        """What is there from that offset on, without the first bytes of its first piece; about `size` bytes at most.
+
+        Raises ValueError for a wrong offset.
+        """
         ...
 
     async def tail(

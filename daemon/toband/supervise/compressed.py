@@ -22,7 +22,7 @@ import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from toband import failpoints
 from toband.ports import StoppedError
@@ -45,6 +45,8 @@ _NAME = b"TB"
 _LAST, _WHOLE = 1, 2
 
 _KEPT = 16
+_MEMBERS_KEPT = 4
+"""Unpacked members, of all files: a reader takes one in many small pages."""
 _LARGEST_KEPT = 16 * 1024
 """An index of so many members takes 128 KiB: that of a log of 16 GiB. Larger ones are made anew for each read."""
 
@@ -97,11 +99,12 @@ class CompressedLog:
     original, or where the file is damaged.
     """
 
-    __slots__ = ("_fd", "_index", "_overlong")
+    __slots__ = ("_fd", "_index", "_members", "_overlong")
 
-    def __init__(self, fd: int, index: Index) -> None:
+    def __init__(self, fd: int, index: Index, members: Members | None = None) -> None:
         self._fd = fd
         self._index = index
+        self._members = members
         self._overlong = False
 
     @property
@@ -118,7 +121,7 @@ class CompressedLog:
         number, skip = divmod(offset, MEMBER)
         while size > 0 and number < len(self._index.starts):
             original = min(MEMBER, self.size - number * MEMBER)
-            data = self._member(number)
+            data = self._unpacked(number)
             if len(data) > original:
                 # Its header is damaged. Readers take `size` at its word: nothing lies behind it.
                 self._overlong, data = True, data[:original]
@@ -136,6 +139,16 @@ class CompressedLog:
 
     def ended(self) -> bool:
         return self._index.whole
+
+    def _unpacked(self, number: int) -> bytes:
+        if self._members is None:
+            return self._member(number)
+        key = _key(self._fd), number
+        data = self._members.get(key)
+        if data is None:
+            data = self._member(number)
+            self._members.put(key, data)
+        return data
 
     def _member(self, number: int) -> bytes:
         """As much of it as can be unpacked. Whether that is right is seen by the checksums of the frames."""
@@ -171,27 +184,55 @@ def _prefix(packed: memoryview) -> bytes:
     return b"".join(parts)
 
 
+_File = tuple[int, int, int, int]
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _key(fd: int) -> _File:
+    facts = os.fstat(fd)
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+class _Recent(Generic[K, V]):
+    """What was used lately. May be used from several threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._kept[key] = value
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+
+Members = _Recent[tuple[_File, int], bytes]
+
+
 class Indexes:
-    """Remembers the indexes of files that were read lately. May be used from several threads."""
+    """Remembers the indexes of files that were read lately, and their last members."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[int, int, int, int], Index] = OrderedDict()
+        self._kept: _Recent[_File, Index] = _Recent(_KEPT)
+        self.members: Members = _Recent(_MEMBERS_KEPT)
 
     def of(self, fd: int) -> Index:
-        facts = os.fstat(fd)
-        key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-        with self._lock:
-            index = self._kept.get(key)
-            if index is not None:
-                self._kept.move_to_end(key)
-                return index
-        index = read_index(fd)
-        if len(index.starts) <= _LARGEST_KEPT:
-            with self._lock:
-                self._kept[key] = index
-                while len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
+        key = _key(fd)
+        index = self._kept.get(key)
+        if index is None:
+            index = read_index(fd)
+            if len(index.starts) <= _LARGEST_KEPT:
+                self._kept.put(key, index)
         return index
 
 

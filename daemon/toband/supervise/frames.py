@@ -104,6 +104,14 @@ def scan(data: bytes | memoryview, base: int = 0) -> Scan:
     return Scan(frames, base + position, False)
 
 
+def size_of_first(data: bytes) -> int:
+    """How many bytes the frame has that begins there, as far as its header is there and can be believed."""
+    if len(data) < HEADER.size:
+        return HEADER.size
+    length: int = HEADER.unpack_from(data)[0]
+    return HEADER.size + min(length, MAX_PAYLOAD)
+
+
 def pread(fd: int, size: int, offset: int) -> bytes:
     """Up to `size` bytes from there, fewer only at the end of the file."""
     parts = []

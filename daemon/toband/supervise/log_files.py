@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Collection, Iterator
 
 from toband.domain.model import Attempt
-from toband.ports import LogKind, LogPage, LogPiece, OutputTooLargeError
+from toband.ports import PAGE, LogKind, LogPage, LogPiece, OutputTooLargeError
 from toband.supervise import frames
 from toband.supervise.compressed import Indexes
 from toband.supervise.files import RunFiles
 from toband.supervise.log_sources import all_frames, opened, read_frames
 
-PAGE = 1024 * 1024
+PIECE_WEIGHT = 128
+"""What a piece takes up beside its bytes: a page of tiny ones has fewer bytes."""
 POLL = 0.1
 _KINDS = {
     frames.STDOUT: LogKind.STDOUT,
@@ -35,8 +36,8 @@ class LogFiles:
 
             self._watcher = DirectoryWatcher()
 
-    async def read(self, attempt: Attempt, offset: int) -> LogPage:
-        return await asyncio.to_thread(self._read, self._files.log(attempt), offset)
+    async def read(self, attempt: Attempt, offset: int, skip: int = 0, size: int = PAGE) -> LogPage:
+        return await asyncio.to_thread(self._read, self._files.log(attempt), offset, skip, size)
 
     async def tail(
         self, attempt: Attempt, lines: int, kinds: Collection[LogKind]
@@ -74,7 +75,7 @@ class LogFiles:
         if sys.platform == "linux":
             self._watcher.close()
 
-    def _read(self, path: str, offset: int) -> LogPage:
+    def _read(self, path: str, offset: int, skip: int, most: int) -> LogPage:
         try:
             with opened(path, self._indexes) as source:
                 size = source.size
@@ -82,11 +83,14 @@ class LogFiles:
                     if source.torn:
                         return LogPage(pieces=(), offset=offset, damaged=True)
                     raise ValueError("the position lies behind the end of the log")
-                found = read_frames(source, offset, PAGE)
+                found = _some(read_frames(source, offset, most), most)
                 last = found.frames[-1].kind if found.frames else None
                 over = last == frames.END or (last is None and offset == size and source.ended())
         except FileNotFoundError:
-            return LogPage(pieces=(), offset=offset, missing=True)
+            return LogPage(pieces=(), offset=offset, skip=skip, missing=True)
+        first = found.frames[0] if found.frames else None
+        if first is not None and first.kind in _KINDS and (skip or len(first.payload) > most):
+            return _part(first, skip, most)
         return LogPage(
             pieces=[
                 LogPiece(frame.at, _KINDS[frame.kind], bytes(frame.payload))
@@ -94,6 +98,7 @@ class LogFiles:
                 if frame.kind in _KINDS
             ],
             offset=found.end,
+            skip=0 if found.frames else skip,
             over=over,
             damaged=found.damaged,
         )
@@ -127,6 +132,29 @@ class LogFiles:
         for _ in range(spare):
             skip = payload.index(b"\n", skip) + 1
         return start, skip
+
+
+def _some(found: frames.Scan, size: int) -> frames.Scan:
+    """As many of the frames as a page of that size has room for."""
+    most = max(size // PIECE_WEIGHT, 1)
+    if len(found.frames) <= most:
+        return found
+    first = found.frames[:most]
+    return frames.Scan(first, first[-1].end, False)
+
+
+def _part(frame: frames.Frame, skip: int, size: int) -> LogPage:
+    """A frame that is larger than a page, or was begun before, by itself. Raises ValueError for a wrong `skip`."""
+    if skip > len(frame.payload):
+        raise ValueError("the position lies behind the end of a piece")
+    data = bytes(frame.payload[skip : skip + size])
+    reached = skip + len(data)
+    whole = reached == len(frame.payload)
+    return LogPage(
+        pieces=[LogPiece(frame.at, _KINDS[frame.kind], data)] if data else [],
+        offset=frame.end if whole else frame.offset,
+        skip=0 if whole else reached,
+    )
 
 
 async def _tick(event: asyncio.Event) -> None:

@@ -66,7 +66,10 @@ def opened(path: str, indexes: Indexes) -> Iterator[LogSource]:
     """The log, wherever it is now. Raises FileNotFoundError if there is none, OSError."""
     fd, compressed = _open(path)
     try:
-        yield CompressedLog(fd, indexes.of(fd)) if compressed else PlainLog(fd)
+        if compressed:
+            yield CompressedLog(fd, indexes.of(fd), indexes.members)
+        else:
+            yield PlainLog(fd)
     finally:
         os.close(fd)
 
@@ -88,7 +91,9 @@ def read_frames(source: LogSource, offset: int, size: int) -> frames.Scan:
     if not found.frames and not found.damaged:
         # A frame that is larger; or one that was not whole a moment ago and is now. For whoever follows a log that
         # grows, looking twice is much cheaper than coming back.
-        found = _scan(source, offset, frames.HEADER.size + frames.MAX_PAYLOAD)
+        found = _scan(
+            source, offset, max(size, frames.size_of_first(source.read(frames.HEADER.size, offset)))
+        )
     return found
 
 

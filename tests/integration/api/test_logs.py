@@ -337,3 +337,21 @@ def test_a_reader_that_leaves_is_forgotten(daemon: Daemon, tmp_path: Path) -> No
     gate.release_now()
     assert run_state(daemon.wait_run(run_id)) == "SUCCEEDED"
     assert texts(daemon.chunks(run_id)) == {("only", OUT): b"a\nb\n"}
+
+
+def test_a_large_piece_can_be_left_and_taken_up_again_within(daemon: Daemon) -> None:
+    steps = [{"name": "only", "run": "seq 200000"}]
+    daemon.apply(json.dumps({"name": "counts", "description": "for a test", "steps": steps}))
+    run = daemon.run("counts")
+    whole = daemon.log_of(run.id)[pb.LOG_STREAM_STDOUT]
+    given = b""
+    inside = 0
+    for message in daemon.chunks(run.id):
+        given += b"".join(record.data for record in message.chunk.records)
+        inside += "+" in message.position
+        if "+" in message.position:
+            rest = daemon.chunks(run.id, message.position)
+            data = b"".join(record.data for each in rest for record in each.chunk.records)
+            assert given + data == whole
+    assert whole == b"".join(b"%d\n" % n for n in range(1, 200001))
+    assert inside

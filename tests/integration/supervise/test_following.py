@@ -18,18 +18,18 @@ SOON = 30.0
 async def follow(logs: LogFiles, attempt: Attempt, event: asyncio.Event) -> dict[LogKind, bytes]:
     """Reads page after page, and waits to be woken when there is no more, until the log says it is over."""
     found = {LogKind.STDOUT: b"", LogKind.STDERR: b"", LogKind.SYSTEM: b""}
-    offset = 0
+    place = (0, 0)
     while True:
         event.clear()
-        page = await logs.read(attempt, offset)
+        page = await logs.read(attempt, *place)
         for piece in page.pieces:
             found[piece.kind] += piece.data
         assert not page.damaged
         if page.over:
             return found
-        if page.offset == offset:
+        if (page.offset, page.skip) == place:
             await asyncio.wait_for(event.wait(), SOON)
-        offset = page.offset
+        place = page.offset, page.skip
 
 
 async def test_a_follower_gets_all_and_then_the_end(supervision: Supervision) -> None:

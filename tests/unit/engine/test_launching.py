@@ -35,7 +35,7 @@ class MemoryLogs:
         self._printed = printed
         self.asked: list[tuple[str, LogKind]] = []
 
-    async def read(self, attempt: Attempt, offset: int) -> LogPage:
+    async def read(self, attempt: Attempt, offset: int, skip: int = 0, size: int = 0) -> LogPage:
         return LogPage(pieces=(), offset=offset)
 
     async def tail(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from helpers.logs import WrittenLog, joined
 from helpers.supervision import RUN, new_attempt
-from toband.ports import LogKind, LogPiece, OutputTooLargeError
+from toband.ports import PAGE, LogKind, LogPiece, OutputTooLargeError
 from toband.supervise.artifacts import ArtifactFiles
 from toband.supervise.files import RunFiles
 from toband.supervise.log_files import LogFiles
@@ -168,32 +168,48 @@ async def test_a_position_behind_the_end_is_refused(files: RunFiles, logs: LogFi
             await logs.read(log.attempt, log.size() + 1)
 
 
-async def test_a_long_log_comes_in_pages(files: RunFiles, logs: LogFiles) -> None:
-    written = [os.urandom(200_000) for _ in range(30)]
+@pytest.mark.parametrize("size", [1000, PAGE, 300_000, 1 << 20])
+async def test_a_long_log_comes_in_pages(files: RunFiles, logs: LogFiles, size: int) -> None:
+    written = [os.urandom(count) for count in (200_000, 10, 300_000, PAGE, PAGE + 1, 50_000)]
     with WrittenLog(files) as log:
         log.print(*map(out, written))
         log.end()
-        found: list[bytes] = []
-        offset, over, pages = 0, False, 0
+        found = b""
+        place, over = (0, 0), False
         while not over:
-            page = await logs.read(log.attempt, offset)
-            assert page.offset > offset
-            offset, over, pages = page.offset, page.over, pages + 1
-            found += data_of(list(page.pieces))
-    assert found == written
-    assert pages > 5
+            page = await logs.read(log.attempt, *place, size)
+            assert (page.offset, page.skip) > place
+            place, over = (page.offset, page.skip), page.over
+            data = b"".join(data_of(list(page.pieces)))
+            assert len(data) <= size
+            found += data
+    assert found == b"".join(written)
 
 
-async def test_a_piece_larger_than_a_page_is_read(files: RunFiles, logs: LogFiles) -> None:
-    large = os.urandom(3 * 1024 * 1024)
+async def test_a_page_of_tiny_pieces_is_not_large_by_their_number(
+    files: RunFiles, logs: LogFiles
+) -> None:
     with WrittenLog(files) as log:
-        log.print(out(large), out(b"small"))
+        log.print(*[out(b"x")] * 3000)
+        log.end()
+        place, over, found = 0, False, 0
+        while not over:
+            page = await logs.read(log.attempt, place)
+            assert len(page.pieces) <= PAGE // 128
+            place, over, found = page.offset, page.over, found + len(page.pieces)
+    assert found == 3000
+
+
+async def test_a_position_behind_the_end_of_a_piece_is_refused(
+    files: RunFiles, logs: LogFiles
+) -> None:
+    with WrittenLog(files) as log:
+        log.print(out(b"x" * 10))
         first = await logs.read(log.attempt, 0)
-        if not first.pieces:
-            # The claim alone fits into the first page.
-            first = await logs.read(log.attempt, first.offset)
-        assert data_of(list(first.pieces))[0] == large
-        assert logs.printed(log.attempt, LogKind.STDOUT, 1 << 30) == large + b"small"
+        start = first.offset - 27
+        assert data_of(list((await logs.read(log.attempt, start, 4)).pieces)) == [b"x" * 6]
+        with pytest.raises(ValueError, match="end of a piece"):
+            await logs.read(log.attempt, start, 11)
 
 
 @few
