@@ -6,11 +6,19 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helpers.daemon import Daemon, run_state, running_daemon, step_states, steps_of
+from helpers.daemon import (
+    Daemon,
+    process_state,
+    run_state,
+    running_daemon,
+    step_states,
+    steps_of,
+)
 from helpers.small_disk import MIB, fill, small_disk
 from helpers.waiting import wait_until
 from toban.v1 import system_pb2
@@ -95,6 +103,50 @@ def test_four_steps_that_watch_ten_terabytes_disturb_no_other_run(
     assert run_state(daemon.wait_run(daemon.start_run("normal"), WITHIN)) == "SUCCEEDED"
     daemon.cancel(again)
     assert run_state(daemon.wait_run(again, WITHIN)) == "CANCELLED"
+
+
+DENSE = """
+name: dense
+description: watches more than is read in an hour at the rate that the test allows
+max_active_runs: 6
+steps:
+  only:
+    run: head -c 8000000 /dev/urandom > dense
+    workspace: "{{ run.dir }}"
+    completion_check: {run: "false"}
+    max_iterations: 1000
+    stop_when_unchanged: dense
+"""
+
+
+def is_collecting(daemon: Daemon, run_id: str) -> bool:
+    """Its process has ended, and its step has not."""
+    return any(process_state(each) == "COMPLETED" for each in daemon.processes(run_id))
+
+
+def test_runs_whose_files_take_hours_disturb_no_other_and_end_at_once(tmp_path: Path) -> None:
+    environment = {"TOBAN_LIMITS_ARTIFACT_RATE": "1KiB"}
+    with running_daemon(tmp_path / "s", environment=environment) as daemon:
+        daemon.apply(DENSE)
+        daemon.apply(NORMAL)
+        bad = [daemon.start_run("dense") for _ in range(6)]
+        for run_id in bad:
+            wait_until(partial(is_collecting, daemon, run_id), "it does not begin")
+        for _ in range(3):
+            assert run_state(daemon.wait_run(daemon.start_run("normal"), WITHIN)) == "SUCCEEDED"
+        daemon.cancel(bad[0])
+        run = daemon.wait_run(bad[0], WITHIN)
+        assert (run_state(run), step_states(run)) == ("CANCELLED", {"only": "CANCELLED"})
+
+        began = time.monotonic()
+        assert daemon.stop() == 0
+        assert time.monotonic() - began < WITHIN
+        daemon.start()
+        assert run_state(daemon.wait_run(daemon.start_run("normal"), WITHIN)) == "SUCCEEDED"
+        for run_id in bad[1:]:
+            daemon.cancel(run_id)
+            assert run_state(daemon.wait_run(run_id, WITHIN)) == "CANCELLED"
+            assert len(daemon.processes(run_id)) == 1, "its process was started again"
 
 
 needs_mounts = pytest.mark.skipif(
