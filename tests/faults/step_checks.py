@@ -195,9 +195,13 @@ class StepChecks:
     def _why_kept(
         self, model: StepModel, step: run_pb2.Step, last: run_pb2.ProcessExecution
     ) -> str:
-        """Why it cannot be that a step failed after its work was done; empty: what it made could not be kept."""
-        done = self._states[step.id] == "FAILED" and process_state(last) == "COMPLETED"
-        return self._unkept(last, step) if done and model.makes else "that is no reason"
+        """Why it cannot be that a step did not succeed after its work was done; empty: its outputs were not kept."""
+        state = self._states[step.id]
+        if not model.makes or process_state(last) != "COMPLETED":
+            return "that is no reason"
+        if state == "CANCELLED" and self._run.ending.cause:
+            return ""  # the run ended while they were being collected
+        return self._unkept(last, step) if state == "FAILED" else "that is no reason"
 
     def _check_skipped(
         self,
