@@ -34,6 +34,7 @@ from toband.engine.blackouts import Blackouts
 from toband.engine.changes import Changes
 from toband.engine.control import Control
 from toband.engine.definition_files import DefinitionFiles
+from toband.engine.definition_parser import DefinitionParser
 from toband.engine.doctor import Doctor
 from toband.engine.draining import Draining
 from toband.engine.evaluation import Evaluation
@@ -42,7 +43,7 @@ from toband.engine.file_watches import FileWatches
 from toband.engine.guard import Guard
 from toband.engine.health import Health
 from toband.engine.keeping import Rules
-from toband.engine.loading import Loader
+from toband.engine.loading import FileReader, Loader
 from toband.engine.log_stream import LogStreams
 from toband.engine.outlook import Outlook
 from toband.engine.retention import Retention
@@ -162,6 +163,8 @@ class Application:
         # Processes of their own each: a definition that is hard to read delays no step.
         evaluating = ProcessSandbox()
         evaluation = Evaluation(evaluating)
+        reading = ProcessSandbox()
+        parser = DefinitionParser(reading)
         await store.open()
         self._tell_claim(store.claim)
         try:
@@ -261,6 +264,7 @@ class Application:
             workflows = Workflows(
                 store=store,
                 clock=self._clock,
+                parser=parser,
                 admission=admission,
                 zone=self._config.timezone,
                 changed=changed,
@@ -272,9 +276,11 @@ class Application:
                     self._state.join("definition-files.jsonl"),
                     reader_of_definitions(__version__, self._config.timezone),
                 ),
+                reader=FileReader(parser),
                 loader=Loader(
                     store=store,
                     clock=self._clock,
+                    parser=parser,
                     admission=admission,
                     zone=self._config.timezone,
                 ),
@@ -368,6 +374,8 @@ class Application:
         finally:
             server.close()
             await watched.close()
+            parser.close()
+            await reading.close()
             await evaluating.close()
             await watched_paths.close()
             await archive.close()

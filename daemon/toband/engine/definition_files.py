@@ -23,11 +23,11 @@ from toband.engine.file_claims import (
 from toband.engine.file_states import FileState, FileStates
 from toband.engine.known_files import KnownFiles, LoadedFile
 from toband.engine.loading import (
+    FileReader,
     Loader,
     ReadFile,
     Unread,
     UnusableFileError,
-    understand,
     unexpected,
 )
 from toband.ports import (
@@ -80,6 +80,7 @@ class DefinitionFiles:
         source: DefinitionSource,
         memory: DefinitionMemory,
         loader: Loader,
+        reader: FileReader,
         store: Store,
         clock: Clock,
         conditions: Conditions,
@@ -95,6 +96,7 @@ class DefinitionFiles:
         self._source = source
         self._known = KnownFiles(memory)
         self._loader = loader
+        self._reader = reader
         self._store = store
         self._clock = clock
         self._changed = changed
@@ -237,10 +239,12 @@ class DefinitionFiles:
             claims.take(path, self._files.names_of(path))
         later: dict[str, ReadFile] = {}
         loaded: list[LoadedFile] = []
-        for paths in portions(wanted):
-            known = {path: self._known.of(path, stored.get(path, ())) for path in paths}
+        slow: list[str] = []
+        known: dict[str, Known | None] = {}
+
+        async def take(files: Sequence[ReadFile]) -> None:
             now: list[ReadFile] = []
-            for file in await self._understood(paths, listing, known):
+            for file in files:
                 if (before := known[file.path]) is not None and file.known:
                     self._files.well(file, tuple(before.stored), before.warnings)
                     claims.take(file.path, tuple(before.stored))
@@ -253,13 +257,24 @@ class DefinitionFiles:
                 else:
                     later[file.path] = file
             failed = await self._store_together(now, {}, loaded, changes)
-            later |= {file.path: file for file, _ in failed}
+            later.update({file.path: file for file, _ in failed})
+
+        for paths in portions(wanted):
+            known |= {path: self._known.of(path, stored.get(path, ())) for path in paths}
+            quick, left = await self._understood(paths, listing, known)
+            slow += [file.path for file in left]
+            await take(quick)
+        # A file that is hard to read delays none of the others. Its text is read again, rather than kept until here.
+        for path in slow:
+            quick, left = await self._understood([path], listing, known)
+            await take([*quick, *[await self._reader.slow(file) for file in left]])
         await self._load_rest(listing, later, owned, loaded, changes)
         return loaded
 
     async def _understood(
         self, paths: Sequence[str], listing: Listing, known: Mapping[str, Known | None]
-    ) -> Sequence[ReadFile]:
+    ) -> tuple[Sequence[ReadFile], Sequence[Unread]]:
+        """What was read at once, and files that take longer."""
         unread: list[Unread] = []
         failed: list[ReadFile] = []
         for path, data in (await self._source.read(paths)).items():
@@ -274,7 +289,8 @@ class DefinitionFiles:
             before = known[path]
             digest = before.digest if before is not None else ""
             unread.append(Unread(path=path, mark=mark, data=data, known=digest))
-        return [*failed, *await asyncio.to_thread(understand, unread)]
+        found, left = await self._reader.quick(unread)
+        return [*failed, *found], left
 
     async def _load_rest(
         self,

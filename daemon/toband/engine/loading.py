@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from toban.definition import DefinitionKind, Document, JobType, Problem, parse
+from toban.definition import DefinitionKind, Document, JobType, Parsed, Problem, parse
 from toban.definition.schedule_times import run_out
 from toband.engine.admission import Admits
+from toband.engine.definition_parser import DefinitionParser, is_small
 from toband.engine.errors import InvalidDefinitionError, RefusedError, WorkflowRecursionError
 from toband.engine.resolving import Resolver
 from toband.engine.workflows import until_undisturbed
@@ -102,9 +103,44 @@ class Kept:
     at: datetime
 
 
-def understand(files: Sequence[Unread]) -> Sequence[ReadFile]:
-    """What files define, as far as it can be told without the jobs that they use. For a thread. Raises nothing."""
-    return [_tried(file) for file in files]
+class FileReader:
+    """Finds out what files define, as far as it can be told without the jobs that they use. Raises nothing."""
+
+    def __init__(self, parser: DefinitionParser) -> None:
+        self._parser = parser
+        self._wrong: dict[str, ReadFile] = {}
+        """By path, files that took long and have problems: as long as they stay as they are, so do the problems."""
+
+    async def quick(self, files: Sequence[Unread]) -> tuple[Sequence[ReadFile], Sequence[Unread]]:
+        """What is known or quickly read; those that may take long are left."""
+        return await self._parser.in_thread(lambda: understand(files))
+
+    async def slow(self, file: Unread) -> ReadFile:
+        """One that may take long. It may be ended, and is then a file with a problem."""
+        digest = _digest(file.data)
+        before = self._wrong.pop(file.path, None)
+        if before is not None and before.digest == digest:
+            found = replace(before, mark=file.mark)
+        else:
+            try:
+                found = _found(file, digest, await self._parser.parse(file.data, file.path))
+            except Exception as error:
+                return _failed(file, error)
+        if found.problems:
+            self._wrong[file.path] = found
+        return found
+
+
+def understand(files: Sequence[Unread]) -> tuple[Sequence[ReadFile], Sequence[Unread]]:
+    """What is known or quickly read, and the rest, which may take long. For a thread. Raises nothing."""
+    found: list[ReadFile] = []
+    left: list[Unread] = []
+    for file in files:
+        if (file.known and file.known == _digest(file.data)) or is_small(file.data):
+            found.append(_tried(file))
+        else:
+            left.append(file)
+    return found, left
 
 
 def unexpected(path: str, error: Exception) -> UnusableFileError:
@@ -117,16 +153,28 @@ def _tried(file: Unread) -> ReadFile:
     try:
         return _understood(file)
     except Exception as error:
-        problems = unexpected(file.path, error).problems
-        return ReadFile(path=file.path, mark=file.mark, problems=problems, cause=error)
+        return _failed(file, error)
+
+
+def _failed(file: Unread, error: Exception) -> ReadFile:
+    problems = unexpected(file.path, error).problems
+    return ReadFile(path=file.path, mark=file.mark, problems=problems, cause=error)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _understood(file: Unread) -> ReadFile:
-    digest = hashlib.sha256(file.data).hexdigest()
+    digest = _digest(file.data)
     if digest == file.known:
         return ReadFile(path=file.path, mark=file.mark, digest=digest, known=True)
     parsed = parse(file.data, file.path)
     time.sleep(BREATH)
+    return _found(file, digest, parsed)
+
+
+def _found(file: Unread, digest: str, parsed: Parsed) -> ReadFile:
     wrong = tuple(str(problem) for problem in parsed.errors)
     return ReadFile(
         path=file.path,
@@ -141,11 +189,19 @@ def _understood(file: Unread) -> ReadFile:
 class Loader:
     """Stores what files define."""
 
-    def __init__(self, *, store: Store, clock: Clock, admission: Admits, zone: str) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        admission: Admits,
+        zone: str,
+        parser: DefinitionParser,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._admission = admission
-        self._resolver = Resolver(store, clock, zone)
+        self._resolver = Resolver(store, clock, zone, parser)
 
     async def keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
         """All of it, or nothing. `take_over` has, by name, who may lose a definition to this file.

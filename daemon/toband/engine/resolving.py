@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,12 +16,12 @@ from toban.definition import (
     Parsed,
     Problem,
     Workflow,
-    parse,
 )
 from toban.definition.schedule_times import run_out
 from toban.definition.timing.model import Schedule
 from toban.definition.timing.words import PhraseError
 from toband.domain.schedules import ScheduleEntry, entries_of
+from toband.engine.definition_parser import DefinitionParser
 from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
 from toband.ports import Clock, Store, WorkflowText
 
@@ -59,9 +58,10 @@ _NO_JOBS = _Jobs(sources={}, versions={})
 
 
 class Resolver:
-    def __init__(self, store: Store, clock: Clock, zone: str) -> None:
+    def __init__(self, store: Store, clock: Clock, zone: str, parser: DefinitionParser) -> None:
         """`zone` is that of schedules that name none."""
         self._store = store
+        self._parser = parser
         self._clock = clock
         self._zone = zone
 
@@ -202,14 +202,14 @@ class Resolver:
         self, source: str, instead: Mapping[str, str] | None = None, likely: Iterable[str] = ()
     ) -> tuple[Parsed, _Jobs]:
         jobs = await self._jobs(likely, instead or {})
-        parsed = await asyncio.to_thread(parse, source, _FILE, jobs.sources)
+        parsed = await self._parser.parse(source, _FILE, jobs.sources)
         uses = {name for document in parsed.documents for name in document.uses}
         if not uses <= jobs.sources.keys():
             jobs = await self._jobs(uses, instead or {})
             if not uses <= jobs.sources.keys():
                 jobs = await self._with_similar(jobs, uses)
             if jobs.sources:
-                parsed = await asyncio.to_thread(parse, source, _FILE, jobs.sources)
+                parsed = await self._parser.parse(source, _FILE, jobs.sources)
         return _one(parsed), jobs
 
     async def _jobs(self, names: Iterable[str], instead: Mapping[str, str]) -> _Jobs:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from toban.definition import DefinitionKind, Problem
 from toband.domain.emitted import Cause
 from toband.engine.admission import Admits, Always
+from toband.engine.definition_parser import DefinitionParser
 from toband.engine.errors import (
     InvalidDefinitionError,
     JobNotFoundError,
@@ -51,6 +52,7 @@ class Workflows:
         *,
         store: Store,
         clock: Clock,
+        parser: DefinitionParser,
         admission: Admits | None = None,
         zone: str = "UTC",
         changed: Callable[[], None] = lambda: None,
@@ -64,7 +66,7 @@ class Workflows:
         self._origins = origins
         self._clock = clock
         self._admission = admission or Always()
-        self._resolver = Resolver(store, clock, zone)
+        self._resolver = Resolver(store, clock, zone, parser)
         self._changed = changed
 
     async def validate(self, source: str) -> Sequence[Problem]:

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind
+from toband.engine.definition_parser import DefinitionParser
 from toband.engine.errors import (
     InvalidDefinitionError,
     JobNotFoundError,
@@ -69,9 +71,13 @@ async def store(migrated: Path, tmp_path: Path) -> AsyncIterator[CountedStore]:
     await store.close()
 
 
+def workflows_of(store: CountedStore) -> Workflows:
+    return Workflows(store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox()))
+
+
 @pytest.fixture
 def workflows(store: CountedStore) -> Workflows:
-    return Workflows(store=store, clock=Clock())
+    return workflows_of(store)
 
 
 def job(name: str, run: str = "true", **fields: object) -> str:
@@ -154,7 +160,9 @@ async def test_a_user_that_is_changed_meanwhile_is_read_again(
 
     async def meanwhile() -> None:
         text = workflow("one", a={"job": "build", "timeout": "9s"})
-        await Workflows(store=store, clock=Clock()).update("one", text, "", "", None)
+        await Workflows(
+            store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())
+        ).update("one", text, "", "", None)
 
     store.before = meanwhile
     await workflows.update("build", job("build", "make all"), "", "", None, kind=JOB)
@@ -171,7 +179,9 @@ async def test_a_job_that_changes_while_a_workflow_is_read_does_not_get_lost(
 
     async def meanwhile() -> None:
         text = job("build", "make all")
-        await Workflows(store=store, clock=Clock()).update("build", text, "", "", None, kind=JOB)
+        await Workflows(
+            store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())
+        ).update("build", text, "", "", None, kind=JOB)
 
     store.before = meanwhile
     await workflows.update("one", workflow("one", a={"job": "build"}), "", "", None)
@@ -187,7 +197,9 @@ async def test_who_never_gets_to_store_is_told_so(
     async def meanwhile() -> None:
         text = job("build", f"make {store.updates}")
         store.before = None
-        await Workflows(store=store, clock=Clock()).update("build", text, "", "", None, kind=JOB)
+        await Workflows(
+            store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())
+        ).update("build", text, "", "", None, kind=JOB)
         store.before = meanwhile
 
     store.before = meanwhile

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from helpers.sandbox import InlineSandbox
 from helpers.waiting import wait_for
+from toband.engine.definition_parser import DefinitionParser
 from toband.engine.errors import InvalidDefinitionError
 from toband.engine.file_watches import FileWatches
 from toband.engine.health import Health
@@ -64,7 +66,12 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         stored.extend(payloads)
 
     watches = FileWatches(store=store, paths=paths, announce=announce, conditions=health)
-    workflows = Workflows(store=store, clock=SystemClock(), changed=watches.changed)
+    workflows = Workflows(
+        store=store,
+        clock=SystemClock(),
+        parser=DefinitionParser(InlineSandbox()),
+        changed=watches.changed,
+    )
     made = Scene(store=store, workflows=workflows, paths=paths, stored=stored)
     task = asyncio.create_task(watches.run())
     yield made

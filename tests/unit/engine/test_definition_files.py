@@ -12,10 +12,12 @@ from typing import Any, cast
 
 import pytest
 
+from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, Parsed, parse
 from toband.engine import file_states
 from toband.engine.definition_files import DefinitionFiles
-from toband.engine.loading import Kept, Loader, ReadFile, UnusableFileError
+from toband.engine.definition_parser import DefinitionParser
+from toband.engine.loading import FileReader, Kept, Loader, ReadFile, UnusableFileError
 from toband.ports import (
     REMOVED,
     ActiveRunError,
@@ -23,6 +25,7 @@ from toband.ports import (
     Known,
     Listing,
     Mark,
+    OverLimitError,
     PutOutcome,
     Store,
     StoredWorkflow,
@@ -31,7 +34,7 @@ from toband.ports import (
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 FLOWS = os.path.join(os.sep, "flows")
-A, B = os.path.join(FLOWS, "a.yaml"), os.path.join(FLOWS, "b.yaml")
+A, B, C = (os.path.join(FLOWS, name) for name in ("a.yaml", "b.yaml", "c.yaml"))
 ELSEWHERE = os.path.join(os.sep, "other", "c.yaml")
 
 
@@ -201,10 +204,21 @@ class Health:
         self.told.pop(name, None)
 
 
+class Sandbox(InlineSandbox):
+    """Texts with the word `hard` in them take too long."""
+
+    async def call(self, function: Any, *args: Any, key: str, seconds: float) -> Any:
+        result = await super().call(function, *args, key=key, seconds=seconds)
+        if b"hard" in args[0]:
+            raise OverLimitError("it took longer than 30 s")
+        return result
+
+
 class Scene:
     def __init__(self, *, delete: bool = False) -> None:
         self.source, self.stored, self.health = Source(), Stored(), Health()
         self.memory = Memory()
+        self.sandbox = Sandbox()
         self.rung = 0
         self.delete = delete
         self.restart()
@@ -214,6 +228,7 @@ class Scene:
             source=self.source,
             memory=self.memory,
             loader=cast(Loader, self.stored),
+            reader=FileReader(DefinitionParser(self.sandbox)),
             store=cast(Store, self.stored),
             clock=Clock(),
             conditions=self.health,
@@ -346,6 +361,28 @@ async def test_a_broken_file_is_tried_again_although_nothing_changed(scene: Scen
     scene.stored.jobs.add("tool")
     await scene.look()
     assert scene.broken() == []
+
+
+async def test_a_file_that_is_hard_to_read_delays_no_other(scene: Scene) -> None:
+    hard = f"{definition('one')}# hard {'x' * 20_000}\n"
+    scene.source.write(A, hard)
+    scene.source.write(B, f"{definition('two')}# {'x' * 20_000}\n")
+    scene.source.write(C, definition("three"))
+    await scene.look()
+    assert scene.stored.owners == {"two": B, "three": C}
+    assert scene.stored.kept == [C, B]
+    assert scene.broken() == [A]
+    (state,) = [state for state in scene.files.states if state.path == A]
+    message = "cannot read the definition: it took longer than 30 s; simplify it, or split it"
+    assert message in state.problems[0]
+    # As long as it stays as it is, nobody tries again.
+    asked = len(scene.sandbox.asked)
+    await scene.look()
+    assert (len(scene.sandbox.asked), scene.broken()) == (asked, [A])
+    scene.source.write(A, hard.replace("hard", "easy"))
+    await scene.look()
+    assert scene.broken() == []
+    assert scene.stored.owners["one"] == A
 
 
 async def test_many_files_are_stored_together(scene: Scene) -> None:

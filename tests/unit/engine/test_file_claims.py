@@ -19,7 +19,7 @@ JOB = "jobs: {{{0}: {{description: x, run: 'true'}}}}\n"
 
 
 def read(name: str, text: str) -> ReadFile:
-    (file,) = understand([Unread(path=name, mark=None, data=text.format(name).encode())])
+    (file,), _ = understand([Unread(path=name, mark=None, data=text.format(name).encode())])
     assert file.problems == ()
     return file
 
@@ -72,8 +72,8 @@ def test_portions_are_bounded_by_number_and_by_size() -> None:
 
 def test_a_known_content_is_not_understood_again() -> None:
     data = PLAIN.format("a").encode()
-    (file,) = understand([Unread(path="a", mark=None, data=data)])
-    (again,) = understand([Unread(path="a", mark=None, data=data, known=file.digest)])
+    (file,), _ = understand([Unread(path="a", mark=None, data=data)])
+    (again,), _ = understand([Unread(path="a", mark=None, data=data, known=file.digest)])
     assert (file.known, again.known, again.digest) == (False, True, file.digest)
     assert again.documents == ()
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from helpers.sandbox import InlineSandbox
+from toband.engine.definition_parser import DefinitionParser
 from toband.engine.loading import Loader, Unread, understand
 from toband.ports import PutOutcome, Store, WorkflowText
 
@@ -41,9 +43,13 @@ class Stored:
 
 async def test_what_will_not_start_anything_is_told_of_a_file() -> None:
     loader = Loader(
-        store=cast(Store, Stored()), clock=Clock(), admission=cast(Any, Anybody()), zone="UTC"
+        store=cast(Store, Stored()),
+        clock=Clock(),
+        admission=cast(Any, Anybody()),
+        zone="UTC",
+        parser=DefinitionParser(InlineSandbox()),
     )
-    (file,) = understand([Unread(path="f.yaml", mark=None, data=FILE.encode())])
+    (file,), _ = understand([Unread(path="f.yaml", mark=None, data=FILE.encode())])
     kept = await loader.keep(file, {})
     shut, over = kept.warnings
     assert shut.startswith("f.yaml:8:12: warning: blackout[0]: each window lasts until the next")

@@ -6,9 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, parse
 from toban.definition.timing.model import Schedule
 from toband.domain.schedules import ScheduleEntry
+from toband.engine.definition_parser import DefinitionParser
 from toband.engine.resolving import Resolver
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -38,7 +40,9 @@ class Store:
 class Scene:
     def __init__(self) -> None:
         self.clock, self.store = Clock(), Store()
-        self.resolver = Resolver(cast(Any, self.store), self.clock, "UTC")
+        self.resolver = Resolver(
+            cast(Any, self.store), self.clock, "UTC", DefinitionParser(InlineSandbox())
+        )
 
     async def schedule(self, text: str) -> ScheduleEntry:
         """The only schedule of a definition that is stored now."""

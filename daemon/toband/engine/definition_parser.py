@@ -1,0 +1,64 @@
+"""Reads the texts of definitions: small plain ones in threads of their own, all others where they can be ended."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from toban.definition import Parsed, Problem, parse
+from toband.ports import OverLimitError, Sandbox
+
+SECONDS: Final = 30.0
+"""Processor time for one text. The largest that holds takes a third of it on a slow machine."""
+_SMALL: Final = 16 * 1024
+_THREADS: Final = 2
+# An anchor, for aliases and merges to repeat. A shell that is sent to the background or redirected is none.
+_ANCHOR: Final = re.compile(r"(?:^|[\s,\[{])&[^\s&]")
+
+_Result = TypeVar("_Result")
+
+
+class DefinitionParser:
+    """Belongs to the event loop. Nothing here uses the threads that steps are launched with."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="definitions")
+
+    async def parse(
+        self, text: str | bytes, file: str, jobs: Mapping[str, str] | None = None
+    ) -> Parsed:
+        """As `toban.definition.parse`: one that passes a limit has a problem that says so."""
+        if is_small(text, *(jobs or {}).values()):
+            return await self.in_thread(lambda: parse(text, file, jobs))
+        try:
+            return await self._sandbox.call(parse, text, file, jobs, key=file, seconds=SECONDS)
+        except OverLimitError as error:
+            reason = f"{error}; simplify it, or split it"
+        except OSError as error:
+            reason = f"{error.strerror or error}; try again"
+        message = f"cannot read the definition: {reason}"
+        problem = Problem(message=message, path="", line=1, column=1, file=file)
+        return Parsed(documents=(), problems=(problem,))
+
+    async def in_thread(self, work: Callable[[], _Result]) -> _Result:
+        """For what is known to be quick."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def is_small(*texts: str | bytes) -> bool:
+    """Whether reading them takes a moment at most: they are short, and repeat nothing of themselves."""
+    if sum(map(len, texts)) > _SMALL:
+        return False
+    return not any(_repeats(text) for text in texts)
+
+
+def _repeats(text: str | bytes) -> bool:
+    shown = text if isinstance(text, str) else text.decode(errors="replace")
+    return _ANCHOR.search(shown) is not None
