@@ -1033,12 +1033,15 @@ class PlanRunResponse(_message.Message):
     WORKFLOW_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     version: _builtins.int
     """Of the definition that would run."""
+    left_out: _builtins.int
+    """Steps that did not."""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedStep]:
-        """All of them, in an order in which they could run one after another."""
+        """In an order in which they could run one after another; of very many, those that fit into one message."""
 
     def __init__(
         self,
@@ -1046,10 +1049,11 @@ class PlanRunResponse(_message.Message):
         workflow: _builtins.str = ...,
         version: _builtins.int = ...,
         steps: _abc.Iterable[Global___PlannedStep] | None = ...,
+        left_out: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps", "version", b"version", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "steps", b"steps", "version", b"version", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -199,7 +199,9 @@ class Definition(_message.Message):
     base_dir: _builtins.str
     """Directory on the daemon's host that a relative workspace is resolved against; empty if there is none."""
     parsed_json: _builtins.str
-    """The definition as it was understood: defaults and jobs merged, aliases resolved, as JSON. Output only."""
+    """The definition as it was understood: defaults and jobs merged, aliases resolved, as JSON. Output only. Left out if
+    it does not fit into one message with the source.
+    """
     def __init__(
         self,
         *,

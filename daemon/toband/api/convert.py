@@ -161,8 +161,9 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
     if value.instance is not None:
         # An item may be null, which is not the same as none.
         item = json_text(value.item)
-        if value.item_bytes or len(item) > MAX_SHOWN_BYTES:
-            made.item_bytes = value.item_bytes or len(item)
+        size = value.item_bytes or len(item.encode())
+        if value.item_bytes or size > MAX_SHOWN_BYTES:
+            made.item_bytes = size
         else:
             made.item_json = item
     if value.attempt is not None and value.attempt.child:

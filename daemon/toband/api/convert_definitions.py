@@ -13,6 +13,7 @@ from toban.definition.timing.model import Change
 from toban.texts import json_text
 from toban.v1 import job_pb2, workflow_pb2
 from toband.api.convert import timestamp
+from toband.api.paging import ROOM
 from toband.domain.schedules import Fire, ScheduleEntry
 from toband.engine.upcoming import Upcoming
 from toband.ports import StoredWorkflow, WorkflowVersion
@@ -118,11 +119,11 @@ def job(
 
 
 def definition(value: WorkflowVersion) -> workflow_pb2.Definition:
-    return workflow_pb2.Definition(
-        source=value.source,
-        base_dir=value.base_dir,
-        parsed_json=json_text(dict(value.parsed)),
-    )
+    made = workflow_pb2.Definition(source=value.source, base_dir=value.base_dir)
+    parsed = json_text(dict(value.parsed))
+    if made.ByteSize() + len(parsed.encode()) <= ROOM:
+        made.parsed_json = parsed
+    return made
 
 
 def version(value: WorkflowVersion) -> workflow_pb2.WorkflowVersion:

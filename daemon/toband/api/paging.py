@@ -5,16 +5,26 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from toban.limits import MAX_MESSAGE_BYTES, MIB
 from toband.api.errors import InvalidFieldError
 
 MOST = 1000
-ROOM = 3 * 1024 * 1024
-"""For the parts of one answer: clients take 4 MiB unless they were told otherwise."""
+PORTION = 50
+"""Rows of a list that are read together: what is in memory for one call does not grow with its page."""
+ROOM = MAX_MESSAGE_BYTES - MIB
+"""For the parts of one answer; the rest is for what stands around them."""
+LIST_ROOM = MIB
+"""For a page of a list, of which many may be on their way at once."""
 _NUMBER = re.compile("[0-9]{1,18}")
+
+Row = TypeVar("Row")
+Part = TypeVar("Part", bound=Message)
 
 
 def size(asked: int, default: int, field: str = "page_size") -> int:
@@ -32,6 +42,40 @@ def fitting(parts: Sequence[Message], room: int = ROOM) -> int:
         if size > room and count:
             return count
     return len(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Row, Part]):
+    """`last` is the row of its last part, if `more` of them follow."""
+
+    parts: list[Part]
+    last: Row | None
+
+    def token(self, key: Callable[[Row], object]) -> str:
+        return token(str(key(self.last))) if self.last is not None else ""
+
+
+async def filled(
+    limit: int,
+    read: Callable[[Row | None, int], Awaitable[Sequence[Row]]],
+    make: Callable[[Row], Awaitable[Part]],
+) -> Page[Row, Part]:
+    """A page of at most `limit` parts, and of no more than fit. `read` gives so many rows behind a row."""
+    parts: list[Part] = []
+    size, last = 0, None
+    while len(parts) < limit:
+        count = min(PORTION, limit - len(parts))
+        rows = await read(last, count + 1)
+        for row in rows[:count]:
+            part = await make(row)
+            size += part.ByteSize()
+            if size > LIST_ROOM and parts:
+                return Page(parts, last)
+            parts.append(part)
+            last = row
+        if len(rows) <= count:
+            return Page(parts, None)
+    return Page(parts, last)
 
 
 def token(last: str) -> str:

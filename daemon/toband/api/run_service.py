@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import attrgetter
 
 from toban.v1 import run_pb2 as pb
 from toban.v1 import run_pb2_grpc
@@ -77,10 +78,13 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             run_requests.selection(request),
             caller=caller(context),
         )
+        steps = [convert.planned_step(step) for step in preview.steps]
+        count = paging.fitting(steps)
         return pb.PlanRunResponse(
             workflow=preview.workflow,
             version=preview.version,
-            steps=[convert.planned_step(step) for step in preview.steps],
+            steps=steps[:count],
+            left_out=len(steps) - count,
         )
 
     @unary
@@ -176,24 +180,24 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
-        limit = paging.size(request.page_size, 50)
-        found = await self._store.list_runs(
-            workflow=request.workflow,
-            states=[run_requests.run_state(state) for state in request.states],
-            before=paging.last(request.page_token),
-            limit=limit + 1,
-            parent_run=request.parent_run,
-            retry_of=request.retry_of,
-        )
-        runs = [
-            await self._whole(run) if run.current_step else convert.run(run)
-            for run in found[:limit]
-        ]
-        count = paging.fitting(runs)
-        return pb.ListRunsResponse(
-            runs=runs[:count],
-            next_page_token=paging.token(found[count - 1].id) if len(found) > count else "",
-        )
+        states = [run_requests.run_state(state) for state in request.states]
+        first = paging.last(request.page_token)
+
+        async def read(last: Run | None, count: int) -> Sequence[Run]:
+            return await self._store.list_runs(
+                workflow=request.workflow,
+                states=states,
+                before=last.id if last is not None else first,
+                limit=count,
+                parent_run=request.parent_run,
+                retry_of=request.retry_of,
+            )
+
+        async def make(run: Run) -> pb.Run:
+            return await self._whole(run) if run.current_step else convert.run(run)
+
+        page = await paging.filled(paging.size(request.page_size, 50), read, make)
+        return pb.ListRunsResponse(runs=page.parts, next_page_token=page.token(attrgetter("id")))
 
     @unary
     async def CancelRun(
@@ -283,14 +287,16 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         )
         names = {run_id: await self._workflow_of(run_id) for run_id in {a.run_id for a in found}}
         usage = await self._usages.of([attempt.id for attempt in found[:limit]])
+        attempts = [
+            convert.process_execution(
+                attempt, names[attempt.run_id], usage.get(attempt.id), only_latest=True
+            )
+            for attempt in found[:limit]
+        ]
+        count = paging.fitting(attempts)
         return pb.ListProcessExecutionsResponse(
-            process_executions=[
-                convert.process_execution(
-                    attempt, names[attempt.run_id], usage.get(attempt.id), only_latest=True
-                )
-                for attempt in found[:limit]
-            ],
-            next_page_token=paging.token(found[limit - 1].id) if len(found) > limit else "",
+            process_executions=attempts[:count],
+            next_page_token=paging.token(found[count - 1].id) if len(found) > count else "",
         )
 
     @unary
@@ -346,7 +352,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         if waiting and not made.waiting_for:
             names = ", ".join(step.id for step in waiting[:5])
             made.waiting_for = f"{convert.FREE_PLACE} for {names}"
-        del made.steps[paging.fitting(made.steps) :]
+        del made.steps[paging.fitting(made.steps, paging.ROOM - made.params.ByteSize()) :]
         return made
 
     async def _workflow_of(self, run_id: str) -> str:
@@ -358,7 +364,7 @@ def _parts(run: pb.Run, room: int) -> Iterator[tuple[pb.Run, bool]]:
     """The run in as many messages as its steps need, and whether more follow."""
     steps = list(run.steps)
     while True:
-        count = paging.fitting(steps, room)
+        count = paging.fitting(steps, room - run.params.ByteSize())
         del run.steps[:]
         run.steps.extend(steps[:count])
         steps = steps[count:]

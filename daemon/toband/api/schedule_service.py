@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from operator import attrgetter
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -52,20 +53,25 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
     async def ListSchedules(
         self, request: pb.ListSchedulesRequest, context: Context
     ) -> pb.ListSchedulesResponse:
-        limit = paging.size(request.page_size, 100)
-        found = await self._store.list_schedules(
-            subject=key(request.subject, "subject"),
-            workflow=key(request.workflow, "workflow"),
-            after=key(paging.last(request.page_token), "page_token"),
-            limit=limit + 1,
-            active_only=not request.include_ended,
-            of_subjects=True,
-        )
-        schedules = [convert_events.schedule(each, self._subjects) for each in found[:limit]]
-        count = paging.fitting(schedules)
+        subject, workflow = key(request.subject, "subject"), key(request.workflow, "workflow")
+        first = key(paging.last(request.page_token), "page_token")
+
+        async def read(last: ScheduleEntry | None, count: int) -> Sequence[ScheduleEntry]:
+            return await self._store.list_schedules(
+                subject=subject,
+                workflow=workflow,
+                after=last.id if last is not None else first,
+                limit=count,
+                active_only=not request.include_ended,
+                of_subjects=True,
+            )
+
+        async def make(entry: ScheduleEntry) -> pb.Schedule:
+            return convert_events.schedule(entry, self._subjects)
+
+        page = await paging.filled(paging.size(request.page_size, 100), read, make)
         return pb.ListSchedulesResponse(
-            schedules=schedules[:count],
-            next_page_token=paging.token(found[count - 1].id) if len(found) > count else "",
+            schedules=page.parts, next_page_token=page.token(attrgetter("id"))
         )
 
     @unary

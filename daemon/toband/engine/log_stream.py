@@ -231,19 +231,19 @@ class _Reader:
             attempts = await self._store.run_attempts(
                 self._query.run_id, from_ordinal=start, limit=ATTEMPTS_AT_ONCE
             )
+            waiting = 0
             for attempt in attempts:
                 if self.place.done(attempt.ordinal):
                     continue
-                if self._waits(attempt.token):
-                    # It has printed nothing, nor has any that was launched after it: they wait in that order.
-                    self._fresh = False
-                    return
-                if self._asked_for(attempt):
+                if not self._asked_for(attempt):
+                    self.place.finish(attempt.ordinal)
+                elif self._waits(attempt.token):
+                    waiting += 1  # for a slot: it has printed nothing yet
+                else:
                     async for chunk in self._attempt(attempt):
                         yield chunk
-                else:
-                    self.place.finish(attempt.ordinal)
-            if len(attempts) < ATTEMPTS_AT_ONCE:
+            # They wait in the order of their launch: behind so many, the others wait too.
+            if len(attempts) < ATTEMPTS_AT_ONCE or waiting == ATTEMPTS_AT_ONCE:
                 break
             start = attempts[-1].ordinal + 1
         # What is launched from now on is followed from its first line.
