@@ -66,7 +66,8 @@ def fuzz(
             for left in users_of(work):
                 kill(left)
         if code == 0:
-            facts = {} if input_file else json.loads(output)
+            # Readers may log; the last line is the summary.
+            facts = {} if input_file else json.loads(output.splitlines()[-1])
             return Report(**facts)
         data = input_file.read_bytes() if input_file else _input_of(work)
         return Report(finding=Finding(data=data, reason=_reason(code, errors)))

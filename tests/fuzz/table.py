@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fuzz import attempt_targets, definition_targets, state_targets, time_targets
-
-_LATER = {
-    "attempt-file", "log", "values", "side-files", "boot", "definition-files", "placed", "expressions",
-    "event-conditions",
-}  # fmt: skip
-"""Not yet fed: what they find is known."""
+from fuzz import (
+    attempt_targets,
+    definition_targets,
+    request_targets,
+    state_targets,
+    time_targets,
+)
 
 TARGETS = {
     target.name: target
@@ -17,6 +17,6 @@ TARGETS = {
         *state_targets.TARGETS,
         *definition_targets.TARGETS,
         *time_targets.TARGETS,
+        *request_targets.TARGETS,
     )
-    if target.name not in _LATER
 }
