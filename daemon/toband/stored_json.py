@@ -11,7 +11,7 @@ from typing import Any
 
 
 def parse(data: str | bytes) -> Any:
-    """Raises ValueError for whatever cannot be read: no JSON, no UTF-8, NaN, too large a number, or too deep nesting."""
+    """Raises ValueError for whatever cannot be read: no JSON, no UTF-8, NaN, too large a number, nested too deeply."""
     try:
         return json.loads(data, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError:

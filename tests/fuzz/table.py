@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuzz import (
     attempt_targets,
+    damage_targets,
     definition_targets,
     request_targets,
     state_targets,
@@ -18,5 +19,6 @@ TARGETS = {
         *definition_targets.TARGETS,
         *time_targets.TARGETS,
         *request_targets.TARGETS,
+        *damage_targets.TARGETS,
     )
 }

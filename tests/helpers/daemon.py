@@ -97,10 +97,9 @@ class Daemon:
     def announced(self) -> int:
         """The pid of the daemon that said last that it serves; 0 if none ever did."""
         try:
-            facts = json.loads((self.state_dir / "toband.json").read_text())
-        except (FileNotFoundError, ValueError):
+            return int(json.loads((self.state_dir / "toband.json").read_bytes())["pid"])
+        except (FileNotFoundError, ValueError, LookupError, TypeError):
             return 0
-        return int(facts["pid"])
 
     def kill(self) -> None:
         """SIGKILL, and waits until the process is gone."""
