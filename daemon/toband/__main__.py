@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{key} = {json.dumps(value, ensure_ascii=False)}    # {source}")
         return 0
     try:
-        return _serve(config, take_over=given.take_over)
+        return _serve(config, take_over=given.take_over, new_database=given.new_database)
     except ModuleNotFoundError as error:
         print(
             f"toband: cannot start: the module {error.name} is missing; run: pip install 'toban[daemon]'",
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.FAILED
 
 
-def _serve(config: Config, *, take_over: bool) -> int:
+def _serve(config: Config, *, take_over: bool, new_database: bool) -> int:
     # The core of gRPC would write lines of its own among those of our log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from toband import logs, memory
@@ -72,7 +72,7 @@ def _serve(config: Config, *, take_over: bool) -> int:
     try:
         logs.set_up(config.log_level, config.log_format, config.log_file)
         state.acquire()
-        asyncio.run(_run(config, state, take_over=take_over))
+        asyncio.run(_run(config, state, take_over=take_over, new_database=new_database))
     except StoreTakenOverError as error:
         print(f"toband: {error}", file=sys.stderr)
         return exit_codes.REPLACED
@@ -116,14 +116,20 @@ def _parser() -> argparse.ArgumentParser:
         help="claim the database although another toband owns it: only if that one is gone for good. "
         "It writes nothing more; steps that it left running are reported as LOST, and not started again",
     )
+    parser.add_argument(
+        "--new-database",
+        action="store_true",
+        help="begin with an empty database although this state directory had another one before; "
+        "without it such a start is refused",
+    )
     parser.add_argument("--version", action="version", version=f"toband {__version__}")
     return parser
 
 
-async def _run(config: Config, state: StateDir, *, take_over: bool) -> None:
+async def _run(config: Config, state: StateDir, *, take_over: bool, new_database: bool) -> None:
     from toband.app import Application
 
-    await Application(config, state, take_over=take_over).run()
+    await Application(config, state, take_over=take_over, new_database=new_database).run()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import random
@@ -53,7 +54,7 @@ from toband.engine.scheduling import Scheduling
 from toband.engine.subjects import Subjects
 from toband.engine.usage import Usages
 from toband.engine.workflows import Workflows
-from toband.installation import owner_of
+from toband.installation import database_known_by, note_database, owner_of
 from toband.notify import notify
 from toband.ports import Claim, StoreError, StoreTakenOverError
 from toband.sandbox.sandbox import ProcessSandbox
@@ -101,10 +102,18 @@ class SystemClock:
 class Application:
     """One daemon on one state directory, from its start to its clean end."""
 
-    def __init__(self, config: Config, state: StateDir, *, take_over: bool = False) -> None:
+    def __init__(
+        self,
+        config: Config,
+        state: StateDir,
+        *,
+        take_over: bool = False,
+        new_database: bool = False,
+    ) -> None:
         self._config = config
         self._state = state
         self._take_over = take_over
+        self._new_database = new_database
         self._clock = SystemClock()
         self._stop = asyncio.Event()
         self._replaced: StoreTakenOverError | None = None
@@ -118,7 +127,10 @@ class Application:
         started_at = self._clock.now()
         raise_limit()
         store = SqlStore(
-            self._config.database, owner_of(self._state, started_at), take_over=self._take_over
+            self._config.database,
+            owner_of(self._state, started_at),
+            take_over=self._take_over,
+            known_by="" if self._new_database else database_known_by(self._state),
         )
         files = RunFiles(self._state.join("runs"))
         logs = LogFiles(files)
@@ -168,6 +180,7 @@ class Application:
         await store.open()
         self._tell_claim(store.claim)
         try:
+            self._note_database()
             listen = server.bind(self._config.listen)
             ids = Ids(
                 new_id=lambda: str(uuid_utils.uuid7()),
@@ -349,6 +362,7 @@ class Application:
                     group.create_task(self._keep_house(store)),
                     group.create_task(retention.run()),
                     group.create_task(guard.watch(store)),
+                    group.create_task(server.guard_sockets(health)),
                     group.create_task(self._announce(listen, started_at, announced)),
                     group.create_task(usages.run()),
                     group.create_task(definition_files.run()),
@@ -385,6 +399,11 @@ class Application:
         if self._replaced is not None:
             raise self._replaced
         log.info("stopped", action="stopped")
+
+    def _note_database(self) -> None:
+        """A full disk keeps nobody from being served; the next start notes it."""
+        with contextlib.suppress(OSError):
+            note_database(self._state)
 
     def _tell_claim(self, claim: Claim | None) -> None:
         if claim is not None and self._take_over and claim.previous is not None:

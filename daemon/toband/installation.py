@@ -13,6 +13,7 @@ import socket
 import sys
 import uuid
 from datetime import datetime
+from typing import Any
 
 from toband.ports import Owner
 from toband.state_dir import StateDir
@@ -37,29 +38,60 @@ def owner_of(state: StateDir, now: datetime) -> Owner:
 
 def installation_of(state: StateDir) -> str:
     """The id in the state directory; a new one if there is none, or if the directory is a copy. Raises OSError."""
-    path = state.join(FILE)
-    here = os.path.realpath(state.path)
+    known = _read(state)
+    if known is not None:
+        return str(known["id"])
+    installation = uuid.uuid4().hex
+    _write(state, installation, has_database=False)
+    return installation
+
+
+def note_database(state: StateDir) -> None:
+    """This installation has a database from now on. Raises OSError."""
+    known = _read(state)
+    if known is None or known.get("has_database") is not True:
+        _write(state, installation_of(state), has_database=True)
+
+
+def database_known_by(state: StateDir) -> str:
+    """What in the state directory tells that there was a database; empty if nothing does. Raises OSError."""
+    directory = state.join("runs")
+    with os.scandir(directory) as entries:
+        if any(entry.is_dir(follow_symlinks=False) for entry in entries):
+            return f"there are runs in {directory}"
+    known = _read(state)
+    if known is not None and known.get("has_database") is True:
+        return f"{state.join(FILE)} says that there was one"
+    return ""
+
+
+def _read(state: StateDir) -> dict[str, Any] | None:
+    """None if there is nothing, or what cannot be believed."""
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-        with open(path, encoding="utf-8") as file:
+        with open(state.join(FILE), encoding="utf-8") as file:
             known, facts = json.load(file), os.fstat(file.fileno())
         # Numbers of devices may change with a boot, and a directory may be renamed; not both at once.
-        same_place = known["device"] == facts.st_dev or known["path"] == here
+        same_place = known["device"] == facts.st_dev or known["path"] == os.path.realpath(
+            state.path
+        )
         if known["inode"] == facts.st_ino and same_place and isinstance(known["id"], str):
-            return known["id"]
-    installation = uuid.uuid4().hex
+            return dict(known)
+    return None
 
+
+def _write(state: StateDir, installation: str, *, has_database: bool) -> None:
     def text(facts: os.stat_result) -> str:
         return json.dumps(
             {
                 "id": installation,
                 "inode": facts.st_ino,
                 "device": facts.st_dev,
-                "path": here,
+                "path": os.path.realpath(state.path),
+                "has_database": has_database,
             }
         )
 
     state.write_durably(FILE, text)
-    return installation
 
 
 if sys.platform == "win32":

@@ -9,10 +9,11 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 import grpc
+import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -37,11 +38,17 @@ from toband.api.schedule_service import ScheduleService
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.engine.health import Health
+from toband.ports import Conditions, HealthStatus
 
 PENDING_MOST = 20_000
 """gRPC ends calls beyond its own limit with a bare CANCELLED. Whether a call is taken is decided by `Lanes` alone."""
 SOCKET_MODE = 0o660
+SOCKET = "socket"
+LOOK_EVERY = 1.0
 RUNS = run_pb2.DESCRIPTOR.services_by_name["RunService"].full_name
+
+
+log = structlog.get_logger()
 
 
 class ListenError(Exception):
@@ -56,8 +63,18 @@ def _told_of_departures(record: logging.LogRecord) -> bool:
 
 class Server:
     def __init__(self) -> None:
-        self._server = grpc.aio.server(
-            interceptors=[CallInterceptor(Lanes())],
+        self._interceptor = CallInterceptor(Lanes())
+        # One takes all addresses; one more for each socket that had to be made again.
+        self._servers = [self._new_server()]
+        self._register: Callable[[grpc.aio.Server], None] = lambda _: None
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_told_of_departures)
+        self._health = health.aio.HealthServicer()
+        self._telling: asyncio.Task[None] | None = None
+        self._sockets: dict[str, tuple[int, int] | None] = {}
+
+    def _new_server(self) -> grpc.aio.Server:
+        return grpc.aio.server(
+            interceptors=[self._interceptor],
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -66,14 +83,10 @@ class Server:
                 ("grpc.server.max_pending_requests_hard_limit", PENDING_MOST),
             ],
         )
-        logging.getLogger("grpc._cython.cygrpc").addFilter(_told_of_departures)
-        self._health = health.aio.HealthServicer()
-        self._telling: asyncio.Task[None] | None = None
-        self._sockets: list[str] = []
 
     def bind(self, addresses: Sequence[str]) -> list[str]:
         """Takes the addresses; answers them with real ports. Raises ListenError."""
-        return [self._bind(address) for address in addresses]
+        return [self._bind(self._servers[0], address) for address in addresses]
 
     async def start(
         self,
@@ -86,21 +99,26 @@ class Server:
         schedules: ScheduleService,
         system: SystemService,
     ) -> None:
-        workflow_pb2_grpc.add_WorkflowServiceServicer_to_server(workflows, self._server)
-        job_pb2_grpc.add_JobServiceServicer_to_server(jobs, self._server)
-        run_pb2_grpc.add_RunServiceServicer_to_server(runs, self._server)
-        dead_letter_pb2_grpc.add_DeadLetterServiceServicer_to_server(dead_letters, self._server)
-        event_pb2_grpc.add_EventServiceServicer_to_server(events, self._server)
-        schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, self._server)
-        system_pb2_grpc.add_SystemServiceServicer_to_server(system, self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [service.full_name for service in SERVED]
-        reflection.enable_server_reflection(
-            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
-        )
+
+        def register(server: grpc.aio.Server) -> None:
+            workflow_pb2_grpc.add_WorkflowServiceServicer_to_server(workflows, server)
+            job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
+            run_pb2_grpc.add_RunServiceServicer_to_server(runs, server)
+            dead_letter_pb2_grpc.add_DeadLetterServiceServicer_to_server(dead_letters, server)
+            event_pb2_grpc.add_EventServiceServicer_to_server(events, server)
+            schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, server)
+            system_pb2_grpc.add_SystemServiceServicer_to_server(system, server)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+            reflection.enable_server_reflection(
+                [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server
+            )
+
+        self._register = register
+        register(self._servers[0])
         for name in ("", *names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        await self._server.start()
+        await self._servers[0].start()
 
     def follow(self, condition: Health) -> None:
         """From here on RunService says NOT_SERVING while new runs are refused; all others serve as long as they do."""
@@ -120,39 +138,76 @@ class Server:
         condition.on_change(changed)
         changed()
 
+    async def guard_sockets(self, conditions: Conditions) -> None:
+        """Makes sockets again that were deleted. Until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            failed = []
+            for path, known in list(self._sockets.items()):
+                if _identity(path) != known:
+                    try:
+                        await self._serve_again(path)
+                    except ListenError as error:
+                        failed.append(str(error))
+            if failed:
+                detail = f"{'; '.join(failed)}: it was deleted or replaced while in use"
+                conditions.trouble(SOCKET, HealthStatus.DEGRADED, detail)
+            else:
+                conditions.well(SOCKET)
+
+    async def _serve_again(self, path: str) -> None:
+        """A server that runs takes no further address: another one serves the same. Raises ListenError."""
+        server = self._new_server()
+        self._register(server)
+        self._bind(server, f"unix://{path}")
+        self._servers.append(server)
+        await server.start()
+        log.warning("the socket was deleted, and made again", action="socket_restored", path=path)
+
     async def stop(self, grace: float) -> None:
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace)
+        await asyncio.gather(*(server.stop(grace) for server in self._servers))
 
     def close(self) -> None:
         """Leaves nothing behind, whether it has served or not."""
-        for path in self._sockets:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+        for path, known in self._sockets.items():
+            if _identity(path) == known:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
         self._sockets.clear()
 
-    def _bind(self, address: str) -> str:
+    def _bind(self, server: grpc.aio.Server, address: str) -> str:
         if address.startswith("unix://"):
             path = address.removeprefix("unix://")
             _clear_stale(path)
             before = os.umask(0o777 & ~SOCKET_MODE)
             try:
-                self._add(address, f"unix:{quote(path)}")
+                _add(server, address, f"unix:{quote(path)}")
             finally:
                 os.umask(before)
-            self._sockets.append(path)
+            self._sockets[path] = _identity(path)
             return address
         host = address.rpartition(":")[0]
-        return f"{host}:{self._add(address, address)}"
+        return f"{host}:{_add(server, address, address)}"
 
-    def _add(self, address: str, target: str) -> int:
-        try:
-            port = self._server.add_insecure_port(target)
-        except RuntimeError:
-            port = 0
-        if port == 0:
-            raise ListenError(f"cannot listen on {address}: {_why_not(address)}")
-        return port
+
+def _add(server: grpc.aio.Server, address: str, target: str) -> int:
+    try:
+        port = server.add_insecure_port(target)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ListenError(f"cannot listen on {address}: {_why_not(address)}")
+    return port
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """None if there is nothing of that name, or it cannot be looked at."""
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 def _why_not(address: str) -> str:

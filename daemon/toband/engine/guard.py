@@ -22,6 +22,7 @@ from toband.ports import (
     StoreBusyError,
     StoreError,
     StoreFullError,
+    StoreGoneError,
     StoreTakenOverError,
 )
 
@@ -88,6 +89,8 @@ class Guard:
         match error:
             case StoreFullError():
                 hint = "free some space"
+            case StoreGoneError():
+                hint = "put the file back, or stop toband and restore a backup"
             case StoreBusyError():
                 hint = "end the program that holds it"
             case _:
@@ -142,6 +145,10 @@ class Guard:
         elif self._probe is not None and now - self._probed_at > PROBE_WITHIN:
             took = now - self._probed_at
             self._state_dir_fails(f"it has not taken a small write for {took:.0f} seconds")
+        try:
+            store.check_files()
+        except StoreGoneError as error:
+            self.failed(error)
         if now - self._owner_checked_at >= OWNER_EVERY:
             self._owner_checked_at = now
             # A daemon that writes nothing for hours finds out all the same.

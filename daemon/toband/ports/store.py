@@ -55,6 +55,10 @@ class Store(ScheduleStore, EventStore, Protocol):
         """Raises StoreTakenOverError if another daemon has claimed the database since it was opened."""
         ...
 
+    def check_files(self) -> None:
+        """Raises StoreGoneError if the files of the database were deleted or replaced. Does not wait for anything."""
+        ...
+
     async def abandoned_attempts(self) -> frozenset[str]:
         """The tokens of live attempts whose files are in the state directory of an earlier owner."""
         ...
@@ -396,6 +400,12 @@ class StoreBusyError(StoreError):
 
 class StoreHeldError(StoreError):
     """Another daemon owns the database; the text says which one, and what to do."""
+
+
+class StoreGoneError(StoreError):
+    """The database was deleted, or replaced by another one. While it was in use, a call that fails so may have been
+    stored in the file that is no longer there.
+    """
 
 
 class StoreTakenOverError(StoreError):

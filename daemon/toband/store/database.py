@@ -6,12 +6,13 @@ import os
 import sqlite3
 import sys
 from typing import Any
+from urllib.parse import quote
 
-from sqlalchemy import Engine, NullPool, create_engine, event
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from toband.ports import StoreError
+from toband.ports import StoreError, StoreGoneError
 
 READERS = 4
 _BUSY_TIMEOUT_MS = 5_000
@@ -43,8 +44,18 @@ class Database:
     writer: Engine
     reader: Engine
 
+    def missing(self) -> str:
+        """What is not there of a database that nobody has made yet; empty if it is there."""
+        return ""
+
     def prepare(self) -> None:
         """Makes what must be there before the first connection. Raises OSError, StoreError."""
+
+    def hold_files(self) -> None:
+        """From here on `check_files` knows which files are open. Once, when the tables are there."""
+
+    def check_files(self) -> None:
+        """Raises StoreGoneError if a file that is open was deleted or replaced. Takes microseconds."""
 
     def close(self) -> None:
         self.reader.dispose()
@@ -66,12 +77,24 @@ class SqliteDatabase(Database):
         if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
             raise StoreError("cannot use a SQLite database without a file: give sqlite:///PATH")
         self.path = os.path.abspath(url.database)
+        self._held: Connection | None = None
+        self._files: dict[str, tuple[int, int]] = {}
         url = url.set(drivername="sqlite+pysqlite", database=self.path)
+        if sys.platform != "win32":
+            # A connection must not make a new, empty file where the database was deleted.
+            there = {"mode": "rw", "uri": "true"}
+            url = url.set(database=f"file:{quote(self.path)}", query={**url.query, **there})
         self.writer = create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
         self.reader = create_engine(url, pool_size=READERS, max_overflow=0)
+        for engine in (self.writer, self.reader):
+            # A new connection would make a new log beside those that have the deleted one open.
+            event.listen(engine, "do_connect", lambda *_: self.check_files())
         event.listen(self.writer, "connect", self._on_writer)
         event.listen(self.reader, "connect", self._on_reader)
         event.listen(self.reader, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+
+    def missing(self) -> str:
+        return "" if os.path.exists(self.path) else f"{self.path} does not exist"
 
     def prepare(self) -> None:
         """Makes the file, readable by its owner alone; the files SQLite puts beside it inherit that."""
@@ -89,6 +112,26 @@ class SqliteDatabase(Database):
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def hold_files(self) -> None:
+        # SQLite removes the log with the last connection: this one is there as long as the daemon is.
+        self._held = self.writer.connect()
+        self._held.exec_driver_sql("SELECT count(*) FROM sqlite_master").all()
+        paths = (self.path, f"{self.path}-wal")
+        self._files = {path: found for path in paths if (found := _identity(path)) is not None}
+
+    def check_files(self) -> None:
+        for path, known in self._files.items():
+            if _identity(path) != known:
+                raise StoreGoneError(
+                    f"cannot write to the database: {path} was deleted or replaced while in use"
+                )
+
+    def close(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+        super().close()
 
     def checkpoint(self) -> None:
         with self.writer.connect() as connection:
@@ -120,6 +163,15 @@ class SqliteDatabase(Database):
         cursor.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
         cursor.execute("PRAGMA query_only = ON")
         cursor.close()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """None if there is no such file."""
+    try:
+        facts = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 class PostgresDatabase(Database):

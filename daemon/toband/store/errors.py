@@ -9,7 +9,13 @@ from contextlib import contextmanager
 
 from sqlalchemy import exc
 
-from toband.ports import StoreBusyError, StoreError, StoreFullError, StoreTakenOverError
+from toband.ports import (
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreGoneError,
+    StoreTakenOverError,
+)
 
 # What SQLite says when it cannot make its shared memory as large as it must be.
 _SHM_SIZE = 4874
@@ -30,7 +36,7 @@ def outward(doing: str, error: Exception, driver_error: type[Exception]) -> Exce
 
 def failure(doing: str, error: BaseException) -> StoreError:
     """The StoreError that stands for it; a full disk and a lock of somebody else have their own kinds."""
-    if isinstance(error, StoreTakenOverError):
+    if isinstance(error, (StoreGoneError, StoreTakenOverError)):
         return error
     text = f"{doing}: {reason(error)}"
     origin = error.orig if isinstance(error, exc.DBAPIError) and error.orig is not None else error

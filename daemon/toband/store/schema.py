@@ -33,7 +33,7 @@ def upgrade(connection: Connection) -> None:
         if not sqlite:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
         stored = revision(connection)
-        if stored is None and not inspect(connection).has_table(runs.name):
+        if is_new(connection):
             _create(connection)
         else:
             _migrate(connection, stored)
@@ -42,6 +42,11 @@ def upgrade(connection: Connection) -> None:
         if not connection.invalidated:
             connection.execute(text("ROLLBACK"))
         raise
+
+
+def is_new(connection: Connection) -> bool:
+    """Whether there are no tables of ours yet."""
+    return revision(connection) is None and not inspect(connection).has_table(runs.name)
 
 
 def revision(connection: Connection) -> str | None:

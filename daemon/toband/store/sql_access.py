@@ -12,7 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from toband.ports import Claim, Owner, StoreError, StoreWatcher
+from toband.ports import Claim, Owner, StoreError, StoreGoneError, StoreWatcher
 from toband.store import ownership, schema
 from toband.store.database import READERS, database
 from toband.store.errors import store_errors
@@ -30,13 +30,22 @@ class SqlAccess:
     """A database that is open, with one who writes and several who read. Raises StoreError for a URL of no kind.
 
     `owner` claims it for a daemon; `take_over` claims it whoever owns it. Without an owner anybody may write, which is
-    for tools that look at a database that no daemon uses.
+    for tools that look at a database that no daemon uses. `known_by` says what else tells of the database: with it, an
+    empty one is refused.
     """
 
-    def __init__(self, url: str, owner: Owner | None = None, *, take_over: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        owner: Owner | None = None,
+        *,
+        take_over: bool = False,
+        known_by: str = "",
+    ) -> None:
         self._database = database(url)
         self._owner = owner
         self._take_over = take_over
+        self._known_by = known_by
         self.claim: Claim | None = None
         self._confirmed_at = 0.0
         self._watcher: StoreWatcher | None = None
@@ -72,14 +81,27 @@ class SqlAccess:
 
     def _prepare(self) -> None:
         with store_errors("cannot open the database", self._database.error):
+            self._refuse_new(self._database.missing())
             self._database.prepare()
             with self._database.writer.connect() as connection:
+                if self._known_by:
+                    self._refuse_new("there is nothing in it" if schema.is_new(connection) else "")
                 # Before the schema is changed under another daemon.
                 if self._owner is not None and not self._take_over:
                     ownership.examine(connection, self._owner)
                 schema.upgrade(connection)
                 if self._owner is not None:
                     self.claim = ownership.claim(connection, self._owner, take_over=self._take_over)
+
+            self._database.hold_files()
+
+    def _refuse_new(self, missing: str) -> None:
+        if missing and self._known_by:
+            raise StoreGoneError(
+                f"cannot use the database: the database of this state directory is gone: {missing}, "
+                f"but {self._known_by}; restore a backup, or start with --new-database to begin "
+                "with an empty one"
+            )
 
     def _release(self) -> None:
         """A database that fails keeps nobody from a stop: then the next daemon finds the owner that it is."""
@@ -109,6 +131,9 @@ class SqlAccess:
         if self.claim is not None and now - self._confirmed_at > OWNER_FRESH:
             await self._read(ownership.check, self.claim.epoch)
             self._confirmed_at = now
+
+    def check_files(self) -> None:
+        self._database.check_files()
 
     async def abandoned_attempts(self) -> frozenset[str]:
         return await self._read(ownership.read_abandoned)

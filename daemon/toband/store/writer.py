@@ -240,6 +240,8 @@ class Writer:
             if any(outcome.kept for outcome in outcomes):
                 failpoints.hit("store.before_commit")
                 session.commit()
+                # No answer for what went to a file that is not there any more.
+                self._database.check_files()
                 failpoints.hit("store.after_commit")
             elif shared:
                 session.rollback()
@@ -250,6 +252,7 @@ class Writer:
         return outcomes
 
     def _begin(self) -> Session:
+        self._database.check_files()
         if self._session is not None:
             try:
                 self._session.begin()

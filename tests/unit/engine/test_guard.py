@@ -24,6 +24,7 @@ from toband.ports import (
     StoreBusyError,
     StoreError,
     StoreFullError,
+    StoreGoneError,
     StoreTakenOverError,
 )
 
@@ -39,6 +40,10 @@ class FakeStore:
     def __init__(self) -> None:
         self.error: StoreError | None = None
         self.tries = 0
+
+    def check_files(self) -> None:
+        if isinstance(self.error, StoreGoneError):
+            raise self.error
 
     async def check_owner(self) -> None:
         if isinstance(self.error, StoreTakenOverError):
@@ -236,3 +241,13 @@ def test_a_daemon_whose_database_was_taken_over_leaves(scene: Scene) -> None:
     error = StoreTakenOverError("another toband took it over")
     scene.guard.failed(error)
     assert scene.left_for == [error]
+
+
+async def test_a_database_that_was_deleted_is_noticed_without_a_write(scene: Scene) -> None:
+    async with scene.watching():
+        scene.store.error = StoreGoneError("/s/toban.db was deleted")
+        await wait_for(lambda: "database" in scene.told(), "nobody noticed")
+        status, detail = scene.told()["database"]
+        assert (status, "restore a backup" in detail) == (HealthStatus.REFUSING, True)
+        scene.store.error = None
+        await wait_for(lambda: not scene.told(), "nobody noticed the end of it")
