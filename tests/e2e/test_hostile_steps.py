@@ -204,6 +204,40 @@ def test_a_step_that_kills_its_supervisor_is_lost_and_leaves_nothing(
     assert run_state(daemon.run("after-patricide")) == "SUCCEEDED"
 
 
+@pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "PIPE", "ABRT"])
+def test_a_signal_to_its_supervisor_changes_nothing(
+    daemon: Daemon, tmp_path: Path, name: str
+) -> None:
+    witness = tmp_path / "witness"
+    script = f"echo x >> {witness}; kill -{name} $PPID; echo after; exit 3"
+    apply(daemon, f"signals-{name.lower()}", script)
+    run, process = ended(daemon, f"signals-{name.lower()}")
+
+    assert (process_state(process), process.exit_code) == ("FAILED", 3)
+    assert daemon.log_of(run.id) == {OUT: b"after\n"}
+    assert witness.read_text() == "x\n"
+
+
+def test_a_step_that_stops_its_supervisor_is_timed_out_and_can_be_cancelled(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    witness = tmp_path / "witness"
+    script = f"kill -STOP $PPID; echo $$ >> {witness}; exec sleep 600"
+    apply(daemon, "stops-late", script, timeout="3s", kill_grace="200ms")
+    apply(daemon, "stops-cancelled", script, kill_grace="200ms")
+    late, cancelled = daemon.start_run("stops-late"), daemon.start_run("stops-cancelled")
+    wait_until(
+        lambda: witness.exists() and len(witness.read_text().split()) == 2, "they do not begin"
+    )
+    steps_seen = [seen(int(pid)) for pid in witness.read_text().split()]
+    daemon.cancel(cancelled)
+    assert run_state(daemon.wait_run(cancelled)) == "CANCELLED"
+    assert run_state(daemon.wait_run(late)) == "FAILED"
+    assert process_state(daemon.process_of(late, "only")) == "TIMED_OUT"
+    assert not any(alive(each) for each in steps_seen)
+    assert len(witness.read_text().split()) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "target", "fields", "reason"),
     [

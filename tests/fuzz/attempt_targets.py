@@ -87,7 +87,7 @@ class _StillDisk:
     def locked(self, fd: int) -> bool:
         return False
 
-    def shim(self, pid: int, start: int) -> int | None:
+    def shim(self, claim: Claim) -> int | None:
         return None
 
     def let_go(self, shim: int) -> None:

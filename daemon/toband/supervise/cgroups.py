@@ -245,6 +245,12 @@ def kill(path: str) -> bool:
     return True
 
 
+def kill_all(path: str) -> None:
+    """The same with any kernel."""
+    if not kill(path):
+        _kill_each(path)
+
+
 def end(path: str, patience: float) -> str:
     """Ends whatever is in it and removes it: `none` if nothing was there, `ended`, or how many could not be ended."""
     deadline = time.monotonic() + patience
@@ -253,8 +259,7 @@ def end(path: str, patience: float) -> str:
     try:
         while populated(path):
             was = True
-            if not kill(path):
-                _kill_each(path)
+            kill_all(path)
             if time.monotonic() > deadline:
                 return f"{len(_below(path))} could not be ended"
             time.sleep(pause)

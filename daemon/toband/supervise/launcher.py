@@ -16,17 +16,17 @@ import os
 import signal
 import socket
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import structlog
 
 from toband import failpoints
-from toband.domain.events import AttemptLost, AttemptVoided, Event, not_started
+from toband.domain.events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
 from toband.domain.fair_queue import FairQueue
 from toband.domain.model import Attempt, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
-from toband.supervise import cgroups, limits, tree
+from toband.supervise import cgroups, limits, shim_watch, tree
 from toband.supervise.attempt_file import claim
 from toband.supervise.bootstrap import message_of
 from toband.supervise.cgroups import Cgroups
@@ -36,6 +36,8 @@ from toband.supervise.holders import Holders
 from toband.supervise.lookup import LOOK_AGAIN, Lookup
 from toband.supervise.pool import PAUSE, Pool
 from toband.supervise.records import Claim, EndRecord
+from toband.supervise.shim import START_PATIENCE
+from toband.supervise.shim_watch import Duty, ShimWatch
 from toband.supervise.survivors import Survivors
 
 STARTED_AFTER = 0.1
@@ -47,16 +49,19 @@ CGROUP_PATIENCE = 5.0
 SWEEP_EVERY = 60.0
 SPAWNER = "spawner"
 
+_ENDING = 10.0 + 30.0
+"""Seconds that ending a step may take if its shim does not say."""
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS, errno.ENOMEM, errno.ENOBUFS)
 
 log = structlog.get_logger()
 
 
 class Shim(NamedTuple):
-    """A living shim, as its claim names it."""
+    """A living shim, and its claim if that can be read."""
 
     pid: int
     pidfd: int
+    claim: Claim | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,9 @@ class _Live:
     exited: bool = False
     claimed: bool = False
     """Its shim has the claim: the step may have begun, whatever the disk says later."""
+    duty: Duty = field(default_factory=lambda: Duty(_ENDING))
+    cause: TreeCause = TreeCause.TIMEOUT
+    """Of `timeout`."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -116,6 +124,7 @@ class ProcessLauncher:
         machine = _Machine(self._boot_id, self._cgroups)
         self._lookup: Lookup[Shim] = Lookup(files, machine, clock, conditions, spawner_log)
         self._names = ClaimNames(files)
+        self._shim_watch = ShimWatch(self._cgroups, self._shims)
         self._survivors = Survivors(conditions)
 
     async def open(self, report: Report) -> None:
@@ -123,6 +132,7 @@ class ProcessLauncher:
         self._loop = asyncio.get_running_loop()
         self._names.open()
         self._pool.open()
+        self._spawn(self._shim_watch.run())
         if self._cgroups.attempts:
             self._spawn(self._sweep())
 
@@ -172,6 +182,9 @@ class ProcessLauncher:
             if live.pid and not live.exited
         }
 
+    def _shims(self) -> list[_Live]:
+        return [live for live in self._live.values() if live.pidfd >= 0 and not live.exited]
+
     def launch(self, launch: Launch) -> None:
         attempt = launch.attempt
         message = message_of(launch, self._files)
@@ -192,7 +205,13 @@ class ProcessLauncher:
                 "home": self._cgroups.home,
                 "namespace": self._cgroups.namespace,
             }
-        live = _Live(attempt, message=json.dumps(message), timeout=launch.timeout)
+        live = _Live(
+            attempt,
+            message=json.dumps(message),
+            timeout=launch.timeout,
+            cause=launch.timeout_cause,
+            duty=Duty(launch.kill_grace + self._patience.kill + shim_watch.SLACK),
+        )
         if launch.timeout is not None and launch.timeout_cause is not TreeCause.TIMEOUT:
             live.deadline = self._loop.time() + launch.timeout
         self._live[attempt.token] = live
@@ -209,8 +228,11 @@ class ProcessLauncher:
             self._finish(live, AttemptVoided(step=attempt.step, token=attempt.token))
             return
         if live.pidfd >= 0 and not live.exited:
+            live.duty.stops(self._loop.time())
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(live.pidfd, signal.SIGTERM)
+                # One that its step has stopped would not hear it.
+                signal.pidfd_send_signal(live.pidfd, signal.SIGCONT)
 
     async def recover(self, attempt: Attempt) -> Event | None:
         """Looks at what the disk says: a living shim, an end record, nothing yet, or nothing any more.
@@ -219,8 +241,11 @@ class ProcessLauncher:
         """
         found = await self._lookup.once(attempt)
         if isinstance(found, Shim):
-            shim = _Live(attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True)
-            self._watch(shim)
+            duty = _duty_of(found.claim)
+            live = _Live(
+                attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True, duty=duty
+            )
+            self._watch(live)
             return None
         return self._event_of(attempt, found)
 
@@ -261,6 +286,7 @@ class ProcessLauncher:
             handed_over = True
             live.pid, live.pidfd, live.sock = parked.pid, parked.pidfd, parked.sock
             live.ours = True
+            live.duty.begins(self._loop.time() + START_PATIENCE, self._time_left(live), live.cause)
             # By their numbers: for an object that it does not know the loop first asks the system for its addresses.
             self._loop.add_reader(live.sock.fileno(), self._hear, live)
             self._watch(live)
@@ -271,11 +297,7 @@ class ProcessLauncher:
     def _bootstrap(self, live: _Live) -> int:
         """A memory file that only the shim will read. Raises OSError."""
         assert live.message is not None
-        timeout = live.timeout
-        if live.deadline is not None:
-            # It may have waited: a timeout that began before this attempt did not.
-            timeout = max(0.0, live.deadline - self._loop.time())
-        message = f'{live.message[:-1]}, "timeout": {json.dumps(timeout)}}}'
+        message = f'{live.message[:-1]}, "timeout": {json.dumps(self._time_left(live))}}}'
         failpoints.hit("launch.message")
         fd = os.memfd_create("toban-bootstrap", os.MFD_CLOEXEC)
         try:
@@ -286,6 +308,12 @@ class ProcessLauncher:
             os.close(fd)
             raise
         return fd
+
+    def _time_left(self, live: _Live) -> float | None:
+        if live.deadline is None:
+            return live.timeout
+        # It may have waited: a timeout that began before this attempt did not.
+        return max(0.0, live.deadline - self._loop.time())
 
     def _try_again(self, reason: str) -> None:
         self.no_shim(reason)
@@ -347,6 +375,8 @@ class ProcessLauncher:
             live.timer = self._loop.call_later(STARTED_AFTER, self._tell_started, live)
             return
         live.claimed = True
+        if live.ours and not live.duty.forced and live.duty.cause is live.cause:
+            live.duty.begins(self._loop.time(), self._time_left(live), live.cause)
         self._report(live.attempt.run_id, started)
 
     def _hear(self, live: _Live) -> None:
@@ -378,7 +408,7 @@ class ProcessLauncher:
         record = self._lookup.record(live.attempt)
         if record is None:
             return False
-        self._finish(live, self._event_of(live.attempt, record))
+        self._finish(live, _told_by(live.duty, self._event_of(live.attempt, record)))
         return True
 
     def _exited(self, live: _Live) -> None:
@@ -433,7 +463,9 @@ class ProcessLauncher:
             return
         if isinstance(found, AttemptLost):
             found = replace(found, orphans=_known(found.orphans, orphans))
-        self._finish(live, self._event_of(live.attempt, found))
+            if live.duty.forced:
+                found = replace(found, error="its supervisor did not act, and was ended with it")
+        self._finish(live, _told_by(live.duty, self._event_of(live.attempt, found)))
 
     def _event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
         if isinstance(found, EndRecord):
@@ -479,6 +511,28 @@ class ProcessLauncher:
             self._loop.call_exception_handler({"message": message, "exception": error})
 
 
+def _duty_of(claim: Claim | None) -> Duty:
+    """What the shim of an earlier daemon has to do, by its claim."""
+    if claim is None or claim.ending is None:
+        return Duty(_ENDING + shim_watch.SLACK)
+    duty = Duty(claim.ending + shim_watch.SLACK)
+    # The clock of the boot is the one of the event loop.
+    duty.begins(0.0, claim.over, claim.timeout_cause)
+    return duty
+
+
+def _told_by(duty: Duty, event: Event) -> Event:
+    """The daemon ended the step in its shim's place: to that one it looks as if somebody had killed it."""
+    if not duty.forced or not isinstance(event, AttemptEnded):
+        return event
+    if event.ending.cause is not TreeCause.EXITED or event.signal != signal.SIGKILL:
+        return event
+    note = "its supervisor did not act: the daemon ended it"
+    signals = (*event.ending.signals, "KILL")
+    ending = replace(event.ending, cause=duty.cause, orphans=note, signals=signals)
+    return replace(event, ending=ending)
+
+
 def _known(by_cgroup: str, by_spawner: str) -> str:
     """What became of a dead shim's processes, by the two who may know."""
     if by_cgroup == "unknown":
@@ -508,21 +562,24 @@ class _Machine:
         fcntl.flock(fd, fcntl.LOCK_UN)
         return False
 
-    def shim(self, pid: int, start: int) -> Shim | None:
+    def shim(self, claim: Claim) -> Shim | None:
+        return self._shim(claim.pid, claim.start, claim)
+
+    def _shim(self, pid: int, start: int, claim: Claim | None) -> Shim | None:
         try:
             pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):
             return None
         seen = tree.stat_of(pid)
         if seen is not None and seen[1] == start and seen[2] != "Z":
-            return Shim(pid, pidfd)
+            return Shim(pid, pidfd, claim)
         os.close(pidfd)
         return None
 
     def holder(self, path: str) -> Shim | None:
         pid = self._holders.of(path)
         seen = tree.stat_of(pid) if pid is not None else None
-        return self.shim(pid, seen[1]) if pid is not None and seen is not None else None
+        return self._shim(pid, seen[1], None) if pid is not None and seen is not None else None
 
     def let_go(self, shim: Shim) -> None:
         os.close(shim.pidfd)

@@ -54,8 +54,8 @@ class Machine(Protocol[ShimT]):
         """Whether somebody holds the claim."""
         ...
 
-    def shim(self, pid: int, start: int) -> ShimT | None:
-        """That process, if it lives."""
+    def shim(self, claim: Claim) -> ShimT | None:
+        """The process that the claim names, if it lives."""
         ...
 
     def holder(self, path: str) -> ShimT | None:
@@ -312,7 +312,7 @@ class Lookup(Generic[ShimT]):
         if self._machine.locked(fd):
             if claim.boot_id != self._machine.boot_id:
                 return None
-            shim = self._machine.shim(claim.pid, claim.start)
+            shim = self._machine.shim(claim)
             if shim is not None and self._machine.locked(fd):
                 return _Seen(FileState.CLAIM, shim, claim)
             if shim is not None:

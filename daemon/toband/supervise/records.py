@@ -33,7 +33,11 @@ class RecordError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Which process supervises an attempt. `void`: none does, and none ever will."""
+    """Which process supervises an attempt. `void`: none does, and none ever will.
+
+    `over`: when the time of the step is over at the latest, by the clock of the boot; `ending`: seconds that it may
+    then take to end it. An older shim does not say.
+    """
 
     void: bool = False
     pid: int = 0
@@ -41,6 +45,9 @@ class Claim:
     boot_id: str = ""
     cgroup: str = ""
     cgroup_namespace: str = ""
+    ending: float | None = None
+    over: float | None = None
+    timeout_cause: TreeCause = TreeCause.TIMEOUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +96,12 @@ class _Fields:
             raise self.wrong(name)
         return value
 
+    def cause(self, name: str) -> TreeCause:
+        value = self.text(name)
+        if value not in tuple(TreeCause):
+            raise self.wrong(name)
+        return TreeCause(value)
+
     def items(self, name: str, most: int, default: list[Any] | None = None) -> list[Any]:
         value = self._facts.get(name, default)
         if not isinstance(value, list) or len(value) > most:
@@ -123,6 +136,9 @@ def claim_of(attempt: Attempt, facts: Mapping[str, Any]) -> Claim:
         boot_id=fields.text("boot_id"),
         cgroup=fields.text("cgroup", ""),
         cgroup_namespace=fields.text("cgroup_ns", ""),
+        ending=fields.seconds("ending") if "ending" in facts else None,
+        over=fields.seconds("over") if "over" in facts else None,
+        timeout_cause=fields.cause("timeout_kind") if "over" in facts else TreeCause.TIMEOUT,
     )
 
 

@@ -52,6 +52,8 @@ _F_SETPIPE_SZ = 1031
 _LONGEST_WAIT = 3600.0
 _SIDE_FILE_LIMIT = 1024 * 1024
 _SURVIVORS_NAMED = 20
+_WAY_OUT = 0.2
+"""Seconds that a process on its way out is waited for before it is signalled."""
 
 got: set[int] = set()
 """Signals that arrived and were not looked at yet."""
@@ -78,6 +80,7 @@ class Shim:
         self._main = 0
         self._status: int | None = None
         self._killed_by_others = False
+        self._dies_of_term = False
         self._limit = ""
         self._error = ""
         self._empty = False
@@ -126,20 +129,20 @@ class Shim:
                 self._leftovers = len(tree.descendants())
                 kill_at = self._terminate(now)
             elif signal.SIGTERM in got:
-                self._cause = "cancel"
-                kill_at = self._terminate(now)
+                kill_at = self._end_main("cancel", now)
             elif deadline is not None and now >= deadline:
-                self._cause = self._boot.get("timeout_kind", "timeout")
-                kill_at = self._terminate(now)
+                kill_at = self._end_main(self._boot.get("timeout_kind", "timeout"), now)
             elif memory is not None and look_at is not None and now >= look_at:
                 look_at = now + WATCH_EVERY
-                if self._holds_more_than(memory):
+                if not self._main_exited() and self._holds_more_than(memory):
                     # Memory does not wait for a grace, as it would not with the kernel's own limit.
                     self._cause = "limit"
                     self._first_signal = kill_at = now
         self._leave_cgroup()
         if self._first_signal:
             self._took = time.monotonic() - self._first_signal
+        if self._by_itself():
+            self._cause = "exited"
         self._drain()
         self._explain()
         if self._limit:
@@ -244,6 +247,37 @@ class Shim:
             self._status = status
             killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
             self._killed_by_others = killed and "KILL" not in self._signals
+
+    def _end_main(self, cause: str, now: float) -> float | None:
+        """Begins to end the step. None: its main process ended by itself before it was signalled."""
+        failpoints.hit("shim.end_main")
+        if self._main_exited():
+            return None
+        self._dies_of_term = tree.dies_of(self._main, signal.SIGTERM)
+        # Before the walk through the tree, which takes longer than a step may need to end.
+        if target := tree.child(self._main):
+            self._told.add((target.pid, target.start))
+            tree.send(target, signal.SIGTERM)
+        self._cause = cause
+        return self._terminate(now)
+
+    def _main_exited(self) -> bool:
+        """Looks, and leaves it to be reaped. One that is on its way out gets a moment."""
+        until = time.monotonic() + _WAY_OUT
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        try:
+            while (found := os.waitid(os.P_PID, self._main, options)) is None:
+                if not tree.exiting(self._main) or time.monotonic() >= until:
+                    break
+                time.sleep(0.001)
+        except ChildProcessError:
+            return True
+        return found is not None
+
+    def _by_itself(self) -> bool:
+        """Whether the main process exited although TERM would have killed it: then it was over before that came."""
+        status = self._status
+        return self._dies_of_term and status is not None and os.WIFEXITED(status)
 
     def _terminate(self, now: float) -> float:
         self._first_signal = now
@@ -430,7 +464,7 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
             os._exit(EXIT_NOT_MINE if got else EXIT_DONE)
         boot["seal"] = facts["seal"]
         boot["oom_kills"] = oom_kills
-        facts |= {"attempt": boot["attempt"], "token": boot["token"]}
+        facts |= {"attempt": boot["attempt"], "token": boot["token"], **_duty(boot)}
         failpoints.hit("shim.before_claim")
         if boot.get("cgroup"):
             _make_cgroup(boot, facts)
@@ -452,6 +486,16 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
+
+
+def _duty(boot: dict[str, Any]) -> dict[str, Any]:
+    """How long the step has, and ending it may take, by the clock of this boot: for a daemon that comes later."""
+    ending = float(boot.get("grace", 10.0)) + float(boot.get("kill_patience", KILL_PATIENCE))
+    facts: dict[str, Any] = {"ending": ending}
+    if boot.get("timeout") is not None:
+        facts["over"] = time.monotonic() + START_PATIENCE + boot["timeout"]
+        facts["timeout_kind"] = boot.get("timeout_kind", "timeout")
+    return facts
 
 
 def _make_cgroup(boot: dict[str, Any], facts: dict[str, Any]) -> None:

@@ -47,7 +47,10 @@ class Spawner:
         self._boot_id = tree.boot_id()
 
     def run(self) -> None:
-        for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # Steps of the same user can signal this process and the shims, which inherit it: nothing but KILL ends them.
+        for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(signum, signal.SIG_IGN)
+        for signum in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(signum, shim.note_signal)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         # For shims, which may be told to end before they run for the first time: they unblock it when they can listen.

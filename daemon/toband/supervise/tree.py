@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST = 100_000
+_PF_EXITING = 0x4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -93,11 +94,11 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def descendants(skip: Iterable[int] = ()) -> list[Target]:
-    """Everything below this process but `skip` and what is below that, parents before their children."""
+def descendants(skip: Iterable[int] = (), below: int = 0) -> list[Target]:
+    """Everything below this process, or that one, but `skip` and what is below that, parents before their children."""
     skipped = set(skip)
     found: list[Target] = []
-    queue = [os.getpid()]
+    queue = [below or os.getpid()]
     while queue and len(found) < _MOST:
         parent = queue.pop(0)
         for pid in children_of(parent):
@@ -145,8 +146,61 @@ def _share(pid: int, otherwise: int) -> int:
     return 0
 
 
-def send(target: Target, signum: int) -> bool:
-    """Signals exactly that process, and nobody who got its pid later. False if it is gone."""
+def exiting(pid: int) -> bool:
+    """Whether it is on its way out, so that no signal reaches it any more."""
+    try:
+        flags = int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[6])
+    except (OSError, IndexError):
+        return True
+    return bool(flags & _PF_EXITING)
+
+
+def dies_of(pid: int, signum: int) -> bool:
+    """Whether it neither catches, ignores nor blocks that signal: then one that reaches it ends it, visibly."""
+    masks = 0
+    try:
+        for line in _read(f"/proc/{pid}/status").splitlines():
+            name, _, value = line.partition(b":")
+            if name in (b"SigBlk", b"SigIgn", b"SigCgt"):
+                masks |= int(value, 16)
+    except (OSError, ValueError):
+        return False
+    return not masks >> (signum - 1) & 1
+
+
+def child(pid: int) -> Target | None:
+    """A child of this process."""
+    seen = stat_of(pid)
+    return Target(pid, seen[0], seen[1]) if seen is not None and seen[0] == os.getpid() else None
+
+
+def living_below(pid: int) -> list[Target]:
+    """What is below that process and has not ended, whether it was reaped or not."""
+    found = []
+    for target in descendants(below=pid):
+        seen = stat_of(target.pid)
+        if seen is not None and seen[2] not in "ZX":
+            found.append(target)
+    return found
+
+
+def kill_below(pid: int, patience: float) -> bool:
+    """KILLs all below a subreaper, at most that many seconds. True when only those are left that it has to reap."""
+    deadline = time.monotonic() + patience
+    while found := living_below(pid):
+        for target in found:
+            send(target, signal.SIGKILL, pid)
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def send(target: Target, signum: int, reaper: int = 0) -> bool:
+    """Signals exactly that process, and nobody who got its pid later. False if it is gone.
+
+    `reaper` is who gets what is orphaned: this process if it is not given.
+    """
     try:
         fd = os.pidfd_open(target.pid)
     except OSError:
@@ -155,7 +209,7 @@ def send(target: Target, signum: int) -> bool:
         seen = stat_of(target.pid)
         if seen is None or seen[1] != target.start or seen[2] == "Z":
             return False
-        if seen[0] not in (target.parent, os.getpid()):
+        if seen[0] not in (target.parent, reaper or os.getpid()):
             return False
         signal.pidfd_send_signal(fd, signum)
         return True

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from helpers.processes import kill, state_of, unread
+from helpers.processes import kill, seen, state_of, unread
 from helpers.steps import shell
 from helpers.supervision import Opener, Supervision, new_attempt
 from helpers.waiting import wait_for
@@ -19,6 +19,7 @@ from toband import failpoints
 from toband.domain.events import AttemptLost
 from toband.domain.model import TreeCause
 from toband.ports import LogKind
+from toband.supervise import shim_watch
 from toband.supervise.launcher import Patience
 from toband.supervise.log_files import LogFiles
 
@@ -74,6 +75,31 @@ async def test_a_shim_killed_right_after_the_start_is_lost_and_leaves_nothing(
     assert lost.orphans == "ended"
     assert supervision.witnessed() <= 1
     assert supervision.strays() == []
+
+
+@pytest.mark.parametrize("way", ["timeout", "cancel"])
+async def test_a_step_that_ends_just_before_it_is_signalled_ended_by_itself(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The shim has decided to end it, and loses the processor: by the time it is back the step is done."""
+    monkeypatch.setattr(shim_watch, "LOOK_EVERY", 3600.0)
+    supervision = await armed("shim.end_main=stop@1")
+    gate = supervision.gate()
+    timeout = 0.5 if way == "timeout" else None
+    attempt = supervision.launch(shell('read x < "$1"; exit 0', gate.path), timeout=timeout)
+    step = seen((await supervision.started(attempt)).pid)
+    shim = await supervision.shim(attempt)
+    if way == "cancel":
+        # Not by the launcher, which would wake it at once.
+        kill(shim, signal.SIGTERM)
+    await wait_for(lambda: state_of(shim.pid) == "T", "it is not about to end its step")
+    await gate.release()
+    await wait_for(lambda: state_of(step.pid) in ("Z", ""), "the step does not end")
+    kill(shim, signal.SIGCONT)
+    ended = await supervision.ended(attempt)
+
+    assert (ended.ending.cause, ended.exit_code) == (TreeCause.EXITED, 0)
+    assert ended.ending.signals == ()
 
 
 async def test_a_shim_killed_before_its_record_is_lost(armed: Armed) -> None:

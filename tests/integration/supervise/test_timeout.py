@@ -143,3 +143,32 @@ async def test_an_end_before_the_timeout_is_the_steps_own(supervision: Supervisi
 
 def _bystander(seconds: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(lurker_argv(seconds), env={}, cwd="/")
+
+
+PUNCTUAL = """
+import os, sys, time
+at = time.monotonic() + float(sys.argv[1])
+for _ in range(int(sys.argv[2])):
+    if os.fork() == 0:
+        time.sleep(600)
+time.sleep(max(0.0, at - time.monotonic()))
+os._exit(0)
+"""
+
+
+async def test_an_end_at_the_very_moment_of_the_timeout_is_one_thing_or_the_other(
+    supervision: Supervision,
+) -> None:
+    """A large tree takes a while to be walked through: a step that ends by itself meanwhile was not timed out."""
+    timeout = 2.0
+    # By how much it is earlier or later than its timeout, which begins when its interpreter starts.
+    late = [step / 1000 for step in range(-60, 20, 8)]
+    attempts = [
+        supervision.launch(python(PUNCTUAL, str(timeout + each), "100"), timeout=timeout, grace=0.1)
+        for each in late
+    ]
+    for attempt in attempts:
+        ended = await supervision.ended(attempt)
+        by_itself = ended.exit_code == 0
+        expected = TreeCause.EXITED if by_itself else TreeCause.TIMEOUT
+        assert (ended.ending.cause, ended.exit_code) == (expected, 0 if by_itself else None)

@@ -29,13 +29,15 @@ from toband.supervise.lookup import LOOK_AGAIN, Lookup
 from toband.supervise.records import Claim
 from toband.supervise.windows import win32
 from toband.supervise.windows.attempt_file import claim
-from toband.supervise.windows.shim import EXIT_DONE
+from toband.supervise.windows.shim import EXIT_DONE, KILL_PATIENCE, RECORD_PATIENCE
 
 STARTED_AFTER = 0.1
 """An attempt that is over sooner is never reported as started: its end says all, and costs one commit less."""
 START_AGAIN = 1.0
 """Before a shim is started again when the system would not start it."""
 SHIMS = "spawner"
+SLACK = RECORD_PATIENCE + 30.0
+"""Seconds that a shim may take longer than it should before it is ended: its record may wait for the disk."""
 STARTING_AT_ONCE = 4
 """Shims that are being started beside each other: making a process takes a while here, and a processor."""
 _PACKAGES = os.path.dirname(
@@ -68,6 +70,10 @@ class _Live:
     process: int = 0
     waiting: bool = False
     """No shim could be started for it yet."""
+    timeout: float | None = None
+    ending: float = 10.0
+    """Seconds that ending it may take."""
+    overdue: asyncio.TimerHandle | None = None
     claimed: bool = False
     """Its shim has the claim: the step may have begun, whatever the disk says later."""
     wait: win32.Wait | None = None
@@ -146,7 +152,8 @@ class WindowsLauncher:
         deadline = None
         if launch.timeout is not None and launch.timeout_cause is not TreeCause.TIMEOUT:
             deadline = self._loop.time() + launch.timeout
-        live = _Live(attempt)
+        ending = launch.kill_grace + KILL_PATIENCE + SLACK
+        live = _Live(attempt, timeout=launch.timeout, ending=ending)
         self._live[attempt.token] = live
         self._spawn(self._start(live, message, deadline))
 
@@ -163,6 +170,7 @@ class WindowsLauncher:
             if not live.cancel:
                 live.cancel = win32.cancel_event(attempt.token)
             win32.set_event(live.cancel)
+            self._expect_end(live, live.ending)
         except OSError as error:
             log.error(
                 "cannot stop an attempt", action="stop_failed", attempt=attempt.id, error=str(error)
@@ -255,8 +263,26 @@ class WindowsLauncher:
 
     # -- one attempt
 
+    def _expect_end(self, live: _Live, within: float) -> None:
+        if live.overdue is not None:
+            live.overdue.cancel()
+        live.overdue = self._loop.call_later(within, self._overdue, live)
+
+    def _overdue(self, live: _Live) -> None:
+        """A shim that does not act, because its step suspended it, is ended; its job ends with it."""
+        live.overdue = None
+        if live.process:
+            attempt = live.attempt.id
+            log.error(
+                "a supervisor does not act: ending it", action="shim_overdue", attempt=attempt
+            )
+            with contextlib.suppress(OSError):
+                win32.terminate(live.process)
+
     def _watch(self, live: _Live, shim: Shim) -> None:
         live.pid, live.process = shim
+        if live.timeout is not None and live.overdue is None:
+            self._expect_end(live, live.timeout + live.ending)
 
         def exited() -> None:
             # The loop may be closed by now; then nobody waits for it.
@@ -326,6 +352,9 @@ class WindowsLauncher:
         if live.timer is not None:
             live.timer.cancel()
             live.timer = None
+        if live.overdue is not None:
+            live.overdue.cancel()
+            live.overdue = None
         if live.wait is not None:
             live.wait.close()
             live.wait = None
@@ -363,12 +392,12 @@ class _Machine:
         win32.unlock(fd)
         return False
 
-    def shim(self, pid: int, start: int) -> Shim | None:
-        process = win32.open_process(pid)
+    def shim(self, claim: Claim) -> Shim | None:
+        process = win32.open_process(claim.pid)
         if process is None:
             return None
-        if win32.created(process) == start and win32.lives(process):
-            return Shim(pid, process)
+        if win32.created(process) == claim.start and win32.lives(process):
+            return Shim(claim.pid, process)
         win32.close(process)
         return None
 

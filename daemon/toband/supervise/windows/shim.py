@@ -88,6 +88,8 @@ class Shim:
         if self._boot.get("timeout_kind", "timeout") == "timeout":
             began = time.monotonic()
         which = self._watch(cancel, None if timeout is None else began + timeout)
+        if which != 0 and not win32.lives(self._process):
+            which = 0  # it ended by itself before it was told to
         if which is None:
             self._cause = self._boot.get("timeout_kind", "timeout")
         elif which == 1:
