@@ -11,6 +11,7 @@ import signal
 import sys
 import uuid
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import structlog
 import uuid_utils
@@ -282,6 +283,7 @@ class Application:
                 zone=self._config.timezone,
                 changed=changed,
                 origins=runs.origins,
+                refusal=partial(files.refusal, ""),
             )
             definition_files = DefinitionFiles(
                 source=watched,
@@ -296,6 +298,7 @@ class Application:
                     parser=parser,
                     admission=admission,
                     zone=self._config.timezone,
+                    refusal=partial(files.refusal, ""),
                 ),
                 store=store,
                 clock=self._clock,

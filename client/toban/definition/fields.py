@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from toban.definition.durations import parse_duration
 from toban.definition.expressions import parse_template
 from toban.definition.model import RETRYABLE, ErrorClass, FailurePolicy
-from toban.definition.paths import check_below, clean_path
+from toban.definition.paths import check_below, check_location, clean_path
 from toban.definition.sizes import parse_size
 from toban.definition.values import describe
 
@@ -121,7 +121,7 @@ def _check_watched(value: str) -> str:
 def _check_context_dir(value: str) -> str:
     if ".." in re.split(r"[/\\]", _fixed(value)):
         raise ValueError('the path may not contain "..": write where the directory really is')
-    return value
+    return check_location(value)
 
 
 def _check_code(value: str) -> str:
@@ -262,6 +262,7 @@ ArtifactName = Annotated[
 OutputPath = Annotated[str, AfterValidator(_check_output_path)]
 InputPath = Annotated[str, AfterValidator(_check_input_path)]
 Watched = Annotated[str, AfterValidator(_check_watched)]
+Workspace = Annotated[str, AfterValidator(_not_blank), AfterValidator(check_location)]
 ContextDir = Annotated[str, AfterValidator(_not_blank), AfterValidator(_check_context_dir)]
 Condition = Annotated[
     str,

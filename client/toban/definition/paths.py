@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 
 _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"[A-Za-z]:")
+_SYSTEM, _ORDINARY = ("proc", "sys", "dev"), ("dev", "shm")
 _REPEATED = re.compile(r"/(?:\./|/)+")
 
 
@@ -31,6 +33,19 @@ def check_below(path: str) -> str:
     check_inside(path)
     if not path.strip() or clean_path(path) in (".", ""):
         raise ValueError("expected something inside of the workspace, found the workspace itself")
+    return path
+
+
+def check_location(path: str) -> str:
+    """The path, unless it is for certain where the system shows itself; raises ValueError. It may hold templates."""
+    known, template, _ = path.partition("{{")
+    if template:
+        known = known.rpartition("/")[0]
+    parts = posixpath.normpath(known).strip("/").split("/")
+    if known.startswith("/") and parts[0] in _SYSTEM and tuple(parts[:2]) != _ORDINARY:
+        raise ValueError(
+            f'expected a directory for files, found "{path}": /{parts[0]} belongs to the system'
+        )
     return path
 
 

@@ -51,6 +51,7 @@ from toban.definition.fields import (
     User,
     Version,
     Watched,
+    Workspace,
     check_param_name,
 )
 from toban.definition.model import FailurePolicy, JobType, OnLost, Overlap, ParamType
@@ -265,7 +266,7 @@ class WorkInput(ActionInput):
     python: Fixed | None = Field(
         None, description="Interpreter of a python step; the daemon's own if not given."
     )
-    workspace: Text | None = Field(None, description="Working directory.")
+    workspace: Workspace | None = Field(None, description="Working directory.")
     kill_grace: Duration = Field(10.0, description="TERM to the whole tree, KILL after this.")
     max_retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = Field(
         0, description="Retries before on_failure decides; 3 with on_failure: retry."

@@ -90,7 +90,9 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     async def ValidateWorkflow(
         self, request: pb.ValidateWorkflowRequest, context: Context
     ) -> pb.ValidateWorkflowResponse:
-        problems = await self._workflows.validate(request.definition.source)
+        problems = await self._workflows.validate(
+            request.definition.source, base_dir(request.definition)
+        )
         return pb.ValidateWorkflowResponse(
             valid=all(p.warning for p in problems), problems=[problem(p) for p in problems]
         )

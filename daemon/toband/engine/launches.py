@@ -229,8 +229,8 @@ class Launches:
             except FileNotFoundError as error:
                 # An earlier preparation did not finish, or a step removed the directory: the next one makes it again.
                 raise OSError(errno.EAGAIN, str(error)) from None
+            context = self._rooms.checked_context(plan, run.id, base_dir)
             await self._handing.take_over(plan, run, base_dir=base_dir)
-            context = self._rooms.context(plan, run.id, base_dir)
             self._notes.of_run(context, run)
             self._notes.of_ended(context, plan, run)
             actor.prepared = True

@@ -17,7 +17,7 @@ from toband.domain.model import Attempt, Run, TreeCause
 from toband.domain.plan import Plan
 from toband.engine.evaluation import Evaluation
 from toband.engine.seen import Seen
-from toband.ports import Launch
+from toband.ports import ArtifactError, Launch
 
 _RUNNER = str(Path(toban.step.__file__).with_name("runner.py"))
 # Started beside what a step has for itself: no module of its directory, and no setting of its interpreter, gets in.
@@ -40,6 +40,7 @@ class Files(Protocol):
     def params(self, run_id: str) -> str: ...
     def output(self, attempt: Attempt) -> str: ...
     def result(self, attempt: Attempt) -> str: ...
+    def refusal(self, run_id: str, path: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +127,21 @@ class Rooms:
         return await self.evaluation.render(plan.workflow, step, scope, run_id=run.id)
 
     def workspace(self, run: Run, rendered: Rendered, base_dir: str) -> str:
+        """Raises RenderError if no step of the run may work there."""
         workspace = rendered.workspace or ""
-        if os.path.isabs(workspace):
-            return workspace
-        return os.path.normpath(os.path.join(base_dir or self.files.work(run.id), workspace))
+        if not os.path.isabs(workspace):
+            inner = os.path.join(base_dir or self.files.work(run.id), workspace)
+            workspace = os.path.normpath(inner)
+        if reason := self.files.refusal(run.id, workspace):
+            raise RenderError(f"cannot use the workspace {workspace}: {reason}")
+        return workspace
+
+    def checked_context(self, plan: Plan, run_id: str, base_dir: str) -> str:
+        """The same, if the run may keep them there. Raises ArtifactError."""
+        context = self.context(plan, run_id, base_dir)
+        if plan.workflow.context_dir and (reason := self.files.refusal(run_id, context)):
+            raise ArtifactError(f"cannot keep artifacts in {context}: {reason}")
+        return context
 
     def context(self, plan: Plan, run_id: str, base_dir: str) -> str:
         """Where the artifacts of a run are kept."""

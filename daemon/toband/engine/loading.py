@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -197,11 +197,13 @@ class Loader:
         admission: Admits,
         zone: str,
         parser: DefinitionParser,
+        refusal: Callable[[str], str] = lambda _: "",
     ) -> None:
+        """`refusal` says for an absolute path why no step may work there."""
         self._store = store
         self._clock = clock
         self._admission = admission
-        self._resolver = Resolver(store, clock, zone, parser)
+        self._resolver = Resolver(store, clock, zone, parser, refusal)
 
     async def keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
         """All of it, or nothing. `take_over` has, by name, who may lose a definition to this file.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from toban.definition.timing.words import PhraseError
 from toband.domain.schedules import ScheduleEntry, entries_of
 from toband.engine.definition_parser import DefinitionParser
 from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
+from toband.engine.locations import refused_locations
 from toband.ports import Clock, Store, WorkflowText
 
 _FILE = "<definition>"
@@ -57,21 +58,37 @@ class _Jobs:
 _NO_JOBS = _Jobs(sources={}, versions={})
 
 
+def _never(_: str) -> str:
+    return ""
+
+
 class Resolver:
-    def __init__(self, store: Store, clock: Clock, zone: str, parser: DefinitionParser) -> None:
-        """`zone` is that of schedules that name none."""
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        zone: str,
+        parser: DefinitionParser,
+        refusal: Callable[[str], str] = _never,
+    ) -> None:
+        """`zone` is that of schedules that name none. `refusal`: see `refused_locations`."""
         self._store = store
         self._parser = parser
         self._clock = clock
         self._zone = zone
+        self._refusal = refusal
 
-    async def problems(self, source: str) -> Sequence[Problem]:
+    async def problems(self, source: str, base_dir: str = "") -> Sequence[Problem]:
         """Everything that is wrong with it, warnings included."""
         parsed, _ = await self._parse(source)
         document = parsed.documents[0] if parsed.ok else None
         if document is None or document.workflow is None:
             return parsed.problems
-        problems = (*parsed.problems, *run_out(document, _FILE, self._clock.now()))
+        problems = (
+            *parsed.problems,
+            *run_out(document, _FILE, self._clock.now()),
+            *self._misplaced(document.workflow, base_dir),
+        )
         children = Children(self._store, {document.name: document.workflow.to_dict()})
         path = await children.circle(document.name)
         if path is not None:
@@ -114,12 +131,18 @@ class Resolver:
     ) -> WorkflowText:
         text = _text(document, source, base_dir, jobs)
         assert document.workflow is not None
+        if misplaced := self._misplaced(document.workflow, base_dir):
+            raise InvalidDefinitionError(misplaced)
         return replace(
             text,
             schedules=await self._schedules(document.workflow),
             triggers=_triggers(document.workflow),
             watches=_watches(document.workflow, base_dir),
         )
+
+    def _misplaced(self, workflow: Workflow, base_dir: str) -> Sequence[Problem]:
+        found = refused_locations(workflow, base_dir, self._refusal)
+        return [_problem(f"no step can work there: {why}", path=path) for path, why in found]
 
     async def _schedules(self, workflow: Workflow) -> tuple[ScheduleEntry, ...]:
         """Raises InvalidDefinitionError for words that mean nothing now."""

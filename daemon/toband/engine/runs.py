@@ -312,9 +312,11 @@ class Runs:
             actor.post(CancelRequested(reason="its parent run stopped it"))
 
     def note_ended(self, actor: RunActor) -> None:
-        if actor.run.launches:
-            context = self._rooms.context(actor.plan, actor.run.id, actor.base_dir)
-            self._notes.of_ended(context, actor.plan, actor.run)
+        run = actor.run
+        if run.launches:
+            with contextlib.suppress(ArtifactError):  # there is no directory that it may write
+                context = self._rooms.checked_context(actor.plan, run.id, actor.base_dir)
+                self._notes.of_ended(context, actor.plan, run)
 
     async def _saved(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
         run = actor.run
@@ -326,15 +328,16 @@ class Runs:
                 await self.launches.prepare(actor)
         if run.launches:
             try:
-                self._note(actor)
+                with contextlib.suppress(ArtifactError):  # told where its first step starts
+                    self._note(actor)
             except Exception as error:
                 unexpected(f"cannot note the state of run {run.id}", error)
         await self._effects.carry_out(actor, effects)
 
     def _note(self, actor: RunActor) -> None:
-        """Tells in its context directory how the run stands."""
+        """Tells in its context directory how the run stands. Raises ArtifactError if it may have none there."""
         run = actor.run
-        context = self._rooms.context(actor.plan, run.id, actor.base_dir)
+        context = self._rooms.checked_context(actor.plan, run.id, actor.base_dir)
         self._notes.of_steps(context, actor.plan, run)
         if run.state.terminal:
             self._notes.of_run(context, run)

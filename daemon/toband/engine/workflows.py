@@ -57,21 +57,23 @@ class Workflows:
         zone: str = "UTC",
         changed: Callable[[], None] = lambda: None,
         origins: Origins | None = None,
+        refusal: Callable[[str], str] = lambda _: "",
     ) -> None:
         """`zone` is that of schedules that name none. `changed` is called when schedules may have changed.
 
         `origins` knows the steps that changes come from, so that events about them have their place in a chain.
+        `refusal` says for an absolute path why no step may work there.
         """
         self._store = store
         self._origins = origins
         self._clock = clock
         self._admission = admission or Always()
-        self._resolver = Resolver(store, clock, zone, parser)
+        self._resolver = Resolver(store, clock, zone, parser, refusal)
         self._changed = changed
 
-    async def validate(self, source: str) -> Sequence[Problem]:
+    async def validate(self, source: str, base_dir: str = "") -> Sequence[Problem]:
         """Everything that is wrong with it, warnings included."""
-        return await self._resolver.problems(source)
+        return await self._resolver.problems(source, base_dir)
 
     async def create(
         self,

@@ -21,9 +21,11 @@ import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from toband.domain.model import Attempt
+from toband.supervise.trusted_path import ForbiddenLocationError, locate
 
 _DEVICE = re.compile("con|prn|aux|nul|(com|lpt)[0-9]", re.IGNORECASE)
 
@@ -78,6 +80,28 @@ class RunFiles:
     def logs_full(self) -> str:
         return f"{self.root}/.logs-full"
 
+    def refusal(self, run_id: str, path: str) -> str:
+        """Why steps of a run may not work in a directory, or keep their artifacts there; empty if they may.
+
+        By where it really is. An error that has nothing to do with that is left to the code that opens it.
+        """
+        try:
+            real = locate(path)
+        except ForbiddenLocationError as error:
+            return str(error.strerror)
+        except (OSError, ValueError):
+            return ""
+        state = _real(os.path.dirname(self.root))
+        if not _within(real, state):
+            return ""
+        own = os.path.join(state, os.path.basename(self.root), run_id)
+        if run_id and _within(real, own) and not _within(real, os.path.join(own, "attempts")):
+            return ""
+        return (
+            f"{path} is in the daemon's state directory, and not in the run's own; "
+            "use {{ run.dir }}, or a directory elsewhere"
+        )
+
     def reach(self, run_id: str) -> dict[str, Any]:
         """What a step of another user has to get at, and how. The lock is a directory that only root can open."""
         return {
@@ -104,6 +128,17 @@ class RunFiles:
         os.replace(new, self.params(run_id))
         for path in (self.run(run_id), self.root):
             sync_directory(path)
+
+
+@cache
+def _real(path: str) -> str:
+    """The state directory does not move while there is a daemon."""
+    return os.path.realpath(path)
+
+
+def _within(path: str, directory: str) -> bool:
+    path, directory = os.path.normcase(path), os.path.normcase(directory)
+    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 
 def _safe(step: str) -> str:

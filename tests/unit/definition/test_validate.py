@@ -314,6 +314,7 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
         ("defaults: {inputs: []}", "defaults.inputs", 12, '"inputs" cannot be inherited'),
         ("context_dir: ../x", "context_dir", 14, 'the path may not contain ".."'),
         ("context_dir: 'a/{{ run.id }}'", "context_dir", 14, "a template cannot stand here"),
+        ("context_dir: /proc/self", "context_dir", 14, "/proc belongs to the system"),
         ("scopes: {s: [a, b]}", "scopes.s[1]", 17, 'unknown step "b"'),
         ("scopes: {s: []}", "scopes.s", 13, "expected at least one entry"),
         ("scopes: {a b: [a]}", "scopes.a b", 10, '"a b" is not a valid name'),
@@ -337,6 +338,8 @@ def test_wrong_workflow_fields(
         ("{target: x}", "", 6, "cannot tell what runs"),
         ("{job_type: exec}", "", 7, "the step has no target"),
         ("{job_type: shel, target: x}", ".job_type", 17, 'did you mean "shell"?'),
+        ("{run: x, workspace: //sys/}", ".workspace", 26, "/sys belongs to the system"),
+        ("{run: x, workspace: '/dev/{{ 1 }}'}", ".workspace", 26, "/dev belongs to the system"),
         ("{run: x, target: y}", ".target", 15, '"run" is short for job_type: shell and target'),
         ("{run: x, job_type: exec}", ".job_type", 15, '"run" is short for job_type: shell'),
         ("{run: [x]}", ".run", 12, "expected a string, found a list"),
@@ -501,3 +504,11 @@ def test_every_wrong_resource_is_reported(errors: Errors) -> None:
         "nice",
     ]
     assert [problem.column for problem in found] == [35, 43, 52, 61]
+
+
+@pytest.mark.parametrize(
+    "workspace", ["/", "/dev/shm/x", "/proc/../srv", "/device", "proc", "/dev{{ run.number }}"]
+)
+def test_other_workspaces_are_fine(workspace: str) -> None:
+    parsed = parse(f"{HEAD}steps: {{a: {{run: x, workspace: '{workspace}'}}}}")
+    assert parsed.ok, parsed.problems

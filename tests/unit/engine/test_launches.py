@@ -71,7 +71,7 @@ class Rooms:
     def build(self, _plan: object, _run: object, given: Attempt, *_: object, **__: object) -> Built:
         return Built(given.token)
 
-    def context(self, *_: object) -> str:
+    def checked_context(self, *_: object) -> str:
         return ""
 
     def workspace(self, *_: object) -> str:
