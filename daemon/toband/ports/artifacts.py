@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from toban.definition import Output
+from toban.texts import sendable
 from toband.domain.model import Artifact, Attempt
 
 
 class ArtifactError(Exception):
-    """Why an input cannot be laid out, or an output not be kept; a text for people. Trying again cannot help."""
+    r"""Why an input cannot be laid out, or an output not be kept; a text for people. Trying again cannot help.
+
+    Bytes of file names that are not UTF-8 are written out in it, as `\xff`.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(sendable(text))
 
 
 class StoppedError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 from typing import Any
 
@@ -125,3 +126,68 @@ def test_what_is_not_there_is_not_found(daemon: Daemon, run: pb.Run) -> None:
     asked = pb.ListArtifactsRequest(run_id=run.id, page_token="bm8")
     wrong = refused(lambda: daemon.runs.ListArtifacts(asked, timeout=20))
     assert wrong.violations[0][0] == "page_token"
+
+
+NO_TEXT = b"n\xff\xc3o"
+SHOWN = r"n\xff\xc3o"
+
+
+def test_names_that_are_not_utf_8_are_kept_handed_on_and_shown_escaped(daemon: Daemon) -> None:
+    """Nothing is lost: the bytes of a name are the same for the next step, in the archive and on disk."""
+    name = r"$(printf 'n\377\303o')"
+    make = f'mkdir -p "d/{name}"; printf one > "d/{name}/{name}"; printf two > d/plain'
+    given = {"from": "make", "artifact": "d", "as": "given"}
+    definition = {
+        "name": "bytes-in-names",
+        "description": "x",
+        "steps": {
+            "make": {
+                "run": make,
+                "outputs": [{"name": "d", "path": "d"}, {"name": "some", "path": "d/*/*"}],
+            },
+            "read": {
+                "run": f'cat "given/{name}/{name}"; find given -type f | od -An -c',
+                "depends_on": ["make"],
+                "inputs": [given],
+                "outputs": [{"name": "again", "path": "given"}],
+            },
+        },
+    }
+    daemon.apply(json.dumps(definition))
+    made = daemon.run("bytes-in-names")
+    assert run_state(made) == "SUCCEEDED", made.error_message
+    assert daemon.log_of(made.id, "read")[pb.LOG_STREAM_STDOUT].startswith(b"one")
+    files = {each.artifact.name: [f.path for f in each.files] for each in listed(daemon, made.id)}
+    one = f"{SHOWN}/{SHOWN}"
+    assert files == {
+        "d": [f"d/{one}", "d/plain"],
+        "some": [f"d/{one}"],
+        "again": [f"given/{one}", "given/plain"],
+    }
+    header, data = download(daemon, made.id, "make", "d", f"d/{one}")
+    assert (header.file_name, data) == (SHOWN, b"one")
+    header, data = download(daemon, made.id, "make", "some")
+    assert (header.file_name, data) == (SHOWN, b"one")
+    header, data = download(daemon, made.id, "read", "again")
+    assert header.tar
+    with tarfile.open(fileobj=io.BytesIO(data), errors="surrogateescape") as archive:
+        names = [os.fsencode(member.name) for member in archive if member.isfile()]
+    assert names == [b"given/%s/%s" % (NO_TEXT, NO_TEXT), b"given/plain"]
+    context = daemon.state_dir / "runs" / made.id / "context"
+    assert json.loads((context / "make" / "_meta.json").read_text())["artifacts"][0]["name"] == "d"
+
+
+@pytest.mark.parametrize(
+    "output", [{"path": "d"}, {"path": "d/*"}, {"path": "d", "optional": True}]
+)
+def test_a_refusal_that_names_such_a_file_is_told(daemon: Daemon, output: dict[str, Any]) -> None:
+    """In the run, in its notes and in what waits for it."""
+    make = r"""mkdir d; mkfifo "d/$(printf 'n\377\303o')" """
+    step = {"run": make, "outputs": [{"name": "d", **output}]}
+    name = f"bad-name-{len(str(output))}"
+    daemon.apply(json.dumps({"name": name, "description": "x", "steps": {"make": step}}))
+    made = daemon.run(name)
+    assert run_state(made) == "FAILED"
+    assert f'cannot keep output "d": d/{SHOWN} is a named pipe' in made.error_message
+    meta = daemon.state_dir / "runs" / made.id / "context" / "make" / "_meta.json"
+    assert SHOWN in json.loads(meta.read_text())["workerResult"]["observations"][0]["summary"]
