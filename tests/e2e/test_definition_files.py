@@ -379,6 +379,20 @@ def test_jobs_of_a_file_are_due_and_belong_to_it(daemon: Daemon, folder: Path) -
     assert not reload(daemon).changes
 
 
+def test_a_link_to_the_root_directory_is_told_and_not_walked(tmp_path: Path) -> None:
+    folder = tmp_path / "flows"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "root").symlink_to("/")
+    (folder / "sub" / "kept.yaml").write_text(definition("kept"))
+    environment = {"TOBAN_TIMEZONE": "UTC", "TOBAN_DEFINITIONS": str(folder)}
+    with running_daemon(tmp_path / "state", environment=environment) as daemon:
+        wait_until(lambda: get(daemon, "kept"), "the file beside it was not loaded")
+        wait_until(lambda: is_broken(daemon, "root"), "nobody was told")
+        (folder / "new").mkdir()
+        (folder / "new" / "added.yaml").write_text(definition("added"))
+        wait_until(lambda: get(daemon, "added"), "a new directory was not noticed")
+
+
 def test_places_that_appear_later_and_links_that_lead_elsewhere(tmp_path: Path) -> None:
     folder = tmp_path / "mounted"
     single = tmp_path / "single.yaml"

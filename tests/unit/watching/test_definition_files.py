@@ -13,15 +13,16 @@ import pytest
 
 from toban.limits import MAX_SOURCE_BYTES
 from toband.ports import Listing
-from toband.watching import definition_files
-from toband.watching.definition_files import WatchedFiles, look
+from toband.watching import definition_files, definition_tree
+from toband.watching.definition_files import WatchedFiles
+from toband.watching.definition_tree import find
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs names that are only bytes")
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs links and permissions of POSIX")
 
 
 def seen(*places: Path) -> Listing:
-    return look([str(place) for place in places], time.time())
+    return find([str(place) for place in places], time.time()).listing
 
 
 def names(listing: Listing, folder: Path) -> list[str]:
@@ -85,6 +86,106 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     assert set(listing.unreadable) == {str(tmp_path / "itself.yaml")}
 
 
+@POSIX
+def test_a_link_that_leads_out_is_told_and_not_walked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x.yaml").write_text("x")
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.yaml").write_text("x")
+    (folder / "b.yaml").symlink_to(outside / "x.yaml")
+    (folder / "root").symlink_to("/")
+    (folder / "sub" / "out").symlink_to(outside)
+    (folder / "sub" / "up").symlink_to("../..")
+    (folder / "similar").symlink_to(f"{folder}-not")
+    (tmp_path / "folder-not").mkdir()
+    looked: list[str] = []
+    scandir = os.scandir
+
+    def counted(path: str) -> object:
+        looked.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    tree = find([str(folder)], time.time())
+    links = (folder / "root", folder / "similar", folder / "sub" / "out", folder / "sub" / "up")
+    assert tree.listing.unreadable == dict.fromkeys(map(str, links), definition_tree.LEADS_OUT)
+    assert names(tree.listing, folder) == ["a.yaml", "b.yaml"]
+    assert looked == [str(folder), str(folder / "sub")]
+    assert [each.path for each in tree.folders] == looked
+
+
+@POSIX
+def test_links_inside_are_followed_and_no_directory_is_entered_twice(tmp_path: Path) -> None:
+    for name in ("one", "two", ".releases/7"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "a.yaml").write_text("x")
+    (tmp_path / "another").symlink_to("one")
+    (tmp_path / "one" / "two").symlink_to("../two")
+    (tmp_path / "two" / "one").symlink_to("../one")
+    (tmp_path / "current").symlink_to(".releases/7")
+    listing = seen(tmp_path)
+    assert names(listing, tmp_path) == ["one/a.yaml", "two/a.yaml", "current/a.yaml"]
+    assert listing.unreadable == {}
+    # A place may be a link itself.
+    (tmp_path.parent / f"{tmp_path.name}-link").symlink_to(tmp_path)
+    assert len(seen(tmp_path.parent / f"{tmp_path.name}-link").files) == 3
+
+
+def test_looking_stops_at_a_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.yaml").write_text("x")
+    (other := tmp_path.parent / f"{tmp_path.name}-other").mkdir()
+    monkeypatch.setattr(definition_tree, "FILES_MOST", 3)
+    listing = seen(tmp_path, other)
+    assert len(listing.files) == 3
+    assert listing.unreadable == {str(tmp_path): "it has more than 3 definition files: split it"}
+    monkeypatch.setattr(definition_tree, "FILES_MOST", 100)
+    monkeypatch.setattr(definition_tree, "ENTRIES_MOST", 4)
+    listing = seen(tmp_path)
+    assert listing.unreadable == {
+        str(tmp_path): "it has more than 4 entries: list fewer directories"
+    }
+
+
+def test_directories_that_are_too_deep_are_told(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["d"] * definition_tree.DEEPEST)
+    deep.mkdir(parents=True)
+    (deep / "a.yaml").write_text("x")
+    (deep.parent / "b.yaml").write_text("x")
+    listing = seen(tmp_path)
+    assert listing.unreadable == {str(deep): definition_tree.TOO_DEEP}
+    assert [Path(path).name for path in listing.files] == ["b.yaml"]
+
+
+@POSIX
+async def test_what_a_link_leads_out_to_is_not_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever watches a whole tree follows its links: one to `/` takes a watch for each directory of the machine."""
+    monkeypatch.setattr(definition_files, "TICK", 0.01)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "root").symlink_to("/")
+    (tmp_path / ".hidden").symlink_to("/")
+    paths: list[str] = []
+
+    async def watch(self: WatchedFiles, given: list[str]) -> None:
+        paths.extend(given)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(WatchedFiles, "_watch", watch)
+    watched = WatchedFiles([str(tmp_path)])
+    await watched.look()
+    async with asyncio.timeout(30):
+        await watched.changed(20)
+        await asyncio.sleep(0)
+    await watched.close()
+    assert [os.path.basename(path) for path in paths] == [tmp_path.name, "sub"]
+
+
 @LINUX
 def test_names_that_are_no_text_are_told_and_left_out(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text("x")
@@ -130,8 +231,8 @@ def test_a_file_that_is_still_written_to_is_young(tmp_path: Path) -> None:
     path.write_text("x")
     changed = path.stat().st_ctime
     place = [str(path)]
-    assert look(place, changed + 0.1).young == {str(path)}
-    assert look(place, max(changed, path.stat().st_mtime) + 1).young == frozenset()
+    assert find(place, changed + 0.1).listing.young == {str(path)}
+    assert find(place, max(changed, path.stat().st_mtime) + 1).listing.young == frozenset()
 
 
 def test_every_content_has_a_mark_of_its_own(tmp_path: Path) -> None:
@@ -159,7 +260,7 @@ async def test_where_the_system_does_not_tell_somebody_looks(
 ) -> None:
     monkeypatch.setattr(definition_files, "TICK", 0.01)
 
-    async def fail(self: WatchedFiles, paths: list[str], *, recursive: bool) -> None:
+    async def fail(self: WatchedFiles, paths: list[str]) -> None:
         return
 
     monkeypatch.setattr(WatchedFiles, "_watch", fail)
