@@ -23,6 +23,8 @@ MAX_PAYLOAD_BYTES: Final = 64 * KIB
 """The payload of an event, as JSON text."""
 MAX_SOURCE_BYTES: Final = 2 * MIB
 """The text of one definition file."""
+MAX_ABOUT_BYTES: Final = 64 * KIB
+"""The title, description and labels of a definition together: every list has them."""
 MAX_RESULT_BYTES: Final = MIB
 """What a step leaves: its result, and the file of its outputs."""
 MAX_ERROR_CHARS: Final = 4000
@@ -82,6 +84,15 @@ def check_items(items: tuple[Any, ...]) -> None:
     if weight(items, MAX_ITEMS_BYTES) > MAX_ITEMS_BYTES:
         raise SizeError(
             f"all items together may have {shown(MAX_ITEMS_BYTES)}, and they have more: let each name a file"
+        )
+
+
+def check_about(fields: Mapping[str, Any]) -> None:
+    """Of a definition. Raises SizeError."""
+    about = [fields.get(name) for name in ("title", "description", "labels")]
+    if weight(about, MAX_ABOUT_BYTES) > MAX_ABOUT_BYTES:
+        raise SizeError(
+            f"title, description and labels together may have {shown(MAX_ABOUT_BYTES)}, and they have more"
         )
 
 

@@ -13,7 +13,7 @@ from toban.definition.layers import FoundJob, Layer, StepDraft
 from toban.definition.model import DefinitionKind, JobType, Workflow
 from toban.definition.names import Names, suggestion
 from toban.definition.problems import Document
-from toban.definition.reporting import Reporter, join
+from toban.definition.reporting import Reporter, check_about, join
 from toban.definition.schedule_check import read_schedules
 from toban.definition.schema import JobInput, JobsInput
 from toban.definition.shape import Origin, check_fields, read_fields
@@ -99,6 +99,7 @@ def _read_job(name: str, entry: Entry, later: int | None, source: str, report: R
             unsupported=UNSUPPORTED_JOB_FIELDS,
         )
         draft = StepDraft(name, path, entry.value, dict(given.fields), dict(given.values))
+        check_about(entry.value, path, given.values, report)
         settle(draft, report, choices='"run"', name=name)
         check_step_templates(draft, report, _NAMES)
         schedules = read_schedules(

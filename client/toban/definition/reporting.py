@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
+from toban import limits
 from toban.definition.positions import ScalarPositions
 from toban.definition.problems import Problem
 from toban.definition.yaml_source import Node
@@ -87,6 +89,14 @@ class Reporter:
             warning=warning,
         )
         self._problems.setdefault(problem)
+
+
+def check_about(node: Node, path: str, values: Mapping[str, Any], report: Reports) -> None:
+    """What lists tell of a definition must be small."""
+    try:
+        limits.check_about(values)
+    except limits.SizeError as error:
+        report.at(node, path, str(error))
 
 
 def join(path: str, *names: str | int) -> str:

@@ -16,7 +16,7 @@ from toban.definition.layers import Layer, StepDraft
 from toban.definition.model import Overlap, Retention, Workflow
 from toban.definition.names import Kind, Names, param_kind, suggestion
 from toban.definition.params_check import read_params
-from toban.definition.reporting import Reporter, join
+from toban.definition.reporting import Reporter, check_about, join
 from toban.definition.schedule_check import check_blackouts, read_schedules
 from toban.definition.schema import WorkflowInput
 from toban.definition.shape import FieldAt, check_fields, read_fields
@@ -119,6 +119,7 @@ def _readable(params: FieldAt | None) -> bool:
 def _check_identity(
     root: Node, fields: dict[str, FieldAt], values: dict[str, Any], report: Reporter
 ) -> None:
+    check_about(root, "", values, report)
     if "name" not in fields:
         report.at(root, "name", 'the workflow has no name: add "name"')
     if "description" not in fields:

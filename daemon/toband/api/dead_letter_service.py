@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
+
 from toban.v1 import dead_letter_pb2 as pb
 from toban.v1 import dead_letter_pb2_grpc
 from toband.api import convert, paging
@@ -27,18 +30,21 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
     async def ListDeadLetters(
         self, request: pb.ListDeadLettersRequest, context: Context
     ) -> pb.ListDeadLettersResponse:
-        limit = paging.size(request.page_size, 100)
-        found = await self._store.list_dead_letters(
-            workflow=request.workflow,
-            states=[_state(state) for state in request.states],
-            before=paging.last(request.page_token),
-            limit=limit + 1,
-        )
-        letters = [convert.dead_letter(each) for each in found[:limit]]
-        count = paging.fitting(letters)
+        states = [_state(state) for state in request.states]
+        first = paging.last(request.page_token)
+
+        async def read(last: DeadLetter | None, count: int) -> Sequence[DeadLetter]:
+            before = last.id if last is not None else first
+            return await self._store.list_dead_letters(
+                workflow=request.workflow, states=states, before=before, limit=count
+            )
+
+        async def make(letter: DeadLetter) -> pb.DeadLetter:
+            return convert.dead_letter(letter)
+
+        page = await paging.filled(paging.size(request.page_size, 100), read, make)
         return pb.ListDeadLettersResponse(
-            dead_letters=letters[:count],
-            next_page_token=paging.token(found[count - 1].id) if len(found) > count else "",
+            dead_letters=page.parts, next_page_token=page.token(attrgetter("id"))
         )
 
     @unary

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from operator import attrgetter
 
 from toban.v1 import event_pb2 as pb
 from toban.v1 import event_pb2_grpc
 from toband.api import convert_events, event_requests, paging
 from toband.api.errors import Context, InvalidFieldError, streaming, unary
 from toband.api.requests import caller, request_of
-from toband.domain.emitted import EventState
+from toband.domain.emitted import Emitted, EventState
 from toband.engine.errors import StoppingError
 from toband.engine.events import Events
 from toband.ports import Store
@@ -54,21 +55,20 @@ class EventService(event_pb2_grpc.EventServiceServicer):
     async def ListEvents(
         self, request: pb.ListEventsRequest, context: Context
     ) -> pb.ListEventsResponse:
-        limit = paging.size(request.page_size, 100)
-        found = await self._store.list_events(
-            types=event_requests.event_types(request.types),
-            before=paging.number(request.page_token) if request.page_token else None,
-            limit=limit + 1,
-        )
+        types = event_requests.event_types(request.types)
+        first = paging.number(request.page_token) if request.page_token else None
         pending = self._events.why_pending()
-        events = [
-            convert_events.event(each, pending=pending, listed=True) for each in found[:limit]
-        ]
-        count = paging.fitting(events)
-        more = len(found) > count
+
+        async def read(last: Emitted | None, count: int) -> Sequence[Emitted]:
+            before = last.sequence if last is not None else first
+            return await self._store.list_events(types=types, before=before, limit=count)
+
+        async def make(event: Emitted) -> pb.Event:
+            return convert_events.event(event, pending=pending, listed=True)
+
+        page = await paging.filled(paging.size(request.page_size, 100), read, make)
         return pb.ListEventsResponse(
-            events=events[:count],
-            next_page_token=paging.token(str(found[count - 1].sequence)) if more else "",
+            events=page.parts, next_page_token=page.token(attrgetter("sequence"))
         )
 
     @streaming

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
+
 from toban.definition import DefinitionKind
 from toban.v1 import job_pb2 as pb
 from toban.v1 import job_pb2_grpc
@@ -12,7 +15,7 @@ from toband.api.run_service import RunService
 from toband.api.schedule_answers import ScheduleAnswers
 from toband.engine.runs import Runs
 from toband.engine.workflows import Workflows
-from toband.ports import Store
+from toband.ports import Store, StoredWorkflow
 
 _JOB = DefinitionKind.JOB
 
@@ -57,19 +60,19 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
-        limit = paging.size(request.page_size, 100)
-        found = await self._store.list_workflows(
-            after=paging.last(request.page_token),
-            limit=limit + 1,
-            labels=dict(request.labels),
-            kind=_JOB,
-        )
-        jobs = [convert_definitions.job(each) for each in found[:limit]]
-        count = paging.fitting(jobs)
-        return pb.ListJobsResponse(
-            jobs=jobs[:count],
-            next_page_token=paging.token(found[count - 1].name) if len(found) > count else "",
-        )
+        first = paging.last(request.page_token)
+
+        async def read(last: StoredWorkflow | None, count: int) -> Sequence[StoredWorkflow]:
+            after = last.name if last is not None else first
+            return await self._store.list_workflows(
+                after=after, limit=count, labels=dict(request.labels), kind=_JOB
+            )
+
+        async def make(stored: StoredWorkflow) -> pb.Job:
+            return convert_definitions.job(stored)
+
+        page = await paging.filled(paging.size(request.page_size, 100), read, make)
+        return pb.ListJobsResponse(jobs=page.parts, next_page_token=page.token(attrgetter("name")))
 
     @unary
     async def UpdateJob(

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from toban.limits import MAX_MESSAGE_BYTES, MIB
+from toban.limits import MAX_MESSAGE_BYTES, MAX_NOTE_CHARS, MIB
 from toband.api.errors import InvalidFieldError
 
 MOST = 1000
@@ -84,6 +84,8 @@ def token(last: str) -> str:
 
 def last(given: str, field: str = "page_token") -> str:
     """What `token` was made of. Raises InvalidFieldError."""
+    if len(given) > MAX_NOTE_CHARS:
+        raise InvalidFieldError(field, "it is not one that a list gave")
     try:
         text = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4)).decode()
     except (binascii.Error, UnicodeDecodeError, ValueError):

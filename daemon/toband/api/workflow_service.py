@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
+
 from toban.v1 import workflow_pb2 as pb
 from toban.v1 import workflow_pb2_grpc
 from toband.api import convert_definitions, paging
@@ -10,7 +13,7 @@ from toband.api.requests import base_dir, check_mask, origin_of, request_of
 from toband.api.schedule_answers import ScheduleAnswers
 from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError
 from toband.engine.workflows import Workflows
-from toband.ports import Store
+from toband.ports import Store, StoredWorkflow
 
 
 class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
@@ -45,15 +48,20 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     async def ListWorkflows(
         self, request: pb.ListWorkflowsRequest, context: Context
     ) -> pb.ListWorkflowsResponse:
-        limit = paging.size(request.page_size, 100)
-        found = await self._store.list_workflows(
-            after=paging.last(request.page_token), limit=limit + 1, labels=dict(request.labels)
-        )
-        workflows = [convert_definitions.workflow(w) for w in found[:limit]]
-        count = paging.fitting(workflows)
+        first = paging.last(request.page_token)
+
+        async def read(last: StoredWorkflow | None, count: int) -> Sequence[StoredWorkflow]:
+            after = last.name if last is not None else first
+            return await self._store.list_workflows(
+                after=after, limit=count, labels=dict(request.labels)
+            )
+
+        async def make(stored: StoredWorkflow) -> pb.Workflow:
+            return convert_definitions.workflow(stored)
+
+        page = await paging.filled(paging.size(request.page_size, 100), read, make)
         return pb.ListWorkflowsResponse(
-            workflows=workflows[:count],
-            next_page_token=paging.token(found[count - 1].name) if len(found) > count else "",
+            workflows=page.parts, next_page_token=page.token(attrgetter("name"))
         )
 
     @unary

@@ -147,13 +147,13 @@ class Outcomes(Draft):
         self._set(name, error_class=error_class, not_before=self._then if stopped else None)
         self._conclude(name, StepState.FAILED, error, at=at)
         if definition.on_failure is FailurePolicy.RETRY and not stopped:
-            self._keep_letter(self._steps[name], error, error_class)
+            self._keep_letter(self._steps[name], error_class)
         policy = definition.final_policy
         if error_class is ErrorClass.FATAL or policy is FailurePolicy.ABORT:
             self._end(EndingCause.ABORTED, f"step {name} failed: {error}")
         self._over(name)
 
-    def _keep_letter(self, step: StepRun, error: str, error_class: ErrorClass) -> None:
+    def _keep_letter(self, step: StepRun, error_class: ErrorClass) -> None:
         letter = DeadLetter(
             id=self._ids.new_id(),
             run_id=self._run.id,
@@ -161,7 +161,7 @@ class Outcomes(Draft):
             step=step.id,
             attempt_id=step.attempt.id if step.attempt is not None else "",
             attempts=step.attempts,
-            error=error,
+            error=step.reason,
             error_class=error_class,
             created_at=self._at,
         )

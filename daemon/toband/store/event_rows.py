@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Table
 
+from toban.limits import cut
 from toband.domain.emitted import Emitted, EventRun
 from toband.store.codec import Raw, Values
 from toband.store.columns import JsonText, Micros, Name, printable, to_json, to_micros
@@ -43,7 +44,7 @@ def encode(event: Emitted) -> NewEvent:
         "scheduled_at": _time(event.scheduled_at),
         "requested_at": None,
         "state": event.state.value,
-        "reason": printable(event.reason),
+        "reason": printable(cut(event.reason)),
         "resolved_at": _time(event.resolved_at),
     }
     return NewEvent(event, row)
@@ -55,7 +56,7 @@ def run_row(event_id: str, run: EventRun) -> Raw:
         "workflow": run.workflow,
         "priority": run.priority,
         "outcome": run.outcome.value,
-        "reason": printable(run.reason),
+        "reason": printable(cut(run.reason)),
         "run_id": run.run_id,
     }
 

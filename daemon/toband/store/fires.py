@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select
 
+from toban.limits import cut
 from toband.domain.model import Run
 from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
 from toband.ports import ActiveRunError, Fired, Firing
@@ -160,7 +161,7 @@ def _row(line: Fire) -> dict[str, Any]:
         "workflow": line.workflow,
         "outcome": line.outcome.value,
         "at": to_micros(line.at),
-        "reason": printable(line.reason),
+        "reason": printable(cut(line.reason)),
         "run_id": line.run_id,
         "more": line.more,
     }

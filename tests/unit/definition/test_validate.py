@@ -30,6 +30,20 @@ Error = Callable[[str | bytes], Problem]
 HEAD = "name: a\ndescription: d\n"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: a\ndescription: d\nlabels: {x: %s}\nsteps: {a: {run: x}}",
+        "name: a\ndescription: d\ntitle: %s\nsteps: {a: {run: x}}",
+        "jobs: {a: {run: x, description: %s}}",
+    ],
+)
+def test_what_lists_tell_of_a_definition_is_small(errors: Errors, text: str) -> None:
+    assert parse(text % ("x" * 60_000)).ok
+    (found,) = errors(text % ("x" * 70_000))
+    assert found.message.startswith("title, description and labels together may have 64 KiB")
+
+
 def test_every_field_of_the_format(workflow: Read) -> None:
     found = workflow(
         """\

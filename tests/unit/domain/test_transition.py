@@ -272,6 +272,23 @@ def test_a_failure_at_a_limit_says_so_and_a_success_does_not() -> None:
         assert simulator.run.error == error
 
 
+def test_a_long_error_is_cut_wherever_it_is_kept() -> None:
+    """A process can say anything, and what it says comes again in every list."""
+    steps = {"a": {"on_failure": "retry", "max_retries": 0, "on_failure_exhausted": "continue"}}
+    simulator = Simulator(workflow(steps))
+    simulator.deliver(RunStarted())
+    attempt = simulator.run.steps["a"].attempt
+    assert attempt is not None
+    simulator.deliver(not_started(attempt, "x" * 100_000_000 + "end", EPOCH))
+    step = simulator.run.steps["a"]
+    assert step.attempt is not None
+    texts = [step.reason, step.attempt.error, *(letter.error for letter in simulator.letters)]
+    assert len(texts) == 3
+    for text in texts:
+        assert len(text) < 5000
+        assert text.endswith("xend")
+
+
 def test_a_run_is_over_when_its_last_step_was() -> None:
     """Whoever hears of it a day later does not make it a day longer."""
     simulator = Simulator(workflow({"a": {}, "b": {"depends_on": ["a"]}}), {"a": ["hang"]})
