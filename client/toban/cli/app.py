@@ -35,6 +35,7 @@ from toban.cli import (
 )
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.failures import Failure
+from toban.cli.screen import gates
 from toban.cli.session import Output, Session, complain
 from toban.cli.text import one_line
 
@@ -136,6 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carries out one command line and gives its exit code. Never raises for what a user can cause."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
+    with gates():
+        return _carry_out(given)
+
+
+def _carry_out(given: Sequence[str]) -> int:
     try:
         asked = completion.answer_shell(app)
         code = _invoke(given) if asked is None else asked

@@ -20,6 +20,7 @@ from typer.completion import (  # type: ignore[attr-defined]
 )
 
 from toban.cli.session import quiet_grpc
+from toban.texts import safe
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -238,7 +239,8 @@ def _ids(client: SyncClient) -> list[str]:
 
 
 def _matching(incomplete: str, names: list[str]) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)]
+    # A shell shows what it is given, as it is.
+    return [name for name in names if name.startswith(incomplete) and safe(name)]
 
 
 def _ask(ctx: typer.Context, fetch: Callable[[SyncClient], list[str]]) -> list[str]:

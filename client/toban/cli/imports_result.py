@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toban.cli.exits import Exit
 from toban.cli.failures import Failure
-from toban.cli.output import emit_data, wide_table
+from toban.cli.output import emit_data, wide_table, write_file
 from toban.cli.session import Output, Session, shown
 from toban.cli.text import count as counted
 from toban.cli.text import one_line, parse_at
@@ -86,7 +86,7 @@ def _tell_refused(
 def _store(ready: Sequence[Written], to: str, force: bool, what: str) -> list[str]:
     """Writes each to a file of its own, all or none if one is there already; gives their paths."""
     if to == _STDOUT:
-        print("---\n".join(each.text for each in ready), end="")
+        write_file("---\n".join(each.text for each in ready))
         return [_STDOUT for _ in ready]
     paths = [os.path.join(to, f"{each.draft.name}.yaml") for each in ready]
     if os.path.exists(to) and not os.path.isdir(to):

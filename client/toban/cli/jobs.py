@@ -40,6 +40,7 @@ from toban.cli.versions import (
     list_versions,
     restore_version,
     show_difference,
+    show_source,
     show_version,
     write_source,
 )
@@ -314,4 +315,4 @@ def _show(here: Session, job: job_pb2.Job) -> None:
         ],
     )
     print()
-    write_source(job.definition)
+    show_source(job.definition)

@@ -11,6 +11,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from toban.cli.text import stamp
+from toban.texts import escaped_line
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
@@ -43,8 +44,9 @@ class Prefixer:
             key = (chunk.process_execution_id or f"{chunk.step}/{chunk.attempt}", record.stream)
             rest = self._rests.get(key)
             data = record.data
-            if record.stream == _SYSTEM and not data.endswith(b"\n"):
-                data += b"\n"
+            if record.stream == _SYSTEM:
+                # Toban's own words, which may tell of others.
+                data = f"{escaped_line(data.decode('utf-8', 'replace').rstrip())}\n".encode()
             prefix = self._prefix(chunk.step, record)
             if rest is not None:
                 end = data.find(b"\n") + 1
@@ -77,7 +79,7 @@ class Prefixer:
         if self._timestamps:
             text = f"{stamp(record.at.ToDatetime(tzinfo=UTC))} "
         if self._steps:
-            text += f"{step} {sign} "
+            text += f"{escaped_line(step)} {sign} "
         elif record.stream == _SYSTEM:
             text += "* "
         return text.encode()

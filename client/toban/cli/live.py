@@ -36,7 +36,7 @@ from toban.v1 import run_pb2
 _MOVES: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-ln-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
 )
-_OTHER_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
+_OTHER_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 
 # Which steps are shown when not all of them have room: those that matter now come first.
 _ORDER: Final = {
@@ -118,7 +118,7 @@ class LiveView(View):
             rows.add_row(
                 self._spinner if running else Text(" "),
                 Text(indented(label), style="bold" if running else "", overflow="ellipsis"),
-                Text(step_state(step), style=step_style(step), no_wrap=True),
+                Text(one_line(step_state(step)), style=step_style(step), no_wrap=True),
                 Text(span(step.started_at, step.finished_at, now), no_wrap=True),
                 Text(one_line(note), style="dim", overflow="ellipsis", no_wrap=True),
             )
@@ -131,7 +131,8 @@ class LiveView(View):
         waiting = next(filter(needs_approval, steps), None)
         if waiting is not None:
             command = f"toban runs approve {run_name(tracker.run)} {typed(waiting.id)}"
-            parts.append(Text(f"`{command}` lets {waiting.id} go on", style="yellow"))
+            text = one_line(f"`{command}` lets {waiting.id} go on")
+            parts.append(Text(text, style="yellow"))
         return Group(*parts)
 
 
@@ -154,7 +155,7 @@ def _choose(steps: Sequence[run_pb2.Step], room: int) -> list[run_pb2.Step]:
 
 def _headline(run: run_pb2.Run, now: datetime) -> Text:
     text = Text()
-    text.append(run_name(run), style="bold")
+    text.append(one_line(run_name(run)), style="bold")
     text.append(" ")
     text.append(one_line(run_state(run)), style=run_style(run))
     text.append(f" {span(run.started_at, run.finished_at, now)}", style="dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import sys
@@ -9,8 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from toban.cli.screen import colored
 from toban.cli.session import Output, Session, is_terminal
 from toban.cli.text import indented, one_line, width
+from toban.texts import json_escaped, safe
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -121,9 +124,16 @@ def emit_data(session: Session, data: Any) -> None:
         yaml = YAML()
         yaml.default_flow_style = False
         yaml.width = 100_000
-        yaml.dump(data, sys.stdout)
+        text = io.StringIO()
+        yaml.dump(data, text)
+        if not safe(text.getvalue()):
+            # What is not to be shown as it is can be told in escapes, and then all beyond ASCII is.
+            yaml.allow_unicode = False
+            text = io.StringIO()
+            yaml.dump(data, text)
+        print(text.getvalue(), end="")
     else:
-        print(json.dumps(data, indent=2, ensure_ascii=False))
+        print(json_escaped(json.dumps(data, indent=2, ensure_ascii=False)))
 
 
 def tell_done(session: Session, name: str, outcome: str) -> None:
@@ -136,7 +146,7 @@ def tell_done(session: Session, name: str, outcome: str) -> None:
 
 def emit_line(data: Any) -> None:
     """Writes one object of a stream, at once."""
-    print(json.dumps(data, ensure_ascii=False), flush=True)
+    print(json_escaped(json.dumps(data, ensure_ascii=False)), flush=True)
 
 
 def write_bytes(data: bytes) -> None:
@@ -146,6 +156,16 @@ def write_bytes(data: bytes) -> None:
     # Under PYTHONUNBUFFERED there is no buffer, and a write may take a part only.
     while written < len(data):
         written += out.write(memoryview(data)[written:])
+
+
+def write_file(text: str) -> None:
+    """Writes what could be a file: exactly as it is, except for the eyes of a person."""
+    if is_terminal():
+        print(text.replace("\r\n", "\n"), end="", flush=True)
+        return
+    sys.stdout.flush()
+    write_bytes(text.encode())
+    flush_bytes()
 
 
 def flush_bytes() -> None:
@@ -237,4 +257,4 @@ _CODES = {
 def paint(session: Session, text: str, style: str) -> str:
     """The text in a colour, if there are colours."""
     code = _CODES.get(style)
-    return f"\x1b[{code}m{text}\x1b[0m" if code and session.color else text
+    return colored(text, code) if code and session.color else text

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from toban.cli.last_lines import LastLines
 from toban.cli.links import mentioned, names_of
 from toban.cli.output import Column, fields, paint, table, to_dict
 from toban.cli.resources import sampled, show_resources
@@ -23,7 +24,7 @@ from toban.cli.states import (
     typed,
 )
 from toban.cli.step_rows import Row, step_rows
-from toban.cli.text import clock, count, last_state, plain, size, span, state_word
+from toban.cli.text import clock, count, cut, size, span, state_word
 from toban.v1 import run_pb2
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _MOST_TAILS: Final = 3
 _MOST_MISSED: Final = 3
 _TAIL_LINES: Final = 10
+_MOST_PARAMS: Final = 1000
 
 _RETRYABLE: Final = (
     run_pb2.RUN_STATE_FAILED,
@@ -83,16 +85,14 @@ def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
     ]
     for step in failed[:_MOST_TAILS]:
         name, attempt = _last_process(step)
-        data = bytearray()
+        last = LastLines(_TAIL_LINES)
         try:
             for message in client.stream_logs(run.id, step=name, attempt=attempt, tail=_TAIL_LINES):
                 for record in message.chunk.records:
-                    data += record.data
+                    last.feed(record.data)
         except NotFound:
             continue
-        text = data.decode("utf-8", "replace").removesuffix("\n")
-        lines = [plain(last_state(line)) for line in text.split("\n")] if text else []
-        tails.append(Tail(name=name, attempt=attempt, lines=lines[-_TAIL_LINES:]))
+        tails.append(Tail(name=name, attempt=attempt, lines=last.shown()))
     return tails
 
 
@@ -221,7 +221,7 @@ def _artifacts(run: run_pb2.Run) -> str:
 
 def _params(run: run_pb2.Run) -> str:
     params = to_dict(run).get("params")
-    return json.dumps(params, ensure_ascii=False) if params else ""
+    return cut(json.dumps(params, ensure_ascii=False), most=_MOST_PARAMS) if params else ""
 
 
 def _progress(run: run_pb2.Run) -> str:

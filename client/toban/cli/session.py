@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from toban.cli.screen import behind
 from toban.cli.text import one_line
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Session:
         from rich.console import Console
 
         return Console(
+            file=behind(sys.stdout),
             force_terminal=is_terminal(),
             no_color=not self.color,
             highlight=False,

@@ -8,6 +8,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from toban.texts import escaped, escaped_line
+
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.internal.enum_type_wrapper import _EnumTypeWrapper as EnumType
@@ -19,11 +21,12 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SINCE: Final = "a duration such as 5m or 1h30m, or a time such as 2026-02-01T09:00:00+09:00"
 _OF_DAY: Final = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?", re.ASCII)
 
+LONGEST: Final = 5000
+"""Characters of one text that are shown to people: somewhat more than an error message has."""
+
 _WORD: Final = re.compile(r"[A-Z][a-z]*")
 
-# C0, DEL and C1: what a terminal would obey.
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def moment(at: Timestamp | None) -> datetime | None:
@@ -139,8 +142,14 @@ def enum_word(kind: EnumType[Any], number: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text of somebody else that is safe to show in one line."""
-    return _CONTROL.sub(" ", _ESCAPE.sub("", text)).strip()
+    """Text of somebody else that is safe to show in one line, and not too long for that."""
+    return cut(escaped_line(text[: 2 * LONGEST]).strip(), len(text) - len(text[: 2 * LONGEST]))
+
+
+def cut(text: str, left_out: int = 0, most: int = LONGEST) -> str:
+    """The text, or its beginning and how much is missing: with `left_out` characters that are missing already."""
+    left_out += max(len(text) - most, 0)
+    return f"{text[:most]}… ({left_out:,} more characters)" if left_out else text
 
 
 def indented(text: str) -> str:
@@ -149,8 +158,8 @@ def indented(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """One line of output without what a terminal would obey; tabs stay."""
-    return _CONTROL.sub("", _ESCAPE.sub("", text).replace("\t", "        "))
+    """One line of output without its colours, and with what else a terminal would obey written out; tabs stay."""
+    return escaped(_COLOUR.sub("", text).replace("\t", "        "))
 
 
 def last_state(line: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,9 +18,8 @@ from toban.cli.output import (
     emit_list,
     emit_one,
     fields,
-    flush_bytes,
     take,
-    write_bytes,
+    write_file,
 )
 from toban.cli.session import Output, Session, complain, shown
 from toban.cli.text import clock
@@ -93,7 +91,7 @@ def show_version(here: Session, name: str, number: int, *, source: bool, job: bo
             ],
         )
         print()
-        write_source(version.definition)
+        show_source(version.definition)
 
     emit_one(here, version, name=f"{name}:{number}", show=show)
 
@@ -154,11 +152,14 @@ def restore_version(
     emit_one(here, now, name=f"{name}:{now.version}", show=show)
 
 
+def show_source(definition: workflow_pb2.Definition) -> None:
+    """Writes a definition for people."""
+    print(definition.source.replace("\r\n", "\n"), end="")
+
+
 def write_source(definition: workflow_pb2.Definition) -> None:
     """Writes a definition exactly as it was written."""
-    sys.stdout.flush()
-    write_bytes(definition.source.encode())
-    flush_bytes()
+    write_file(definition.source)
 
 
 def _about(client: SyncClient, name: str, what: str, *, job: bool) -> AbstractContextManager[None]:

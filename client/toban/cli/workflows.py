@@ -39,6 +39,7 @@ from toban.cli.versions import (
     list_versions,
     restore_version,
     show_difference,
+    show_source,
     show_version,
     write_source,
 )
@@ -310,4 +311,4 @@ def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
         ],
     )
     print()
-    write_source(workflow.definition)
+    show_source(workflow.definition)

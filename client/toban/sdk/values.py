@@ -12,9 +12,11 @@ from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
 from toban.limits import SizeError, check_params
 from toban.sdk.errors import InvalidArgument, Violation
+from toban.texts import sendable, whole
 
 # Numbers of a Struct are doubles: a larger integer would arrive as its neighbour.
 _LARGEST_INTEGER: Final = 2**53
+_NOT_UNICODE: Final = "a text in it is not valid Unicode"
 
 
 def to_struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
@@ -25,6 +27,8 @@ def to_struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
         raise InvalidArgument(f"cannot send the parameters: {error}") from None
     wrong: list[Violation] = []
     for key, value in values.items():
+        if not whole(key):
+            wrong.append(Violation(field=sendable(key), description=_NOT_UNICODE))
         _check(value, key, wrong)
     if wrong:
         raise InvalidArgument("a parameter cannot be sent", violations=wrong)
@@ -46,7 +50,7 @@ def to_json(value: Any, name: str) -> str:
     except RecursionError:
         wrong.append(Violation(field=name, description="it is nested too deep"))
     except UnicodeEncodeError:
-        wrong.append(Violation(field=name, description="a text in it is not valid Unicode"))
+        wrong.append(Violation(field=name, description=_NOT_UNICODE))
     except ValueError:
         wrong.append(Violation(field=name, description="a number in it is not finite"))
     if wrong:
@@ -84,8 +88,11 @@ def _check(
     value: object, path: str, wrong: list[Violation], largest: int | None = _LARGEST_INTEGER
 ) -> None:
     match value:
-        case None | bool() | str() | float():
+        case None | bool() | float():
             pass
+        case str():
+            if not whole(value):
+                wrong.append(Violation(field=sendable(path), description=_NOT_UNICODE))
         case int():
             if largest is not None and abs(value) > largest:
                 wrong.append(
@@ -98,6 +105,8 @@ def _check(
             for key, item in value.items():
                 if not isinstance(key, str):
                     wrong.append(Violation(field=path, description=f"the key {key!r} is no string"))
+                elif not whole(key):
+                    wrong.append(Violation(field=path, description=_NOT_UNICODE))
                 _check(item, f"{path}.{key}", wrong, largest)
         case list() | tuple():
             for index, item in enumerate(value):

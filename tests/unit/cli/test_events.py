@@ -303,7 +303,9 @@ def test_show(cli: Cli, daemon: FakeDaemon) -> None:
         ["ledger", "0", "running", "ledger#1", event.runs[1].run_id],
     ):
         assert told in lines
-    assert result.out.endswith('Payload:\n{\n  "order": {\n    "id": 7\n  },\n  "text": "2J"\n}\n')
+    assert result.out.endswith(
+        'Payload:\n{\n  "order": {\n    "id": 7\n  },\n  "text": "\\x9b2J"\n}\n'
+    )
     assert cli("events", "show", event.id, "-o", "json").data["all_ended"] is False
     assert cli("events", "show", event.id, "-o", "name").out == f"{event.id}\n"
     event.runs[1].run_id, event.runs[1].reason = "", "disk reserve"

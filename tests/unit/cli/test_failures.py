@@ -161,7 +161,7 @@ def test_an_internal_error_is_one_line(
 
 def test_escape_sequences_of_others_do_not_reach_the_terminal(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.fail["GetInfo"] = (grpc.StatusCode.NOT_FOUND, "evil\x1b[2Jtext\nnext", ())
-    assert cli("system", "info").err == "toban: cannot show the daemon: eviltext next\n"
+    assert cli("system", "info").err == "toban: cannot show the daemon: evil\\x1b[2Jtext next\n"
 
 
 def test_a_reader_who_leaves_is_no_error(program: Program, daemon: FakeDaemon) -> None:

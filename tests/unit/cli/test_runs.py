@@ -43,7 +43,7 @@ def test_show_draws_the_steps_and_what_failed(cli: Cli, failed: RunRecord) -> No
     assert rows["build"].endswith("exit code 2, 2 attempts")
     assert rows["publish"].split()[1:] == ["skipped", "-", "-", "-", "upstream"]
     tail = lines[lines.index("Last lines of build (attempt 2):") + 1 :]
-    assert tail == [*(f"  line {number}" for number in range(21, 30)), "  bad end"]
+    assert tail == [*(f"  line {number}" for number in range(21, 30)), "  bad\\x07 end"]
     assert "`toban logs nightly#2 --step build`" in result.err
 
 

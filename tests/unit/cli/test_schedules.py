@@ -144,7 +144,7 @@ def test_why_in_sentences(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.explanation.fires.append(fire("2026-02-01T02:00:00Z", "SKIPPED", reason="disabled"))
     result = cli("why", "nightly")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "It was due, and was skipped: disabled.\nIt is due.\n"
+    assert result.out == "It was due, and was skipped: disabled.\nIt is\\x1b[2J due.\n"
     data = cli("why", "nightly", "-o", "json").data
     assert data["fires"][0]["reason"] == "disabled"
     assert data["sentences"][0].startswith("It was due")

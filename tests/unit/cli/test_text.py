@@ -93,8 +93,10 @@ def test_sizes(count: int, words: str) -> None:
 
 
 def test_words_of_others_stay_in_their_line() -> None:
-    assert text.one_line("a\nb\x1b[2Jc\x1b]0;title\x07d\x9be") == "a bcd e"
-    assert text.plain("\x1b[31mred\x1b[0m\tx\x08") == "red        x"
+    assert text.one_line("a\nb\x1b[2Jc\x1b]0;title\x07d\x9be") == (
+        r"a b\x1b[2Jc\x1b]0;title\x07d\x9be"
+    )
+    assert text.plain("\x1b[31mred\x1b[0m\tx\x08") == "red        x\\x08"
 
 
 def test_wide_characters_are_two_columns() -> None:

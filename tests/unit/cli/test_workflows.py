@@ -72,7 +72,7 @@ def test_show(cli: Cli, daemon: FakeDaemon) -> None:
     shown = cli("workflows", "show", "nightly")
     assert "labels:         team=data" in shown.out
     assert "base directory: /srv/flows" in shown.out
-    assert shown.out.endswith(source)
+    assert shown.out.endswith(source.replace("\r\n", "\n"))
     assert cli("workflows", "show", "nightly", "--source").raw == source.encode()
     assert cli("workflows", "show", "nightly", "-o", "json").data["definition"]["source"] == source
     assert cli("workflows", "show", "nightly", "-o", "name").out == "nightly\n"

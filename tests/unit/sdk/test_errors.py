@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from typing import Any
 
 import grpc
 import pytest
@@ -20,6 +21,7 @@ from toban.sdk import (
     Unreachable,
     Violation,
 )
+from toban.sdk.values import to_struct
 from toban.v1 import workflow_pb2
 
 from .fake_daemon import FakeDaemon
@@ -130,3 +132,12 @@ async def test_an_answer_that_does_not_come_ends_the_wait(daemon: FakeDaemon) ->
         with pytest.raises(Unreachable, match="did not answer within"):
             await client.get_info()
         await watching.aclose()
+
+
+@pytest.mark.parametrize("params", [{"a": "x\ud800"}, {"a\udcff": 1}, {"a": [{"b": "\ud800"}]}])
+def test_a_parameter_that_is_not_unicode_is_refused_with_its_name(params: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        to_struct(params)
+    (violation,) = caught.value.violations
+    assert violation.field.startswith("a")
+    assert "not valid Unicode" in violation.description
