@@ -19,6 +19,7 @@ from faults.checker import check, report
 from faults.history import AttemptOnDisk, read_history
 from faults.leftovers import check_left, end_all
 from faults.load import ENVIRONMENT, Load
+from faults.saboteur import Saboteur
 from faults.scene import daemon_on
 from faults.settings import CUTS, SEED, announce
 from faults.witness import Witness
@@ -124,7 +125,9 @@ def _stopped(process: Process) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 10 * CUTS)
-def test_power_cuts_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", ["whole", "damaged"])
+def test_power_cuts_lose_nothing_that_was_acknowledged(tmp_path: Path, files: str) -> None:
+    """With `damaged`, files of active attempts are removed, truncated and replaced while the power is off."""
     announce(f"TOBAN_TEST_CUTS={CUTS}")
     rng = random.Random(SEED)
     witness = tmp_path / "witness"
@@ -136,6 +139,7 @@ def test_power_cuts_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     ):
         machine = Machine(daemon, disk, tmp_path / "copy", rng.random())
         load = Load(daemon.state_dir, workflows, rng.random())
+        saboteur = Saboteur(daemon.state_dir, rng.random())
         machine.boot()
         for model in workflows.values():
             daemon.apply(model.definition(witness))
@@ -144,6 +148,8 @@ def test_power_cuts_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         try:
             for _ in range(CUTS):
                 machine.live_until_cut()
+                if files == "damaged":
+                    saboteur.strike()
             # On a busy machine lives are over before much has happened.
             while len(load.ledger.workflows) < CUTS:
                 machine.live_until_cut()
@@ -154,16 +160,20 @@ def test_power_cuts_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
             raise
         history = read_history(daemon)
         found = Witness.read(witness)
-        defects = check(
-            workflows, load.ledger, history, found, lost=machine.excuse, unkept=machine.unkept
-        )
+
+        def lost(process: run_pb2.ProcessExecution, file: AttemptOnDisk | None) -> str:
+            return machine.excuse(process, file) and saboteur.lost(process, file)
+
+        defects = check(workflows, load.ledger, history, found, lost=lost, unkept=machine.unkept)
         defects += check_left(daemon.state_dir)
-    lost = sum(
+    count = sum(
         process.state == run_pb2.PROCESS_STATE_LOST
         for processes in history.processes.values()
         for process in processes
     )
     ways = ", ".join(f"{way}: {count}" for way, count in machine.ways.most_common())
-    print(f"{CUTS} cuts ({ways}), {len(history.runs)} runs, {lost} lost attempts")
+    print(
+        f"{CUTS} cuts ({ways}), {len(history.runs)} runs, {count} lost attempts, files {saboteur.ways}"
+    )
     assert not defects, report(defects)
     assert len(history.runs) >= CUTS, "too little happened to prove anything"
