@@ -21,7 +21,7 @@ from types import TracebackType
 from toband.supervise.trees import remove_tree
 
 if sys.platform != "win32":
-    from toband.supervise.trusted_path import open_beneath, open_directory
+    from toband.supervise.trusted_path import foreign_name, open_beneath, open_directory
 
 OLD = ".toban-old-"
 NEW = ".toban-new-"
@@ -184,15 +184,19 @@ class Inside:
         return None
 
     def open_file(self, path: str) -> int:
-        """Raises SpecialFileError if it is not a file, or is one no longer."""
+        """Raises SpecialFileError if it is not a file, or is one no longer; or if its name is another user's doing."""
         name, at = self._at(path)
         if sys.platform == "win32" and os.path.isdir(name):
             raise SpecialFileError(f"{path} is not a file")
         # A pipe that nobody writes to is not waited for.
         fd = os.open(name, os.O_RDONLY | _NOFOLLOW | _NONBLOCK | _CLOEXEC | _BINARY, dir_fd=at)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        facts = os.fstat(fd)
+        reason = "" if stat.S_ISREG(facts.st_mode) else "is not a file"
+        if sys.platform != "win32" and foreign_name(at, facts):
+            reason = "is a file of root's that has another name elsewhere"
+        if reason:
             os.close(fd)
-            raise SpecialFileError(f"{path} is not a file")
+            raise SpecialFileError(f"{path} {reason}")
         return fd
 
     # -- changing

@@ -88,6 +88,21 @@ else:
             fd = inner
         return fd
 
+    def foreign_name(at: int, facts: os.stat_result) -> bool:
+        """Whether another user could have given a file of root's a second name in this directory.
+
+        Linux lets no user do so with `fs.protected_hardlinks`, which is not on everywhere.
+        """
+        of_root = facts.st_uid == 0 == os.geteuid()
+        return of_root and facts.st_nlink > 1 and not _only_ours(at) and not _names_protected()
+
+    def _names_protected() -> bool:
+        try:
+            with open("/proc/sys/fs/protected_hardlinks", "rb") as file:
+                return file.read().strip() == b"1"
+        except OSError:
+            return False
+
     def _open(
         path: str, flags: int, *, guarded: bool, make: bool = False, missing: bool = False
     ) -> Opened:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from helpers.supervision import Place
 from helpers.waiting import wait_until
 from toban.definition import Output
 from toband.ports import ArtifactError, Collect, Placement
-from toband.supervise import access, keeping
+from toband.supervise import access, keeping, trusted_path
 from toband.supervise.budget import Budget, Limits
 from toband.supervise.inside import Inside
 from toband.supervise.placing import Ledger, Placing
@@ -265,6 +266,30 @@ def test_root_keeps_nothing_from_outside(scene: Scene) -> None:
         tries(collect)
     scene.check()
     check_kept(scene)
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_root_keeps_no_file_that_another_user_gave_a_second_name(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, protected: bool
+) -> None:
+    """Where the kernel lets any user do so; root's own second names are kept."""
+    monkeypatch.setattr(trusted_path, "_names_protected", lambda: protected)
+    (scene.work / "mine").mkdir(mode=0o755)
+    for path in ("stolen", "mine/copy"):
+        os.link(scene.file, scene.work / path)
+    what = Collect(
+        context=str(scene.context),
+        folder="build",
+        workspace=str(scene.work),
+        outputs=[Output(name="out", path="mine")],
+    )
+    assert keeping.collect(what, Budget(Limits()))
+    taking = replace(what, outputs=[Output(name="out", path="stolen")])
+    if protected:
+        assert keeping.collect(taking, Budget(Limits()))
+        return
+    with pytest.raises(ArtifactError, match="stolen is a file of root's that has another name"):
+        keeping.collect(taking, Budget(Limits()))
 
 
 def check_kept(scene: Scene) -> None:
