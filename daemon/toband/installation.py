@@ -57,7 +57,8 @@ def database_known_by(state: StateDir) -> str:
     """What in the state directory tells that there was a database; empty if nothing does. Raises OSError."""
     directory = state.join("runs")
     with os.scandir(directory) as entries:
-        if any(entry.is_dir(follow_symlinks=False) for entry in entries):
+        own = (entry for entry in entries if not entry.name.startswith("."))
+        if any(entry.is_dir(follow_symlinks=False) for entry in own):
             return f"there are runs in {directory}"
     known = _read(state)
     if known is not None and known.get("has_database") is True:

@@ -17,14 +17,17 @@ import pytest
 from contract.conftest import NEEDS_SERVER, postgres_schema
 from helpers.daemon import STOP_WITHIN, Daemon, run_state, steps_of
 from helpers.gate import Gate
+from helpers.processes import kill, users_of
 from helpers.waiting import wait_until
 from toban.v1 import run_pb2
+from toband.store.database import database
 
 DEFINITION = """
 name: {name}
 description: writes down that it ran
 steps:
   first:
+    on_lost: rerun
     run: |
       echo first >> {witness}
       {then}
@@ -65,19 +68,29 @@ class Scene:
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     with ExitStack() as stack:
         if request.param == "sqlite":
-            database = f"sqlite:///{tmp_path}/db/toban.db"
+            address = f"sqlite:///{tmp_path}/db/toban.db"
         else:
-            database = stack.enter_context(postgres_schema())
-        made = Scene(tmp_path, database)
+            address = stack.enter_context(postgres_schema())
+        made = Scene(tmp_path, address)
         try:
             yield made
         finally:
-            # The owner first: one that does not own the database cannot be started to end what it left.
-            for daemon in made.daemons:
-                if daemon.process is not None and daemon.process.poll() is None:
-                    daemon.process.send_signal(signal.SIGCONT)
-            for daemon in reversed(made.daemons):
+            # Only the last one owns the database, and can end what it started in order.
+            started = [daemon for daemon in made.daemons if daemon.process is not None]
+            for daemon in started[:-1]:
+                daemon.kill()
+                for left in users_of(daemon.state_dir):
+                    kill(left)
+            for daemon in started[-1:]:
                 daemon.clear()
+
+
+def as_if_of_another_host(url: str) -> None:
+    """A boot that this machine is not in would prove here that a process is gone; on another host it proves nothing."""
+    target = database(url)
+    with target.writer.connect() as connection:
+        connection.exec_driver_sql("UPDATE process_executions SET boot_id = 'other'")
+    target.close()
 
 
 def refused(daemon: Daemon) -> str:
@@ -123,6 +136,7 @@ def test_a_daemon_that_was_stopped_replaced_and_resumed_does_nothing_more(scene:
     waiting = first.start_run("waits")
     wait_until(lambda: len(first.processes(waiting)) == 1, "no attempt waits for its turn")
     os.kill(first.pid, signal.SIGSTOP)
+    as_if_of_another_host(scene.database)
 
     second = scene.daemon("b", "--take-over")
     second.start()

@@ -206,8 +206,9 @@ class Recovery:
             await self._children.recover(actor, attempt)
             return
         event = await self._launcher.recover(attempt)
-        if isinstance(event, AttemptVoided) and attempt.token in self._abandoned:
-            # That it has no file here says nothing: it was launched from another state directory.
+        if isinstance(event, AttemptVoided | AttemptLost) and attempt.token in self._abandoned:
+            # That it has no file here says nothing: it was launched from another state directory. Nor does the boot:
+            # on another host it may still run.
             event = AttemptLost(
                 step=attempt.step, token=attempt.token, error=ABANDONED, orphans="unknown"
             )
