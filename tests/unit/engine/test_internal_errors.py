@@ -138,7 +138,7 @@ def effects_of(stage: Stage, launch: Callable[[], None] | None = None) -> Effect
             assert launch is not None
             launch()
 
-    made: dict[str, Any] = dict.fromkeys(("children", "collection", "seen"))
+    made: dict[str, Any] = dict.fromkeys(("children", "collection", "evaluation", "seen"))
     return Effects(**made, launches=cast(Any, Launches()), forget=lambda _: None, start=stage.start)
 
 
