@@ -15,6 +15,7 @@ import uuid
 from datetime import datetime
 from typing import Any
 
+from toband import stored_json
 from toband.ports import Owner
 from toband.state_dir import StateDir
 
@@ -57,6 +58,7 @@ def database_known_by(state: StateDir) -> str:
     """What in the state directory tells that there was a database; empty if nothing does. Raises OSError."""
     directory = state.join("runs")
     with os.scandir(directory) as entries:
+        # What begins with a dot is the daemon's own, and is there without any run.
         own = (entry for entry in entries if not entry.name.startswith("."))
         if any(entry.is_dir(follow_symlinks=False) for entry in own):
             return f"there are runs in {directory}"
@@ -70,7 +72,7 @@ def _read(state: StateDir) -> dict[str, Any] | None:
     """None if there is nothing, or what cannot be believed."""
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         with open(state.join(FILE), encoding="utf-8") as file:
-            known, facts = json.load(file), os.fstat(file.fileno())
+            known, facts = stored_json.parse(file.read()), os.fstat(file.fileno())
         # Numbers of devices may change with a boot, and a directory may be renamed; not both at once.
         same_place = known["device"] == facts.st_dev or known["path"] == os.path.realpath(
             state.path

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from toband import installation
-from toband.installation import installation_of, owner_of
+from toband.installation import database_known_by, installation_of, owner_of
 from toband.state_dir import StateDir
 
 NOW = datetime(2026, 11, 18, tzinfo=UTC)
@@ -73,3 +73,10 @@ def test_without_an_id_of_the_machine_the_state_directory_has_to_do(
 ) -> None:
     monkeypatch.setattr(installation, "_machine_id", lambda: "")
     assert owner_of(state, NOW).machine == installation_of(state)
+
+
+def test_only_a_run_tells_that_there_was_a_database(state: StateDir) -> None:
+    os.makedirs(state.join("runs/.claims"))
+    assert database_known_by(state) == ""
+    os.makedirs(state.join("runs/a"))
+    assert "there are runs" in database_known_by(state)
