@@ -24,8 +24,10 @@ NICENESS: Final = 5
 def main(memory: int) -> None:
     """`memory` is how many bytes it may take besides those that it has when it is ready."""
     requests, answers = _own_streams()
-    # Ctrl-C in a terminal is for the daemon, which ends this process when it stops.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Signals to all processes of a terminal or a service are for the daemon, which ends this one when it stops.
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if (number := getattr(signal, name, None)) is not None:
+            signal.signal(number, signal.SIG_IGN)
     _load()
     _limit_memory(memory)
     _write(answers, READY)

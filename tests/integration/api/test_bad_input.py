@@ -368,3 +368,37 @@ def test_an_unknown_call_harms_nobody(daemon: Daemon) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         cast(Any, daemon.channel).unary_unary("/toban.v1.RunService/Nothing")(b"", timeout=20)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        r'{"run": "x", "when": "// x"}',
+        r'{"run": "x", "when": "{[1]: true}"}',
+        r'{"run": "x", "when": "\ud800 == 1"}',
+        r'{"run": "echo {{ {null: 1} }}"}',
+        r'{"run": "\ud800"}',
+        r'{"\ud800": "x"}',
+        '{"run": "x", "for_each": {'
+        + ", ".join(f'"k{number}": [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]' for number in range(4300))
+        + "}}",
+    ],
+    ids=["comment", "list key", "half in when", "null key", "half", "half in a key", "matrix"],
+)
+def test_definitions_that_made_the_reader_itself_fail(daemon: Daemon, step: str) -> None:
+    source = f'{{"name": "odd", "description": "x", "steps": {{"a": {step}}}}}'
+    request = pb.ValidateWorkflowRequest(definition=pb.Definition(source=source))
+    problems = daemon.workflows.ValidateWorkflow(request, timeout=60).problems
+    assert any(not problem.warning for problem in problems)
+    create = pb.CreateWorkflowRequest(definition=pb.Definition(source=source))
+    assert refused(lambda: daemon.workflows.CreateWorkflow(create, timeout=60)).code is INVALID
+
+
+def test_half_a_character_in_a_parameter(daemon: Daemon) -> None:
+    daemon.apply(
+        "name: halves\ndescription: x\nparams: {m: {type: mapping}}\nsteps: {a: {run: x}}\n"
+    )
+    for given in (r'"\ud800"', r'{"\ud800": 1}', r'{"a": "\ud800"}'):
+        request = run_pb2.StartRunRequest(workflow="halves")
+        request.params.update({"m": given})
+        assert refused(lambda: daemon.runs.StartRun(request, timeout=20)).code is INVALID  # noqa: B023

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -82,6 +83,13 @@ async def test_a_worker_that_dies_ends_its_request_only(sandbox: ProcessSandbox)
     with pytest.raises(OverLimitError, match="memory"):
         await sandbox.call(os.abort, key="a", seconds=5)
     assert await sandbox.call(abs, -1, key="a", seconds=5) == 1
+
+
+async def test_what_stops_the_daemon_is_left_to_the_daemon(sandbox: ProcessSandbox) -> None:
+    pid = await sandbox.call(os.getpid, key="a", seconds=5)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(pid, number)
+    assert await sandbox.call(os.getpid, key="a", seconds=5) == pid
 
 
 async def test_abandoned_requests_release_their_slot(sandbox: ProcessSandbox) -> None:
