@@ -397,7 +397,12 @@ class Shim:
             "unsynced": False,
         }
         for key in ("output", "result"):
-            text = _side_file(self._boot.get(key))
+            try:
+                text = _side_file(self._boot.get(key))
+            except ValueError as error:
+                # A step whose values are lost has not succeeded.
+                record["error"] = record["error"] or f"cannot keep its {key}: {error}"
+                continue
             if text is not None:
                 record[key] = text
         return record
@@ -424,7 +429,7 @@ def _oom_kills() -> int:
 
 
 def _side_file(path: str | None) -> str | None:
-    """What the step wrote into a file of ours; None if it wrote none, or more than it may."""
+    """What the step wrote into a file of ours; None if it wrote none. Raises ValueError if it is more than it may."""
     if not path:
         return None
     try:
@@ -437,7 +442,11 @@ def _side_file(path: str | None) -> str | None:
         return None
     finally:
         os.close(fd)
-    return data.decode(errors="replace") if len(data) <= _SIDE_FILE_LIMIT else None
+    if len(data) > _SIDE_FILE_LIMIT:
+        raise ValueError(
+            f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path"
+        )
+    return data.decode(errors="replace")
 
 
 def main(sock: socket.socket, boot_id: str) -> NoReturn:

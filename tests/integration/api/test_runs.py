@@ -417,6 +417,19 @@ def test_items_that_are_too_large_fail_their_step(daemon: Daemon) -> None:
     assert "all items together may have 4 MiB" in run.steps[0].reason
 
 
+def test_outputs_that_are_too_large_fail_their_step(daemon: Daemon) -> None:
+    """They were left out without a word, and the step had succeeded."""
+    large = "head -c 1100000 /dev/zero | tr '\\0' x >> $TOBAN_OUTPUT"
+    steps = {
+        "fits": {"run": "printf k=v > $TOBAN_OUTPUT"},
+        "large": {"run": f"printf k= > $TOBAN_OUTPUT; {large}"},
+    }
+    apply(daemon, "talkative", steps=steps)
+    run = daemon.run("talkative")
+    assert step_states(run) == {"fits": "SUCCEEDED", "large": "FAILED"}
+    assert "cannot keep its output: it has more than 1,048,576 bytes" in run.steps[1].reason
+
+
 def test_a_reason_that_is_too_long_is_refused(daemon: Daemon) -> None:
     refusal = refused(lambda: daemon.cancel("any", "x" * 1001))
     assert [field for field, _ in refusal.violations] == ["reason"]

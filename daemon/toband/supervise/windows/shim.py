@@ -234,7 +234,12 @@ class Shim:
             "unsynced": False,
         }
         for key in ("output", "result"):
-            text = _side_file(self._boot.get(key))
+            try:
+                text = _side_file(self._boot.get(key))
+            except ValueError as error:
+                # A step whose values are lost has not succeeded.
+                record["error"] = record["error"] or f"cannot keep its {key}: {error}"
+                continue
             if text is not None:
                 record[key] = text
         return record
@@ -346,7 +351,7 @@ def _cannot_start(boot: dict[str, Any], error: Exception) -> str:
 
 
 def _side_file(path: str | None) -> str | None:
-    """What the step wrote into a file of ours; None if it wrote none, or more than it may."""
+    """What the step wrote into a file of ours; None if it wrote none. Raises ValueError if it is more than it may."""
     if not path:
         return None
     try:
@@ -355,7 +360,9 @@ def _side_file(path: str | None) -> str | None:
     except OSError:
         return None
     if len(data) > _SIDE_FILE_LIMIT:
-        return None
+        raise ValueError(
+            f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path"
+        )
     # What `>>` of Windows PowerShell writes.
     if data.startswith(b"\xff\xfe"):
         return data.decode("utf-16", errors="replace")
