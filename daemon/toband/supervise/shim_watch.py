@@ -74,6 +74,7 @@ class ShimWatch:
     def __init__(self, cgroups: Cgroups, living: Callable[[], Collection[Watched]]) -> None:
         self._cgroups = cgroups
         self._living = living
+        self._stopped: set[int] = set()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -88,10 +89,14 @@ class ShimWatch:
     async def look(self, now: float) -> None:
         living = list(self._living())
         states = await asyncio.to_thread(lambda: [_state(each.pid) for each in living])
+        # At two looks in a row: somebody who stops one for a moment, to look at it, is not disturbed.
+        before, self._stopped = self._stopped, set()
         for shim, state in zip(living, states, strict=True):
             late = shim.duty.due is not None and now > shim.duty.due
             if late:
                 await self._overdue(shim, now)
+            elif state in "Tt" and shim.pid not in before:
+                self._stopped.add(shim.pid)
             elif state in "Tt":
                 log.warning("a supervisor was stopped, and is continued", action="shim_continued",
                             attempt=shim.attempt.id, pid=shim.pid)  # fmt: skip

@@ -16,6 +16,13 @@ from helpers.processes import describe, gone, kill, marked
 from helpers.supervision import Opener, Place, Supervision
 from helpers.waiting import wait_for, wait_until
 from toband.domain.events import AttemptStarted
+from toband.supervise import shim_watch
+
+
+@pytest.fixture(autouse=True)
+def _no_shim_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests stop shims themselves, and nobody else is to continue them; those of the watch set it again."""
+    monkeypatch.setattr(shim_watch, "LOOK_EVERY", 3600.0)
 
 
 @pytest.fixture
