@@ -156,8 +156,8 @@ def _object_in(found: list[Frame], kind: int, trailer: int = 0) -> dict[str, Any
         return None
 
 
-def read_end(fd: int) -> dict[str, Any] | None:
-    """The end record, or None if the file does not end with a whole one of its own.
+def read_end(fd: int, claim: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    """The end record, or None if the file does not end with a whole one of its own. `claim`: if it was read already.
 
     A step may print another attempt's file, or anything at all, before its supervisor is killed: what stands at the
     end is only believed if it bears the seal that the supervisor put into its claim.
@@ -169,7 +169,7 @@ def read_end(fd: int) -> dict[str, Any] | None:
     if magic != _MAGIC or not HEADER.size + _TRAILER.size < length <= size:
         return None
     record = _object_in(scan(pread(fd, length, size - length)).frames, END, _TRAILER.size)
-    claim = read_claim(fd)
+    claim = claim or read_claim(fd)
     if record is None or claim is None:
         return None
     return record if record.get("seal") == claim.get("seal") else None

@@ -395,13 +395,13 @@ class ProcessLauncher:
         """Takes what the shim sent. False: it sends nothing more."""
         assert live.sock is not None
         try:
-            while live.sock.recv(16, socket.MSG_DONTWAIT):
-                live.claimed = True
+            told = live.sock.recv(16, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        return False
+        live.claimed = live.claimed or bool(told)
+        return bool(told)
 
     def _take_record(self, live: _Live) -> bool:
         """Whether there is one. Raises OSError if that cannot be known now."""

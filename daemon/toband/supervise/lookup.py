@@ -159,8 +159,9 @@ class Lookup(Generic[ShimT]):
     def record(self, attempt: Attempt) -> EndRecord | None:
         """Its end record, if there is one that can be believed. Raises OSError if that cannot be known now."""
         with contextlib.suppress(FileNotFoundError, RecordError), self._opened(attempt) as fd:
-            records.claim_of(attempt, frames.read_claim(fd) or {})
-            facts = frames.read_end(fd)
+            claim = frames.read_claim(fd) or {}
+            records.claim_of(attempt, claim)
+            facts = frames.read_end(fd, claim)
             return None if facts is None else records.end_of(attempt, facts)
         return None
 
@@ -318,7 +319,7 @@ class Lookup(Generic[ShimT]):
             if shim is not None:
                 self._machine.let_go(shim)
             return None
-        record = frames.read_end(fd)
+        record = frames.read_end(fd, facts)
         if record is None:
             return _Seen(FileState.CLAIM, None, claim)
         return _Seen(FileState.END, None, claim, records.end_of(attempt, record))
