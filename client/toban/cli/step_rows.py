@@ -108,6 +108,8 @@ def row_note(
 def _item(step: run_pb2.Step) -> str:
     """What an instance is for, short enough for a line."""
     text = step.item_json
+    if step.item_bytes:
+        return f"item of {step.item_bytes:,} bytes"
     if not text:
         return ""
     return f"item {text if len(text) <= _ITEM_WIDTH else text[: _ITEM_WIDTH - 1] + '…'}"

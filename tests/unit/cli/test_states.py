@@ -163,6 +163,13 @@ def test_a_long_item_is_cut() -> None:
     assert row.note.endswith("…")
 
 
+def test_an_item_that_was_left_out_is_told_by_its_size() -> None:
+    found = group(1)
+    found[1].item_json, found[1].item_bytes = "", 2_000_000
+    (_, row) = step_rows(found, now=NOW)
+    assert "item of 2,000,000 bytes" in row.note
+
+
 def test_who_follows_plain_output_is_told_what_matters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
