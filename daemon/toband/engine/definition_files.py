@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -49,6 +50,10 @@ from toband.ports import (
 
 LOOK_AGAIN = 15.0
 """Seconds after which the files are looked at although nobody told of a change."""
+LOOK_SOON = 1.0
+"""The same while a file is read that takes long."""
+PATIENCE, FIRST_PATIENCE = 2.0, 10.0
+"""Seconds that one look waits for files that take long, and the first one."""
 SETTLE, SETTLE_TRIES = 0.15, 4
 """Seconds that a file which is still written to gets, and how often."""
 
@@ -106,6 +111,8 @@ class DefinitionFiles:
         self._files = FileStates(clock, conditions)
         self._settled_with: Listing | None = None
         """What was there at the last look, if that left nothing to be done."""
+        self._pending = False
+        """Whether the last look left a file that is still being read."""
         self._turn = asyncio.Lock()
 
     @property
@@ -115,6 +122,13 @@ class DefinitionFiles:
 
     async def run(self) -> None:
         """Until it is cancelled, or there is nothing to watch. Nothing that it meets ends it."""
+        try:
+            await self._run()
+        except asyncio.CancelledError:
+            self._reader.close()
+            raise
+
+    async def _run(self) -> None:
         pause = RETRY_FIRST
         while True:
             try:
@@ -136,7 +150,7 @@ class DefinitionFiles:
                 self._changed()
             if not self._watch:
                 return
-            await self._source.changed(LOOK_AGAIN)
+            await self._source.changed(LOOK_SOON if self._pending else LOOK_AGAIN)
 
     async def reload(self) -> Sequence[DefinitionChange]:
         """Reads every file again; what that changed. Raises StoreError."""
@@ -164,14 +178,14 @@ class DefinitionFiles:
         listing = await self._settled(everything=everything)
         if not everything and self._is_settled(listing):
             return
-        self._settled_with = None
+        self._settled_with, self._pending = None, False
         self._files.unreadable(listing.unreadable)
         self._forget_gone(listing)
         owned = await self._owned()
         loaded = await self._load(listing, owned, changes, everything=everything)
         now = await self._owned() if loaded else owned
         await self._known.loaded(loaded, owned, now)
-        if await self._remove(listing, now.values(), changes):
+        if await self._remove(listing, now.values(), changes) and not self._pending:
             self._settled_with = listing
         await self._known.remember()
 
@@ -207,6 +221,7 @@ class DefinitionFiles:
             if not below(path, listing.unreadable):
                 self._files.gone(path)
                 self._known.gone(path)
+                self._reader.forget(path)
 
     def _wanted(self, listing: Listing, *, everything: bool) -> Mapping[str, Mark]:
         """Files that are new, were changed, or could not be used before: what was in their way may be gone."""
@@ -265,9 +280,17 @@ class DefinitionFiles:
             slow += [file.path for file in left]
             await take(quick)
         # A file that is hard to read delays none of the others. Its text is read again, rather than kept until here.
+        patience = PATIENCE if self._read.is_set() else FIRST_PATIENCE
+        until = None if everything else time.monotonic() + patience
         for path in slow:
             quick, left = await self._understood([path], listing, known)
-            await take([*quick, *[await self._reader.slow(file) for file in left]])
+            for file in left:
+                within = None if until is None else max(0.0, until - time.monotonic())
+                if (found := await self._reader.slow(file, within)) is not None:
+                    quick = [*quick, found]
+                else:
+                    self._pending = True
+            await take(quick)
         await self._load_rest(listing, later, owned, loaded, changes)
         return loaded
 

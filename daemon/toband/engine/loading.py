@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import time
@@ -110,25 +111,53 @@ class FileReader:
         self._parser = parser
         self._wrong: dict[str, ReadFile] = {}
         """By path, files that took long and have problems: as long as they stay as they are, so do the problems."""
+        self._tasks: dict[str, tuple[str, asyncio.Task[Parsed]]] = {}
+        """By path, what is being read now, with the digest of its text."""
 
     async def quick(self, files: Sequence[Unread]) -> tuple[Sequence[ReadFile], Sequence[Unread]]:
         """What is known or quickly read; those that may take long are left."""
         return await self._parser.in_thread(lambda: understand(files))
 
-    async def slow(self, file: Unread) -> ReadFile:
-        """One that may take long. It may be ended, and is then a file with a problem."""
+    async def slow(self, file: Unread, within: float | None = None) -> ReadFile | None:
+        """One that may take long; None if it takes longer than that many seconds: it is read on, and asked for again.
+
+        It may be ended, and is then a file with a problem.
+        """
         digest = _digest(file.data)
-        before = self._wrong.pop(file.path, None)
+        before = self._wrong.get(file.path)
         if before is not None and before.digest == digest:
-            found = replace(before, mark=file.mark)
-        else:
-            try:
-                found = _found(file, digest, await self._parser.parse(file.data, file.path))
-            except Exception as error:
-                return _failed(file, error)
+            return replace(before, mark=file.mark)
+        task = self._task_of(file, digest)
+        await asyncio.wait([task], timeout=within)
+        if not task.done():
+            return None
+        del self._tasks[file.path]
+        try:
+            found = _found(file, digest, task.result())
+        except Exception as error:
+            return _failed(file, error)
         if found.problems:
             self._wrong[file.path] = found
         return found
+
+    def _task_of(self, file: Unread, digest: str) -> asyncio.Task[Parsed]:
+        reading = self._tasks.get(file.path)
+        if reading is not None and reading[0] == digest:
+            return reading[1]
+        self.forget(file.path)
+        task = asyncio.ensure_future(self._parser.parse(file.data, file.path))
+        self._tasks[file.path] = digest, task
+        return task
+
+    def forget(self, path: str) -> None:
+        """The file has changed, or is gone: what is known of it and what is still being read is not asked for."""
+        self._wrong.pop(path, None)
+        if (reading := self._tasks.pop(path, None)) is not None:
+            reading[1].cancel()
+
+    def close(self) -> None:
+        for path in list(self._tasks):
+            self.forget(path)
 
 
 def understand(files: Sequence[Unread]) -> tuple[Sequence[ReadFile], Sequence[Unread]]:

@@ -205,9 +205,15 @@ class Health:
 
 
 class Sandbox(InlineSandbox):
-    """Texts with the word `hard` in them take too long."""
+    """Texts with the word `hard` in them take too long, those with `slow` as long as the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
 
     async def call(self, function: Any, *args: Any, key: str, seconds: float) -> Any:
+        if b"slow" in args[0]:
+            await self.gate.wait()
         result = await super().call(function, *args, key=key, seconds=seconds)
         if b"hard" in args[0]:
             raise OverLimitError("it took longer than 30 s")
@@ -383,6 +389,30 @@ async def test_a_file_that_is_hard_to_read_delays_no_other(scene: Scene) -> None
     await scene.look()
     assert scene.broken() == []
     assert scene.stored.owners["one"] == A
+
+
+async def test_a_file_that_is_still_being_read_delays_no_change_of_another(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toband.engine.definition_files.PATIENCE", 0.01)
+    monkeypatch.setattr("toband.engine.definition_files.FIRST_PATIENCE", 0.01)
+    scene.source.write(A, definition("one"))
+    await scene.look()
+    slow = f"{definition('new')}# slow {'x' * 20_000}\n"
+    scene.source.write(A, slow)
+    scene.source.write(B, definition("two"))
+    await scene.look()
+    # What the slow file defined before stays until it is read.
+    assert (scene.stored.owners, scene.broken()) == ({"one": A, "two": B}, [])
+    scene.source.write(B, definition("three"))
+    await scene.look()
+    assert (scene.stored.owners["three"], scene.stored.disabled) == (B, {"two"})
+    scene.sandbox.gate.set()
+    await scene.look()
+    await scene.look()
+    assert scene.stored.owners["new"] == A
+    assert scene.stored.disabled == {"one", "two"}
+    assert len(scene.sandbox.asked) == 1
 
 
 async def test_many_files_are_stored_together(scene: Scene) -> None:
