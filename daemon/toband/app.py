@@ -404,7 +404,7 @@ class Application:
         log.info("stopped", action="stopped")
 
     def _note_database(self) -> None:
-        """A full disk keeps nobody from being served; the next start notes it."""
+        """A full disk does not keep the daemon from serving; the next start writes the note."""
         with contextlib.suppress(OSError):
             note_database(self._state)
 

@@ -164,7 +164,7 @@ def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse
     table(here, steps, columns)
     running = sum(1 for step in steps if not step.skipped)
     if plan.left_out:
-        here.note(f"{plan.left_out} more steps are not shown: they do not fit into one answer")
+        here.note(f"{plan.left_out} more steps are not shown: the answer would be too large")
     here.note(
         f"{plan.workflow} (version {plan.version}) would run {running} of {len(steps)} steps; "
         "nothing was started"

@@ -16,7 +16,7 @@ class DefinitionError(Exception):
 
 
 class ParamError(DefinitionError):
-    """The given parameters do not fit; `problems` holds every (parameter, message). No parameter: all of them."""
+    """The given parameters are invalid; `problems` lists every (parameter, message). No parameter: all of them."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         self.problems = problems

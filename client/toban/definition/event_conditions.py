@@ -81,7 +81,7 @@ class EventView:
 
 
 def judge_conditions(event: Mapping[str, Any], conditions: Sequence[str]) -> list[bool | str]:
-    """Whether each is true of the event, or why nobody can say."""
+    """Whether each is true of the event, or why that is unknown."""
     view = EventView(event)
     found: list[bool | str] = []
     for condition in conditions:

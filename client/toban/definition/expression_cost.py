@@ -1,6 +1,6 @@
 """How much an expression may cost, told from its text and the size of what it sees.
 
-The expression language cannot be interrupted, so whoever has others waiting evaluates only what is cheap for certain,
+The expression language cannot be interrupted, so the event loop evaluates only what is cheap for certain,
 and leaves the rest to a process that can be ended. The bound is a coarse one from above: it may take a cheap expression
 for a costly one, but not the other way round.
 """

@@ -57,7 +57,7 @@ class Collection:
     def begin(self, actor: RunActor, attempt: Attempt, *, final: bool) -> None:
         """Posts OutputsCollected or CollectionFailed, or after `stop` CollectionStopped."""
         if attempt.boot_id != self._boot_id:
-            # Nobody synced the workspace: files in it may be empty now, and look as if they were whole.
+            # The workspace was not synced: files in it may be empty now, and look as if they were whole.
             error = "the machine went down before its outputs were kept"
             actor.post(_failed(attempt, error))
         elif attempt.token not in self._stops:

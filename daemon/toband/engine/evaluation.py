@@ -87,7 +87,7 @@ class Evaluation:
     async def conditions(
         self, event: Mapping[str, Any], conditions: Sequence[str]
     ) -> Mapping[str, bool | str]:
-        """Of costly conditions: whether each is true of the event, or why nobody can say. Raises OSError."""
+        """Of costly conditions: whether each is true of the event, or why that is unknown. Raises OSError."""
         now = time.monotonic()
         self._over = {each: over for each, over in self._over.items() if over[0] > now}
         found: dict[str, bool | str] = {

@@ -163,7 +163,7 @@ class Launches:
         return True
 
     async def _hand_over(self, waiting: _Waiting, *, cheap_only: bool = True) -> None:
-        """What the system will not do now is tried again later, and nobody waits here for that.
+        """A passing error is retried in the background.
 
         Neither does anybody for expressions that take long: the run has other steps, and may be cancelled.
         """

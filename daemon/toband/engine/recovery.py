@@ -99,7 +99,7 @@ class Recovery:
         places = asyncio.Semaphore(AT_ONCE)
         actors = [actor for run_id in self._unfinished if (actor := await self._loaded(run_id))]
         if len(actors) == len(self._unfinished):
-            # Of a run that could not be read nobody knows which attempts are active.
+            # The active attempts of a run that could not be read are unknown.
             self._launcher.settle_others(
                 {
                     step.attempt.token
@@ -193,7 +193,7 @@ class Recovery:
                 return self._give_up(actor, attempt, unknown)
 
     def _give_up(self, actor: RunActor, attempt: Attempt, error: Exception) -> None:
-        """Whatever it was, the run must not wait for an attempt that nobody watches."""
+        """Whatever it was, the run must not wait for an attempt that is not watched."""
         unexpected(f"cannot find out what became of {attempt.step} of run {attempt.run_id}", error)
         reason = f"what became of it cannot be found out: {type(error).__name__}: {error}"
         self.found.lost += 1

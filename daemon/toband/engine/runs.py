@@ -323,7 +323,7 @@ class Runs:
         self._changes.notify(run.id, ended=run.state.terminal)
         if not actor.prepared and any(step.source for step in run.steps.values()):
             # What it keeps of another run is its own before anything else happens.
-            # Whoever starts the first process sees the error too.
+            # The start of the first process meets the same error.
             with contextlib.suppress(OSError, ArtifactError, StoppedError):
                 await self.launches.prepare(actor)
         if run.launches:

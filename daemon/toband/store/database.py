@@ -45,7 +45,7 @@ class Database:
     reader: Engine
 
     def missing(self) -> str:
-        """What is not there of a database that nobody has made yet; empty if it is there."""
+        """Why the database does not exist yet; empty if it does."""
         return ""
 
     def prepare(self) -> None:

@@ -29,9 +29,9 @@ OWNER_FRESH = 1.0
 class SqlAccess:
     """A database that is open, with one who writes and several who read. Raises StoreError for a URL of no kind.
 
-    `owner` claims it for a daemon; `take_over` claims it whoever owns it. Without an owner anybody may write, which is
-    for tools that look at a database that no daemon uses. `known_by` says what else tells of the database: with it, an
-    empty one is refused.
+    `owner` claims it for a daemon; `take_over` claims it from any other owner. Without an owner any process may write:
+    that is for tools that look at a database that no daemon uses. `known_by` says what else proves that there was a
+    database: with it, an empty one is refused.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class SqlAccess:
             )
 
     def _release(self) -> None:
-        """A database that fails keeps nobody from a stop: then the next daemon finds the owner that it is."""
+        """A database that fails does not delay a stop: the next daemon then finds this one as the owner."""
         if self.claim is None:
             return
         with (

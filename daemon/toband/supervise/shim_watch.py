@@ -1,8 +1,8 @@
 """Shims that do not act. A step of the daemon's own user can stop its supervisor, again and again if it likes.
 
 One that is stopped is continued. One that should have ended its step long ago, by its timeout or because it was told
-to, and still has living processes below it, has these ended by the daemon: the cgroup first, then whatever a walk
-finds. The shim then has nobody left who could stop it, and writes its record. If it does not, it is killed too.
+to, and still has living processes below it, has these ended by the daemon: the cgroup first, then all that a walk
+finds. No process is then left that could stop the shim, and it writes its record. If it does not, it is killed too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Threads for work on files that may take long: fair to every run, stopped at once, never waited for at the end.
 
-A few jobs work at a time. Whoever has worked for a moment while others wait gives its slot away and waits for its next
-turn; turns go round from run to run. So a run with terabytes to copy costs the others a slice, and not a thread. A job
-that is caught in the kernel, as with a network file system that does not answer, loses its slot too.
+A few jobs work at a time. A job that has worked for a moment while others wait gives its slot away and waits for its
+next turn; turns go round from run to run. So a run with terabytes to copy costs the others a slice, and not a thread.
+A job that is stuck in the kernel, as with a network file system that does not answer, loses its slot too.
 
 The threads are daemons: the interpreter does not wait for them when it ends.
 """
@@ -115,7 +115,7 @@ class Workers:
         self._closed = False
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         self._waiting = 0
-        # Whoever works in a place has its key; the others wait in the order in which they came.
+        # The job that works in a place has its key; the others wait in the order in which they came.
         self._places: dict[str, deque[_Job]] = {}
         self._active: set[_Job] = set()
         self._begun: Counter[str] = Counter()

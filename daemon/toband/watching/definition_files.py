@@ -78,7 +78,7 @@ class WatchedFiles:
     async def _follow_places(self) -> None:
         """Watches what the places are now, if that is not what is watched; tells if it has changed.
 
-        Each directory that was found is watched by itself: whoever watches a tree follows the links in it.
+        Each directory that was found is watched by itself: a watch on a whole tree would follow the links in it.
         """
         identities = await asyncio.to_thread(lambda: tuple(map(_identity, self._places)))
         if (identities, self._folders) == self._seen:
