@@ -27,6 +27,8 @@ MAX_ABOUT_BYTES: Final = 64 * KIB
 """The title, description and labels of a definition together: every list has them."""
 MAX_RESULT_BYTES: Final = MIB
 """What a step leaves: its result, and the file of its outputs."""
+MAX_SEEN_BYTES: Final = 16 * MIB
+"""One field of all instances of a `for_each` step, as the templates of other steps see it."""
 MAX_ERROR_CHARS: Final = 4000
 """A reason or an error message that is stored; what is longer is cut."""
 MAX_NOTE_CHARS: Final = 1000

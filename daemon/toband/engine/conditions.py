@@ -17,7 +17,7 @@ async def settle(
     step = plan.steps[name]
     workflow = plan.workflow
     try:
-        scope = seen.scope(plan, run, run.steps[name], condition_references(step))
+        scope = await seen.scope(plan, run, run.steps[name], condition_references(step))
         if step.when and not await evaluation.when(workflow, step, scope, run_id=run.id):
             return StepEvaluated(step=name, when=False)
         items = None

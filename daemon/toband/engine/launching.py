@@ -121,7 +121,7 @@ class Rooms:
     ) -> Rendered:
         """The step with its templates filled in. Raises RenderError, OSError, and CostlyError with `cheap_only`."""
         step = plan.definition(attempt.step)
-        scope = self.seen.scope(plan, run, run.steps[attempt.owner], references(step))
+        scope = await self.seen.scope(plan, run, run.steps[attempt.owner], references(step))
         if cheap_only:
             return render(plan.workflow, step, scope, cheap_only=True)
         return await self.evaluation.render(plan.workflow, step, scope, run_id=run.id)

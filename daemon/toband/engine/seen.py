@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toban.definition import NO_EVENT, NO_ITEM, RenderError, Scope
+from toban.definition import NO_EVENT, NO_ITEM, RenderError, Scope, format_size
+from toban.limits import MAX_SEEN_BYTES, weight
 from toband.domain.model import CHECK, Attempt, AttemptState, Run, StepRun, StepState
 from toband.domain.plan import Plan
 from toband.ports import LogKind, Logs, OutputTooLargeError, Values
 
 STDOUT_LIMIT = 64 * 1024
+_AT_ONCE = 20
+"""Files that are read before others get their turn in the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Reads what steps printed and left. May read files, in the caller's thread."""
+    """Reads what steps printed and left. May read files, a few at a time, in the caller's thread."""
 
     logs: Logs
     values: Values
     work: Callable[[str], str]
     """The directory of a run's own."""
 
-    def scope(
+    async def scope(
         self, plan: Plan, run: Run, step: StepRun, wanted: Mapping[str, frozenset[str]]
     ) -> Scope:
         """`wanted` is what the templates use of other steps; nothing else is read. Raises RenderError, OSError."""
@@ -43,7 +47,7 @@ class Seen:
             },
             env=plan.workflow.env,
             steps={
-                name: {field: self._field(plan, run, name, field) for field in fields}
+                name: {field: await self._field(plan, run, name, field) for field in fields}
                 for name, fields in wanted.items()
             },
             item=step.item if step.parent else NO_ITEM,
@@ -52,12 +56,25 @@ class Seen:
             event=run.event or NO_EVENT,
         )
 
-    def _field(self, plan: Plan, run: Run, name: str, field: str) -> Any:
+    async def _field(self, plan: Plan, run: Run, name: str, field: str) -> Any:
         step = run.steps[name]
-        if plan.steps[name].for_each is not None and field != "status":
-            members = (run.steps[f"{name}[{number}]"] for number in range(step.instances))
-            return [self._value(member, field) for member in members]
-        return self._value(step, field)
+        if plan.steps[name].for_each is None or field == "status":
+            return self._value(step, field)
+        values: list[Any] = []
+        left = MAX_SEEN_BYTES
+        for number in range(step.instances):
+            member = run.steps[f"{name}[{number}]"]
+            values.append(self._value(member, field))
+            large = member.spilled if field in ("result", "outputs") else 0
+            left -= max(large, weight(values[-1], left))
+            if left < 0:
+                raise RenderError(
+                    f"cannot use steps.{name}.{field}: its instances left more than {format_size(MAX_SEEN_BYTES)}; "
+                    "let them write files and pass the paths instead"
+                )
+            if large or number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return values
 
     def _value(self, step: StepRun, field: str) -> Any:
         match field:

@@ -17,6 +17,7 @@ import pytest
 
 from helpers.sandbox import InlineSandbox
 from toban.definition import NO_EVENT, RenderError, Resources, parse
+from toban.limits import MAX_SEEN_BYTES
 from toband.domain.model import Attempt, AttemptState, Run, RunState, StepState, TreeCause, Trigger
 from toband.domain.plan import Plan
 from toband.engine.evaluation import Evaluation
@@ -176,6 +177,25 @@ steps:
     assert logs.asked == [("a", LogKind.STDOUT)]
     values = [value for name, value in launch.env.items() if name.startswith("TOBAN_V")]
     assert values == ["line\n", "0"], "one newline at the end is taken away, as $( ) would"
+
+
+def test_what_many_instances_left_is_read_up_to_a_limit() -> None:
+    """Ten thousand outputs of 64 KiB would be 640 MB in the memory of the daemon."""
+    plan = plan_of("""
+steps:
+  - {name: a, run: "true", for_each: [1]}
+  - {name: c, job_type: python, target: "m:f", args: ["{{ steps.a.stdout }}"]}
+""")
+    run = run_of(plan)
+    count = MAX_SEEN_BYTES // STDOUT_LIMIT + 100
+    steps = {**run.steps, "a": replace(run.steps["a"], instances=count)}
+    for number in range(count):
+        name = f"a[{number}]"
+        steps[name] = replace(run.steps["a"], id=name, parent="a", attempt=attempt_of(name))
+    logs = MemoryLogs({(name, LogKind.STDOUT): b"x" * STDOUT_LIMIT for name in steps})
+    with pytest.raises(RenderError, match="its instances left more than 16MiB"):
+        build(plan, replace(run, steps=steps), "c", logs=logs)
+    assert len(logs.asked) <= MAX_SEEN_BYTES // STDOUT_LIMIT + 1
 
 
 def test_a_step_that_did_not_run_has_empty_values() -> None:
