@@ -19,9 +19,9 @@ from toban.importing.model import (
     Draft,
     Imported,
     ImportProblem,
+    Names,
     Refused,
     literal,
-    unique,
     valid_name,
 )
 
@@ -57,11 +57,13 @@ def import_crontab(
     """
     lines, refused = read_crontab(text, file=file, system=system)
     drafts: list[Draft] = []
+    names = Names()
     for line in lines:
         where = f"{file}:{line.number}"
-        name = unique(command_name(line.command), [draft.name for draft in drafts])
+        name = names.free(command_name(line.command))
         try:
             drafts.append(_draft(line, name, where, zone, line.user or owner, home))
+            names.take(name)
         except ImportProblem as problem:
             refused.append(Refused(where=where, reason=str(problem)))
     refused.sort(key=lambda each: int(each.where.rpartition(":")[2]))

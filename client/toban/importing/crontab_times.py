@@ -28,7 +28,7 @@ _FIELDS = (
     ("month", 1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"),
     ("day of week", 0, 7, "sun mon tue wed thu fri sat"),
 )
-_ELEMENT = re.compile(r"(?:\*|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<step>[0-9]+))?", re.ASCII)
+_ELEMENT = re.compile(r"(?:\*|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<step>[0-9]{1,9}))?", re.ASCII)
 
 
 def cron_times(expression: str, zone: ZoneInfo) -> Times:
@@ -77,7 +77,8 @@ def _field(text: str, name: str, low: int, high: int, names: str) -> set[int]:
 
 
 def _value(text: str, name: str, low: int, high: int, names: str) -> int:
-    if text.isdecimal() and low <= int(text) <= high:
+    # `int` refuses thousands of digits with an error of its own.
+    if len(text) < 10 and text.isdecimal() and low <= int(text) <= high:
         return int(text)
     known = names.split()
     if text.lower() in known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -68,12 +68,22 @@ def valid_name(text: str, *, otherwise: str) -> str:
     return name or otherwise
 
 
-def unique(name: str, taken: Iterable[str]) -> str:
-    """The name, with a number behind it if it is taken."""
-    others = frozenset(taken)
-    if name not in others:
-        return name
-    number = 2
-    while f"{name}-{number}" in others:
-        number += 1
-    return f"{name}-{number}"
+class Names:
+    """Names that are given once. In linear time, however many want to have the same one."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def free(self, name: str) -> str:
+        """The name, with a number behind it if it is taken."""
+        if name not in self._taken:
+            return name
+        number = self._next.get(name, 2)
+        while f"{name}-{number}" in self._taken:
+            number += 1
+        self._next[name] = number
+        return f"{name}-{number}"
+
+    def take(self, name: str) -> None:
+        self._taken.add(name)

@@ -15,7 +15,7 @@ from toban.importing.exec_lines import (
     read_commands,
     split_words,
 )
-from toban.importing.model import ImportProblem, literal, unique, valid_name
+from toban.importing.model import ImportProblem, Names, literal, valid_name
 from toban.importing.units import Unit, parse_bytes, parse_span
 
 _TYPES = ("simple", "exec", "oneshot", "idle")
@@ -96,10 +96,12 @@ def steps_of(service: Unit, *, home: Callable[[str], str]) -> Steps:
     env = _environment(service, specifiers)
     common = _common(service, kind, specifiers, env, home, notes)
     steps: list[dict[str, Any]] = []
+    names = Names()
     for key in ("ExecStartPre", "ExecStart", "ExecStartPost"):
         for line in service.all("Service", key):
             for command in read_commands(line, env=env, specifiers=specifiers):
-                name = unique(_step_name(command), [step["name"] for step in steps])
+                name = names.free(_step_name(command))
+                names.take(name)
                 steps.append({"name": name, **_step(command, common)})
     if not service.all("Service", "ExecStart"):
         raise ImportProblem(f"{service.name} has no ExecStart")
