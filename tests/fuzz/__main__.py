@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from fuzz.findings import keep_finding
-from fuzz.session import fuzz
+from fuzz.session import fuzz, smaller
 from fuzz.table import TARGETS
 from fuzz.target import CORPUS
 
@@ -46,8 +46,9 @@ def _turns(names: list[str], seconds: float, seed: int, grow: bool) -> int:
             if report.finding is None:
                 print(f": {report.inputs} inputs, {report.outcomes} outcomes")
                 continue
-            path = keep_finding(name, report.finding.data, report.finding.reason, seed)
-            print(f": FOUND\n{report.finding.reason}\nfuzz: kept as {path}")
+            finding = smaller(TARGETS[name], report.finding)
+            path = keep_finding(name, finding.data, finding.reason, seed)
+            print(f": FOUND\n{finding.reason}\nfuzz: kept as {path}")
             found += 1
             # It would be found again and again.
             waiting.remove(name)

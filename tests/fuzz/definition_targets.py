@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from fuzz.mutation import mutated_json, words_of
 from fuzz.target import Check, Target, expect_type
 from toban.definition import (
+    CostlyError,
     EventView,
     ParamError,
     RenderError,
@@ -24,6 +26,8 @@ from toban.definition import (
 )
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+AT_ONCE = 0.5
+"""Seconds of processor time for what is evaluated in the event loop."""
 _STEPS: dict[str, dict[str, Any]] = {
     "one": {
         "stdout": "out", "stderr": "", "exit_code": 0, "status": "SUCCEEDED", "outputs": {"k": "v"},
@@ -93,14 +97,21 @@ def _evaluated(source: str) -> str:
     assert workflow is not None
     step = workflow.steps["last"]
     scope = Scope(params=bind_params(workflow, {}), run={"id": "r"}, env={}, steps=_STEPS)
+    began = time.process_time()
     try:
-        evaluate_when(workflow, step, scope)
+        evaluate_when(workflow, step, scope, cheap_only=True)
         if step.for_each is not None:
-            expect_type(evaluate_items(workflow, step, scope), list[Any], "items")
-        expect_type(render(workflow, step, scope).env, dict[str, str], "env")
+            items = evaluate_items(workflow, step, scope, cheap_only=True)
+            expect_type(items, list[Any], "items")
+        expect_type(render(workflow, step, scope, cheap_only=True).env, dict[str, str], "env")
     except RenderError as error:
         expect_type(str(error), str, "error")
         return str(error)
+    except CostlyError:
+        return "costly"
+    finally:
+        spent = time.process_time() - began
+        assert spent < AT_ONCE, f"it takes {spent:.2f} s, and is not known to be costly"
     return "ok"
 
 
@@ -145,9 +156,11 @@ def _conditions(work: Path) -> Iterator[Check]:
         if parsed.errors:
             return parsed.errors[0].message
         try:
-            return str(EventView(event).matches(condition))
+            return str(EventView(event, cheap_only=True).matches(condition))
         except RenderError as error:
             return str(error)
+        except CostlyError:
+            return "costly"
 
     yield check
 

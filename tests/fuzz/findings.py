@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fuzz.target import CORPUS, NOTE_SUFFIX
 
-LARGEST = 64 * 1024
 GROWN_MOST = 4096
 
 

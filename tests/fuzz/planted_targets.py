@@ -19,6 +19,14 @@ def _raises(data: bytes) -> str:
     return "ok"
 
 
+def _needle(data: bytes) -> str:
+    if b"needle" in data:
+        raise LookupError("found")
+    if len(data) < 100:
+        raise ValueError("another one")
+    return "ok"
+
+
 def _nests(data: bytes) -> str:
     return _nests(data)
 
@@ -67,6 +75,7 @@ def _target(name: str, check: Check) -> Target:
 
 CHECKS = {
     "raises": _raises,
+    "needle": _needle,
     "nests": _nests,
     "hangs": _hangs,
     "crashes": _crashes,

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from helpers.processes import kill, users_of
 
 SLACK = 120.0
 """Seconds that a worker may take beyond its time: to start, to finish its last input, to end a daemon."""
+SMALL_ENOUGH = 256
+"""Bytes of an input below which nobody minds how large it is."""
 _REASON_LINES = 40
 
 
@@ -24,6 +27,13 @@ _REASON_LINES = 40
 class Finding:
     data: bytes
     reason: str
+
+    @property
+    def kind(self) -> str:
+        """The same for inputs that fail in the same way: the name of the exception, or how the worker ended."""
+        lines = self.reason.splitlines() or [""]
+        shown = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+        return shown.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +81,27 @@ def fuzz(
             return Report(**facts)
         data = input_file.read_bytes() if input_file else _input_of(work)
         return Report(finding=Finding(data=data, reason=_reason(code, errors)))
+
+
+def smaller(
+    target: Target, finding: Finding, *, seconds: float = 60.0, table: str = "fuzz.table"
+) -> Finding:
+    """The finding with as much of its input left out as can be within the time."""
+    until = time.monotonic() + seconds
+    size = len(finding.data) // 2
+    with tempfile.TemporaryDirectory(prefix="tf.") as directory:
+        file = Path(directory) / "input"
+        while size >= SMALL_ENOUGH // 4 and time.monotonic() < until:
+            at = 0
+            while at < len(finding.data) and time.monotonic() < until:
+                file.write_bytes(finding.data[:at] + finding.data[at + size :])
+                found = fuzz(target, seed=0, seconds=0, input_file=file, table=table).finding
+                if found is not None and found.kind == finding.kind:
+                    finding = found
+                else:
+                    at += size
+            size //= 2
+    return finding
 
 
 def _input_of(work: Path) -> bytes:

@@ -16,7 +16,7 @@ from fuzz import planted_targets
 from fuzz.attempt_targets import FILES
 from fuzz.findings import grow_corpus, keep_finding
 from fuzz.mutation import mutated_frames, mutated_json
-from fuzz.session import Report, fuzz
+from fuzz.session import Finding, Report, fuzz, smaller
 from fuzz.table import TARGETS
 from fuzz.target import expect_type
 from toband.supervise import frames
@@ -53,6 +53,16 @@ def test_a_reader_without_a_fault_passes() -> None:
     assert report.finding is None
     assert report.inputs > 1
     assert report.outcomes == 3
+
+
+def test_a_finding_is_made_smaller_and_stays_the_same() -> None:
+    large = Finding(
+        data=b"x" * 700 + b"needle" + b"y" * 1300, reason="Traceback\nLookupError: found"
+    )
+    found = smaller(planted_targets.TARGETS["needle"], large, table="fuzz.planted_targets")
+    assert b"needle" in found.data
+    assert 100 <= len(found.data) < 400
+    assert found.kind == "LookupError"
 
 
 def test_a_finding_is_kept_with_a_note_and_only_small_inputs_grow_the_corpus(
