@@ -15,6 +15,7 @@ import os
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from helpers.waiting import wait_until
@@ -91,7 +92,14 @@ def new_attempt() -> Attempt:
         token=uuid4().hex,
         state=AttemptState.STARTING,
         created_at=datetime.now(UTC),
+        boot_id=win32.boot_id(),
     )
+
+
+def facts_of(attempt: Attempt) -> dict[str, Any]:
+    """A claim of this process, with a start time that is not its own."""
+    own = {"attempt": attempt.id, "token": attempt.token, "pid": os.getpid(), "start": 1}
+    return {**FACTS, **own, "boot_id": win32.boot_id()}
 
 
 def recovered(files: RunFiles, attempt: Attempt) -> Event | None:
@@ -150,8 +158,7 @@ def test_what_a_file_says(files: RunFiles) -> None:
     assert isinstance(recovered(files, new_attempt()), AttemptVoided)
 
     lost = new_attempt()
-    facts = {**FACTS, "pid": os.getpid(), "start": 1, "boot_id": win32.boot_id()}
-    fd = claim(files.attempts("r"), files.log_name(lost), facts)
+    fd = claim(files.attempts("r"), files.log_name(lost), facts_of(lost))
     assert fd is not None
     AttemptFile(fd).append(frames.STDOUT, b"half of it")
     os.close(fd)
@@ -163,13 +170,12 @@ def test_what_a_file_says(files: RunFiles) -> None:
 def test_a_claim_that_somebody_else_holds(files: RunFiles) -> None:
     """Locked, but not by the process that it names: nobody is taken for its supervisor."""
     attempt = new_attempt()
-    facts = {**FACTS, "pid": os.getpid(), "start": 1, "boot_id": win32.boot_id()}
-    fd = claim(files.attempts("r"), files.log_name(attempt), facts)
+    fd = claim(files.attempts("r"), files.log_name(attempt), facts_of(attempt))
     assert fd is not None
     found = recovered(files, attempt)
     os.close(fd)
     assert isinstance(found, AttemptLost)
-    assert "somebody who is not its supervisor" in found.error
+    assert "a process that is not its supervisor" in found.error
 
 
 def test_a_log_beyond_its_limit(files: RunFiles) -> None:
@@ -195,7 +201,7 @@ def test_a_log_beyond_its_limit(files: RunFiles) -> None:
 def test_an_end_is_taken_up(files: RunFiles) -> None:
     """A record that another supervisor sealed is none."""
     attempt = new_attempt()
-    fd = claim(files.attempts("r"), files.log_name(attempt), {**FACTS, "boot_id": win32.boot_id()})
+    fd = claim(files.attempts("r"), files.log_name(attempt), facts_of(attempt))
     assert fd is not None
     AttemptFile(fd).finish({"seal": "another's"})
     os.close(fd)

@@ -325,7 +325,9 @@ class Lookup(Generic[ShimT]):
         return _Seen(FileState.END, None, claim, records.end_of(attempt, record))
 
     def _lost(self, attempt: Attempt, seen: _Seen[ShimT]) -> AttemptLost | _Unbelieved:
-        booted = (seen.claim.boot_id if seen.claim else attempt.boot_id) != self._machine.boot_id
+        # The database first: a step of the daemon's own user could have changed its claim.
+        boot_id = attempt.boot_id or (seen.claim.boot_id if seen.claim else "")
+        booted = boot_id not in ("", self._machine.boot_id)
         unknown = "whether the step did its work is unknown"
         match seen.file:
             case _ if booted:
