@@ -124,10 +124,11 @@ class Shim:
                     self._kill()
                     break
                 if self._status is not None and not self._all_told:
-                    self._tell_to_end()
+                    self._tell_to_end(tree.descendants())
             elif self._status is not None:
-                self._leftovers = len(tree.descendants())
-                kill_at = self._terminate(now)
+                left = tree.descendants()
+                self._leftovers = len(left)
+                kill_at = self._terminate(now, left)
             elif signal.SIGTERM in got:
                 kill_at = self._end_main("cancel", now)
             elif deadline is not None and now >= deadline:
@@ -250,16 +251,15 @@ class Shim:
 
     def _end_main(self, cause: str, now: float) -> float | None:
         """Begins to end the step. None: its main process ended by itself before it was signalled."""
+        # The walk comes first: it takes longer than a step may need to end, and a process that the step starts because
+        # it was told to end could lose a signal that comes before it has set itself up. It is told later.
+        found = tree.descendants()
         failpoints.hit("shim.end_main")
         if self._main_exited():
             return None
         self._dies_of_term = tree.dies_of(self._main, signal.SIGTERM)
-        # Before the walk through the tree, which takes longer than a step may need to end.
-        if target := tree.child(self._main):
-            self._told.add((target.pid, target.start))
-            tree.send(target, signal.SIGTERM)
         self._cause = cause
-        return self._terminate(now)
+        return self._terminate(now, sorted(found, key=lambda target: target.pid != self._main))
 
     def _main_exited(self) -> bool:
         """Looks, and leaves it to be reaped. One that is on its way out gets a moment."""
@@ -279,20 +279,20 @@ class Shim:
         status = self._status
         return self._dies_of_term and status is not None and os.WIFEXITED(status)
 
-    def _terminate(self, now: float) -> float:
+    def _terminate(self, now: float, targets: list[tree.Target]) -> float:
         self._first_signal = now
         self._signals.append("TERM")
-        self._tell_to_end()
+        self._tell_to_end(targets)
         return now + float(self._boot.get("grace", 10.0))
 
-    def _tell_to_end(self) -> None:
-        """TERM to everybody who did not get it yet.
+    def _tell_to_end(self, targets: list[tree.Target]) -> None:
+        """TERM to all of them that did not get it yet.
 
         Once when the tree is to end, and once more when its main process has exited: what that one started while it was
         told, or because it was, is left now.
         """
         self._all_told = self._status is not None
-        for target in tree.descendants():
+        for target in targets:
             if (target.pid, target.start) not in self._told:
                 self._told.add((target.pid, target.start))
                 tree.send(target, signal.SIGTERM)

@@ -168,12 +168,6 @@ def dies_of(pid: int, signum: int) -> bool:
     return not masks >> (signum - 1) & 1
 
 
-def child(pid: int) -> Target | None:
-    """A child of this process."""
-    seen = stat_of(pid)
-    return Target(pid, seen[0], seen[1]) if seen is not None and seen[0] == os.getpid() else None
-
-
 def living_below(pid: int) -> list[Target]:
     """What is below that process and has not ended, whether it was reaped or not."""
     found = []

@@ -63,6 +63,11 @@ def attempts(daemon: Daemon, run_id: str) -> list[str]:
     return sorted(os.listdir(daemon.state_dir / "runs" / run_id / "attempts"))
 
 
+def directories(daemon: Daemon) -> list[str]:
+    """Of runs; names that begin with a dot are the daemon's own."""
+    return [name for name in os.listdir(daemon.state_dir / "runs") if not name.startswith(".")]
+
+
 def snapshot(daemon: Daemon) -> dict[str, bytes]:
     """Every file below `runs`."""
     top = daemon.state_dir / "runs"
@@ -133,12 +138,12 @@ def test_a_crash_while_removing_leaves_nothing_behind(tmp_path: Path, place: str
         with pytest.raises(grpc.RpcError):
             collect(daemon)
         assert daemon.wait() == -signal.SIGKILL
-        assert set(runs) <= set(os.listdir(daemon.state_dir / "runs"))
+        assert set(runs) <= set(directories(daemon))
         daemon.start()
         done = collect(daemon)
         assert done.run_count + done.strays == 3
         assert numbers(daemon, "w") == [4]
-        assert os.listdir(daemon.state_dir / "runs") == [runs[3]]
+        assert directories(daemon) == [runs[3]]
         assert daemon.run("w").number == 5
 
 
@@ -183,7 +188,7 @@ def test_what_would_go_is_what_goes(daemon: Daemon, tmp_path: Path) -> None:
     assert (int(done["run_count"]), int(done["bytes"])) == (would.run_count, would.bytes)
     assert numbers(daemon, "by-daemon") == [3, 4]
     assert numbers(daemon, "by-itself") == [4]
-    assert len(os.listdir(daemon.state_dir / "runs")) == 4
+    assert len(directories(daemon)) == 4
     assert toban(daemon, "system", "gc") == ("removed 0 runs, 0 strays, 0 B; compressed 0 logs\n")
     assert toban(daemon, "system", "gc", "-o", "name") == ""
 
