@@ -341,8 +341,8 @@ def test_a_reader_that_leaves_is_forgotten(daemon: Daemon, tmp_path: Path) -> No
 
 def test_a_large_piece_can_be_left_and_taken_up_again_within(daemon: Daemon) -> None:
     steps = [{"name": "only", "run": "seq 200000"}]
-    daemon.apply(json.dumps({"name": "counts", "description": "for a test", "steps": steps}))
-    run = daemon.run("counts")
+    daemon.apply(json.dumps({"name": "counts-far", "description": "for a test", "steps": steps}))
+    run = daemon.run("counts-far")
     whole = daemon.log_of(run.id)[pb.LOG_STREAM_STDOUT]
     given = b""
     inside = 0
