@@ -7,6 +7,7 @@ their launch; all below the first number are done with.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ FIRST_PAGES = 4 * 1024 * 1024
 LARGE_PAGE = 1024 * 1024
 LARGE_PAGES_OF_ALL = 4 * 1024 * 1024
 """Shared by all streams: of many, each gets small pages."""
+READS_AT_ONCE = 4
+"""Of all streams: with a hundred that are ready at once, every other call would wait for a page of each."""
 _DONE = (-1, 0)
 _POSITION = re.compile(r"1\.[0-9]{1,18}(\.[0-9]{1,18}-([0-9]{1,18}(\+[0-9]{1,18})?|-1))*")
 
@@ -113,6 +116,7 @@ class LogStreams:
         self._runs = runs
         self._changes = changes
         self._open = 0
+        self._turns = asyncio.Semaphore(READS_AT_ONCE)
 
     async def stream(self, query: LogQuery) -> AsyncIterator[LogChunk | LogEnd]:
         """Raises RunNotFoundError, StepNotFoundError, BadPositionError, LogExpiredError if what it was reading is
@@ -123,7 +127,13 @@ class LogStreams:
         if not place.within(launches):
             raise BadPositionError(query.position)
         reader = _Reader(
-            self._store, self._logs, query, place, self._runs.launches.waits, self._page_size
+            self._store,
+            self._logs,
+            query,
+            place,
+            self._runs.launches.waits,
+            self._page_size,
+            self._turns,
         )
         self._open += 1
         try:
@@ -212,8 +222,10 @@ class _Reader:
         place: _Place,
         waits: Callable[[str], bool],
         page_size: Callable[[int], int],
+        turns: asyncio.Semaphore,
     ) -> None:
         self._page_size = page_size
+        self._turns = turns
         self._given = 0
         self._store = store
         self._waits = waits
@@ -263,7 +275,8 @@ class _Reader:
         while True:
             try:
                 size = self._page_size(self._given)
-                page = await self._logs.read(attempt, offset, skip, size)
+                async with self._turns:
+                    page = await self._logs.read(attempt, offset, skip, size)
             except ValueError:
                 raise BadPositionError(self._query.position) from None
             if page.missing and offset and attempt.state.terminal:
