@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class DeadLetterServiceStub:
-    """Tells what failed for good under `on_failure: retry`, and takes it up again or puts it away.
+    """Lists the steps that used up their retries under `on_failure: retry`, and requeues or discards them.
     """
 
     def __init__(self, channel):
@@ -58,33 +58,44 @@ class DeadLetterServiceStub:
 
 
 class DeadLetterServiceServicer:
-    """Tells what failed for good under `on_failure: retry`, and takes it up again or puts it away.
+    """Lists the steps that used up their retries under `on_failure: retry`, and requeues or discards them.
     """
 
     def ListDeadLetters(self, request, context):
-        """Dead letters, newest first.
+        """Lists dead letters, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetDeadLetter(self, request, context):
-        """One dead letter. NOT_FOUND `DEAD_LETTER_NOT_FOUND`.
+        """Returns one dead letter.
+
+        Errors:
+        - NOT_FOUND `DEAD_LETTER_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RequeueDeadLetter(self, request, context):
-        """A new run that repeats the old one from the failed step on, as RetryRun does. FAILED_PRECONDITION
-        `DEAD_LETTER_CLOSED` with its state if it was requeued or discarded before; else as RetryRun.
+        """Starts a new run that repeats the old run from the failed step on, as RetryRun does.
+
+        Errors:
+        - NOT_FOUND `DEAD_LETTER_NOT_FOUND`
+        - FAILED_PRECONDITION `DEAD_LETTER_CLOSED` with its state: it was requeued or discarded before
+        - those of RetryRun
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DiscardDeadLetter(self, request, context):
-        """Puts it away. Repeating it is harmless. FAILED_PRECONDITION `DEAD_LETTER_CLOSED` if it was requeued.
+        """Marks a dead letter as needing no action. Safe to repeat.
+
+        Errors:
+        - NOT_FOUND `DEAD_LETTER_NOT_FOUND`
+        - FAILED_PRECONDITION `DEAD_LETTER_CLOSED`: it was requeued
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -122,7 +133,7 @@ def add_DeadLetterServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DeadLetterService:
-    """Tells what failed for good under `on_failure: retry`, and takes it up again or puts it away.
+    """Lists the steps that used up their retries under `on_failure: retry`, and requeues or discards them.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class EventServiceStub:
-    """Takes events, and tells what became of them. Workflows say with `on` which events start them.
+    """Stores events and starts the workflows that listen to them with `on`.
     """
 
     def __init__(self, channel):
@@ -63,45 +63,57 @@ class EventServiceStub:
 
 
 class EventServiceServicer:
-    """Takes events, and tells what became of them. Workflows say with `on` which events start them.
+    """Stores events and starts the workflows that listen to them with `on`.
     """
 
     def EmitEvent(self, request, context):
-        """Stores an event, and starts every workflow that listens to it, once each, those of the highest priority first. The
-        answer means that the event is on disk; as a rule it is resolved by then and `runs` says what it started. One that
-        is still PENDING is resolved later: while the daemon drains, or while many runs of events wait. INVALID_ARGUMENT
-        for a type or a payload that cannot be one; NOT_FOUND `EVENT_SOURCE_NOT_FOUND` if `origin` names no attempt of a
-        run; RESOURCE_EXHAUSTED `DISK_FULL` and UNAVAILABLE `DAEMON_UNHEALTHY` as in StartRun.
+        """Stores an event and starts every workflow that listens to it, once each, highest priority first. When the call
+        returns, the event is on disk; usually it is resolved too, and `runs` lists the runs that it started. A PENDING
+        event is resolved later: while the daemon drains, or while many runs of events wait.
+
+        Errors:
+        - INVALID_ARGUMENT: invalid type or payload
+        - NOT_FOUND `EVENT_SOURCE_NOT_FOUND`: `origin` does not name an attempt of a run
+        - RESOURCE_EXHAUSTED `DISK_FULL` and UNAVAILABLE `DAEMON_UNHEALTHY`, as in StartRun
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetEvent(self, request, context):
-        """One event, its runs with their states, and whether all have ended. NOT_FOUND `EVENT_NOT_FOUND`.
+        """Returns one event, the runs that it started with their states, and whether all of them have ended.
+
+        Errors:
+        - NOT_FOUND `EVENT_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEvents(self, request, context):
-        """Events, newest first. They are kept for 30 days, the newest 100,000 of them.
+        """Lists events, newest first. Events are kept for 30 days, at most 100,000 of them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvents(self, request, context):
-        """Events in the order in which they were stored, each when it is resolved or cut. Breaks off with UNAVAILABLE
-        `STOPPING` when the daemon stops.
+        """Streams events in the order in which they were stored, each when it is resolved or cut.
+
+        Errors:
+        - UNAVAILABLE `STOPPING`: the daemon stops
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResolveEvent(self, request, context):
-        """What an event would start now, in order, and why it would not start the others that listen to its type: as the
-        definitions are now, and the runs that are active. Nothing is stored or started. NOT_FOUND `EVENT_NOT_FOUND`.
+        """Says which workflows an event would start now, in order, and why it would not start the others that listen to its
+        type. Uses the current definitions and active runs. Stores and starts nothing.
+
+        Errors:
+        - INVALID_ARGUMENT: invalid type or payload
+        - NOT_FOUND `EVENT_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,7 +156,7 @@ def add_EventServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class EventService:
-    """Takes events, and tells what became of them. Workflows say with `on` which events start them.
+    """Stores events and starts the workflows that listen to them with `on`.
     """
 
     @staticmethod

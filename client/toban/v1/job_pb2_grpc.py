@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class JobServiceStub:
-    """Stores jobs. A job is stored as a workflow of one step that has its name: its versions and its runs are listed as
-    those of a workflow are.
+    """Stores jobs. A job is stored as a workflow of one step that has its name: ListWorkflowVersions lists its versions and
+    ListRuns its runs.
     """
 
     def __init__(self, channel):
@@ -74,61 +74,84 @@ class JobServiceStub:
 
 
 class JobServiceServicer:
-    """Stores jobs. A job is stored as a workflow of one step that has its name: its versions and its runs are listed as
-    those of a workflow are.
+    """Stores jobs. A job is stored as a workflow of one step that has its name: ListWorkflowVersions lists its versions and
+    ListRuns its runs.
     """
 
     def CreateJob(self, request, context):
-        """Stores a new job. ALREADY_EXISTS `JOB_EXISTS` or `WORKFLOW_EXISTS` if the name is taken, which jobs and workflows
-        share; INVALID_ARGUMENT `INVALID_DEFINITION` and others as in CreateWorkflow.
+        """Stores a new job. Jobs and workflows share their names.
+
+        Errors:
+        - ALREADY_EXISTS `JOB_EXISTS` or `WORKFLOW_EXISTS`: the name is taken
+        - INVALID_ARGUMENT `INVALID_DEFINITION` and others, as in CreateWorkflow
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """One job, with its current definition and who uses it. NOT_FOUND `JOB_NOT_FOUND`.
+        """Returns one job with its current definition and the workflows that use it.
+
+        Errors:
+        - NOT_FOUND `JOB_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Jobs in order of id, without their definitions.
+        """Lists jobs by name, without their definitions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateJob(self, request, context):
-        """Replaces fields named in the mask. A changed definition becomes a new version, and so does every workflow that
-        uses it, all at once. INVALID_ARGUMENT `INVALID_DEFINITION` if one of those would no longer hold: then nothing
-        changes, and the problems name the workflow. ABORTED `ETAG_MISMATCH` if the etag given is not the current one;
-        ABORTED `CHANGED_MEANWHILE` if workflows that use it kept changing: try again. FAILED_PRECONDITION `OWNED_BY_FILE`
-        as in UpdateWorkflow.
+        """Updates the fields in the mask. A changed definition creates a new version of the job and of every workflow that
+        uses it, in one transaction.
+
+        Errors:
+        - NOT_FOUND `JOB_NOT_FOUND`
+        - INVALID_ARGUMENT `INVALID_DEFINITION`: the job, or a workflow that uses it, would be invalid; nothing changes,
+        and the problems name the workflow
+        - ABORTED `ETAG_MISMATCH`: the etag is not the current one
+        - ABORTED `CHANGED_MEANWHILE`: workflows that use it kept changing; try again
+        - FAILED_PRECONDITION `OWNED_BY_FILE`, as in UpdateWorkflow
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteJob(self, request, context):
-        """Forgets a job; its runs stay. FAILED_PRECONDITION `JOB_IN_USE` with the workflows that use it, or
-        `RUN_ALREADY_ACTIVE` while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
+        """Deletes a job. Its runs are kept.
+
+        Errors:
+        - NOT_FOUND `JOB_NOT_FOUND`
+        - FAILED_PRECONDITION `JOB_IN_USE` with the workflows that use it
+        - FAILED_PRECONDITION `RUN_ALREADY_ACTIVE` with the active run
+        - FAILED_PRECONDITION `OWNED_BY_FILE`, as in UpdateWorkflow
+        - ABORTED `ETAG_MISMATCH`: the etag is not the current one
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetJobEnabled(self, request, context):
-        """Sets whether schedules and events start it, as SetWorkflowEnabled does; workflows that use it go on doing so.
-        NOT_FOUND `JOB_NOT_FOUND`.
+        """Sets whether schedules and events start the job, as SetWorkflowEnabled does. Workflows can use a disabled job.
+
+        Errors:
+        - NOT_FOUND `JOB_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RunJob(self, request, context):
-        """Starts a job alone, as a run of its own. Errors as in StartRun, and NOT_FOUND `JOB_NOT_FOUND`.
+        """Starts a job alone, as a run of its own.
+
+        Errors:
+        - NOT_FOUND `JOB_NOT_FOUND`
+        - those of StartRun
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -181,8 +204,8 @@ def add_JobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobService:
-    """Stores jobs. A job is stored as a workflow of one step that has its name: its versions and its runs are listed as
-    those of a workflow are.
+    """Stores jobs. A job is stored as a workflow of one step that has its name: ListWorkflowVersions lists its versions and
+    ListRuns its runs.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RunServiceStub:
-    """Starts runs, controls them and tells what became of them.
+    """Starts and controls runs, and shows their state, logs and artifacts.
     """
 
     def __init__(self, channel):
@@ -123,145 +123,202 @@ class RunServiceStub:
 
 
 class RunServiceServicer:
-    """Starts runs, controls them and tells what became of them.
+    """Starts and controls runs, and shows their state, logs and artifacts.
     """
 
     def StartRun(self, request, context):
-        """Stores a run and begins it. The answer means that the run is on disk. FAILED_PRECONDITION
-        `RUN_ALREADY_ACTIVE` with the active id where `overlap: skip` forbids another; INVALID_ARGUMENT
-        `INVALID_PARAMS` with one violation per wrong parameter; RESOURCE_EXHAUSTED `DISK_FULL` with what is full, and
-        UNAVAILABLE `DAEMON_UNHEALTHY`, while new runs are refused. RESOURCE_EXHAUSTED `QUEUE_FULL` where
-        `overlap: queue` has no room for another. INVALID_ARGUMENT `UNKNOWN_SCOPE` and `UNKNOWN_STEP` if the definition
-        has no such, `NOTHING_TO_RUN` if no step is left; FAILED_PRECONDITION `NO_PRIOR_RESULT` with the step if a chosen
-        step uses a result or an artifact of one that is not chosen, and there is none. From inside of a step, which the
-        metadata `toban-origin` tell, the run gets the `depth` of the step's run. INVALID_ARGUMENT for such metadata that
-        are not `RUN_ID/TOKEN`.
+        """Stores a run and starts it. When the call returns, the run is on disk. A call from inside a step carries the
+        metadata `toban-origin: RUN_ID/TOKEN`; the new run then gets the `depth` of the step's run.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
+        - INVALID_ARGUMENT `INVALID_PARAMS` with one violation per parameter
+        - INVALID_ARGUMENT `UNKNOWN_SCOPE` or `UNKNOWN_STEP`: the definition has no such scope or step
+        - INVALID_ARGUMENT `NOTHING_TO_RUN`: the selection leaves no step
+        - INVALID_ARGUMENT: malformed `toban-origin`
+        - FAILED_PRECONDITION `RUN_ALREADY_ACTIVE` with the active run: `overlap: skip` forbids a second run
+        - FAILED_PRECONDITION `NO_PRIOR_RESULT` with the step: a selected step needs the result or an artifact of a step
+        that is not selected, and there is none
+        - RESOURCE_EXHAUSTED `QUEUE_FULL`: the queue of `overlap: queue` is full
+        - RESOURCE_EXHAUSTED `DISK_FULL` with the path
+        - UNAVAILABLE `DAEMON_UNHEALTHY` with the condition: new runs are refused
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PlanRun(self, request, context):
-        """What StartRun would do with the same request, in order; nothing is stored or started. Errors as in StartRun, but
-        for those of the moment: runs that are active, a full queue or disk. FAILED_PRECONDITION `TEMPLATE_FAILED` if a
-        template has no value with these parameters.
+        """Shows what StartRun would do with the same request, in order. Stores and starts nothing.
+
+        Errors:
+        - FAILED_PRECONDITION `TEMPLATE_FAILED`: a template has no value with these parameters
+        - those of StartRun, except those that depend on active runs, the queue or the disk
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRun(self, request, context):
-        """One run with a page of its steps. NOT_FOUND `RUN_NOT_FOUND`.
+        """Returns one run with a page of its steps.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCurrentRun(self, request, context):
-        """The active run of a workflow, or else its latest one.
+        """Returns the active run of a workflow, or its latest run.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
+        - NOT_FOUND `RUN_NOT_FOUND`: the workflow has never run
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """Runs, newest first, without their steps.
+        """Lists runs, newest first, without their steps.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelRun(self, request, context):
-        """Records the wish and answers at once; the run ends when every process of it is gone. Repeating it is
-        harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state if it has ended.
+        """Requests cancellation and returns at once. The run ends when all of its processes are gone. Safe to repeat.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
+        - FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RetryRun(self, request, context):
-        """A new run that repeats an ended one: what did not succeed and everything that depends on it, unless more is asked
-        for. What it does not repeat keeps its results and artifacts. FAILED_PRECONDITION `RUN_NOT_TERMINAL` while the
-        run goes on, `NOTHING_TO_RETRY` if all of it succeeded, `NO_PRIOR_RESULT` if the newest version needs a result
-        that the run does not have; INVALID_ARGUMENT `UNKNOWN_STEP`; else as StartRun.
+        """Starts a new run that repeats an ended run: by default the steps that did not succeed and everything that depends
+        on them. The other steps keep their results and artifacts.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
+        - FAILED_PRECONDITION `RUN_NOT_TERMINAL`: the run is active
+        - FAILED_PRECONDITION `NOTHING_TO_RETRY`: every step succeeded
+        - FAILED_PRECONDITION `NO_PRIOR_RESULT`: the newest version needs a result that the run does not have
+        - INVALID_ARGUMENT `UNKNOWN_STEP`
+        - those of StartRun
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseRun(self, request, context):
-        """From here on nothing of the run is started; what runs goes on, and timeouts count. Repeating it is harmless.
-        FAILED_PRECONDITION `RUN_ALREADY_TERMINAL`.
+        """Pauses a run: no further step is started. Running steps continue, and timeouts keep counting. Safe to repeat.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
+        - FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeRun(self, request, context):
-        """Takes up a paused run again. Repeating it is harmless. FAILED_PRECONDITION `RUN_ALREADY_TERMINAL`.
+        """Resumes a paused run. Safe to repeat.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
+        - FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ApproveStep(self, request, context):
-        """Answers a step that waits for a person. FAILED_PRECONDITION `STEP_NOT_WAITING` if it does not, or does not any
-        more; PERMISSION_DENIED `NOT_AN_APPROVER` if the step names others; NOT_FOUND `STEP_NOT_FOUND`. Repeating the same
-        answer is harmless.
+        """Approves or rejects a step that waits for approval. Safe to repeat with the same decision.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`
+        - FAILED_PRECONDITION `STEP_NOT_WAITING`: the step does not wait for approval, or no longer
+        - FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state
+        - PERMISSION_DENIED `NOT_AN_APPROVER` with the approvers of the step
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRun(self, request, context):
-        """Removes an ended run with its logs and artifacts, for good. The numbers of later runs go on as if it were there.
-        Works on a full disk too. FAILED_PRECONDITION `RUN_NOT_TERMINAL`, or `RUN_IN_USE` while an active run reads its
-        results, or started it and waits for it.
+        """Deletes an ended run with its logs and artifacts. Its number is not used again. Also works on a full disk.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
+        - FAILED_PRECONDITION `RUN_NOT_TERMINAL` with the state: the run is active
+        - FAILED_PRECONDITION `RUN_IN_USE`: an active run uses its results, or is its parent
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchRun(self, request, context):
-        """The whole run first, then each change in order. Ends with the run, or breaks off with UNAVAILABLE `STOPPING`
-        when the daemon stops.
+        """Streams the whole run, then each change in order. Ends when the run has ended.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
+        - UNAVAILABLE `STOPPING`: the daemon stops; continue with `after_sequence`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamLogs(self, request, context):
-        """What the steps of a run printed, from any position. A reader that comes late gets everything, then the end.
-        Breaks off without an end, with UNAVAILABLE `STOPPING`, when the daemon stops. OUT_OF_RANGE `LOG_EXPIRED` if the
-        log that a position is of is gone.
+        """Streams the output of a run's steps, from the beginning or from a position, and then an end.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`
+        - INVALID_ARGUMENT `INVALID_POSITION`
+        - OUT_OF_RANGE `LOG_EXPIRED`: the log at the position was deleted
+        - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProcessExecutions(self, request, context):
-        """Processes that were started for runs, newest first.
+        """Lists processes that were started for runs, newest first.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetProcessExecution(self, request, context):
-        """One process. NOT_FOUND `PROCESS_EXECUTION_NOT_FOUND`.
+        """Returns one process.
+
+        Errors:
+        - NOT_FOUND `PROCESS_EXECUTION_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListArtifacts(self, request, context):
-        """What the steps of a run left behind, in the order of the steps, and which files that is.
+        """Lists the artifacts of a run and their files, in the order of the steps.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DownloadArtifact(self, request, context):
-        """The bytes of one artifact: a header, then the data. NOT_FOUND `ARTIFACT_NOT_FOUND`.
+        """Streams one artifact: a header, then the data.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND` or `ARTIFACT_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -364,7 +421,7 @@ def add_RunServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RunService:
-    """Starts runs, controls them and tells what became of them.
+    """Starts and controls runs, and shows their state, logs and artifacts.
     """
 
     @staticmethod

@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class ScheduleServiceStub:
-    """Keeps schedules of subjects. When one is due, the event SCHEDULE_TRIGGERED is emitted with the payload
+    """Stores schedules of subjects. When a schedule is due, the daemon emits the event SCHEDULE_TRIGGERED with the payload
     `{"issueId": subject, "scheduleId", "action", "originalRequest", "metadata": {"occurrences", "nextRun"}}`, and the
-    workflow that the schedule names is started with it. What was due while the daemon was away is emitted when it is
-    back: once for all times that passed. Schedules of workflows are a part of their definitions, and not here.
+    event starts the workflow that the schedule names. Due times that passed while the daemon was not running emit one
+    event together when it is back. Schedules of workflows are part of their definitions, and are not listed here.
     """
 
     def __init__(self, channel):
@@ -71,53 +71,66 @@ class ScheduleServiceStub:
 
 
 class ScheduleServiceServicer:
-    """Keeps schedules of subjects. When one is due, the event SCHEDULE_TRIGGERED is emitted with the payload
+    """Stores schedules of subjects. When a schedule is due, the daemon emits the event SCHEDULE_TRIGGERED with the payload
     `{"issueId": subject, "scheduleId", "action", "originalRequest", "metadata": {"occurrences", "nextRun"}}`, and the
-    workflow that the schedule names is started with it. What was due while the daemon was away is emitted when it is
-    back: once for all times that passed. Schedules of workflows are a part of their definitions, and not here.
+    event starts the workflow that the schedule names. Due times that passed while the daemon was not running emit one
+    event together when it is back. Schedules of workflows are part of their definitions, and are not listed here.
     """
 
     def CreateSchedule(self, request, context):
-        """Stores a schedule; the answer means that it is on disk, and says what was understood. INVALID_ARGUMENT
-        `TIME_NOT_UNDERSTOOD` with examples for words that cannot be read, and for a time that is over; INVALID_ARGUMENT
-        for other fields, and for words that name another action than `action`; NOT_FOUND `WORKFLOW_NOT_FOUND` if it names
-        a workflow that is not there.
+        """Stores a schedule and returns it as it was understood. When the call returns, it is on disk.
+
+        Errors:
+        - INVALID_ARGUMENT `TIME_NOT_UNDERSTOOD` with examples: the words cannot be read, or the time is in the past
+        - INVALID_ARGUMENT for other fields, and for words that name an action other than `action`
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`: `workflow` does not exist
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSchedule(self, request, context):
-        """One schedule. NOT_FOUND `SCHEDULE_NOT_FOUND`.
+        """Returns one schedule.
+
+        Errors:
+        - NOT_FOUND `SCHEDULE_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSchedules(self, request, context):
-        """Schedules of subjects, in order of their ids, which is that of their creation.
+        """Lists schedules of subjects in order of id, which is the order of creation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelSchedule(self, request, context):
-        """From here on it is never due. Repeating it is harmless; one that has ended stays as it is. NOT_FOUND
-        `SCHEDULE_NOT_FOUND`.
+        """Cancels a schedule: it is never due again. Safe to repeat; a schedule that has ended stays ENDED.
+
+        Errors:
+        - NOT_FOUND `SCHEDULE_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelBySubject(self, request, context):
-        """Cancels all active schedules of a subject: it is closed. Repeating it is harmless.
+        """Cancels all active schedules of a subject, for example because an issue was closed. Safe to repeat.
+
+        Errors:
+        - INVALID_ARGUMENT: `subject` is empty
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InterpretTime(self, request, context):
-        """What words mean now, and when that would be due; nothing is stored. INVALID_ARGUMENT `TIME_NOT_UNDERSTOOD`.
+        """Says what words mean now, and when a schedule with them would be due. Stores nothing.
+
+        Errors:
+        - INVALID_ARGUMENT `TIME_NOT_UNDERSTOOD` with examples
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,10 +178,10 @@ def add_ScheduleServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ScheduleService:
-    """Keeps schedules of subjects. When one is due, the event SCHEDULE_TRIGGERED is emitted with the payload
+    """Stores schedules of subjects. When a schedule is due, the daemon emits the event SCHEDULE_TRIGGERED with the payload
     `{"issueId": subject, "scheduleId", "action", "originalRequest", "metadata": {"occurrences", "nextRun"}}`, and the
-    workflow that the schedule names is started with it. What was due while the daemon was away is emitted when it is
-    back: once for all times that passed. Schedules of workflows are a part of their definitions, and not here.
+    event starts the workflow that the schedule names. Due times that passed while the daemon was not running emit one
+    event together when it is back. Schedules of workflows are part of their definitions, and are not listed here.
     """
 
     @staticmethod

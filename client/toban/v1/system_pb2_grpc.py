@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SystemServiceStub:
-    """Tells what the daemon is, how it is set up and how it does, and looks after it.
+    """Shows the daemon's state, configuration and health, and maintains it.
     """
 
     def __init__(self, channel):
@@ -73,59 +73,59 @@ class SystemServiceStub:
 
 
 class SystemServiceServicer:
-    """Tells what the daemon is, how it is set up and how it does, and looks after it.
+    """Shows the daemon's state, configuration and health, and maintains it.
     """
 
     def GetInfo(self, request, context):
-        """Version, uptime, what is running, and what recovery did at the start.
+        """Returns the version, uptime, counts, health, and the result of the recovery at start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetConfig(self, request, context):
-        """The effective configuration and where each value came from; secrets are hidden.
+        """Returns the effective configuration and the source of each value. Secrets are hidden.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CollectGarbage(self, request, context):
-        """Removes what retention no longer keeps, and says what; it happens by itself too. Never touches a run that has not
-        ended. With `dry_run` it only says what would go.
+        """Removes runs and files that have passed retention, and lists them. The daemon does so regularly by itself. Active
+        runs are never removed. With `dry_run` it only lists them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Doctor(self, request, context):
-        """Looks at the database, the state directory, permissions, clock, space and processes, and says what is wrong. With
-        `repair` it mends what is safe to mend, and says what it did.
+        """Checks the database, the state directory, permissions, clock, disk space and processes. With `repair` it also
+        repairs what is safe to repair.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """From here on schedules and events start nothing: what is due meanwhile is skipped, and the ledger says `draining`;
-        events are stored, and stay PENDING. Runs that were started go on, and StartRun still starts others. It holds until
-        Resume or the end of the daemon. Repeating it is harmless.
+        """Stops schedules and events from starting runs, until Resume or the daemon's end. Due times are skipped, and the
+        ledger says `draining`; events are stored and stay PENDING. Active runs continue, and StartRun still works. Safe to
+        repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Resume(self, request, context):
-        """Lets schedules and events start runs again; due times that were skipped are not made up for, events that came
-        meanwhile are. Repeating it is harmless.
+        """Lets schedules and events start runs again. Skipped due times stay skipped; PENDING events are resolved. Safe to
+        repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Reload(self, request, context):
-        """Reads every definition file of the configuration again, changed or not, and says what that changed. A file that
-        cannot be used changes nothing, and is told as broken. Changes are found without it too, within two seconds.
+        """Reads every definition file of the configuration again, changed or not, and lists the changes. A broken file
+        changes nothing and is listed as broken. The daemon finds changed files by itself within two seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -178,7 +178,7 @@ def add_SystemServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SystemService:
-    """Tells what the daemon is, how it is set up and how it does, and looks after it.
+    """Shows the daemon's state, configuration and health, and maintains it.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class WorkflowServiceStub:
-    """Stores definitions and their immutable versions.
+    """Stores workflows and their immutable versions, and explains their schedules.
     """
 
     def __init__(self, channel):
@@ -103,109 +103,143 @@ class WorkflowServiceStub:
 
 
 class WorkflowServiceServicer:
-    """Stores definitions and their immutable versions.
+    """Stores workflows and their immutable versions, and explains their schedules.
     """
 
     def CreateWorkflow(self, request, context):
-        """Stores a new workflow. ALREADY_EXISTS `WORKFLOW_EXISTS` or `JOB_EXISTS` if the name is taken, which workflows and
-        jobs share; INVALID_ARGUMENT `INVALID_DEFINITION` with the problems of the text (BadRequest,
-        DefinitionProblems) if it does not hold, also for want of a job that it uses; FAILED_PRECONDITION
-        `WORKFLOW_RECURSION` with the names on the way if it would start itself as a child; RESOURCE_EXHAUSTED
-        `DISK_FULL` as in StartRun.
+        """Stores a new workflow. Workflows and jobs share their names.
+
+        Errors:
+        - ALREADY_EXISTS `WORKFLOW_EXISTS` or `JOB_EXISTS`: the name is taken
+        - INVALID_ARGUMENT `INVALID_DEFINITION` with the problems (BadRequest, DefinitionProblems): the definition is
+        invalid, or a job that it uses is missing
+        - FAILED_PRECONDITION `WORKFLOW_RECURSION` with the `path` of names: it would start itself as a child
+        - RESOURCE_EXHAUSTED `DISK_FULL`, as in StartRun
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetWorkflow(self, request, context):
-        """One workflow by name, with its current definition. NOT_FOUND `WORKFLOW_NOT_FOUND`.
+        """Returns one workflow with its current definition.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListWorkflows(self, request, context):
-        """Workflows in order of name, without their definitions.
+        """Lists workflows by name, without their definitions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateWorkflow(self, request, context):
-        """Replaces fields named in the mask. A changed definition becomes a new version; the same text again changes
-        nothing and says so. ABORTED `ETAG_MISMATCH` if the etag given is not the current one; FAILED_PRECONDITION
-        `OWNED_BY_FILE` with its `path` if a definition file owns it and `force` is not set; else as CreateWorkflow.
+        """Updates the fields in the mask. A changed definition creates a new version; the same text changes nothing.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
+        - ABORTED `ETAG_MISMATCH`: the etag is not the current one
+        - FAILED_PRECONDITION `OWNED_BY_FILE` with its `path`: a definition file owns it, and `force` is not set
+        - those of CreateWorkflow
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteWorkflow(self, request, context):
-        """Forgets a workflow; its runs and the versions they used stay. FAILED_PRECONDITION `RUN_ALREADY_ACTIVE`
-        while a run of it is active; `OWNED_BY_FILE` as in UpdateWorkflow.
+        """Deletes a workflow. Its runs and the versions that they used are kept.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
+        - FAILED_PRECONDITION `RUN_ALREADY_ACTIVE` with the active run
+        - FAILED_PRECONDITION `OWNED_BY_FILE`, as in UpdateWorkflow
+        - ABORTED `ETAG_MISMATCH`: the etag is not the current one
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ValidateWorkflow(self, request, context):
-        """Says what is wrong with a definition, of a workflow or of jobs, and stores nothing. Never an error for a bad
-        definition. Jobs that are stored are known.
+        """Checks the definition of a workflow or of jobs and stores nothing. It may use stored jobs. An invalid definition is
+        not an error of the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListWorkflowVersions(self, request, context):
-        """Versions of a workflow or a job, newest first, without their definitions.
+        """Lists the versions of a workflow or a job, newest first, without their definitions.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetWorkflowVersion(self, request, context):
-        """One version with its definition. NOT_FOUND `VERSION_NOT_FOUND`.
+        """Returns one version with its definition.
+
+        Errors:
+        - NOT_FOUND `VERSION_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RestoreWorkflowVersion(self, request, context):
-        """Makes an old version of a workflow or a job the current one: a new version with the old text, read again, with
-        the jobs as they are now. Errors as in UpdateWorkflow and UpdateJob, and NOT_FOUND `VERSION_NOT_FOUND`.
+        """Restores an old version of a workflow or a job: stores its text as a new version, with the current jobs.
+
+        Errors:
+        - NOT_FOUND `VERSION_NOT_FOUND`
+        - those of UpdateWorkflow and UpdateJob
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetWorkflowEnabled(self, request, context):
-        """Sets whether schedules and events start it; a run by hand always may. Repeating it is harmless. It makes
-        no new version. It works on what a definition file owns too.
+        """Sets whether schedules and events start the workflow; StartRun always works. Creates no new version, and also
+        applies to workflows that a definition file owns. Safe to repeat.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PreviewSchedule(self, request, context):
-        """The next times at which the schedules of a workflow or a job are due, in order of time. Empty if it has none, or
-        they have run out; `@reboot` has none. NOT_FOUND `WORKFLOW_NOT_FOUND`; FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND` if
-        the machine does not know the time zone of a schedule.
+        """Returns the next due times of a workflow's or a job's schedules, earliest first. Empty if it has no schedule, or
+        none that is due again; `@reboot` has no due times.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
+        - FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND`: the machine does not know the time zone of a schedule
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainSchedule(self, request, context):
-        """Says in plain words why a workflow did or did not run: what became of the due times near `at`, from the ledger.
-        NOT_FOUND `WORKFLOW_NOT_FOUND`.
+        """Explains why a workflow or a job did or did not run near a time, from the ledger.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFires(self, request, context):
-        """Lines of the ledger, the latest due time first. NOT_FOUND `WORKFLOW_NOT_FOUND` if there is neither a line nor a
-        workflow of that name.
+        """Lists the fire ledger, latest due time first.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`: neither a workflow nor a line of the ledger has that name
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -288,7 +322,7 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WorkflowService:
-    """Stores definitions and their immutable versions.
+    """Stores workflows and their immutable versions, and explains their schedules.
     """
 
     @staticmethod
