@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from toband.domain.model import (
+from toband.domain.run_model import (
     Attempt,
     AttemptState,
     ResourceUse,

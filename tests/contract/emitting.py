@@ -6,8 +6,8 @@ from typing import Any
 
 from contract.builders import NOW, later, new_id, new_run
 from toban.definition import EventTrigger
-from toband.domain.emitted import Emitted, EventRun, EventRunOutcome, EventSource, EventState
-from toband.domain.model import Run, Trigger
+from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
+from toband.domain.run_model import Run, Trigger
 from toband.ports import EventResolution, Store
 
 SKIPPED, STARTED = EventRunOutcome.SKIPPED, EventRunOutcome.STARTED

@@ -8,8 +8,8 @@ from typing import Any
 
 from contract.builders import NOW, later, new_id, new_run, text
 from toban.definition.timing.model import Schedule
-from toband.domain.model import Run, Trigger
-from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.domain.run_model import Run, Trigger
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import Firing, Store
 
 MINUTELY = Schedule(every=60.0)

@@ -17,8 +17,8 @@ from typing import Any
 from fuzz.mutation import mutated_bytes, mutated_frames, mutated_json, words_of
 from fuzz.target import Check, Target, expect_type
 from helpers.supervision import new_attempt
-from toband.domain.events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided
-from toband.domain.model import Attempt, AttemptState
+from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided
+from toband.domain.run_model import Attempt, AttemptState
 from toband.engine.health import Health
 from toband.ports import LogKind, OutputTooLargeError
 from toband.supervise import frames, records

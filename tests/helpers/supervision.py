@@ -16,8 +16,8 @@ from helpers.gate import Gate
 from helpers.processes import Process, alive, children_of, command_of, marked, seen, stat_of
 from helpers.waiting import DEADLINE, wait_for
 from toban.definition import Resources
-from toband.domain.events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
-from toband.domain.model import Attempt, AttemptState, TreeCause
+from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
+from toband.domain.run_model import Attempt, AttemptState, TreeCause
 from toband.ports import HealthStatus, Launch, LogKind
 from toband.supervise import frames
 from toband.supervise.cgroups import Cgroups

@@ -19,8 +19,8 @@ from typing import Any
 from uuid import uuid4
 
 from helpers.waiting import wait_until
-from toband.domain.events import AttemptEnded, AttemptLost, AttemptVoided, Event
-from toband.domain.model import Attempt, AttemptState
+from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event
+from toband.domain.run_model import Attempt, AttemptState
 from toband.ports import HealthStatus
 from toband.supervise import frames
 from toband.supervise.files import RunFiles
@@ -33,7 +33,7 @@ FACTS = {"format": frames.FORMAT, "attempt": "a", "token": "t", "seal": "s"}
 RECOVER = """
 import asyncio, json, os, sys, time
 from datetime import UTC, datetime
-from toband.domain.model import Attempt, AttemptState
+from toband.domain.run_model import Attempt, AttemptState
 from toband.supervise.files import RunFiles
 from toband.supervise.windows import launcher
 root, gate, own = sys.argv[1:]

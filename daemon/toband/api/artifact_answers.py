@@ -9,7 +9,7 @@ from toban.texts import sendable
 from toban.v1 import run_pb2 as pb
 from toband.api import convert, paging
 from toband.api.errors import InvalidFieldError
-from toband.domain.model import Artifact
+from toband.domain.run_model import Artifact
 from toband.engine.errors import ArtifactNotFoundError
 from toband.engine.run_artifacts import RunArtifacts
 from toband.ports import Stored

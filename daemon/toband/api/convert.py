@@ -13,7 +13,8 @@ from toban.definition import Overlap, Step
 from toban.limits import MAX_LISTED_BYTES, MAX_SHOWN_BYTES
 from toban.texts import json_text, sendable
 from toban.v1 import dead_letter_pb2, run_pb2
-from toband.domain.model import (
+from toband.domain.plan import Plan
+from toband.domain.run_model import (
     Artifact,
     Attempt,
     DeadLetter,
@@ -26,7 +27,6 @@ from toband.domain.model import (
     TreeEnding,
     Usage,
 )
-from toband.domain.plan import Plan
 from toband.engine.starting import PlannedStep
 
 FREE_PLACE = "a free place"

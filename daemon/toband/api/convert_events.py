@@ -12,9 +12,9 @@ from toban.limits import MAX_LISTED_BYTES
 from toban.texts import whole
 from toban.v1 import event_pb2, run_pb2, schedule_pb2
 from toband.api.convert import timestamp
-from toband.domain.emitted import Emitted, EventRun, EventState
-from toband.domain.model import RunState
-from toband.domain.schedules import ScheduleEntry
+from toband.domain.emitted_events import Emitted, EventRun, EventState
+from toband.domain.run_model import RunState
+from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.matching import Candidate
 from toband.engine.subjects import Subjects
 

@@ -11,7 +11,7 @@ from toband.api import convert, paging
 from toband.api.errors import Context, InvalidFieldError, unary
 from toband.api.requests import caller, origin_of, request_of
 from toband.api.run_service import RunService
-from toband.domain.model import DeadLetter, DeadLetterState
+from toband.domain.run_model import DeadLetter, DeadLetterState
 from toband.engine.errors import DeadLetterNotFoundError
 from toband.engine.runs import Runs
 from toband.ports import Clock, DeadLetterClosedError, Store

@@ -12,7 +12,7 @@ from toban.limits import MAX_PAYLOAD_BYTES
 from toban.v1 import event_pb2 as pb
 from toband.api.errors import Context, InvalidFieldError
 from toband.api.requests import origin_of
-from toband.domain.keys import check_key
+from toband.domain.lookup_keys import check_key
 from toband.engine.errors import EventNotFoundError
 from toband.engine.origins import Origin
 

@@ -10,7 +10,7 @@ from toban.v1 import event_pb2_grpc
 from toband.api import convert_events, event_requests, paging
 from toband.api.errors import Context, InvalidFieldError, streaming, unary
 from toband.api.requests import caller, request_of
-from toband.domain.emitted import Emitted, EventState
+from toband.domain.emitted_events import Emitted, EventState
 from toband.engine.errors import StoppingError
 from toband.engine.events import Events
 from toband.ports import Store

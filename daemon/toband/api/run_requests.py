@@ -10,7 +10,7 @@ from toban.definition import ParamError
 from toban.limits import MAX_NOTE_CHARS
 from toban.v1 import run_pb2 as pb
 from toband.api.errors import InvalidFieldError
-from toband.domain.model import RunState, Trigger
+from toband.domain.run_model import RunState, Trigger
 from toband.engine.log_stream import LogQuery
 from toband.engine.selection import Selection
 from toband.ports import LogKind

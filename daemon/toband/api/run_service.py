@@ -13,7 +13,7 @@ from toband.api import convert, paging, run_requests
 from toband.api.artifact_answers import ArtifactAnswers
 from toband.api.errors import Context, InvalidFieldError, streaming, unary
 from toband.api.requests import caller, origin_of, request_of
-from toband.domain.model import Run
+from toband.domain.run_model import Run
 from toband.engine.changes import Changes
 from toband.engine.control import Control
 from toband.engine.errors import (

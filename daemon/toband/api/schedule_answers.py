@@ -12,7 +12,7 @@ from toban.v1 import job_pb2
 from toban.v1 import workflow_pb2 as pb
 from toband.api import convert, convert_definitions, paging
 from toband.api.errors import InvalidFieldError
-from toband.domain.schedules import Fire, ScheduleEntry
+from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
 from toband.engine.outlook import Outlook
 from toband.ports import Store, StoredWorkflow

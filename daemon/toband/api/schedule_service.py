@@ -14,7 +14,7 @@ from toband.api import convert, convert_events, paging, schedule_requests
 from toband.api.errors import Context, UnclearTimeError, unary
 from toband.api.event_requests import key
 from toband.api.requests import caller, request_of
-from toband.domain.schedules import ScheduleEntry
+from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.errors import ScheduleNotFoundError, TimeNotUnderstoodError
 from toband.engine.subjects import Subjects
 from toband.ports import Store

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from toban.definition import JobType, Step, Workflow
-from toband.domain.model import CHECK, Run, StepRun, StepState, Trigger
+from toband.domain.run_model import CHECK, Run, StepRun, StepState, Trigger
 
 
 class Plan:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple, Protocol
 
-from toband.domain.model import Phase, StepRun, StepState
 from toband.domain.plan import Plan
+from toband.domain.run_model import Phase, StepRun, StepState
 from toband.domain.step_map import StepMap
 
 

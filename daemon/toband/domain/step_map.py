@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from toband.domain.model import StepRun
+from toband.domain.run_model import StepRun
 
 _BITS = 6
 _CHUNK = 1 << _BITS

@@ -15,8 +15,10 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from toban.definition import ErrorClass, OnLost
-from toband.domain.draft import Ids
-from toband.domain.events import (
+from toband.domain.attempt_outcomes import TIMED_OUT, Outcomes
+from toband.domain.plan import Plan
+from toband.domain.retry_policy import classify, why
+from toband.domain.run_events import (
     AttemptEnded,
     AttemptLost,
     AttemptStarted,
@@ -47,8 +49,8 @@ from toband.domain.events import (
     StopAttempt,
     StopCollection,
 )
-from toband.domain.failures import classify, why
-from toband.domain.model import (
+from toband.domain.run_index import moving
+from toband.domain.run_model import (
     Attempt,
     AttemptState,
     EndingCause,
@@ -60,10 +62,8 @@ from toband.domain.model import (
     TreeCause,
     TreeEnding,
 )
-from toband.domain.outcomes import TIMED_OUT, Outcomes
-from toband.domain.plan import Plan
-from toband.domain.run_index import moving
-from toband.domain.timers import LOOP, run_timer, step_timer
+from toband.domain.run_mutation import Ids
+from toband.domain.run_timers import LOOP, run_timer, step_timer
 
 __all__ = ["Ids", "effects_of", "transition"]
 

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from toband.domain.events import (
+from toband.domain.plan import Plan
+from toband.domain.run_events import (
     AttemptEnded,
     AttemptLost,
     Effect,
@@ -23,8 +24,7 @@ from toband.domain.events import (
     name_of,
     name_of_type,
 )
-from toband.domain.model import Run
-from toband.domain.plan import Plan
+from toband.domain.run_model import Run
 from toband.domain.transition import Ids, transition
 from toband.engine.announcing import Announcing
 from toband.engine.internal_errors import unexpected

@@ -9,8 +9,8 @@ import asyncio
 from typing import Any
 
 from toban.definition import RUN_FAILED, RUN_SUCCEEDED, STEP_FAILED
-from toband.domain.emitted import Emitted, EventSource, announced
-from toband.domain.model import Run
+from toband.domain.emitted_events import Emitted, EventSource, announced
+from toband.domain.run_model import Run
 from toband.domain.transition import Ids
 from toband.ports import Clock
 

@@ -10,8 +10,8 @@ import structlog
 
 from toban.definition import ParamError, RenderError
 from toband import failpoints
-from toband.domain.events import ChildEnded, not_started
-from toband.domain.model import Attempt, Run
+from toband.domain.run_events import ChildEnded, not_started
+from toband.domain.run_model import Attempt, Run
 from toband.engine.actor import RETRY_MOST, RunActor
 from toband.engine.entering import Entering
 from toband.engine.errors import EngineError, WorkflowRecursionError

@@ -12,8 +12,8 @@ import structlog
 
 from toban.definition import RenderError, format_duration
 from toband import failpoints
-from toband.domain.events import CollectionFailed, CollectionStopped, OutputsCollected
-from toband.domain.model import Attempt
+from toband.domain.run_events import CollectionFailed, CollectionStopped, OutputsCollected
+from toband.domain.run_model import Attempt
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.bounded import bounded
 from toband.engine.handing import Handing

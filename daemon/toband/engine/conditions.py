@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from toban.definition import RenderError, condition_references
-from toband.domain.events import EvaluationFailed, StepEvaluated
-from toband.domain.model import Run
 from toband.domain.plan import Plan
+from toband.domain.run_events import EvaluationFailed, StepEvaluated
+from toband.domain.run_model import Run
 from toband.engine.evaluation import Evaluation
 from toband.engine.seen import Seen
 

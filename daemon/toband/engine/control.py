@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from toband.domain.events import CancelRequested, DecisionMade, PauseRequested, ResumeRequested
-from toband.domain.model import Phase, Run, StepState
+from toband.domain.run_events import CancelRequested, DecisionMade, PauseRequested, ResumeRequested
+from toband.domain.run_model import Phase, Run, StepState
 from toband.engine.errors import (
     NotApproverError,
     NotWaitingError,

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import structlog
 
-from toband.domain.model import Attempt, AttemptState
+from toband.domain.run_model import Attempt, AttemptState
 from toband.engine.admission import inode_reserve_of, reserve_of
 from toband.engine.guard import DESCRIPTORS_SHARE
 from toband.engine.words import count, size_text

@@ -10,9 +10,9 @@ import structlog
 
 from toban.definition import Overlap, ParamError
 from toband import failpoints
-from toband.domain.deciding import Decision
-from toband.domain.model import Run
-from toband.domain.schedules import EVENT, Fire, FireOutcome, ScheduleEntry, Start
+from toband.domain.misfire import Decision
+from toband.domain.run_model import Run
+from toband.domain.schedule_model import EVENT, Fire, FireOutcome, ScheduleEntry, Start
 from toband.engine.admission import Admits
 from toband.engine.announcing import Announcing
 from toband.engine.draining import Draining

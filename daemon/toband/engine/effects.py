@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import structlog
 
 from toband import failpoints
-from toband.domain.events import (
+from toband.domain.run_events import (
     CollectOutputs,
     Effect,
     EvaluateStep,

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from toban.definition import Overlap
-from toband.domain.emitted import Emitted
-from toband.domain.model import Run, Trigger
+from toband.domain.emitted_events import Emitted
+from toband.domain.run_model import Run, Trigger
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.admission import Admits
 from toband.engine.errors import DeadLetterNotFoundError, QueueFullError, StoppingError

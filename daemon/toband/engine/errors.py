@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from toban.definition import Problem
-from toband.domain.model import Run
+from toband.domain.run_model import Run
 
 
 class EngineError(Exception):

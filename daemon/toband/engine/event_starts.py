@@ -8,8 +8,8 @@ import structlog
 
 from toban.definition import Overlap, ParamError
 from toband import failpoints
-from toband.domain.emitted import DEPTH_MOST, Emitted, EventRun, EventRunOutcome, EventState
-from toband.domain.model import Run, RunState, Trigger
+from toband.domain.emitted_events import DEPTH_MOST, Emitted, EventRun, EventRunOutcome, EventState
+from toband.domain.run_model import Run, RunState, Trigger
 from toband.engine.errors import EngineError, StoppingError
 from toband.engine.matching import Candidate, Matching
 from toband.engine.runs import Runs

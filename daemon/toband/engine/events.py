@@ -19,11 +19,11 @@ from toban.definition import (
     check_event_type,
 )
 from toband import failpoints
-from toband.domain.emitted import (
+from toband.domain.emitted_events import (
     Emitted,
     EventSource,
 )
-from toband.domain.keys import check_key
+from toband.domain.lookup_keys import check_key
 from toband.domain.transition import Ids
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST
 from toband.engine.admission import Admits

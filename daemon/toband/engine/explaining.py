@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 from toban.definition import format_duration
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import describe
-from toband.domain.emitted import Emitted, EventState
-from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.domain.emitted_events import Emitted, EventState
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import ZoneGoneError
 from toband.engine.upcoming import Upcoming, due_at_boot, jitter_by, zone_of
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 
 from toban.definition import Input, Output, is_directory
-from toband.domain.model import Artifact, Attempt, Run, StepRun
 from toband.domain.plan import Plan
+from toband.domain.run_model import Artifact, Attempt, Run, StepRun
 from toband.engine.launching import Rooms
 from toband.ports import Artifacts, Collect, Placement
 

@@ -18,10 +18,10 @@ import structlog
 
 from toban.definition import CostlyError, Rendered, RenderError, format_duration
 from toband import failpoints
-from toband.domain.events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
-from toband.domain.failures import OWN_OUTPUTS
 from toband.domain.fair_queue import FairQueue
-from toband.domain.model import CHECK, Attempt
+from toband.domain.retry_policy import OWN_OUTPUTS
+from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
+from toband.domain.run_model import CHECK, Attempt
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.bounded import bounded
 from toband.engine.handing import Handing

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import toban.step
 from toban.definition import JobType, Rendered, RenderError, Step, references, render
-from toband.domain.model import Attempt, Run, TreeCause
 from toband.domain.plan import Plan
+from toband.domain.run_model import Attempt, Run, TreeCause
 from toband.engine.evaluation import Evaluation
 from toband.engine.seen import Seen
 from toband.ports import ArtifactError, Launch

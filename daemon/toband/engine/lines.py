@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from toband.domain.model import Run
+from toband.domain.run_model import Run
 
 WAITING_MOST = 100
 """Runs of one workflow that may wait, other than for events."""

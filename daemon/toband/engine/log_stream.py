@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from toband.domain.model import CHECK, Attempt, AttemptState, Run, RunState
+from toband.domain.run_model import CHECK, Attempt, AttemptState, Run, RunState
 from toband.engine.changes import Changes, Watch
 from toband.engine.errors import (
     BadPositionError,

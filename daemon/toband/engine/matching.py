@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toban.definition import CostlyError, EventView, RenderError
-from toband.domain.emitted import Emitted, Listener
+from toband.domain.emitted_events import Emitted, Listener
 from toband.engine.evaluation import Evaluation
 from toband.ports import Store
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import structlog
 
-from toband.domain.model import Run, StepRun, StepState
 from toband.domain.plan import Plan
+from toband.domain.run_model import Run, StepRun, StepState
 from toband.engine.handing import folder
 from toband.ports import Artifacts
 

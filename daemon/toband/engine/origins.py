@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toband.domain.emitted import Cause
-from toband.domain.model import Run
+from toband.domain.emitted_events import Cause
 from toband.domain.run_index import step_of
+from toband.domain.run_model import Run
 from toband.engine.errors import EventSourceNotFoundError
 from toband.ports import Store
 

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from heapq import merge
 from itertools import islice, takewhile
 
-from toband.domain.emitted import Emitted
-from toband.domain.schedules import Fire, ScheduleEntry
+from toband.domain.emitted_events import Emitted
+from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.blackouts import Blackouts
 from toband.engine.draining import Draining
 from toband.engine.errors import WorkflowNotFoundError, ZoneGoneError

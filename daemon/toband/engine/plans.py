@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from toban.definition import Workflow
-from toband.domain.model import Run
 from toband.domain.plan import Plan
+from toband.domain.run_model import Run
 from toband.ports import Store, WorkflowVersion
 
 KEPT = 256

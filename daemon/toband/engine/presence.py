@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from toband.domain.deciding import ON_TIME
+from toband.domain.misfire import ON_TIME
 from toband.ports import Clock
 
 BEAT = 1.0

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import structlog
 
-from toband.domain.events import AttemptLost, AttemptVoided
-from toband.domain.model import Attempt, Run, RunState
 from toband.domain.plan import Plan
+from toband.domain.run_events import AttemptLost, AttemptVoided
+from toband.domain.run_model import Attempt, Run, RunState
 from toband.domain.transition import effects_of
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.children import Children

@@ -20,7 +20,7 @@ from toban.definition import (
 from toban.definition.schedule_times import run_out
 from toban.definition.timing.model import Schedule
 from toban.definition.timing.words import PhraseError
-from toband.domain.schedules import ScheduleEntry, entries_of
+from toband.domain.schedule_model import ScheduleEntry, entries_of
 from toband.engine.definition_parser import DefinitionParser
 from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
 from toband.engine.locations import refused_locations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from toband.domain.model import Artifact, Run
+from toband.domain.run_model import Artifact, Run
 from toband.engine.errors import ArtifactNotFoundError, RunNotFoundError, StepNotFoundError
 from toband.ports import ArtifactError, Artifacts, Store, Stored
 

@@ -10,7 +10,8 @@ from typing import Any
 import structlog
 
 from toban.definition import Overlap
-from toband.domain.events import (
+from toband.domain.plan import Plan
+from toband.domain.run_events import (
     AttemptEnded,
     AttemptLost,
     AttemptVoided,
@@ -19,8 +20,7 @@ from toband.domain.events import (
     Event,
     RunStarted,
 )
-from toband.domain.model import Run, RunState, StepRun
-from toband.domain.plan import Plan
+from toband.domain.run_model import Run, RunState, StepRun
 from toband.domain.transition import Ids
 from toband.engine.actor import RunActor
 from toband.engine.admission import Admits, Always

@@ -11,14 +11,14 @@ import structlog
 
 from toban.definition import Overlap
 from toban.definition.timing.model import Misfire
-from toband.domain.deciding import (
+from toband.domain.misfire import (
     ON_TIME,
     Circumstances,
     Decision,
     at_boot,
     decide,
 )
-from toband.domain.schedules import ScheduleEntry, first_due
+from toband.domain.schedule_model import ScheduleEntry, first_due
 from toband.engine.actor import RETRY_FIRST, RETRY_MOST
 from toband.engine.admission import Admits
 from toband.engine.announcing import Announcing

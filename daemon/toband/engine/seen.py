@@ -9,8 +9,8 @@ from typing import Any
 
 from toban.definition import NO_EVENT, NO_ITEM, RenderError, Scope, format_size
 from toban.limits import MAX_SEEN_BYTES, weight
-from toband.domain.model import CHECK, Attempt, AttemptState, Run, StepRun, StepState
 from toband.domain.plan import Plan
+from toband.domain.run_model import CHECK, Attempt, AttemptState, Run, StepRun, StepState
 from toband.ports import LogKind, Logs, OutputTooLargeError, Values
 
 STDOUT_LIMIT = 64 * 1024

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from toban.definition import condition_references, references
-from toband.domain.model import Run, StepRun, StepState
 from toband.domain.plan import Plan
+from toband.domain.run_model import Run, StepRun, StepState
 from toband.engine.errors import NothingToRunError, UnknownScopeError, UnknownStepError
 
 FULL = "full"

@@ -8,8 +8,8 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 from toban.definition import Overlap, Scope, bind_params
-from toband.domain.model import Run, StepRun, StepState, Trigger
 from toband.domain.plan import Plan
+from toband.domain.run_model import Run, StepRun, StepState, Trigger
 from toband.domain.transition import Ids
 from toband.engine.errors import (
     NoPriorResultError,

@@ -16,10 +16,10 @@ from toban.definition.timing.describing import describe_in, why_never
 from toban.definition.timing.due import occurrences
 from toban.definition.timing.words import PhraseError, Understood, interpret
 from toban.definition.timing.zones import check_zone
-from toband.domain.actions import ACTIONS, WORKFLOW, named_by
-from toband.domain.emitted import Emitted
-from toband.domain.keys import check_key
-from toband.domain.schedules import ScheduleEntry, Start, first_due
+from toband.domain.emitted_events import Emitted
+from toband.domain.lookup_keys import check_key
+from toband.domain.schedule_actions import ACTIONS, WORKFLOW, named_by
+from toband.domain.schedule_model import ScheduleEntry, Start, first_due
 from toband.domain.transition import Ids
 from toband.engine.admission import Admits
 from toband.engine.announcing import Announcing

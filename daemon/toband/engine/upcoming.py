@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import jitter_of, occurrences
 from toban.definition.timing.model import Change, Due
-from toband.domain.schedules import ScheduleEntry
+from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.errors import ZoneGoneError
 
 MOST_COUNTED = 10_000

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import structlog
 
-from toband.domain.model import Sample, Usage
+from toband.domain.run_model import Sample, Usage
 from toband.ports import Clock, Meter, Reading, Store, StoreError
 
 TICK = 1.0

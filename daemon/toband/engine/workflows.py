@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from toban.definition import DefinitionKind, Problem
-from toband.domain.emitted import Cause
+from toband.domain.emitted_events import Cause
 from toband.engine.admission import Admits, Always
 from toband.engine.definition_parser import DefinitionParser
 from toband.engine.errors import (

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from toban.definition import Output
 from toban.texts import sendable
-from toband.domain.model import Artifact, Attempt
+from toband.domain.run_model import Artifact, Attempt
 
 
 class ArtifactError(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from toband.domain.emitted import Emitted, Listener, WatchedPath
+from toband.domain.emitted_events import Emitted, Listener, WatchedPath
 from toband.ports.records import EventResolution, Request, Resolved
 
 

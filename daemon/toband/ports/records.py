@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from toban.definition import DefinitionKind, EventTrigger
-from toband.domain.emitted import Emitted, EventRun, EventState
-from toband.domain.model import DeadLetter, Run
-from toband.domain.schedules import Fire, ScheduleEntry
+from toband.domain.emitted_events import Emitted, EventRun, EventState
+from toband.domain.run_model import DeadLetter, Run
+from toband.domain.schedule_model import Fire, ScheduleEntry
 
 
 class UpdateResult(StrEnum):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from toband.domain.schedules import Fire, ScheduleEntry
+from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.ports.records import Fired, Firing, Request
 
 

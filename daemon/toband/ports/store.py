@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Protocol
 
 from toban.definition import DefinitionKind, Retention
-from toband.domain.emitted import Cause
-from toband.domain.model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
+from toband.domain.emitted_events import Cause
+from toband.domain.run_model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
 from toband.ports.events import EventStore
 from toband.ports.records import (
     Counts,

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, select
 
-from toband.domain.model import Attempt
+from toband.domain.run_model import Attempt
 from toband.store.codec import ATTEMPT_COLUMNS, attempt_from
 from toband.store.tables import process_executions as table
 

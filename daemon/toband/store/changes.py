@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
-from toband.domain.model import Attempt, StepRun
+from toband.domain.run_model import Attempt, StepRun
 from toband.ports import RunChange, UpdateResult
 from toband.store import event_rows
 from toband.store.codec import Raw, attempt_row, letter_row, run_facts, step_item, step_row

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from toban.limits import MAX_LISTED_BYTES
-from toband.domain.model import (
+from toband.domain.run_model import (
     INSTANCE_BITS,
     Artifact,
     Attempt,

@@ -11,7 +11,7 @@ from typing import Any
 import uuid_utils
 
 from toban.definition import DATA_CHANGED
-from toband.domain.emitted import Cause, Emitted, EventSource
+from toband.domain.emitted_events import Cause, Emitted, EventSource
 from toband.store import event_rows
 from toband.store.statements import Statements
 from toband.store.writer import Session

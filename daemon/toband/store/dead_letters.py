@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from toband.domain.model import DeadLetter, DeadLetterState, Run
+from toband.domain.run_model import DeadLetter, DeadLetterState, Run
 from toband.ports import DeadLetterClosedError, RunGoneError
 from toband.store.codec import LETTER_COLUMNS, letter_from
 from toband.store.tables import dead_letters as table

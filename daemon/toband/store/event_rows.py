@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Table
 
 from toban.limits import cut
-from toband.domain.emitted import Emitted, EventRun
+from toband.domain.emitted_events import Emitted, EventRun
 from toband.store.codec import Raw, Values
 from toband.store.columns import JsonText, Micros, Name, printable, to_json, to_micros
 from toband.store.statements import Statements

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from toband.domain.emitted import Listener
+from toband.domain.emitted_events import Listener
 from toband.ports import WorkflowText
 from toband.store.columns import printable
 from toband.store.tables import event_triggers as table

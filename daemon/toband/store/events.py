@@ -22,8 +22,8 @@ from sqlalchemy import (
     union_all,
 )
 
-from toband.domain.emitted import Emitted, EventRun, EventRunOutcome, EventState
-from toband.domain.model import Run
+from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventState
+from toband.domain.run_model import Run
 from toband.ports import (
     ActiveRunError,
     EventResolution,

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select
 
 from toban.limits import cut
-from toband.domain.model import Run
-from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.domain.run_model import Run
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import ActiveRunError, Fired, Firing
 from toband.store import event_rows, runs
 from toband.store.columns import printable, to_json, to_micros

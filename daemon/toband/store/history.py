@@ -17,7 +17,7 @@ from sqlalchemy import (
     select,
 )
 
-from toband.domain.model import INSTANCE_BITS, Run
+from toband.domain.run_model import INSTANCE_BITS, Run
 from toband.ports import HistoryEntry
 from toband.store.codec import (
     RUN_COLUMNS,

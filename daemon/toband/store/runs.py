@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, func, select
 
-from toband.domain.model import Run, RunState, StepRun, StepState
+from toband.domain.run_model import Run, RunState, StepRun, StepState
 from toband.ports import ActiveRunError, Request, RunGoneError
 from toband.store import dead_letters
 from toband.store.codec import (

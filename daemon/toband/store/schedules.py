@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.model import Schedule
-from toband.domain.schedules import ScheduleEntry
+from toband.domain.schedule_model import ScheduleEntry
 from toband.ports import Request, RequestReusedError, WorkflowText
 from toband.store.columns import from_json, to_json
 from toband.store.requests import recall, remember

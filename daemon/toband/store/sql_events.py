@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from toband.domain.emitted import Emitted, Listener, WatchedPath
+from toband.domain.emitted_events import Emitted, Listener, WatchedPath
 from toband.ports import EventResolution, Request, Resolved
 from toband.store import event_triggers, watches
 from toband.store import events as emitted

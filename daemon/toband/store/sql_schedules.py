@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from toband.domain.schedules import Fire, ScheduleEntry
+from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.ports import Fired, Firing, Request
 from toband.store import fires, schedules
 from toband.store.sql_access import SqlAccess

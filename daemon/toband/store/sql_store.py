@@ -10,8 +10,8 @@ from functools import partial
 from sqlalchemy import Connection
 
 from toban.definition import DefinitionKind, Retention
-from toband.domain.emitted import Cause
-from toband.domain.model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
+from toband.domain.emitted_events import Cause
+from toband.domain.run_model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
 from toband.ports import (
     Counts,
     EndedRun,

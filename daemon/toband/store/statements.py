@@ -10,7 +10,7 @@ from sqlalchemy import Dialect, Table, and_, bindparam, func, insert, select, up
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from toband.domain.emitted import EventState
+from toband.domain.emitted_events import EventState
 from toband.store.codec import ATTEMPT_IDENTITY, RUN_IDENTITY, STEP_IDENTITY
 from toband.store.tables import (
     ACTIVE_RUNS,

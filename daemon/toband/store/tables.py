@@ -27,8 +27,8 @@ from sqlalchemy import (
 )
 
 from toban.definition import DefinitionKind
-from toband.domain.emitted import EventRunOutcome, EventSource, EventState
-from toband.domain.model import (
+from toband.domain.emitted_events import EventRunOutcome, EventSource, EventState
+from toband.domain.run_model import (
     AttemptState,
     DeadLetterState,
     EndingCause,
@@ -37,7 +37,7 @@ from toband.domain.model import (
     StepState,
     Trigger,
 )
-from toband.domain.schedules import FireOutcome
+from toband.domain.schedule_model import FireOutcome
 from toband.store.columns import JsonText, Key, Micros, Name, Prose
 
 ACTIVE_RUNS = [state for state in RunState if not state.terminal]

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
-from toband.domain.model import Sample, Usage
+from toband.domain.run_model import Sample, Usage
 from toband.store.columns import from_micros, to_micros
 from toband.store.tables import process_executions, process_usage
 from toband.store.writer import Session

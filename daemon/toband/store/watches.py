@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, true
 
-from toband.domain.emitted import WatchedPath
+from toband.domain.emitted_events import WatchedPath
 from toband.ports import WorkflowText
 from toband.store.columns import printable
 from toband.store.tables import workflow_watches as table

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from toban.definition import DefinitionKind
-from toband.domain.emitted import Cause
+from toband.domain.emitted_events import Cause
 from toband.ports import (
     REMOVED,
     ActiveRunError,

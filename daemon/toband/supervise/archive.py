@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import structlog
 
-from toband.domain.model import Attempt, AttemptState
+from toband.domain.run_model import Attempt, AttemptState
 from toband.ports import RunSize, StoppedError, Stray
 from toband.supervise import frames, value_files
 from toband.supervise.compressed import NEW_SUFFIX, SMALLEST, compress

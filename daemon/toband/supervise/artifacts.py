@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from toband.domain.model import Artifact, Attempt
+from toband.domain.run_model import Artifact, Attempt
 from toband.ports import (
     ArtifactError,
     Collect,

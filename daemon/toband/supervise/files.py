@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from toband.domain.model import Attempt
+from toband.domain.run_model import Attempt
 from toband.supervise.trusted_path import ForbiddenLocationError, locate
 
 _DEVICE = re.compile("con|prn|aux|nul|(com|lpt)[0-9]", re.IGNORECASE)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from toban.definition import Output
-from toband.domain.model import Artifact
+from toband.domain.run_model import Artifact
 from toband.ports import ArtifactError, Collect
 from toband.supervise.budget import Budget, TooMuchError
 from toband.supervise.inside import Inside, LeadsOutError, SpecialFileError, clean, joined

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import structlog
 
 from toband import failpoints
-from toband.domain.events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
 from toband.domain.fair_queue import FairQueue
-from toband.domain.model import Attempt, TreeCause
+from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
+from toband.domain.run_model import Attempt, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise import cgroups, limits, shim_watch, tree
 from toband.supervise.attempt_file import claim

@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Collection, Iterator
 
-from toband.domain.model import Attempt
+from toband.domain.run_model import Attempt
 from toband.ports import PAGE, LogKind, LogPage, LogPiece, OutputTooLargeError
 from toband.supervise import frames
 from toband.supervise.compressed import Indexes

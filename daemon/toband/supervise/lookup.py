@@ -17,8 +17,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
-from toband.domain.events import AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
-from toband.domain.model import Attempt, AttemptState
+from toband.domain.run_events import AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
+from toband.domain.run_model import Attempt, AttemptState
 from toband.ports import Clock, Conditions, HealthStatus
 from toband.supervise import frames, records
 from toband.supervise.files import RunFiles

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from toband.domain.model import Attempt
+from toband.domain.run_model import Attempt
 from toband.ports import (
     AttemptSeen,
     ClockReading,

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from toband import stored_json
-from toband.domain.events import AttemptEnded, AttemptStarted
-from toband.domain.model import Attempt, ResourceUse, TreeCause, TreeEnding
+from toband.domain.run_events import AttemptEnded, AttemptStarted
+from toband.domain.run_model import Attempt, ResourceUse, TreeCause, TreeEnding
 
 OUTPUTS_LOST = "the disk was full when it ended: there was no space for the outputs and the result that it handed on"
 

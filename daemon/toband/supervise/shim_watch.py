@@ -22,7 +22,7 @@ from typing import Protocol
 
 import structlog
 
-from toband.domain.model import Attempt, TreeCause
+from toband.domain.run_model import Attempt, TreeCause
 from toband.supervise import cgroups, tree
 from toband.supervise.cgroups import Cgroups
 

@@ -9,7 +9,7 @@ if sys.platform == "win32":
 
 import asyncio
 
-from toband.domain.model import Attempt
+from toband.domain.run_model import Attempt
 from toband.ports import Conditions, HealthStatus
 from toband.supervise import tree
 from toband.supervise.records import EndRecord

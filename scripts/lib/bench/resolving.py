@@ -25,7 +25,7 @@ from typing import Any
 from cel_expr_python import cel
 
 from toban.definition import EventTrigger
-from toband.domain.emitted import Emitted, EventSource
+from toband.domain.emitted_events import Emitted, EventSource
 from toband.engine.evaluation import Evaluation
 from toband.engine.matching import Candidate, Matching
 from toband.ports import WorkflowText

@@ -20,7 +20,7 @@ from contract.builders import (
     stored_run,
     with_workflow,
 )
-from toband.domain.model import DeadLetter, DeadLetterState, ErrorClass, Run, RunState
+from toband.domain.run_model import DeadLetter, DeadLetterState, ErrorClass, Run, RunState
 from toband.ports import (
     ActiveRunError,
     DeadLetterClosedError,

@@ -19,8 +19,8 @@ from contract.builders import (
     with_workflow,
 )
 from contract.emitting import SKIPPED, STARTED, event_run, new_event, resolution, stored_event
-from toband.domain.emitted import EventRun, EventState
-from toband.domain.model import Trigger
+from toband.domain.emitted_events import EventRun, EventState
+from toband.domain.run_model import Trigger
 from toband.ports import Resolved, RunGoneError, Store, StoreError
 
 

@@ -11,7 +11,7 @@ from contract.builders import NOW, later, request, stored_run, text, with_workfl
 from contract.emitting import on
 from contract.scheduled import entry
 from toban.definition import DATA_CHANGED, DefinitionKind, EventTrigger
-from toband.domain.emitted import Cause, EventSource, EventState, Listener
+from toband.domain.emitted_events import Cause, EventSource, EventState, Listener
 from toband.ports import (
     REMOVED,
     ActiveRunError,

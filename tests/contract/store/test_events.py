@@ -25,8 +25,8 @@ from contract.builders import (
 from contract.conftest import NewStore
 from contract.emitting import event_run, new_event, resolution, stored_event
 from contract.scheduled import MINUTE, MINUTELY, firing, line, reminder
-from toband.domain.emitted import Emitted, EventSource, EventState
-from toband.domain.schedules import FireOutcome
+from toband.domain.emitted_events import Emitted, EventSource, EventState
+from toband.domain.schedule_model import FireOutcome
 from toband.ports import (
     Counts,
     Fired,

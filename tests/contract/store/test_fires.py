@@ -33,8 +33,8 @@ from contract.scheduled import (
     with_schedules,
 )
 from toban.definition.timing.model import Schedule
-from toband.domain.model import Trigger
-from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.domain.run_model import Trigger
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import Fired, Firing, RunGoneError, Store, StoreError
 from toband.store import SqlStore, fires
 

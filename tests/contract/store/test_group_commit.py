@@ -23,7 +23,7 @@ from contract.builders import (
     with_workflow,
 )
 from toband import failpoints
-from toband.domain.model import Run
+from toband.domain.run_model import Run
 from toband.ports import (
     ActiveRunError,
     StoreError,

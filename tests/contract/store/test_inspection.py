@@ -15,7 +15,7 @@ from sqlalchemy import event
 from contract.builders import new_run, stored_run, text, with_workflow
 from contract.conftest import NewStore
 from toband import failpoints
-from toband.domain.model import RunState
+from toband.domain.run_model import RunState
 from toband.ports import Store, StoreBusyError, StoreError, StoreFullError
 from toband.store import SqlStore, database, schema
 

@@ -19,7 +19,8 @@ from contract.builders import (
     touched,
     with_workflow,
 )
-from toband.domain.model import (
+from toband.domain.run_index import moving
+from toband.domain.run_model import (
     Artifact,
     AttemptState,
     Phase,
@@ -28,7 +29,6 @@ from toband.domain.model import (
     StepRun,
     StepState,
 )
-from toband.domain.run_index import moving
 from toband.ports import RunChange, Store, UpdateResult
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from contract.builders import ended, finished, launched, new_run, save, stored_run, with_workflow
 from contract.store.test_instances import fanned_out
-from toband.domain.model import Run, RunState
+from toband.domain.run_model import Run, RunState
 from toband.ports import Store
 from toband.store import SqlStore
 from toband.store.tables import run_values, step_items

@@ -14,8 +14,8 @@ from contract.builders import text as workflow_text
 from contract.emitting import event_run, on, resolution, stored_event
 from contract.scheduled import reminder
 from toban.definition import DefinitionKind, Retention
-from toband.domain.model import AttemptState, Run, RunState, StepState
 from toband.domain.run_index import moving
+from toband.domain.run_model import AttemptState, Run, RunState, StepState
 from toband.ports import Counts
 from toband.store import SqlStore, schema
 from toband.store.columns import to_json, to_micros

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text as sql
 
 from contract.builders import NOW, ended, finished, launched, save, stored_run, text, with_workflow
-from toband.domain.model import Run
+from toband.domain.run_model import Run
 from toband.ports import Owner, Store, StoreError, StoreHeldError, StoreTakenOverError
 from toband.store import SqlStore, schema
 from toband.store.database import database

@@ -25,7 +25,7 @@ from contract.builders import (
     with_workflow,
 )
 from toban.definition import Retention
-from toband.domain.model import Run, Sample, Usage
+from toband.domain.run_model import Run, Sample, Usage
 from toband.ports import RunGoneError, RunSize, RunSpan, Store, StoredSize, WorkflowText
 
 DAY = timedelta(days=1)

@@ -20,7 +20,7 @@ from contract.builders import (
     touched,
     with_workflow,
 )
-from toband.domain.model import AttemptState, Run, RunState, StepRun, Trigger
+from toband.domain.run_model import AttemptState, Run, RunState, StepRun, Trigger
 from toband.ports import ActiveRunError, Counts, Store, StoreError
 
 

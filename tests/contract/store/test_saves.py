@@ -24,7 +24,7 @@ from contract.builders import (
     touched,
     with_workflow,
 )
-from toband.domain.model import (
+from toband.domain.run_model import (
     Attempt,
     AttemptState,
     Ending,

@@ -15,7 +15,7 @@ from contract.conftest import NewStore
 from contract.scheduled import entry, line, reminder, with_schedules
 from toban.definition import DefinitionKind
 from toban.definition.timing.model import Fold, Gap, Misfire, Schedule
-from toband.domain.schedules import FireOutcome, ScheduleEntry
+from toband.domain.schedule_model import FireOutcome, ScheduleEntry
 from toband.ports import ConflictError, Firing, RequestReusedError, Store
 from toband.store import SqlStore, schedules
 

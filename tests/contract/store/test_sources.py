@@ -17,8 +17,8 @@ from contract.builders import (
     touched,
     with_workflow,
 )
-from toband.domain.model import Artifact, Attempt, Run, RunState, StepRun, StepState, Trigger
 from toband.domain.run_index import moving
+from toband.domain.run_model import Artifact, Attempt, Run, RunState, StepRun, StepState, Trigger
 from toband.ports import RunGoneError, Store
 
 

@@ -28,7 +28,7 @@ from contract.builders import (
 from contract.builders import text as workflow_text
 from contract.emitting import new_event
 from contract.scheduled import reminder
-from toband.domain.model import DeadLetterState, Run, RunState
+from toband.domain.run_model import DeadLetterState, Run, RunState
 from toband.ports import StoreError
 from toband.store import SqlStore
 from toband.store.retention import SPANS

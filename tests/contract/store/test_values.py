@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contract.builders import change, new_id, new_run, save, stored_run, with_workflow
-from toband.domain.model import (
+from toband.domain.run_model import (
     Artifact,
     Attempt,
     AttemptState,

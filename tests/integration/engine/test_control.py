@@ -11,9 +11,9 @@ import pytest
 
 from helpers.waiting import wait_for
 from toban.definition import JobType, Step, Workflow
-from toband.domain.events import CancelRequested, Event, RunStarted
-from toband.domain.model import Run, RunState, StepState, Trigger
 from toband.domain.plan import Plan
+from toband.domain.run_events import CancelRequested, Event, RunStarted
+from toband.domain.run_model import Run, RunState, StepState, Trigger
 from toband.domain.transition import Ids
 from toband.engine.actor import RunActor
 from toband.engine.control import Control

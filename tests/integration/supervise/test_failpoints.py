@@ -16,8 +16,8 @@ from helpers.steps import shell
 from helpers.supervision import Opener, Supervision, new_attempt
 from helpers.waiting import wait_for
 from toband import failpoints
-from toband.domain.events import AttemptLost
-from toband.domain.model import TreeCause
+from toband.domain.run_events import AttemptLost
+from toband.domain.run_model import TreeCause
 from toband.ports import LogKind
 from toband.supervise import shim_watch
 from toband.supervise.launcher import Patience

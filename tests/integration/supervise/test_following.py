@@ -8,7 +8,7 @@ from helpers.processes import kill
 from helpers.steps import PRINTING, printed_by, python, shell
 from helpers.supervision import RUN, Supervision
 from helpers.waiting import wait_for
-from toband.domain.model import Attempt
+from toband.domain.run_model import Attempt
 from toband.ports import LogKind
 from toband.supervise.log_files import LogFiles
 

@@ -12,7 +12,7 @@ from helpers.processes import alive, gone, seen
 from helpers.steps import python, shell
 from helpers.supervision import Opener, Supervision, new_attempt
 from helpers.waiting import wait_for, wait_until
-from toband.domain.model import TreeCause
+from toband.domain.run_model import TreeCause
 from toband.supervise.launcher import Patience
 
 MIB = 1024 * 1024

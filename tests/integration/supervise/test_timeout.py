@@ -9,7 +9,7 @@ import pytest
 from helpers.processes import alive, children_of, gone, seen, state_of
 from helpers.steps import DAEMONISING, HOPPING, STORMING, background, lurker_argv, python, shell
 from helpers.supervision import Supervision
-from toband.domain.model import Attempt, TreeCause
+from toband.domain.run_model import Attempt, TreeCause
 
 
 async def test_a_daemonised_grandchild_ends_and_a_bystander_like_it_lives(

@@ -12,7 +12,8 @@ import pytest
 from toban.definition import ErrorClass, parse
 from toban.v1 import dead_letter_pb2, run_pb2
 from toband.api import convert
-from toband.domain.model import (
+from toband.domain.plan import Plan
+from toband.domain.run_model import (
     Artifact,
     Attempt,
     AttemptState,
@@ -27,7 +28,6 @@ from toband.domain.model import (
     StepState,
     Trigger,
 )
-from toband.domain.plan import Plan
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TEXT = """

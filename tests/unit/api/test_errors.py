@@ -12,7 +12,7 @@ from toban.definition import DefinitionKind, RenderError
 from toban.definition import ErrorClass as Class
 from toband.api import errors as api_errors
 from toband.api.lanes import Limit, TooManyCallsError
-from toband.domain.model import DeadLetter, DeadLetterState, Run, RunState
+from toband.domain.run_model import DeadLetter, DeadLetterState, Run, RunState
 from toband.engine import errors
 from toband.ports import ConflictError, DeadLetterClosedError, JobInUseError, WorkflowExistsError
 

@@ -17,8 +17,8 @@ from toban.v1 import run_pb2
 from toband.api import convert_events, event_service
 from toband.api.errors import Context
 from toband.api.event_service import EventService
-from toband.domain.emitted import Emitted, EventRun, EventRunOutcome, EventSource, EventState
-from toband.domain.model import RunState
+from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
+from toband.domain.run_model import RunState
 from toband.engine.errors import EventNotFoundError, EventSourceNotFoundError
 from toband.engine.events import Events
 from toband.engine.matching import Candidate

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from toband.api.run_service import WATCHED_STEPS, RunService
-from toband.domain.model import Run, StepRun
+from toband.domain.run_model import Run, StepRun
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from toban.v1 import workflow_pb2 as pb
 from toband.api import paging
 from toband.api.errors import InvalidFieldError
 from toband.api.schedule_answers import ScheduleAnswers
-from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
 from toband.engine.outlook import Explanation, Outlook
 from toband.engine.upcoming import Upcoming

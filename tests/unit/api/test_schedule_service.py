@@ -14,8 +14,8 @@ from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 from toban.definition import parse
 from toban.v1 import schedule_pb2 as pb
 from toband.api.schedule_service import ScheduleService
-from toband.domain.actions import ACTIONS, WORKFLOW
-from toband.domain.schedules import ScheduleEntry
+from toband.domain.schedule_actions import ACTIONS, WORKFLOW
+from toband.domain.schedule_model import ScheduleEntry
 from toband.domain.transition import Ids
 from toband.engine.admission import Always
 from toband.engine.subjects import Subjects

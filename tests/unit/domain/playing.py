@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from toban.definition import JobType
-from toband.domain.events import (
+from toband.domain.run_events import (
     CancelRequested,
     DecisionMade,
     Event,
     PauseRequested,
     ResumeRequested,
 )
-from toband.domain.model import StepState
+from toband.domain.run_model import StepState
 
 from .building import workflow
 from .reading import Case, Ends, Lasts, one_second

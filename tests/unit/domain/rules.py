@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from toban.definition import FailurePolicy
-from toband.domain.events import (
+from toband.domain.plan import Plan
+from toband.domain.run_events import (
     AttemptVoided,
     CollectOutputs,
     Effect,
@@ -20,9 +21,8 @@ from toband.domain.events import (
     StopAttempt,
     StopCollection,
 )
-from toband.domain.model import ErrorClass, Phase, Run, RunState, StepRun, StepState
-from toband.domain.plan import Plan
 from toband.domain.run_index import RunIndex, moving
+from toband.domain.run_model import ErrorClass, Phase, Run, RunState, StepRun, StepState
 from toband.domain.step_map import StepMap
 
 _PHASES = {

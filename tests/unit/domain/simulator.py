@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, assert_never
 
 from toban.definition import Workflow
-from toband.domain.events import (
+from toband.domain.plan import Plan
+from toband.domain.run_events import (
     AttemptEnded,
     AttemptLost,
     AttemptStarted,
@@ -42,7 +43,7 @@ from toband.domain.events import (
     StopCollection,
     not_started,
 )
-from toband.domain.model import (
+from toband.domain.run_model import (
     Artifact,
     Attempt,
     DeadLetter,
@@ -53,7 +54,6 @@ from toband.domain.model import (
     TreeEnding,
     Trigger,
 )
-from toband.domain.plan import Plan
 from toband.domain.transition import Ids, effects_of, transition
 
 from .reading import COLLECTING, EVALUATING, REACTION, SLOW, SLOWLY, Lasts, one_second

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toban.definition.timing import words_en_tokens, words_ja_tokens
-from toband.domain.actions import ACTIONS, named_by
+from toband.domain.schedule_actions import ACTIONS, named_by
 
 ANY = {
     *("通知", "連絡", "お知らせ", "知らせて", "確認", "チェック", "実行", "起動", "開始"),

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from toband.domain.emitted import PARAMS_MOST, Emitted, EventSource, announced
-from toband.domain.model import (
+from toband.domain.emitted_events import PARAMS_MOST, Emitted, EventSource, announced
+from toband.domain.run_model import (
     Attempt,
     AttemptState,
     ErrorClass,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toband.domain.fair_queue import FairQueue
-from toband.domain.model import Attempt, AttemptState
+from toband.domain.run_model import Attempt, AttemptState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toband.domain.events import (
+from toband.domain.run_events import (
     CancelRequested,
     CollectionFailed,
     CollectionStopped,
@@ -23,7 +23,7 @@ from toband.domain.events import (
     StepTimeoutPassed,
     StopCollection,
 )
-from toband.domain.model import Artifact, AttemptState, ErrorClass, Phase, RunState, StepState
+from toband.domain.run_model import Artifact, AttemptState, ErrorClass, Phase, RunState, StepState
 
 from .building import workflow
 from .playing import simulate

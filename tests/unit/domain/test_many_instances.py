@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from toband.domain.events import (
+from toband.domain.plan import Plan
+from toband.domain.run_events import (
     AttemptEnded,
     AttemptStarted,
     LaunchAttempt,
     RunStarted,
     StepEvaluated,
 )
-from toband.domain.model import Run, RunState, TreeCause, TreeEnding, Trigger
-from toband.domain.plan import Plan
+from toband.domain.run_model import Run, RunState, TreeCause, TreeEnding, Trigger
 from toband.domain.transition import Ids, transition
 
 from .building import workflow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from toband.domain.events import RunStarted
-from toband.domain.model import Run, RunState, StepRun, StepState, Trigger
 from toband.domain.plan import Plan
+from toband.domain.run_events import RunStarted
+from toband.domain.run_model import Run, RunState, StepRun, StepState, Trigger
 from toband.domain.transition import transition
 
 from .building import workflow

@@ -6,15 +6,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from toban.definition.timing.model import Misfire, Schedule
-from toband.domain import deciding
-from toband.domain.deciding import (
+from toband.domain import misfire
+from toband.domain.misfire import (
     DECIDED_AT_ONCE,
     LINES_AT_ONCE,
     Circumstances,
     Decision,
     at_boot,
 )
-from toband.domain.schedules import FireOutcome, ScheduleEntry, first_due
+from toband.domain.schedule_model import FireOutcome, ScheduleEntry, first_due
 
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -32,9 +32,9 @@ def hourly(**spec: object) -> ScheduleEntry:
 def decide(entry: ScheduleEntry, **given: object) -> Decision:
     """All of it, however many parts it has."""
     circumstances = Circumstances(**given)  # type: ignore[arg-type]
-    decision = deciding.decide(entry, circumstances)
+    decision = misfire.decide(entry, circumstances)
     while decision.carried is not None:
-        decision = deciding.decide(decision.entry, circumstances, decision.carried)
+        decision = misfire.decide(decision.entry, circumstances, decision.carried)
     return decision
 
 
@@ -214,7 +214,7 @@ def test_one_run_stands_for_all_however_many_were_missed_and_knows_the_last() ->
 
 def test_a_part_of_a_decision_is_bounded() -> None:
     given = Circumstances(now=MIDNIGHT + 4 * HOUR)
-    part = deciding.decide(every_second(misfire_grace=86400.0), given)
+    part = misfire.decide(every_second(misfire_grace=86400.0), given)
     assert part.carried is not None
     assert (part.starts, part.fires) == ((), ())
     assert part.entry.occurrences == DECIDED_AT_ONCE

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toband.domain.model import StepRun
+from toband.domain.run_model import StepRun
 from toband.domain.step_map import StepEdit, StepMap
 
 _NAMES = st.integers(0, 200).map("s{}".format)

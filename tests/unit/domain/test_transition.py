@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toban.definition import JobType
-from toband.domain.events import (
+from toband.domain.retry_policy import classify
+from toband.domain.run_events import (
     AttemptEnded,
     AttemptLost,
     AttemptStarted,
@@ -23,8 +24,7 @@ from toband.domain.events import (
     RunTimeoutPassed,
     not_started,
 )
-from toband.domain.failures import classify
-from toband.domain.model import (
+from toband.domain.run_model import (
     AttemptState,
     ErrorClass,
     RunState,

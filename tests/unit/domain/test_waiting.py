@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toband.domain.events import (
+from toband.domain.run_events import (
     CancelRequested,
     ChildEnded,
     CollectOutputs,
@@ -24,7 +24,7 @@ from toband.domain.events import (
     StopAttempt,
     StopCollection,
 )
-from toband.domain.model import AttemptState, ErrorClass, Phase, RunState, StepState
+from toband.domain.run_model import AttemptState, ErrorClass, Phase, RunState, StepState
 from toband.domain.transition import effects_of
 
 from .building import workflow

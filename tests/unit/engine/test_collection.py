@@ -13,9 +13,9 @@ import pytest
 
 from helpers.waiting import wait_for
 from toban.definition import JobType, Step, Workflow
-from toband.domain.events import CollectionFailed, CollectionStopped, Event, OutputsCollected
-from toband.domain.model import Artifact, Attempt, AttemptState, Run
 from toband.domain.plan import Plan
+from toband.domain.run_events import CollectionFailed, CollectionStopped, Event, OutputsCollected
+from toband.domain.run_model import Artifact, Attempt, AttemptState, Run
 from toband.engine import collection as module
 from toband.engine.collection import CONDITION, Collection
 from toband.engine.health import Health

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from helpers.fake_disk import MIB, FakeDisk
-from toband.domain.model import Attempt, AttemptState, Run, RunState, StepRun
+from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun
 from toband.engine import doctor as module
 from toband.engine.doctor import Doctor, Finding, FindingStatus
 from toband.ports import (

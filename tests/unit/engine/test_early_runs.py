@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from toban.definition import JobType, Overlap, Step, Workflow
-from toband.domain.events import CancelRequested, RunStarted
-from toband.domain.model import Run, RunState
 from toband.domain.plan import Plan
+from toband.domain.run_events import CancelRequested, RunStarted
+from toband.domain.run_model import Run, RunState
 from toband.domain.transition import Ids
 from toband.engine.runs import Runs
 

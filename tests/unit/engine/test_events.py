@@ -14,7 +14,7 @@ import pytest
 from helpers.sandbox import InlineSandbox
 from helpers.waiting import wait_for
 from toban.definition import Overlap
-from toband.domain.emitted import (
+from toband.domain.emitted_events import (
     DEPTH_MOST,
     Cause,
     Emitted,
@@ -24,7 +24,15 @@ from toband.domain.emitted import (
     EventState,
     Listener,
 )
-from toband.domain.model import Attempt, AttemptState, Run, RunState, StepRun, StepState, Trigger
+from toband.domain.run_model import (
+    Attempt,
+    AttemptState,
+    Run,
+    RunState,
+    StepRun,
+    StepState,
+    Trigger,
+)
 from toband.domain.transition import Ids
 from toband.engine import events as events_module
 from toband.engine.announcing import Announcing

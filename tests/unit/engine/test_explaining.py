@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from toban.definition.timing.model import Change, Schedule
-from toband.domain.emitted import (
+from toband.domain.emitted_events import (
     Emitted,
     EventRun,
     EventRunOutcome,
     EventSource,
     EventState,
 )
-from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.explaining import Known, Near, told
 from toband.engine.upcoming import Upcoming
 

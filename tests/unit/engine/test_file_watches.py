@@ -12,7 +12,7 @@ import pytest
 
 from helpers.waiting import wait_for
 from toban.definition import FILE_CHANGED
-from toband.domain.emitted import WatchedPath
+from toband.domain.emitted_events import WatchedPath
 from toband.engine import file_watches as module
 from toband.engine.errors import RefusedError
 from toband.engine.file_watches import FileWatches

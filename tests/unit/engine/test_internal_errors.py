@@ -12,7 +12,8 @@ import pytest
 
 from helpers.waiting import wait_for
 from toban.definition import JobType, Step, Workflow
-from toband.domain.events import (
+from toband.domain.plan import Plan
+from toband.domain.run_events import (
     AttemptEnded,
     CancelRequested,
     Effect,
@@ -24,7 +25,7 @@ from toband.domain.events import (
     RunStarted,
     name_of_type,
 )
-from toband.domain.model import (
+from toband.domain.run_model import (
     AttemptState,
     Run,
     RunState,
@@ -33,7 +34,6 @@ from toband.domain.model import (
     TreeCause,
     TreeEnding,
 )
-from toband.domain.plan import Plan
 from toband.domain.transition import Ids
 from toband.engine import internal_errors
 from toband.engine.actor import RunActor

@@ -18,9 +18,9 @@ import pytest
 
 from helpers.waiting import wait_for
 from toban.definition import Input, JobType, RenderError, Step, Workflow
-from toband.domain.events import AttemptEnded, AttemptVoided, Event
-from toband.domain.model import Attempt, AttemptState, Run
 from toband.domain.plan import Plan
+from toband.domain.run_events import AttemptEnded, AttemptVoided, Event
+from toband.domain.run_model import Attempt, AttemptState, Run
 from toband.engine.health import Health
 from toband.engine.launches import CONDITION, Launches
 from toband.ports import StoreError, StoreTakenOverError

@@ -18,8 +18,16 @@ import pytest
 from helpers.sandbox import InlineSandbox
 from toban.definition import NO_EVENT, RenderError, Resources, parse
 from toban.limits import MAX_SEEN_BYTES
-from toband.domain.model import Attempt, AttemptState, Run, RunState, StepState, TreeCause, Trigger
 from toband.domain.plan import Plan
+from toband.domain.run_model import (
+    Attempt,
+    AttemptState,
+    Run,
+    RunState,
+    StepState,
+    TreeCause,
+    Trigger,
+)
 from toband.engine.evaluation import Evaluation
 from toband.engine.launching import Rooms, TimeLeft
 from toband.engine.seen import STDOUT_LIMIT, Seen

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toband.domain.model import Run, Trigger
+from toband.domain.run_model import Run, Trigger
 from toband.engine.lines import Lines
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from helpers.sandbox import InlineSandbox
-from toband.domain.emitted import Emitted, EventSource, Listener
+from toband.domain.emitted_events import Emitted, EventSource, Listener
 from toband.engine import matching
 from toband.engine.evaluation import Evaluation
 from toband.engine.matching import Matching

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from toban.definition.timing.model import Schedule
-from toband.domain.emitted import Emitted, EventRun, EventRunOutcome, EventSource
-from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.blackouts import Blackouts
 from toband.engine.draining import Draining
 from toband.engine.errors import ZoneGoneError

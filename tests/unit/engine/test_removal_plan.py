@@ -14,7 +14,7 @@ import pytest
 
 from contract.builders import NOW, finished, save, stored_run, text
 from toban.definition import Retention as OwnRules
-from toband.domain.model import Run
+from toband.domain.run_model import Run
 from toband.engine.keeping import Rules
 from toband.engine.removal_plan import Plan, RemovalPlanner
 from toband.engine.run_sizes import RunSizes

@@ -9,7 +9,7 @@ from typing import Any, cast
 from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, parse
 from toban.definition.timing.model import Schedule
-from toband.domain.schedules import ScheduleEntry
+from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.definition_parser import DefinitionParser
 from toband.engine.resolving import Resolver
 

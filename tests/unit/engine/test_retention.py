@@ -17,7 +17,7 @@ import pytest
 
 from helpers.waiting import wait_for
 from toban.definition import parse
-from toband.domain.model import Attempt, AttemptState, Run, RunState, StepRun, StepState
+from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun, StepState
 from toband.engine.keeping import Collected, Rules
 from toband.engine.retention import Retention
 from toband.ports import (

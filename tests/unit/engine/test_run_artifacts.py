@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from toban.definition import Output
-from toband.domain.model import Artifact, Run, StepRun
+from toband.domain.run_model import Artifact, Run, StepRun
 from toband.engine.errors import ArtifactNotFoundError, RunNotFoundError, StepNotFoundError
 from toband.engine.run_artifacts import RunArtifacts
 from toband.ports import Collect, Store

@@ -12,8 +12,8 @@ from typing import Any, cast
 from helpers.waiting import wait_for
 from toban.definition import Overlap
 from toban.definition.timing.model import Misfire, Schedule
-from toband.domain.deciding import LINES_AT_ONCE
-from toband.domain.schedules import Fire, FireOutcome, ScheduleEntry
+from toband.domain.misfire import LINES_AT_ONCE
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.domain.transition import Ids
 from toband.engine.admission import Always
 from toband.engine.announcing import Announcing

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from toban.definition import parse
-from toband.domain.model import Run, RunState, StepRun, StepState, Trigger
 from toband.domain.plan import Plan
+from toband.domain.run_model import Run, RunState, StepRun, StepState, Trigger
 from toband.engine.errors import NothingToRunError, UnknownScopeError, UnknownStepError
 from toband.engine.selection import (
     Selection,

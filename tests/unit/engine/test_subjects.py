@@ -12,8 +12,8 @@ import pytest
 
 from toban.definition import ParamError, parse
 from toban.definition.timing.model import Schedule
-from toband.domain.deciding import Circumstances, decide
-from toband.domain.schedules import ScheduleEntry
+from toband.domain.misfire import Circumstances, decide
+from toband.domain.schedule_model import ScheduleEntry
 from toband.domain.transition import Ids
 from toband.engine.admission import Always
 from toband.engine.errors import (

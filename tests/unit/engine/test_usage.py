@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from helpers.waiting import wait_for
-from toband.domain.model import Usage
+from toband.domain.run_model import Usage
 from toband.engine import usage
 from toband.engine.usage import SAMPLES_MOST, Series, Usages
 from toband.ports import Reading, StoreError

@@ -18,7 +18,7 @@ import pytest
 from helpers.logs import WrittenLog
 from helpers.supervision import RUN, new_attempt
 from helpers.waiting import DEADLINE, wait_for
-from toband.domain.model import Attempt, AttemptState
+from toband.domain.run_model import Attempt, AttemptState
 from toband.ports import LogKind, StoppedError
 from toband.supervise.archive import MARK, RunArchive
 from toband.supervise.files import RunFiles

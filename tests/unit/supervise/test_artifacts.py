@@ -22,7 +22,7 @@ import pytest
 
 from helpers.waiting import wait_for
 from toban.definition import Output
-from toband.domain.model import Artifact
+from toband.domain.run_model import Artifact
 from toband.ports import ArtifactError, Collect, Placement, StoppedError
 from toband.supervise import transfer
 from toband.supervise.artifacts import CHUNK, ArtifactFiles

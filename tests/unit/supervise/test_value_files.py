@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toband.domain.model import Attempt, AttemptState
+from toband.domain.run_model import Attempt, AttemptState
 from toband.engine.launches import PASSING
 from toband.supervise.files import RunFiles
 from toband.supervise.value_files import ValueFiles

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, NamedTuple
 import structlog
 
 from toband import failpoints
-from toband.domain.events import AttemptLost, AttemptVoided, Event, not_started
-from toband.domain.model import Attempt, TreeCause
+from toband.domain.run_events import AttemptLost, AttemptVoided, Event, not_started
+from toband.domain.run_model import Attempt, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.bootstrap import message_of
 from toband.supervise.claim_names import ClaimNames

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from toban.definition.timing.due import jitter_of, occurrences
 from toban.definition.timing.model import Misfire
-from toband.domain.schedules import (
+from toband.domain.schedule_model import (
     Fire,
     FireOutcome,
     ScheduleEntry,

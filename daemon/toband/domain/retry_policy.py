@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import assert_never
 
 from toban.definition import ErrorClass, FailurePolicy, JobType, Step, parse_duration
-from toband.domain.events import AttemptEnded
-from toband.domain.model import StepRun, StepState, TreeCause
+from toband.domain.run_events import AttemptEnded
+from toband.domain.run_model import StepRun, StepState, TreeCause
 
 CLASS_OUTPUT = "toban.error_class"
 """What a step writes to $TOBAN_OUTPUT to say itself which kind of failure it was."""

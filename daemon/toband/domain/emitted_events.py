@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from toban.definition import RUN_FAILED, RUN_SUCCEEDED, STEP_FAILED
-from toband.domain.model import Run, RunState, StepState
+from toband.domain.run_model import Run, RunState, StepState
 
 PARAMS_MOST = 16 * 1024
 """Characters of a run's parameters, as JSON, that an event about it has room for."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from toband.domain.model import (
+from toband.domain.run_model import (
     Artifact,
     Attempt,
     DeadLetter,

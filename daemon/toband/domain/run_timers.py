@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from toban.definition import Step
-from toband.domain.events import Effect, StartRunTimer, StartStepTimer
-from toband.domain.model import Phase, Run, StepRun, StepState
+from toband.domain.run_events import Effect, StartRunTimer, StartStepTimer
+from toband.domain.run_model import Phase, Run, StepRun, StepState
 
 LOOP = 0
 """In place of the number of an attempt: the timer is of a whole loop."""

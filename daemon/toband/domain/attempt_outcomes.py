@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from toban.definition import ErrorClass, FailurePolicy
-from toband.domain.draft import Draft
-from toband.domain.events import AttemptEnded, CollectOutputs, KeepDeadLetter, LaunchReady
-from toband.domain.failures import back_off, may_retry, wait_asked
-from toband.domain.model import (
+from toband.domain.retry_policy import back_off, may_retry, wait_asked
+from toband.domain.run_events import AttemptEnded, CollectOutputs, KeepDeadLetter, LaunchReady
+from toband.domain.run_model import (
     Attempt,
     DeadLetter,
     EndingCause,
@@ -17,6 +16,7 @@ from toband.domain.model import (
     StepState,
     TreeCause,
 )
+from toband.domain.run_mutation import Draft
 
 TIMED_OUT = "timed out"
 

@@ -9,7 +9,9 @@ from heapq import heappop, heappush
 
 from toban.definition import FailurePolicy, JobType, Step, command_line
 from toban.limits import cut
-from toband.domain.events import (
+from toband.domain.plan import Plan
+from toband.domain.retry_policy import ends_badly
+from toband.domain.run_events import (
     Effect,
     EvaluateStep,
     ForgetRun,
@@ -18,8 +20,8 @@ from toband.domain.events import (
     StopAttempt,
     StopCollection,
 )
-from toband.domain.failures import ends_badly
-from toband.domain.model import (
+from toband.domain.run_index import Queue, RunIndex
+from toband.domain.run_model import (
     CHECK,
     Attempt,
     AttemptState,
@@ -32,10 +34,8 @@ from toband.domain.model import (
     StepRun,
     StepState,
 )
-from toband.domain.plan import Plan
-from toband.domain.run_index import Queue, RunIndex
+from toband.domain.run_timers import step_timer
 from toband.domain.step_map import StepEdit, StepMap
-from toband.domain.timers import step_timer
 
 _FINAL = {
     EndingCause.ABORTED: RunState.FAILED,
