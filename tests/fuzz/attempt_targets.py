@@ -19,7 +19,7 @@ from fuzz.target import Check, Target, expect_type
 from helpers.supervision import new_attempt
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided
 from toband.domain.run_model import Attempt, AttemptState
-from toband.engine.health import Health
+from toband.engine.health.health_conditions import Health
 from toband.ports import LogKind, OutputTooLargeError
 from toband.supervise import frames, records
 from toband.supervise.archive import RunArchive

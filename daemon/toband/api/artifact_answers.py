@@ -11,7 +11,7 @@ from toband.api import convert, paging
 from toband.api.errors import InvalidFieldError
 from toband.domain.run_model import Artifact
 from toband.engine.errors import ArtifactNotFoundError
-from toband.engine.run_artifacts import RunArtifacts
+from toband.engine.runs.run_artifacts import RunArtifacts
 from toband.ports import Stored
 
 FILES = 1000

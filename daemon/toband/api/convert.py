@@ -27,7 +27,7 @@ from toband.domain.run_model import (
     TreeEnding,
     Usage,
 )
-from toband.engine.starting import PlannedStep
+from toband.engine.runs.run_factory import PlannedStep
 
 FREE_PLACE = "a free place"
 EVENT_PLACE = "one of the places for runs of events (event_concurrency)"

@@ -15,7 +15,7 @@ from toban.v1 import job_pb2, workflow_pb2
 from toband.api.convert import timestamp
 from toband.api.paging import ROOM
 from toband.domain.schedule_model import Fire, ScheduleEntry
-from toband.engine.upcoming import Upcoming
+from toband.engine.schedules.due_times import Upcoming
 from toband.ports import StoredWorkflow, WorkflowVersion
 
 _CHANGES = {

@@ -15,8 +15,8 @@ from toband.api.convert import timestamp
 from toband.domain.emitted_events import Emitted, EventRun, EventState
 from toband.domain.run_model import RunState
 from toband.domain.schedule_model import ScheduleEntry
-from toband.engine.matching import Candidate
-from toband.engine.subjects import Subjects
+from toband.engine.events.event_matching import Candidate
+from toband.engine.schedules.subject_schedules import Subjects
 
 
 def event(

@@ -13,7 +13,7 @@ from toband.api.requests import caller, origin_of, request_of
 from toband.api.run_service import RunService
 from toband.domain.run_model import DeadLetter, DeadLetterState
 from toband.engine.errors import DeadLetterNotFoundError
-from toband.engine.runs import Runs
+from toband.engine.runs.registry import Runs
 from toband.ports import Clock, DeadLetterClosedError, Store
 
 

@@ -13,8 +13,8 @@ from toban.v1 import event_pb2 as pb
 from toband.api.errors import Context, InvalidFieldError
 from toband.api.requests import origin_of
 from toband.domain.lookup_keys import check_key
+from toband.engine.caller import Origin
 from toband.engine.errors import EventNotFoundError
-from toband.engine.origins import Origin
 
 TYPES_MOST = 100
 

@@ -12,7 +12,7 @@ from toband.api.errors import Context, InvalidFieldError, streaming, unary
 from toband.api.requests import caller, request_of
 from toband.domain.emitted_events import Emitted, EventState
 from toband.engine.errors import StoppingError
-from toband.engine.events import Events
+from toband.engine.events.event_router import Events
 from toband.ports import Store
 
 BATCH = 20

@@ -13,8 +13,8 @@ from toband.api.errors import Context, problem, unary
 from toband.api.requests import base_dir, caller, check_mask, origin_of, request_of
 from toband.api.run_service import RunService
 from toband.api.schedule_answers import ScheduleAnswers
-from toband.engine.runs import Runs
-from toband.engine.workflows import Workflows
+from toband.engine.definitions.catalog import Workflows
+from toband.engine.runs.registry import Runs
 from toband.ports import Store, StoredWorkflow
 
 _JOB = DefinitionKind.JOB

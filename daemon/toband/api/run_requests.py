@@ -11,8 +11,8 @@ from toban.limits import MAX_NOTE_CHARS
 from toban.v1 import run_pb2 as pb
 from toband.api.errors import InvalidFieldError
 from toband.domain.run_model import RunState, Trigger
-from toband.engine.log_stream import LogQuery
-from toband.engine.selection import Selection
+from toband.engine.runs.log_stream import LogQuery
+from toband.engine.runs.step_selection import Selection
 from toband.ports import LogKind
 
 

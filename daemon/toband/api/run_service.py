@@ -14,8 +14,6 @@ from toband.api.artifact_answers import ArtifactAnswers
 from toband.api.errors import Context, InvalidFieldError, streaming, unary
 from toband.api.requests import caller, origin_of, request_of
 from toband.domain.run_model import Run
-from toband.engine.changes import Changes
-from toband.engine.control import Control
 from toband.engine.errors import (
     AttemptNotFoundError,
     NeverRunError,
@@ -25,9 +23,11 @@ from toband.engine.errors import (
     StoppingError,
     WorkflowNotFoundError,
 )
-from toband.engine.log_stream import LogChunk, LogEnd, LogStreams
-from toband.engine.runs import Runs
-from toband.engine.usage import Usages
+from toband.engine.run_notifier import Changes
+from toband.engine.runs.log_stream import LogChunk, LogEnd, LogStreams
+from toband.engine.runs.registry import Runs
+from toband.engine.runs.resource_sampling import Usages
+from toband.engine.runs.run_control import Control
 from toband.ports import Store
 
 STEPS = 500

@@ -14,7 +14,7 @@ from toband.api import convert, convert_definitions, paging
 from toband.api.errors import InvalidFieldError
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
-from toband.engine.outlook import Outlook
+from toband.engine.schedules.schedule_queries import Outlook
 from toband.ports import Store, StoredWorkflow
 
 PREVIEW = 10

@@ -16,7 +16,7 @@ from toband.api.event_requests import key
 from toband.api.requests import caller, request_of
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.errors import ScheduleNotFoundError, TimeNotUnderstoodError
-from toband.engine.subjects import Subjects
+from toband.engine.schedules.subject_schedules import Subjects
 from toband.ports import Store
 
 

@@ -37,7 +37,7 @@ from toband.api.run_service import RunService
 from toband.api.schedule_service import ScheduleService
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
-from toband.engine.health import Health
+from toband.engine.health.health_conditions import Health
 from toband.ports import Conditions, HealthStatus
 
 PENDING_MOST = 20_000

@@ -14,13 +14,13 @@ from toband import __version__
 from toband.api import convert
 from toband.api.errors import Context, unary
 from toband.config import Config
-from toband.engine.definition_files import ChangeKind, DefinitionFiles
-from toband.engine.doctor import Doctor, FindingStatus
-from toband.engine.file_states import FileState
-from toband.engine.health import Health
-from toband.engine.retention import Retention
-from toband.engine.runs import Runs
-from toband.engine.scheduling import Scheduling
+from toband.engine.definitions.file_status import FileState
+from toband.engine.definitions.file_sync import ChangeKind, DefinitionFiles
+from toband.engine.health.doctor import Doctor, FindingStatus
+from toband.engine.health.health_conditions import Health
+from toband.engine.retention.collector import Retention
+from toband.engine.runs.registry import Runs
+from toband.engine.schedules.scheduler import Scheduling
 from toband.ports import Counts, HealthStatus, Launcher, Store, StoreError
 
 _HEALTH = {

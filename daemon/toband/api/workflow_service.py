@@ -11,8 +11,8 @@ from toband.api import convert_definitions, paging
 from toband.api.errors import Context, problem, unary
 from toband.api.requests import base_dir, check_mask, origin_of, request_of
 from toband.api.schedule_answers import ScheduleAnswers
+from toband.engine.definitions.catalog import Workflows
 from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError
-from toband.engine.workflows import Workflows
 from toband.ports import Store, StoredWorkflow
 
 

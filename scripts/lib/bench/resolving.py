@@ -26,8 +26,8 @@ from cel_expr_python import cel
 
 from toban.definition import EventTrigger
 from toband.domain.emitted_events import Emitted, EventSource
-from toband.engine.evaluation import Evaluation
-from toband.engine.matching import Candidate, Matching
+from toband.engine.events.event_matching import Candidate, Matching
+from toband.engine.execution.expression_evaluator import Evaluation
 from toband.ports import WorkflowText
 from toband.sandbox.sandbox import ProcessSandbox
 from toband.store import SqlStore

@@ -14,7 +14,7 @@ from helpers.daemon import Daemon, run_state, running_daemon
 from helpers.gate import Gate
 from helpers.waiting import wait_until
 from toban.v1 import run_pb2
-from toband.engine.usage import TICK
+from toband.engine.runs.resource_sampling import TICK
 
 GREEDY = (
     "import subprocess, sys; block = bytearray(48 << 20); child = subprocess.Popen(['sleep', '600']); "

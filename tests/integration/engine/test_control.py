@@ -15,9 +15,9 @@ from toband.domain.plan import Plan
 from toband.domain.run_events import CancelRequested, Event, RunStarted
 from toband.domain.run_model import Run, RunState, StepState, Trigger
 from toband.domain.transition import Ids
-from toband.engine.actor import RunActor
-from toband.engine.control import Control
 from toband.engine.errors import RunTerminalError
+from toband.engine.execution.run_actor import RunActor
+from toband.engine.runs.run_control import Control
 from toband.ports import RunChange, UpdateResult
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,7 +14,8 @@ import pytest
 
 from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind
-from toband.engine.definition_parser import DefinitionParser
+from toband.engine.definitions.catalog import Workflows
+from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.errors import (
     InvalidDefinitionError,
     JobNotFoundError,
@@ -22,7 +23,6 @@ from toband.engine.errors import (
     WorkflowNotFoundError,
     WorkflowRecursionError,
 )
-from toband.engine.workflows import Workflows
 from toband.ports import ConflictError, JobInUseError, WorkflowExistsError
 from toband.store import SqlStore
 

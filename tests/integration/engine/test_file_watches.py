@@ -13,11 +13,11 @@ import pytest
 
 from helpers.sandbox import InlineSandbox
 from helpers.waiting import wait_for
-from toband.engine.definition_parser import DefinitionParser
+from toband.engine.definitions.catalog import Workflows
+from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.errors import InvalidDefinitionError
-from toband.engine.file_watches import FileWatches
-from toband.engine.health import Health
-from toband.engine.workflows import Workflows
+from toband.engine.events.path_events import FileWatches
+from toband.engine.health.health_conditions import Health
 from toband.store import SqlStore
 from toband.watching import following
 from toband.watching.paths import WatchedPaths

@@ -19,10 +19,10 @@ from toband.api.errors import Context
 from toband.api.event_service import EventService
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
 from toband.domain.run_model import RunState
+from toband.engine.caller import Origin
 from toband.engine.errors import EventNotFoundError, EventSourceNotFoundError
-from toband.engine.events import Events
-from toband.engine.matching import Candidate
-from toband.engine.origins import Origin
+from toband.engine.events.event_matching import Candidate
+from toband.engine.events.event_router import Events
 from toband.ports import Request, Store
 
 from .called import CONTEXT, FakeContext, refused

@@ -17,8 +17,8 @@ from toband.api.errors import InvalidFieldError
 from toband.api.schedule_answers import ScheduleAnswers
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
-from toband.engine.outlook import Explanation, Outlook
-from toband.engine.upcoming import Upcoming
+from toband.engine.schedules.due_times import Upcoming
+from toband.engine.schedules.schedule_queries import Explanation, Outlook
 from toband.ports import Store, StoredWorkflow, WorkflowVersion
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

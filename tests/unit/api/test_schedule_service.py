@@ -17,8 +17,8 @@ from toband.api.schedule_service import ScheduleService
 from toband.domain.schedule_actions import ACTIONS, WORKFLOW
 from toband.domain.schedule_model import ScheduleEntry
 from toband.domain.transition import Ids
-from toband.engine.admission import Always
-from toband.engine.subjects import Subjects
+from toband.engine.health.admission import Always
+from toband.engine.schedules.subject_schedules import Subjects
 from toband.ports import Request, Store, StoredWorkflow, WorkflowVersion
 
 from .called import CONTEXT, Refusal, refused

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from helpers.fake_disk import MIB, FakeDisk
-from toband.engine.admission import Admission, Always, inode_reserve_of, reserve_of, shortage
 from toband.engine.errors import DiskFullError, RefusedError
-from toband.engine.health import Health
+from toband.engine.health.admission import Admission, Always, inode_reserve_of, reserve_of, shortage
+from toband.engine.health.health_conditions import Health
 from toband.ports import HealthStatus, Space
 
 GIB = 1024 * MIB

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from toband.engine.blackouts import Blackouts
-from toband.engine.health import Health
+from toband.engine.health.health_conditions import Health
+from toband.engine.schedules.active_blackouts import Blackouts
 from toband.ports import HealthStatus, StoredWorkflow
 
 NOW = datetime(2026, 3, 2, 2, 30, tzinfo=UTC)

@@ -16,9 +16,9 @@ from toban.definition import JobType, Step, Workflow
 from toband.domain.plan import Plan
 from toband.domain.run_events import CollectionFailed, CollectionStopped, Event, OutputsCollected
 from toband.domain.run_model import Artifact, Attempt, AttemptState, Run
-from toband.engine import collection as module
-from toband.engine.collection import CONDITION, Collection
-from toband.engine.health import Health
+from toband.engine.execution import artifact_collection as module
+from toband.engine.execution.artifact_collection import CONDITION, Collection
+from toband.engine.health.health_conditions import Health
 from toband.ports import ArtifactError, StoppedError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,10 +14,16 @@ import pytest
 
 from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, Parsed, parse
-from toband.engine import file_states
-from toband.engine.definition_files import DefinitionFiles
-from toband.engine.definition_parser import DefinitionParser
-from toband.engine.loading import FileReader, Kept, Loader, ReadFile, UnusableFileError
+from toband.engine.definitions import file_status
+from toband.engine.definitions.definition_parser import DefinitionParser
+from toband.engine.definitions.file_loader import (
+    FileReader,
+    Kept,
+    Loader,
+    ReadFile,
+    UnusableFileError,
+)
+from toband.engine.definitions.file_sync import DefinitionFiles
 from toband.ports import (
     REMOVED,
     ActiveRunError,
@@ -394,8 +400,8 @@ async def test_a_file_that_is_hard_to_read_delays_no_other(scene: Scene) -> None
 async def test_a_file_that_is_still_being_read_delays_no_change_of_another(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toband.engine.definition_files.PATIENCE", 0.01)
-    monkeypatch.setattr("toband.engine.definition_files.FIRST_PATIENCE", 0.01)
+    monkeypatch.setattr("toband.engine.definitions.file_sync.PATIENCE", 0.01)
+    monkeypatch.setattr("toband.engine.definitions.file_sync.FIRST_PATIENCE", 0.01)
     scene.source.write(A, definition("one"))
     await scene.look()
     slow = f"{definition('new')}# slow {'x' * 20_000}\n"
@@ -579,7 +585,7 @@ async def test_what_nobody_expected_of_a_file_is_a_problem_of_that_file(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = Log()
-    monkeypatch.setattr("toband.engine.file_states.log", log)
+    monkeypatch.setattr("toband.engine.definitions.file_status.log", log)
     scene.source.write(A, definition("one"))
     await scene.look()
     scene.source.write(A, definition("one", "two"))
@@ -611,7 +617,7 @@ async def test_a_file_that_cannot_even_be_checked_keeps_none_beside_it_from_bein
             raise ZeroDivisionError("division by zero")
         return parse(data, path)
 
-    monkeypatch.setattr("toband.engine.loading.parse", check)
+    monkeypatch.setattr("toband.engine.definitions.file_loader.parse", check)
     scene.source.write(A, definition("one"))
     scene.source.write(B, definition("two"))
     await scene.look()
@@ -650,7 +656,7 @@ async def test_a_problem_can_be_shown_whatever_it_is_about(scene: Scene) -> None
 async def test_a_file_that_is_always_written_to_is_read_all_the_same(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toband.engine.definition_files.SETTLE", 0.0)
+    monkeypatch.setattr("toband.engine.definitions.file_sync.SETTLE", 0.0)
     scene.source.write(A, definition("one"))
     scene.source.young = frozenset({A})
     await scene.look()
@@ -676,7 +682,7 @@ async def test_the_log_tells_once_what_is_worth_knowing_of_a_file(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(
-        file_states, "log", SimpleNamespace(warning=lambda *_, path, **__: told.append(path))
+        file_status, "log", SimpleNamespace(warning=lambda *_, path, **__: told.append(path))
     )
     scene.source.write(A, definition("one"))
     await scene.look()

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.sandbox import InlineSandbox
 from toban.definition import parse
-from toband.engine.definition_parser import DefinitionParser, is_small
+from toband.engine.definitions.definition_parser import DefinitionParser, is_small
 from toband.ports import OverLimitError
 
 _Result = TypeVar("_Result")

@@ -11,8 +11,8 @@ import pytest
 
 from helpers.fake_disk import MIB, FakeDisk
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun
-from toband.engine import doctor as module
-from toband.engine.doctor import Doctor, Finding, FindingStatus
+from toband.engine.health import doctor as module
+from toband.engine.health.doctor import Doctor, Finding, FindingStatus
 from toband.ports import (
     AttemptSeen,
     ClockReading,

@@ -14,7 +14,7 @@ from toband.domain.plan import Plan
 from toband.domain.run_events import CancelRequested, RunStarted
 from toband.domain.run_model import Run, RunState
 from toband.domain.transition import Ids
-from toband.engine.runs import Runs
+from toband.engine.runs.registry import Runs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STEP = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env={})

@@ -9,8 +9,8 @@ import pytest
 
 from helpers.sandbox import InlineSandbox
 from toban.definition import RenderError, Scope, Workflow, parse
-from toband.engine import evaluation
-from toband.engine.evaluation import Evaluation
+from toband.engine.execution import expression_evaluator
+from toband.engine.execution.expression_evaluator import Evaluation
 from toband.ports import OverLimitError
 
 _Result = TypeVar("_Result")
@@ -72,7 +72,7 @@ async def test_a_condition_that_passes_a_limit_is_left_out_for_a_while(
     assert len(sandbox.asked) == 4
     assert await judging.conditions(event, conditions) == first
     assert len(sandbox.asked) == 5
-    monkeypatch.setattr(evaluation, "PAUSE", -1.0)
+    monkeypatch.setattr(expression_evaluator, "PAUSE", -1.0)
     judging = Evaluation(sandbox)
     for _ in range(2):
         await judging.conditions(event, ["bad"])

@@ -34,19 +34,19 @@ from toband.domain.run_model import (
     Trigger,
 )
 from toband.domain.transition import Ids
-from toband.engine import events as events_module
-from toband.engine.announcing import Announcing
-from toband.engine.draining import Draining
+from toband.engine.caller import Origin, Origins
+from toband.engine.drain import Draining
 from toband.engine.errors import (
     EventNotFoundError,
     EventSourceNotFoundError,
     RefusedError,
     WorkflowNotFoundError,
 )
-from toband.engine.evaluation import Evaluation
-from toband.engine.events import Events
-from toband.engine.origins import Origin, Origins
-from toband.engine.starting import NewRun
+from toband.engine.events import event_router as events_module
+from toband.engine.events.event_router import Events
+from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.runs.run_factory import NewRun
+from toband.engine.system_events import Announcing
 from toband.ports import Counts, EventResolution, Request, Resolved, StoreError
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -17,8 +17,8 @@ from toband.domain.emitted_events import (
     EventState,
 )
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
-from toband.engine.explaining import Known, Near, told
-from toband.engine.upcoming import Upcoming
+from toband.engine.schedules.due_times import Upcoming
+from toband.engine.schedules.fire_explanation import Known, Near, told
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 DUE = datetime(2026, 3, 2, 3, tzinfo=UTC)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from toban.definition import parse
-from toband.engine.file_claims import BYTES_AT_ONCE, READ_AT_ONCE, FirstClaims, portions
-from toband.engine.loading import ReadFile, Unread, understand
+from toband.engine.definitions.file_claims import BYTES_AT_ONCE, READ_AT_ONCE, FirstClaims, portions
+from toband.engine.definitions.file_loader import ReadFile, Unread, understand
 from toband.ports import Mark, StoredWorkflow
 
 PLAIN = "name: {0}\ndescription: x\nsteps: {{only: {{run: 'true'}}}}\n"

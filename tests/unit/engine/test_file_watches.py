@@ -13,10 +13,10 @@ import pytest
 from helpers.waiting import wait_for
 from toban.definition import FILE_CHANGED
 from toband.domain.emitted_events import WatchedPath
-from toband.engine import file_watches as module
 from toband.engine.errors import RefusedError
-from toband.engine.file_watches import FileWatches
-from toband.engine.health import Health
+from toband.engine.events import path_events as module
+from toband.engine.events.path_events import FileWatches
+from toband.engine.health.health_conditions import Health
 from toband.ports import EventStore, FileChange, PathChange, StoreError, WatchChanges
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from helpers.fake_disk import MIB, FakeDisk
 from helpers.waiting import wait_for
-from toband.engine import guard as module
-from toband.engine.admission import Admission
-from toband.engine.guard import Guard
-from toband.engine.health import Health
+from toband.engine.health import host_monitor as module
+from toband.engine.health.admission import Admission
+from toband.engine.health.health_conditions import Health
+from toband.engine.health.host_monitor import Guard
 from toband.ports import (
     HealthStatus,
     Store,
@@ -183,7 +183,7 @@ async def test_a_disk_that_does_not_answer_is_told(
         entered.set()
         await answer.wait()
 
-    monkeypatch.setattr("toband.engine.guard.asyncio.to_thread", hang)
+    monkeypatch.setattr("toband.engine.health.host_monitor.asyncio.to_thread", hang)
     scene.disk.held = scene.disk.ballast
     async with scene.watching():
         await entered.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from toband.engine.health import Health
+from toband.engine.health.health_conditions import Health
 from toband.ports import HealthStatus
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)

@@ -35,11 +35,11 @@ from toband.domain.run_model import (
     TreeEnding,
 )
 from toband.domain.transition import Ids
-from toband.engine import internal_errors
-from toband.engine.actor import RunActor
-from toband.engine.announcing import Announcing
-from toband.engine.effects import Effects
-from toband.engine.health import Health
+from toband.engine.execution.run_actor import RunActor
+from toband.engine.health import internal_errors
+from toband.engine.health.health_conditions import Health
+from toband.engine.runs.effects import Effects
+from toband.engine.system_events import Announcing
 from toband.ports import HealthStatus, RunChange, UpdateResult
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

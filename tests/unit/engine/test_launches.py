@@ -21,8 +21,8 @@ from toban.definition import Input, JobType, RenderError, Step, Workflow
 from toband.domain.plan import Plan
 from toband.domain.run_events import AttemptEnded, AttemptVoided, Event
 from toband.domain.run_model import Attempt, AttemptState, Run
-from toband.engine.health import Health
-from toband.engine.launches import CONDITION, Launches
+from toband.engine.execution.dispatcher import CONDITION, Launches
+from toband.engine.health.health_conditions import Health
 from toband.ports import StoreError, StoreTakenOverError
 from toband.supervise.files import RunFiles
 

@@ -28,9 +28,9 @@ from toband.domain.run_model import (
     TreeCause,
     Trigger,
 )
-from toband.engine.evaluation import Evaluation
-from toband.engine.launching import Rooms, TimeLeft
-from toband.engine.seen import STDOUT_LIMIT, Seen
+from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.launch_spec import Rooms, TimeLeft
+from toband.engine.execution.template_scope import STDOUT_LIMIT, Seen
 from toband.ports import Launch, LogKind, LogPage, OutputTooLargeError
 from toband.supervise.files import RunFiles
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toband.domain.run_model import Run, Trigger
-from toband.engine.lines import Lines
+from toband.engine.runs.run_queue import Lines
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from helpers.sandbox import InlineSandbox
-from toband.engine.definition_parser import DefinitionParser
-from toband.engine.loading import Loader, Unread, understand
+from toband.engine.definitions.definition_parser import DefinitionParser
+from toband.engine.definitions.file_loader import Loader, Unread, understand
 from toband.ports import PutOutcome, Store, WorkflowText
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)

@@ -11,9 +11,9 @@ import pytest
 
 from helpers.sandbox import InlineSandbox
 from toband.domain.emitted_events import Emitted, EventSource, Listener
-from toband.engine import matching
-from toband.engine.evaluation import Evaluation
-from toband.engine.matching import Matching
+from toband.engine.events import event_matching
+from toband.engine.events.event_matching import Matching
+from toband.engine.execution.expression_evaluator import Evaluation
 from toband.ports import Store
 
 
@@ -32,7 +32,7 @@ def listener(workflow: str, condition: str = "", priority: int = 0) -> Listener:
 
 
 async def test_others_have_their_turn_between_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "AT_ONCE", -1.0)
+    monkeypatch.setattr(event_matching, "AT_ONCE", -1.0)
     false = [listener(f"w{number}", f"event.payload.n == {number}") for number in range(1, 11)]
     store = cast(Store, Listening(*false, listener("last", "event.payload.n == 0", 5)))
     turns = 0

@@ -13,11 +13,11 @@ import pytest
 from toban.definition.timing.model import Schedule
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
-from toband.engine.blackouts import Blackouts
-from toband.engine.draining import Draining
+from toband.engine.drain import Draining
 from toband.engine.errors import ZoneGoneError
-from toband.engine.outlook import Outlook
-from toband.engine.upcoming import jitter_by
+from toband.engine.schedules.active_blackouts import Blackouts
+from toband.engine.schedules.due_times import jitter_by
+from toband.engine.schedules.schedule_queries import Outlook
 
 NOW = datetime(2026, 3, 2, 12, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)

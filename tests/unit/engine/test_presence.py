@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from toband.engine.presence import Presence
+from toband.engine.schedules.uptime import Presence
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

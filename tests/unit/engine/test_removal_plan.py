@@ -15,9 +15,9 @@ import pytest
 from contract.builders import NOW, finished, save, stored_run, text
 from toban.definition import Retention as OwnRules
 from toband.domain.run_model import Run
-from toband.engine.keeping import Rules
-from toband.engine.removal_plan import Plan, RemovalPlanner
-from toband.engine.run_sizes import RunSizes
+from toband.engine.retention.removal_plan import Plan, RemovalPlanner
+from toband.engine.retention.retention_policy import Rules
+from toband.engine.retention.run_sizes import RunSizes
 from toband.ports import Archive, RunSize
 from toband.store import SqlStore
 

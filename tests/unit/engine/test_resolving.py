@@ -10,8 +10,8 @@ from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, parse
 from toban.definition.timing.model import Schedule
 from toband.domain.schedule_model import ScheduleEntry
-from toband.engine.definition_parser import DefinitionParser
-from toband.engine.resolving import Resolver
+from toband.engine.definitions.definition_parser import DefinitionParser
+from toband.engine.definitions.resolver import Resolver
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

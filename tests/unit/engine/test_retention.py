@@ -18,8 +18,8 @@ import pytest
 from helpers.waiting import wait_for
 from toban.definition import parse
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun, StepState
-from toband.engine.keeping import Collected, Rules
-from toband.engine.retention import Retention
+from toband.engine.retention.collector import Retention
+from toband.engine.retention.retention_policy import Collected, Rules
 from toband.ports import (
     HealthStatus,
     LogKind,
@@ -492,10 +492,10 @@ async def test_many_runs_go_in_small_transactions(
     await world.workflow("a")
     for _ in range(30):
         await world.run("a")
-    monkeypatch.setattr("toband.engine.retention.PLANNED", 12)
-    monkeypatch.setattr("toband.engine.removal_plan.ROWS_AT_ONCE", 40)
-    monkeypatch.setattr("toband.engine.removal_plan.PAGE", 5)
-    monkeypatch.setattr("toband.engine.keeping.LISTED", 10)
+    monkeypatch.setattr("toband.engine.retention.collector.PLANNED", 12)
+    monkeypatch.setattr("toband.engine.retention.removal_plan.ROWS_AT_ONCE", 40)
+    monkeypatch.setattr("toband.engine.retention.removal_plan.PAGE", 5)
+    monkeypatch.setattr("toband.engine.retention.retention_policy.LISTED", 10)
     batches = []
     delete = world.store.delete_runs
 

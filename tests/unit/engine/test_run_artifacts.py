@@ -12,7 +12,7 @@ import pytest
 from toban.definition import Output
 from toband.domain.run_model import Artifact, Run, StepRun
 from toband.engine.errors import ArtifactNotFoundError, RunNotFoundError, StepNotFoundError
-from toband.engine.run_artifacts import RunArtifacts
+from toband.engine.runs.run_artifacts import RunArtifacts
 from toband.ports import Collect, Store
 from toband.supervise.artifacts import ArtifactFiles
 from toband.supervise.files import RunFiles

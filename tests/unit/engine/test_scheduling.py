@@ -15,13 +15,13 @@ from toban.definition.timing.model import Misfire, Schedule
 from toband.domain.misfire import LINES_AT_ONCE
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.domain.transition import Ids
-from toband.engine.admission import Always
-from toband.engine.announcing import Announcing
-from toband.engine.blackouts import Blackouts
-from toband.engine.draining import Draining
-from toband.engine.health import Health
-from toband.engine.scheduling import AT_ONCE, CLOCK, CONDITION, Scheduling
-from toband.engine.waiting_schedules import CATCH_UP_AT_ONCE
+from toband.engine.drain import Draining
+from toband.engine.health.admission import Always
+from toband.engine.health.health_conditions import Health
+from toband.engine.schedules.active_blackouts import Blackouts
+from toband.engine.schedules.catch_up import CATCH_UP_AT_ONCE
+from toband.engine.schedules.scheduler import AT_ONCE, CLOCK, CONDITION, Scheduling
+from toband.engine.system_events import Announcing
 from toband.ports import Fired, Firing, StoreError
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

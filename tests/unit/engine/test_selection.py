@@ -11,7 +11,8 @@ from toban.definition import parse
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, RunState, StepRun, StepState, Trigger
 from toband.engine.errors import NothingToRunError, UnknownScopeError, UnknownStepError
-from toband.engine.selection import (
+from toband.engine.runs.run_factory import in_order
+from toband.engine.runs.step_selection import (
     Selection,
     borrow,
     borrowed_steps,
@@ -19,7 +20,6 @@ from toband.engine.selection import (
     keep,
     repeated_steps,
 )
-from toband.engine.starting import in_order
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DIAMOND = """

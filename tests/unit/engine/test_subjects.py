@@ -15,14 +15,14 @@ from toban.definition.timing.model import Schedule
 from toband.domain.misfire import Circumstances, decide
 from toband.domain.schedule_model import ScheduleEntry
 from toband.domain.transition import Ids
-from toband.engine.admission import Always
 from toband.engine.errors import (
     ScheduleNotFoundError,
     TimeNotUnderstoodError,
     UnclearActionError,
     WorkflowNotFoundError,
 )
-from toband.engine.subjects import Subjects
+from toband.engine.health.admission import Always
+from toband.engine.schedules.subject_schedules import Subjects
 from toband.ports import Request, StoredWorkflow, WorkflowVersion
 
 NOW = datetime(2026, 3, 2, 12, 0, 30, tzinfo=UTC)  # a Monday

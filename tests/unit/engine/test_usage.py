@@ -12,8 +12,8 @@ import pytest
 
 from helpers.waiting import wait_for
 from toband.domain.run_model import Usage
-from toband.engine import usage
-from toband.engine.usage import SAMPLES_MOST, Series, Usages
+from toband.engine.runs import resource_sampling
+from toband.engine.runs.resource_sampling import SAMPLES_MOST, Series, Usages
 from toband.ports import Reading, StoreError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -105,7 +105,7 @@ class Clock:
 
 
 async def test_what_ended_is_stored_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "TICK", 0.001)
+    monkeypatch.setattr(resource_sampling, "TICK", 0.001)
     meter, store = Meter(), Store()
     usages = Usages(meter=meter, store=cast(Any, store), clock=Clock())
     task = asyncio.create_task(usages.run())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from toband.domain.run_model import Attempt, AttemptState
-from toband.engine.launches import PASSING
+from toband.engine.execution.dispatcher import PASSING
 from toband.supervise.files import RunFiles
 from toband.supervise.value_files import ValueFiles
 

@@ -1,0 +1,347 @@
+"""Takes events, and starts the workflows that listen to them.
+
+An event is stored, and only then acknowledged. What it starts is decided afterwards, in the order in which events were
+stored, and saved with the runs in one transaction: after a crash those that are still PENDING are decided again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from toban.definition import (
+    DAEMON_STARTED,
+    check_event_type,
+)
+from toband import failpoints
+from toband.domain.emitted_events import (
+    Emitted,
+    EventSource,
+)
+from toband.domain.lookup_keys import check_key
+from toband.domain.transition import Ids
+from toband.engine.caller import Origin
+from toband.engine.drain import Draining
+from toband.engine.errors import (
+    EventNotFoundError,
+    RefusedError,
+    StoppingError,
+)
+from toband.engine.events.event_matching import Candidate, Matching
+from toband.engine.events.event_starts import EventStarts
+from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
+from toband.engine.health.admission import Admits
+from toband.engine.runs.registry import Runs
+from toband.engine.system_events import Announcing
+from toband.ports import (
+    Clock,
+    Request,
+    Store,
+    StoreError,
+)
+
+AT_ONCE = 50
+"""Events that are decided together."""
+WAITING_MOST = 1000
+"""Runs of events that wait; while there are so many, events stay PENDING."""
+ANSWER_WITHIN = 2.0
+"""Seconds that an emitter waits for what its event starts. It is stored before."""
+LOOK_AGAIN = 30.0
+HELD_BACK = 0.5
+"""Seconds after which it is looked again whether events may start something."""
+
+log = structlog.get_logger()
+
+
+class Events:
+    """Belongs to the event loop. `resolved_to`: every event up to that sequence is resolved, or cut."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runs: Runs,
+        clock: Clock,
+        ids: Ids,
+        announcing: Announcing,
+        admission: Admits,
+        draining: Draining,
+        evaluation: Evaluation,
+        started: Mapping[str, Any],
+    ) -> None:
+        """`started` is what DAEMON_STARTED tells."""
+        self._store = store
+        self._runs = runs
+        self._clock = clock
+        self._ids = ids
+        self._announcing = announcing
+        self._admission = admission
+        self._draining = draining
+        draining.after(self.look)
+        self._to_say: Emitted | None = replace(
+            announcing.event(DAEMON_STARTED, started), dedupe_key=ids.new_id()
+        )
+        self._matching = Matching(store, evaluation)
+        self._starts = EventStarts(store=store, runs=runs, clock=clock, matching=self._matching)
+        self._known: dict[int, Emitted] = {}
+        """Events by sequence that need not be read: they were stored a moment ago."""
+        self._waiters: dict[str, asyncio.Future[Emitted]] = {}
+        self._advanced = asyncio.Event()
+        self._generation = 0
+        self._closed = False
+        self.resolved_to = 0
+
+    # -- life
+
+    async def run(self) -> None:
+        """Never returns. What the database cannot say or take now is tried again."""
+        await self._runs.wait_recovered()
+        pause = RETRY_FIRST
+        while True:
+            self._announcing.fresh.clear()
+            try:
+                await self._learn()
+                await self._say_started()
+                wait = await self._resolve_all()
+                pause = RETRY_FIRST
+            except Exception as error:
+                # Whatever it is, events are stored, and others are not kept from working.
+                unexpected = error if not isinstance(error, StoreError) else None
+                log.error(
+                    "cannot resolve events, trying again", action="resolve_failed", error=str(error),
+                    exc_info=unexpected,
+                )  # fmt: skip
+                await asyncio.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._announcing.fresh.wait()
+
+    def changed(self) -> None:
+        """Definitions may have changed: who listens to what is asked anew, and there may be events about it."""
+        self._generation += 1
+        self._matching.forget()
+        self._announcing.know(None)
+        self.look()
+
+    def look(self) -> None:
+        """There may be something to do."""
+        self._announcing.fresh.set()
+
+    def close(self) -> None:
+        """Wakes those who watch, for the last time."""
+        self._closed = True
+        self._advanced.set()
+
+    def listens(self, event_type: str) -> bool:
+        """Whether somebody may listen to events of that type."""
+        return self._announcing.listens(event_type)
+
+    async def _learn(self) -> None:
+        if self._announcing.knows:
+            return
+        generation = self._generation
+        listened = await self._store.listened_types()
+        if generation == self._generation:
+            self._announcing.know(listened)
+
+    async def _say_started(self) -> None:
+        """Once, whatever was tried before: it has a dedupe key of its own. Raises StoreError."""
+        if self._to_say is None or not self._announcing.knows:
+            return  # said already, or who listens has just changed: that is looked at again at once
+        if self.listens(DAEMON_STARTED):
+            await self._store.add_events([self._to_say])
+        self._to_say = None
+
+    # -- taking events
+
+    async def emit(
+        self,
+        event_type: str,
+        payload: Any,
+        *,
+        caller: str,
+        dedupe_key: str = "",
+        origin: Origin | None = None,
+        request: Request | None = None,
+    ) -> tuple[Emitted, bool]:
+        """The event, and whether it is new; as a rule what it started is decided by then.
+
+        A repeated request is told of the event that it made as if it were new, as it is now.
+
+        Raises ValueError for a type or a key that cannot be one, EventSourceNotFoundError, RefusedError,
+        StoppingError, RequestReusedError.
+        """
+        check_event_type(event_type)
+        check_key(dedupe_key)
+        if self._closed:
+            raise StoppingError("cannot take an event: the daemon is stopping")
+        self._admission.check("take an event")
+        event = Emitted(
+            id=self._ids.new_id(),
+            type=event_type,
+            payload=payload,
+            at=self._clock.now(),
+            source=EventSource.CLIENT,
+            caller=caller,
+            dedupe_key=dedupe_key,
+        )
+        if origin is not None:
+            by = await self._runs.origins.find(origin)
+            event = replace(
+                event,
+                source=EventSource.STEP,
+                source_run=by.run_id,
+                source_step=by.step,
+                depth=by.depth + 1,
+            )
+        answer: asyncio.Future[Emitted] = asyncio.get_running_loop().create_future()
+        self._waiters[event.id] = answer
+        try:
+            stored, is_new = await self._add(event, request)
+            failpoints.hit("event.stored")
+            if stored.id == event.id and not self.why_pending():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ANSWER_WITHIN):
+                        stored = await answer
+            return stored, is_new
+        finally:
+            self._waiters.pop(event.id, None)
+
+    async def announce(self, event_type: str, payloads: Sequence[Any]) -> None:
+        """Stores events of the daemon's own, if somebody listens. Raises StoreError, RefusedError."""
+        if not payloads or not self.listens(event_type):
+            return
+        self._admission.check("take an event")
+        events = [self._announcing.event(event_type, payload) for payload in payloads]
+        try:
+            await self._store.add_events(events)
+        finally:
+            self.look()
+
+    async def _add(self, event: Emitted, request: Request | None) -> tuple[Emitted, bool]:
+        try:
+            [(stored, is_new)] = await self._store.add_events([event], request=request)
+            if stored.id == event.id and len(self._known) < AT_ONCE:
+                self._known[stored.sequence] = stored
+            return stored, is_new
+        finally:
+            # Whoever gave up waiting, or was told of a failure, may have left an event all the same.
+            self.look()
+
+    # -- what they start
+
+    def why_pending(self) -> str:
+        """Why events start nothing for now; empty if they do."""
+        if self._draining.active:
+            return "the daemon drains"
+        if self._runs.event_runs()[1] >= WAITING_MOST:
+            return f"{WAITING_MOST} runs that events started wait for their turn"
+        try:
+            self._admission.check("start a run")
+        except RefusedError as error:
+            return str(error)
+        return ""
+
+    async def _resolve_all(self) -> float:
+        """Decides about everything that is PENDING; answers after how many seconds to look again. Raises StoreError."""
+        while not self.why_pending():
+            events: Sequence[Emitted] = self._at_hand()
+            last = 0
+            if not events:
+                last = await self._store.last_event()
+                events = await self._store.pending_events(limit=AT_ONCE)
+            if not events:
+                self._advance(last)
+                return LOOK_AGAIN
+            if resolved := await self._resolve_some(events):
+                self._advance(events[resolved - 1].sequence)
+        return HELD_BACK
+
+    def _at_hand(self) -> list[Emitted]:
+        """Events that follow on those that are resolved, and were stored by ourselves a moment ago."""
+        found: list[Emitted] = []
+        while (event := self._known.pop(self.resolved_to + len(found) + 1, None)) is not None:
+            found.append(event)
+        if not found:
+            self._known.clear()
+        return found
+
+    def _advance(self, sequence: int) -> None:
+        if sequence > self.resolved_to:
+            self.resolved_to = sequence
+            advanced, self._advanced = self._advanced, asyncio.Event()
+            advanced.set()
+
+    async def _resolve_some(self, events: Sequence[Emitted]) -> int:
+        """In order; those of one batch share commits, and their runs begin when all of them are stored.
+
+        How many: those that are left stay PENDING, since meanwhile the daemon was told to drain or the like.
+        """
+        decided = []
+        for event in events:
+            if self.why_pending():
+                break
+            decided.append(await self._starts.decide(event))
+        answers = await asyncio.gather(
+            *(self._starts.save(resolution, made) for resolution, made in decided),
+            return_exceptions=True,
+        )
+        failed: BaseException | None = None
+        for answer, (_, made) in zip(answers, decided, strict=True):
+            if isinstance(answer, BaseException):
+                failed = failed or answer
+            elif answer is not None:
+                for run in answer.runs:
+                    self._runs.begin(made[run.id], run)
+                waiter = self._waiters.get(answer.event.id)
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(answer.event)
+        if failed is not None:
+            raise failed
+        return len(decided)
+
+    # -- telling
+
+    async def get(self, event_id: str) -> Emitted:
+        """Raises EventNotFoundError."""
+        event = await self._store.get_event(event_id)
+        if event is None:
+            raise EventNotFoundError(event_id)
+        return event
+
+    async def explain(self, event_type: str, payload: Any) -> tuple[list[Candidate], int]:
+        """Who listens to the type and whether each would be started now, and how many do not. Raises ValueError."""
+        check_event_type(event_type)
+        event = Emitted(
+            id="",
+            type=event_type,
+            payload=payload,
+            at=self._clock.now(),
+            source=EventSource.CLIENT,
+        )
+        return await self._explain(event)
+
+    async def explain_stored(self, event_id: str) -> tuple[list[Candidate], int]:
+        """As `explain`, of an event as it is stored, whatever became of it. Raises EventNotFoundError."""
+        return await self._explain(await self.get(event_id))
+
+    async def _explain(self, event: Emitted) -> tuple[list[Candidate], int]:
+        candidates = await self._starts.foresee(event)
+        counts = await self._store.counts()
+        return candidates, max(0, counts.workflows + counts.jobs - len(candidates))
+
+    async def wait_beyond(self, sequence: int) -> int:
+        """`resolved_to`, once it is above that; -1 if the daemon stops."""
+        while not self._closed:
+            if self.resolved_to > sequence:
+                return self.resolved_to
+            await self._advanced.wait()
+        return -1

@@ -1,0 +1,171 @@
+"""What an event starts: decided on what is stored, and saved with the runs in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from toban.definition import Overlap, ParamError
+from toband import failpoints
+from toband.domain.emitted_events import DEPTH_MOST, Emitted, EventRun, EventRunOutcome, EventState
+from toband.domain.run_model import Run, RunState, Trigger
+from toband.engine.errors import EngineError, StoppingError
+from toband.engine.events.event_matching import Candidate, Matching
+from toband.engine.runs.registry import Runs
+from toband.engine.runs.run_factory import NewRun
+from toband.ports import Clock, EventResolution, Resolved, RunGoneError, Store, StoreError
+
+log = structlog.get_logger()
+
+
+class EventStarts:
+    """Belongs to the event loop."""
+
+    def __init__(self, *, store: Store, runs: Runs, clock: Clock, matching: Matching) -> None:
+        self._store = store
+        self._runs = runs
+        self._clock = clock
+        self._matching = matching
+
+    async def decide(self, event: Emitted) -> tuple[EventResolution, dict[str, NewRun]]:
+        """Raises StoreError. What else goes wrong with an event is told by it, and holds up no other."""
+        try:
+            return await self._matched(event)
+        except StoreError:
+            raise
+        except Exception as error:
+            log.error(
+                "cannot resolve an event", action="event_broken", event_id=event.id, exc_info=error
+            )
+            reason = f"cannot resolve it: {type(error).__name__}: {error}; see the log"
+            return self._resolution(event, EventState.RESOLVED, reason), {}
+
+    async def _matched(self, event: Emitted) -> tuple[EventResolution, dict[str, NewRun]]:
+        if cut := _cut(event):
+            log.warning(
+                "a chain of events was cut", action="event_cut", event_id=event.id, type=event.type
+            )
+            return self._resolution(event, EventState.CUT, cut), {}
+        starts = {
+            each.workflow: each.priority
+            for each in await self._matching.judge(event)
+            if each.matches
+        }
+        made: dict[str, NewRun] = {}
+        skipped: list[EventRun] = []
+        runs: list[tuple[EventRun, Run, int | None]] = []
+        if event.workflow and event.workflow not in starts:
+            starts = {event.workflow: 0, **starts}
+        for workflow, priority in starts.items():
+            row = EventRun(workflow=workflow, priority=priority, outcome=EventRunOutcome.STARTED)
+            new = await self._run_of(event, workflow, priority)
+            if isinstance(new, str):
+                skipped.append(replace(row, outcome=EventRunOutcome.SKIPPED, reason=new))
+                continue
+            made[new.run.id] = new
+            row = replace(row, run_id=new.run.id, priority=new.run.priority)
+            runs.append((row, new.run, _most(new)))
+        resolution = self._resolution(event, EventState.RESOLVED)
+        return replace(resolution, skipped=tuple(skipped), runs=tuple(runs)), made
+
+    async def _run_of(self, event: Emitted, workflow: str, priority: int) -> NewRun | str:
+        """The run that it starts, not stored yet, or why there is none. Raises StoreError."""
+        bound = workflow == event.workflow
+        if bound and await self._disabled(workflow):
+            return "disabled"
+        try:
+            return await self._runs.new.triggered(
+                workflow,
+                event,
+                priority=priority if not bound else None,
+                trigger=Trigger.SCHEDULE if bound else Trigger.EVENT,
+            )
+        except ParamError as error:
+            return f"parameters: {error}"
+        except StoppingError:
+            raise StoreError("the daemon is stopping") from None
+        except EngineError as error:
+            return str(error)
+
+    async def foresee(self, event: Emitted) -> list[Candidate]:
+        """All that listen to its type, and the workflow of its schedule: whether each would be started now, and why.
+
+        First those that would, in that order, then the others by name. Raises StoreError.
+        """
+        judged = await self._matching.judge(event)
+        if event.workflow and not any(
+            each.matches for each in judged if each.workflow == event.workflow
+        ):
+            bound = Candidate(
+                workflow=event.workflow,
+                matches=True,
+                priority=0,
+                condition="",
+                reason="its schedule starts it",
+            )
+            judged = [bound, *(each for each in judged if each.workflow != event.workflow)]
+        found = [await self._foreseen(event, each) if each.matches else each for each in judged]
+        others = sorted((each for each in found if not each.matches), key=lambda one: one.workflow)
+        return [*(each for each in found if each.matches), *others]
+
+    async def _foreseen(self, event: Emitted, one: Candidate) -> Candidate:
+        """What becomes of one that matches."""
+        reason = _cut(event)
+        if not reason:
+            new = await self._run_of(event, one.workflow, one.priority)
+            if not isinstance(new, str):
+                one = replace(one, priority=new.run.priority)
+            reason = new if isinstance(new, str) else await self._in_the_way(new)
+        return replace(one, matches=False, reason=reason) if reason else one
+
+    async def _in_the_way(self, new: NewRun) -> str:
+        most = _most(new)
+        if most is None:
+            return ""
+        active = await self._store.list_runs(
+            workflow=new.run.workflow,
+            states=[state for state in RunState if not state.terminal],
+            limit=most,
+        )
+        return f"overlap: run {active[-1].id} is active" if len(active) >= most else ""
+
+    async def _disabled(self, workflow: str) -> bool:
+        stored = await self._store.get_workflow(workflow)
+        return stored is not None and not stored.enabled
+
+    def _resolution(self, event: Emitted, state: EventState, reason: str = "") -> EventResolution:
+        return EventResolution(event_id=event.id, state=state, at=self._clock.now(), reason=reason)
+
+    async def save(self, resolution: EventResolution, made: dict[str, NewRun]) -> Resolved | None:
+        """What was made of it; None if it was resolved before, and that was not told. Raises StoreError."""
+        try:
+            resolved = await self._store.resolve_event(resolution)
+        except RunGoneError as error:  # no run of an event takes results from another
+            raise StoreError(str(error)) from error
+        except StoreError:
+            for new in made.values():
+                self._runs.new.begin_if_stored(new)
+            raise
+        failpoints.hit("event.resolved")
+        if resolved is not None:
+            log.info(
+                "event resolved", action="event_resolved", event_id=resolved.event.id,
+                type=resolved.event.type, started=len(resolved.runs),
+            )  # fmt: skip
+        return resolved
+
+
+def _cut(event: Emitted) -> str:
+    """Why it starts nothing, whoever listens; empty if it may."""
+    if event.depth < DEPTH_MOST:
+        return ""
+    return (
+        f"{event.depth} runs are before it in a chain of events: it starts nothing, so that workflows that "
+        "start each other come to an end"
+    )
+
+
+def _most(new: NewRun) -> int | None:
+    """How many runs of the workflow may be active with this one, or it is skipped; None: it is not."""
+    return new.limit if new.overlap is Overlap.SKIP else None

@@ -1,0 +1,235 @@
+"""Paths that workflows watch: what changes there becomes FILE_CHANGED events."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from toban.definition import FILE_CHANGED
+from toband.engine.errors import EngineError
+from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
+from toband.ports import (
+    Conditions,
+    EventStore,
+    HealthStatus,
+    PathWatcher,
+    StoreError,
+    WatchChanges,
+)
+
+CONDITION = "watches"
+SETTLE = 0.1
+"""Seconds in which definitions may change further before what they watch is read."""
+KEPT_MOST = 10_000
+"""Events that are kept while they cannot be stored."""
+AT_ONCE = 500
+"""Events that are stored with one call."""
+PAUSE, RESTLESS = 10.0, 600.0
+"""Seconds without a change that are a pause, and for how long there may be none before somebody should look."""
+
+log = structlog.get_logger()
+
+Announce = Callable[[str, Sequence[Any]], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Streak:
+    """Changes of one watch, with no pause between them."""
+
+    since: float
+    last: float
+    told: bool = False
+
+
+class FileWatches:
+    """Belongs to the event loop. Nothing is watched while no workflow listens to FILE_CHANGED."""
+
+    def __init__(
+        self,
+        *,
+        store: EventStore,
+        paths: PathWatcher,
+        announce: Announce,
+        conditions: Conditions,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`announce` stores events of a type with these payloads, and raises StoreError or an EngineError if not now.
+
+        `clock` is monotonic.
+        """
+        self._store = store
+        self._paths = paths
+        self._announce = announce
+        self._conditions = conditions
+        self._clock = clock
+        self._stale = asyncio.Event()
+        self._stale.set()
+        self._workflows: Mapping[str, Sequence[str]] = {}
+        self._kept: deque[dict[str, Any]] = deque()
+        self._filled = asyncio.Event()
+        self._dropped = 0
+        self._streaks: dict[str, _Streak] = {}
+
+    def changed(self) -> None:
+        """Definitions may have changed: what they watch is read again."""
+        self._stale.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled. Nothing that it meets ends it."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow())
+            group.create_task(self._gather())
+            group.create_task(self._send())
+
+    # -- which paths
+
+    async def _follow(self) -> None:
+        pause = RETRY_FIRST
+        while True:
+            await self._stale.wait()
+            await asyncio.sleep(SETTLE)
+            self._stale.clear()
+            try:
+                workflows = await self._read()
+            except Exception as error:
+                _complain("cannot read which paths are watched", error)
+                self._stale.set()
+                await asyncio.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+                continue
+            pause = RETRY_FIRST
+            if workflows.keys() != self._workflows.keys():
+                self._paths.follow(workflows.keys())
+            self._workflows = workflows
+            self._streaks = {
+                watch: streak for watch, streak in self._streaks.items() if watch in workflows
+            }
+            self._tell()
+
+    async def _read(self) -> Mapping[str, Sequence[str]]:
+        """Who watches each path."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        if FILE_CHANGED in await self._store.listened_types():
+            for each in await self._store.watched_paths():
+                found[each.path].append(each.workflow)
+        return found
+
+    # -- what changed there
+
+    async def _gather(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(PAUSE if self._streaks else None):
+                    batch = await self._paths.changes()
+            except TimeoutError:
+                batch = ()
+            for changes in batch:
+                self._keep(changes)
+            self._watch_streaks()
+            self._tell()
+
+    def _keep(self, changes: WatchChanges) -> None:
+        workflows = self._workflows.get(changes.watch, ())
+        if not workflows or not changes.changes:
+            return  # it is not watched any more
+        for workflow in workflows:
+            self._kept.extend(_payloads(changes, workflow))
+        while len(self._kept) > KEPT_MOST:
+            self._kept.popleft()
+            if not self._dropped:
+                log.error("changes of files are dropped", action="watch_dropped")
+            self._dropped += 1
+        self._filled.set()
+        now = self._clock()
+        streak = self._streaks.get(changes.watch)
+        if streak is None or now - streak.last > PAUSE:
+            self._streaks[changes.watch] = _Streak(now, now)
+        else:
+            streak.last = now
+
+    async def _send(self) -> None:
+        pause = RETRY_FIRST
+        while True:
+            await self._filled.wait()
+            # They stay until they are stored; those that are dropped meanwhile are the oldest, so these.
+            sent = list(itertools.islice(self._kept, AT_ONCE))
+            try:
+                await self._announce(FILE_CHANGED, sent)
+            except Exception as error:
+                _complain("cannot store what became of watched files", error)
+                await asyncio.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+                continue
+            pause = RETRY_FIRST
+            last = sent[-1]
+            if any(each is last for each in itertools.islice(self._kept, AT_ONCE)):
+                while self._kept.popleft() is not last:
+                    pass
+            if not self._kept:
+                self._filled.clear()
+                self._dropped = 0
+                self._tell()
+
+    # -- what is not well
+
+    def _watch_streaks(self) -> None:
+        """A workflow that writes where it watches starts itself for ever: no run stands behind a change of a file."""
+        now = self._clock()
+        self._streaks = {
+            watch: streak for watch, streak in self._streaks.items() if now - streak.last <= PAUSE
+        }
+        for watch, streak in self._streaks.items():
+            if now - streak.since >= RESTLESS and not streak.told:
+                streak.told = True
+                log.warning(self._restless(watch), action="watch_restless", path=watch)
+
+    def _restless(self, watch: str) -> str:
+        names = ", ".join(self._workflows.get(watch, ()))
+        return (
+            f"{watch}, which {names} watches, has been changing for {RESTLESS / 60:.0f} minutes without a pause; "
+            "if what it starts writes there, let that write elsewhere or leave its files out in the condition"
+        )
+
+    def _tell(self) -> None:
+        found = [
+            f"cannot watch {path}: {why}" for path, why in sorted(self._paths.troubles.items())
+        ]
+        if self._dropped:
+            found.insert(
+                0,
+                f"{self._dropped} changes of watched files were dropped: events could not be stored in time",
+            )
+        found += (self._restless(watch) for watch, streak in self._streaks.items() if streak.told)
+        if not found:
+            self._conditions.well(CONDITION)
+            return
+        more = f"; and {len(found) - 1} more like it" if len(found) > 1 else ""
+        self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, found[0] + more)
+
+
+def _payloads(changes: WatchChanges, workflow: str) -> Iterator[dict[str, Any]]:
+    last = len(changes.changes) - 1
+    for place, each in enumerate(changes.changes):
+        payload: dict[str, Any] = {
+            "path": each.path,
+            "change": each.change.value,
+            "workflow": workflow,
+            "watch": changes.watch,
+        }
+        if each.altered:
+            payload["altered"] = True
+        if place == last and changes.more:
+            payload["more"] = changes.more
+        yield payload
+
+
+def _complain(text: str, error: Exception) -> None:
+    known = isinstance(error, (StoreError, EngineError))
+    log.error(text, action="watch_failed", error=str(error), exc_info=None if known else error)

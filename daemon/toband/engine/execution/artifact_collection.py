@@ -1,0 +1,160 @@
+"""Keeping the outputs of a step after its process succeeded: within the step's time, and not beyond the run's end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from toban.definition import RenderError, format_duration
+from toband import failpoints
+from toband.domain.run_events import CollectionFailed, CollectionStopped, OutputsCollected
+from toband.domain.run_model import Attempt
+from toband.engine.bounded_work import bounded
+from toband.engine.execution.artifact_flow import Handing
+from toband.engine.execution.dispatcher import PASSING
+from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.health.internal_errors import unexpected
+from toband.ports import ArtifactError, Conditions, HealthStatus, StoppedError
+
+CONDITION = "outputs"
+LEAST = 10.0
+"""Seconds that outputs may take even if the process has used up the step's time."""
+STOP_GRACE = 0.25
+"""Seconds after which a collection of a run that ends is broken off. Most are over by then, and are results."""
+_CHANGES_MOST = 5
+# Somebody works in the workspace while it is looked at: the next look finds it as it is then.
+_CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE, errno.EISDIR})
+
+log = structlog.get_logger()
+
+
+class Collection:
+    """Belongs to the event loop. `most` seconds are for the outputs of a step without a timeout."""
+
+    def __init__(
+        self,
+        *,
+        handing: Handing,
+        conditions: Conditions,
+        boot_id: str,
+        most: float,
+        start: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._handing = handing
+        self._conditions = conditions
+        self._boot_id = boot_id
+        self._most = most
+        self._start = start
+        self._stops: dict[str, asyncio.Event] = {}
+        # Tokens of attempts, and why their outputs cannot be kept now.
+        self._troubled: dict[str, str] = {}
+
+    def begin(self, actor: RunActor, attempt: Attempt, *, final: bool) -> None:
+        """Posts OutputsCollected or CollectionFailed, or after `stop` CollectionStopped."""
+        if attempt.boot_id != self._boot_id:
+            # The workspace was not synced: files in it may be empty now, and look as if they were whole.
+            error = "the machine went down before its outputs were kept"
+            actor.post(_failed(attempt, error))
+        elif attempt.token not in self._stops:
+            self._stops[attempt.token] = asyncio.Event()
+            self._start(self._collect(actor, attempt, final))
+
+    def stop(self, actor: RunActor, attempt: Attempt) -> None:
+        if (stop := self._stops.get(attempt.token)) is not None:
+            stop.set()
+        else:
+            actor.post(CollectionStopped(step=attempt.owner, token=attempt.token))
+
+    async def _collect(self, actor: RunActor, attempt: Attempt, final: bool) -> None:
+        token = attempt.token
+        seconds, stop = self._seconds(actor, attempt), self._stops[token]
+        event: OutputsCollected | CollectionFailed | CollectionStopped
+        try:
+            work = self._kept(actor, attempt, final)
+            event = await bounded(work, seconds=seconds, stop=stop, grace=STOP_GRACE)
+        except StoppedError:
+            if not stop.is_set():
+                return  # the daemon ends; the next one begins again
+            event = CollectionStopped(step=attempt.owner, token=token)
+        except TimeoutError:
+            why = self._troubled.get(token, "it takes too long")
+            error = f"cannot keep its outputs within {format_duration(round(seconds))}: {why}"
+            event = _failed(attempt, error)
+        finally:
+            del self._stops[token]
+            self._recovered(token)
+        actor.post(event)
+
+    def _seconds(self, actor: RunActor, attempt: Attempt) -> float:
+        """What is left of the step's time. The run's timeout stops a collection by itself."""
+        step = actor.plan.step(attempt.owner)
+        left: float | None
+        if step.completion_check is not None:
+            left = actor.step_time_left(attempt.owner)
+        else:
+            left = step.timeout
+            if left is not None and attempt.started_at and attempt.finished_at:
+                left -= (attempt.finished_at - attempt.started_at) / timedelta(seconds=1)
+        return self._most if left is None else max(LEAST, left)
+
+    async def _kept(
+        self, actor: RunActor, attempt: Attempt, final: bool
+    ) -> OutputsCollected | CollectionFailed:
+        """What the disk will not take now is tried again: the work is done, and must not be lost."""
+        pause, changes = RETRY_FIRST, 0
+        while True:
+            try:
+                return await self._keep(actor, attempt, final)
+            except StoppedError:
+                raise
+            except (ArtifactError, RenderError) as error:
+                return _failed(attempt, str(error))
+            except OSError as error:
+                changes += error.errno in _CHANGED
+                if error.errno not in PASSING | _CHANGED or changes > _CHANGES_MOST:
+                    return _failed(attempt, f"cannot keep its outputs: {_reason(error)}")
+                self._trouble(attempt, _reason(error))
+            except Exception as error:
+                # Whatever it was, the run must not wait for outputs that are not being kept.
+                unexpected(f"cannot keep the outputs of run {attempt.run_id}", error)
+                return _failed(attempt, f"unexpected error: {type(error).__name__}: {error}")
+            await asyncio.sleep(pause)
+            pause = min(RETRY_MOST, pause * 2)
+
+    async def _keep(self, actor: RunActor, attempt: Attempt, final: bool) -> OutputsCollected:
+        failpoints.hit("outputs.collect")
+        kept, fingerprint = await self._handing.keep(
+            actor.plan, actor.run, attempt, base_dir=actor.base_dir, final=final
+        )
+        failpoints.hit("outputs.kept")
+        return OutputsCollected(
+            step=attempt.owner, token=attempt.token, artifacts=kept, fingerprint=fingerprint
+        )
+
+    def _trouble(self, attempt: Attempt, reason: str) -> None:
+        self._troubled[attempt.token] = reason
+        log.error("cannot keep outputs, retrying", action="collect_failed", run=attempt.run_id, step=attempt.step,
+                  error=reason)  # fmt: skip
+        count = len(self._troubled)
+        detail = (
+            f"cannot keep the outputs of {count} steps: {reason}; retrying until their time is over"
+        )
+        self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
+
+    def _recovered(self, token: str) -> None:
+        if self._troubled.pop(token, None) is not None and not self._troubled:
+            self._conditions.well(CONDITION)
+
+
+def _failed(attempt: Attempt, error: str) -> CollectionFailed:
+    return CollectionFailed(step=attempt.owner, token=attempt.token, error=error)
+
+
+def _reason(error: OSError) -> str:
+    said = error.strerror or str(error)
+    return f"{error.filename}: {said}" if error.filename else said

@@ -1,0 +1,109 @@
+"""What steps hand to each other as files: laid out before a step starts, kept after it succeeded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from toban.definition import Input, Output, is_directory
+from toband.domain.plan import Plan
+from toband.domain.run_model import Artifact, Attempt, Run, StepRun
+from toband.engine.execution.launch_spec import Rooms
+from toband.ports import Artifacts, Collect, Placement
+
+
+class Handing:
+    def __init__(self, rooms: Rooms, artifacts: Artifacts) -> None:
+        self._rooms = rooms
+        self._artifacts = artifacts
+
+    async def lay_out(
+        self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, workspace: str
+    ) -> None:
+        """Puts the inputs of a step into its workspace. Raises ArtifactError, OSError.
+
+        What it made of them stays in later iterations. An attempt that is repeated gets them anew in the run's own
+        directory; elsewhere what is there by then may be somebody's work.
+        """
+        own = _within(workspace, self._rooms.files.work(run.id))
+        if attempt.iteration > 1 or (attempt.number > 1 and not own):
+            return
+        inputs = plan.step(attempt.owner).inputs
+        context = self._rooms.context(plan, run.id, base_dir)
+        wanted = [p for given in inputs for p in _placements(plan, run, given, context)]
+        await self._artifacts.place(workspace, wanted, own=own, run_id=run.id)
+
+    async def keep(
+        self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, final: bool
+    ) -> tuple[tuple[Artifact, ...], str]:
+        """What a step left, and the fingerprint of what it is to change. Raises ArtifactError, RenderError, OSError."""
+        step = plan.step(attempt.owner)
+        rendered = await self._rooms.rendered(plan, run, attempt)
+        workspace = self._rooms.workspace(run, rendered, base_dir)
+        kept: tuple[Artifact, ...] = ()
+        if rendered.outputs:
+            looping = step.completion_check is not None
+            kept = await self._artifacts.collect(
+                Collect(
+                    run_id=run.id,
+                    context=self._rooms.context(plan, run.id, base_dir),
+                    folder=folder(run.steps[attempt.owner]),
+                    workspace=workspace,
+                    outputs=rendered.outputs,
+                    iteration=attempt.iteration if looping else None,
+                    final=final,
+                )
+            )
+        fingerprint = ""
+        if step.stop_when_unchanged == "output":
+            fingerprint = await self._artifacts.fingerprint_output(attempt)
+        elif step.stop_when_unchanged:
+            fingerprint = await self._artifacts.fingerprint(
+                workspace, step.stop_when_unchanged, run_id=run.id
+            )
+        return kept, fingerprint
+
+    async def take_over(self, plan: Plan, run: Run, *, base_dir: str) -> None:
+        """Gives a new run the artifacts of the steps whose results it keeps. Raises ArtifactError, OSError."""
+        context = self._rooms.context(plan, run.id, base_dir)
+        wanted = {
+            folder(step): self._rooms.context(plan, step.source, base_dir)
+            for step in run.steps.values()
+            if step.source and step.artifacts
+        }
+        wanted = {name: source for name, source in wanted.items() if source != context}
+        if wanted:
+            await self._artifacts.adopt(context, wanted, run_id=run.id)
+
+
+def folder(step: StepRun) -> str:
+    """The place of a step, or of an instance, in the context directory."""
+    return f"{step.parent}/{step.instance}" if step.parent else step.id
+
+
+def _placements(plan: Plan, run: Run, given: Input, context: str) -> Iterator[Placement]:
+    step = run.steps[given.step]
+    output = next(o for o in plan.steps[given.step].outputs if o.name == given.artifact)
+    if plan.steps[given.step].for_each is None:
+        yield _placement(step, output, given.path, context)
+        return
+    if not step.instances:
+        yield Placement(path=given.path, source=None, directory=True)
+    for number in range(step.instances):
+        member = run.steps[f"{step.id}[{number}]"]
+        yield _placement(member, output, f"{given.path}/{number}", context)
+
+
+def _placement(step: StepRun, output: Output, path: str, context: str) -> Placement:
+    found = next((a for a in step.artifacts if a.name == output.name), None)
+    return Placement(
+        path=path,
+        source=None if found is None else os.path.join(context, *found.path.split("/")),
+        directory=is_directory(output.path),
+    )
+
+
+def _within(path: str, directory: str) -> bool:
+    """Whether it is there really: a link may lead out, and dots as well."""
+    path, directory = os.path.realpath(path), os.path.realpath(directory)
+    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)

@@ -1,0 +1,319 @@
+"""From a saved launch to a started process: who gets a place, in which order, and what to do when the system will not.
+
+At most `limit` attempts run at once. What waits is ordered by the priority of its run, then by its age. An attempt that
+waits here has certainly not begun: it can be withdrawn without a trace of it anywhere but in the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import structlog
+
+from toban.definition import CostlyError, Rendered, RenderError, format_duration
+from toband import failpoints
+from toband.domain.fair_queue import FairQueue
+from toband.domain.retry_policy import OWN_OUTPUTS
+from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
+from toband.domain.run_model import CHECK, Attempt
+from toband.engine.bounded_work import bounded
+from toband.engine.execution.artifact_flow import Handing
+from toband.engine.execution.launch_spec import Rooms, TimeLeft
+from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.execution.run_metadata import Notes
+from toband.ports import (
+    ArtifactError,
+    Clock,
+    Conditions,
+    HealthStatus,
+    Launcher,
+    StoppedError,
+    StoreError,
+    StoreTakenOverError,
+    Values,
+)
+
+CONDITION = "launch"
+VALUES_IN_DATABASE = 64 * 1024
+"""Bytes of a step's result and outputs, as JSON, beyond which they are kept in a file."""
+# The system is short of something, or its disk fails: that passes, and is not the step's fault.
+PASSING = frozenset(
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EIO,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EAGAIN,
+    )
+)
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    actor: RunActor
+    attempt: Attempt
+
+
+class Launches:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        launcher: Launcher,
+        rooms: Rooms,
+        handing: Handing,
+        notes: Notes,
+        values: Values,
+        clock: Clock,
+        conditions: Conditions,
+        check_owner: Callable[[], Awaitable[None]],
+        limit: int,
+        artifact_time: float = 3600.0,
+        start: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._launcher = launcher
+        self._rooms = rooms
+        self._handing = handing
+        self._notes = notes
+        self._values = values
+        self._clock = clock
+        self._conditions = conditions
+        self._check_owner = check_owner
+        self._start = start
+        self._artifact_time = artifact_time
+        self.limit = limit
+        self._placed: set[str] = set()
+        self._queue: FairQueue[_Waiting] = FairQueue()
+        # They have a place, and the launcher does not know them yet; the event is set when one is withdrawn.
+        self._in_hand: dict[str, asyncio.Event] = {}
+        self._troubled: set[str] = set()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def waits(self, token: str) -> bool:
+        """Whether the attempt waits for a place."""
+        return token in self._queue
+
+    async def launch(self, actor: RunActor, attempt: Attempt) -> None:
+        """Starts it now if there is a place, else when there is one and nobody before it."""
+        waiting = _Waiting(actor, attempt)
+        if len(self._placed) < self.limit and not self._queue:
+            self._give_place(attempt)
+            if _has_inputs(actor, attempt):
+                # Copying them may take long, and the run hears of nothing else as long as it waits here.
+                self._start(self._hand_over(waiting))
+            else:
+                await self._hand_over(waiting)
+        else:
+            self._queue.push(attempt, waiting, priority=actor.run.priority)
+
+    def stop(self, actor: RunActor, attempt: Attempt) -> None:
+        """Ends an attempt; one that was not handed over is void at once. Repeating it is harmless."""
+        waited = self._queue.remove(attempt.token)
+        in_hand = self._in_hand.pop(attempt.token, None)
+        if waited or in_hand is not None:
+            if in_hand is not None:
+                in_hand.set()
+            self.over(attempt.token)
+            actor.post(AttemptVoided(step=attempt.step, token=attempt.token))
+        else:
+            self._launcher.stop(attempt)
+
+    def attached(self, attempt: Attempt) -> None:
+        """It was found running after a restart: it has its place, whoever waits."""
+        self._placed.add(attempt.token)
+
+    def over(self, token: str) -> None:
+        """It has ended, or never will begin: whoever is next gets its place."""
+        self._placed.discard(token)
+        while len(self._placed) < self.limit and (waiting := self._queue.pop()) is not None:
+            self._give_place(waiting.attempt)
+            self._start(self._hand_over_late(waiting))
+
+    def _give_place(self, attempt: Attempt) -> None:
+        self._placed.add(attempt.token)
+        self._in_hand[attempt.token] = asyncio.Event()
+
+    async def _hand_over_late(self, waiting: _Waiting) -> None:
+        """One that waited may be another daemon's to decide about by now: then nothing is launched here any more."""
+        if await self._owns():
+            await self._hand_over(waiting)
+
+    async def _owns(self) -> bool:
+        try:
+            await self._check_owner()
+        except StoreTakenOverError:
+            return False
+        except StoreError:
+            pass  # the attempt was committed; how the database does now is for those who write to it
+        return True
+
+    async def _hand_over(self, waiting: _Waiting, *, cheap_only: bool = True) -> None:
+        """A passing error is retried in the background.
+
+        Neither does anybody for expressions that take long: the run has other steps, and may be cancelled.
+        """
+        try:
+            error = await self._tried(waiting, cheap_only=cheap_only)
+        except CostlyError:
+            self._start(self._hand_over(waiting, cheap_only=False))
+            return
+        if error is not None:
+            self._troubled.add(waiting.attempt.token)
+            self._start(self._again(waiting, error))
+
+    async def _again(self, waiting: _Waiting, error: OSError | None) -> None:
+        token = waiting.attempt.token
+        pause = RETRY_FIRST
+        while error is not None and token in self._in_hand:
+            count = len(self._troubled)
+            reason = f"cannot start steps: {error.strerror or error}; {count} wait for it to pass"
+            self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, reason)
+            await asyncio.sleep(pause)
+            pause = min(RETRY_MOST, pause * 2)
+            if token in self._in_hand:
+                error = await self._tried(waiting)
+        self._troubled.discard(token)
+        if not self._troubled:
+            self._conditions.well(CONDITION)
+
+    async def _tried(self, waiting: _Waiting, *, cheap_only: bool = False) -> OSError | None:
+        """Hands it to the launcher, or reports why it never will be; an error that passes is answered.
+
+        Raises CostlyError with `cheap_only`.
+        """
+        actor, attempt = waiting.actor, waiting.attempt
+        try:
+            await self._try(actor, attempt, cheap_only=cheap_only)
+        except CostlyError:
+            raise
+        except StoppedError:
+            pass  # it was withdrawn, or the daemon ends
+        except (RenderError, ArtifactError) as error:
+            self._failed(actor, attempt, str(error))
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in PASSING:
+                return error
+            # Whatever it was, the run must not wait for a process that nobody starts.
+            if not isinstance(error, OSError):
+                log.error("cannot launch", action="launch_failed", run=attempt.run_id, exc_info=error)  # fmt: skip
+            self._failed(actor, attempt, f"cannot prepare the step: {error}")
+        return None
+
+    async def prepare(self, actor: RunActor) -> None:
+        """Makes what the run needs on disk, with what it takes over from others. Repeating it is harmless.
+
+        One preparation per run at a time: siblings that start together wait for each other. Raises ArtifactError,
+        OSError.
+        """
+        async with actor.preparing:
+            if actor.prepared:
+                return
+            plan, run, base_dir = actor.plan, actor.run, actor.base_dir
+            try:
+                await self._launcher.prepare(run.id, run.params)
+            except FileNotFoundError as error:
+                # An earlier preparation did not finish, or a step removed the directory: the next one makes it again.
+                raise OSError(errno.EAGAIN, str(error)) from None
+            context = self._rooms.checked_context(plan, run.id, base_dir)
+            await self._handing.take_over(plan, run, base_dir=base_dir)
+            self._notes.of_run(context, run)
+            self._notes.of_ended(context, plan, run)
+            actor.prepared = True
+            failpoints.hit("run.prepared")
+
+    async def _try(self, actor: RunActor, attempt: Attempt, *, cheap_only: bool) -> None:
+        plan, run, base_dir = actor.plan, actor.run, actor.base_dir
+        await self.prepare(actor)
+        step = plan.step(attempt.owner)
+        rendered = await self._rooms.rendered(plan, run, attempt, cheap_only=cheap_only)
+        if not cheap_only and not await self._owns():
+            raise StoppedError
+        if _has_inputs(actor, attempt):
+            await self._lay_out(actor, attempt, rendered)
+            failpoints.hit("inputs.laid_out")
+        if attempt.token not in self._in_hand:
+            return  # withdrawn meanwhile
+        loop = actor.step_time_left(attempt.owner) if step.completion_check is not None else None
+        left = TimeLeft(run=actor.time_left(), loop=loop)
+        launch = self._rooms.build(plan, run, attempt, rendered, base_dir=base_dir, left=left)
+        self._launcher.launch(launch)
+        self._in_hand.pop(attempt.token, None)
+
+    async def _lay_out(self, actor: RunActor, attempt: Attempt, rendered: Rendered) -> None:
+        """Within the step's time, as long as it is not withdrawn. Raises StoppedError, ArtifactError, OSError."""
+        plan, run, base_dir = actor.plan, actor.run, actor.base_dir
+        stop = self._in_hand.get(attempt.token)
+        if stop is None:
+            return
+        workspace = self._rooms.workspace(run, rendered, base_dir)
+        seconds = plan.step(attempt.owner).timeout or self._artifact_time
+        work = self._handing.lay_out(plan, run, attempt, base_dir=base_dir, workspace=workspace)
+        try:
+            await bounded(work, seconds=seconds, stop=stop)
+        except TimeoutError:
+            limit = format_duration(seconds)
+            raise ArtifactError(f"cannot lay out its inputs within {limit}") from None
+        if not await self._owns():
+            raise StoppedError
+
+    def _failed(self, actor: RunActor, attempt: Attempt, reason: str) -> None:
+        if self._in_hand.pop(attempt.token, None) is not None:
+            self.over(attempt.token)
+            actor.post(not_started(attempt, reason, self._clock.now()))
+
+    # -- what comes back
+
+    def report(self, actor: RunActor, event: Event) -> None:
+        """Hands on what became of an attempt; what it left is put into a file first if it is large."""
+        if isinstance(event, AttemptEnded) and _size(event) > VALUES_IN_DATABASE:
+            self._start(self._report_large(actor, event))
+        elif isinstance(event, AttemptEnded | AttemptLost):
+            actor.post(event, partial(self._launcher.settle, event.token))
+        else:
+            actor.post(event)
+
+    async def _report_large(self, actor: RunActor, event: AttemptEnded) -> None:
+        owner = actor.run.steps[event.step.removesuffix(CHECK)]
+        attempt = owner.attempt
+        if attempt is None or attempt.token != event.token:
+            return
+        size, pause = 0, RETRY_FIRST
+        while not size:
+            try:
+                spill = self._values.spill
+                size = await asyncio.to_thread(spill, attempt, event.result, event.outputs)
+            except OSError as error:
+                log.error("cannot keep what a step left, trying again", action="spill_failed", run=attempt.run_id,
+                          step=attempt.step, error=str(error))  # fmt: skip
+                await asyncio.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+        failpoints.hit("values.spilled")
+        # What the engine itself reads of the outputs stays.
+        own = {name: text for name, text in event.outputs.items() if name in OWN_OUTPUTS}
+        settle = partial(self._launcher.settle, event.token)
+        actor.post(replace(event, result=None, outputs=own, spilled=size), settle)
+
+
+def _has_inputs(actor: RunActor, attempt: Attempt) -> bool:
+    return bool(actor.plan.step(attempt.owner).inputs) and not attempt.check
+
+
+def _size(event: AttemptEnded) -> int:
+    """How large what it left is as JSON, nearly."""
+    size = sum(len(name) + len(text) for name, text in event.outputs.items())
+    return size if event.result is None else size + len(json.dumps(event.result))

@@ -1,0 +1,232 @@
+"""From an attempt to a process: fills in templates, builds the environment, finds the workspace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import toban.step
+from toban.definition import JobType, Rendered, RenderError, Step, references, render
+from toband.domain.plan import Plan
+from toband.domain.run_model import Attempt, Run, TreeCause
+from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.template_scope import Seen
+from toband.ports import ArtifactError, Launch
+
+_RUNNER = str(Path(toban.step.__file__).with_name("runner.py"))
+# Started beside what a step has for itself: no module of its directory, and no setting of its interpreter, gets in.
+_CLI = json.dumps([sys.executable, "-E", "-P", "-X", "utf8", "-m", "toban.cli"])
+_WINDOWS = (
+    "PATH", "PATHEXT", "COMSPEC", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "TEMP", "TMP", "USERPROFILE", "USERNAME",
+    "USERDOMAIN", "COMPUTERNAME", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES",
+    "PROGRAMFILES(X86)", "COMMONPROGRAMFILES", "ALLUSERSPROFILE", "PUBLIC", "NUMBER_OF_PROCESSORS",
+    "PROCESSOR_ARCHITECTURE",
+)  # fmt: skip
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Files(Protocol):
+    """Where a run's things are."""
+
+    def run(self, run_id: str) -> str: ...
+    def work(self, run_id: str) -> str: ...
+    def context(self, run_id: str) -> str: ...
+    def params(self, run_id: str) -> str: ...
+    def output(self, attempt: Attempt) -> str: ...
+    def result(self, attempt: Attempt) -> str: ...
+    def refusal(self, run_id: str, path: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLeft:
+    """Seconds until the run's timeout, and until that of the whole loop, if there are such."""
+
+    run: float | None = None
+    loop: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    """Where steps live: turns attempts into launches. May read files, in the caller's thread."""
+
+    files: Files
+    seen: Seen
+    evaluation: Evaluation
+    server: str
+    tools: str = ""
+    """A directory with `toban` in it, which comes last in the PATH of steps."""
+    log_limit: int | None = None
+
+    def build(
+        self,
+        plan: Plan,
+        run: Run,
+        attempt: Attempt,
+        rendered: Rendered,
+        *,
+        base_dir: str,
+        left: TimeLeft,
+    ) -> Launch:
+        """Everything the shim needs. Raises RenderError with a reason for people."""
+        step = plan.definition(attempt.step)
+        env = _environment(step)
+        if self.tools:
+            env["PATH"] = os.pathsep.join(filter(None, (env.get("PATH"), self.tools)))
+        env |= dict(rendered.env)
+        env |= {
+            "TOBAN_RUN_ID": run.id,
+            "TOBAN_WORKFLOW": run.workflow,
+            "TOBAN_STEP": attempt.owner,
+            "TOBAN_ATTEMPT": str(attempt.number),
+            "TOBAN_ATTEMPT_TOKEN": attempt.token,
+            "TOBAN_OUTPUT": self.files.output(attempt),
+            "TOBAN_CONTEXT_DIR": self.context(plan, run.id, base_dir),
+            "TOBAN_PARAMS": self.files.params(run.id),
+            "TOBAN_SERVER": self.server,
+            "TOBAN_CLI": _CLI,
+        }
+        owner = plan.step(attempt.owner)
+        if owner.completion_check is not None:
+            env["TOBAN_ITERATION"] = str(attempt.iteration)
+        if owner.inputs:
+            env["TOBAN_INPUTS"] = json.dumps({i.artifact: i.path for i in owner.inputs})
+        argv = _command(step, rendered.argv, env)
+        if rendered.call is not None:
+            argv = (_interpreter(step, env), "-u", _RUNNER)
+            env["TOBAN_CALL"] = json.dumps(rendered.call)
+            env["TOBAN_RESULT"] = self.files.result(attempt)
+        timeout, cause = _timeout(step, left)
+        return Launch(
+            attempt=attempt,
+            argv=argv,
+            env=env,
+            stdin=rendered.stdin,
+            workspace=self.workspace(run, rendered, base_dir),
+            timeout=timeout,
+            timeout_cause=cause,
+            kill_grace=step.kill_grace,
+            user=step.user,
+            resources=step.resources,
+            log_limit=self.log_limit,
+        )
+
+    async def rendered(
+        self, plan: Plan, run: Run, attempt: Attempt, *, cheap_only: bool = False
+    ) -> Rendered:
+        """The step with its templates filled in. Raises RenderError, OSError, and CostlyError with `cheap_only`."""
+        step = plan.definition(attempt.step)
+        scope = await self.seen.scope(plan, run, run.steps[attempt.owner], references(step))
+        if cheap_only:
+            return render(plan.workflow, step, scope, cheap_only=True)
+        return await self.evaluation.render(plan.workflow, step, scope, run_id=run.id)
+
+    def workspace(self, run: Run, rendered: Rendered, base_dir: str) -> str:
+        """Raises RenderError if no step of the run may work there."""
+        workspace = rendered.workspace or ""
+        if not os.path.isabs(workspace):
+            inner = os.path.join(base_dir or self.files.work(run.id), workspace)
+            workspace = os.path.normpath(inner)
+        if reason := self.files.refusal(run.id, workspace):
+            raise RenderError(f"cannot use the workspace {workspace}: {reason}")
+        return workspace
+
+    def checked_context(self, plan: Plan, run_id: str, base_dir: str) -> str:
+        """The same, if the run may keep them there. Raises ArtifactError."""
+        context = self.context(plan, run_id, base_dir)
+        if plan.workflow.context_dir and (reason := self.files.refusal(run_id, context)):
+            raise ArtifactError(f"cannot keep artifacts in {context}: {reason}")
+        return context
+
+    def context(self, plan: Plan, run_id: str, base_dir: str) -> str:
+        """Where the artifacts of a run are kept."""
+        chosen = plan.workflow.context_dir
+        if not chosen:
+            return self.files.context(run_id)
+        return os.path.normpath(os.path.join(base_dir or self.files.run(run_id), chosen))
+
+
+def _command(step: Step, argv: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
+    """What was rendered, with what this machine has for it. Raises RenderError if it has nothing."""
+    if sys.platform == "win32":
+        return argv
+    if step.job_type is JobType.CMD:
+        raise RenderError(
+            f"cannot start step {step.id}: cmd steps run on Windows only; use job_type: shell"
+        )
+    if step.job_type is JobType.POWERSHELL:
+        program = shutil.which("pwsh", path=env["PATH"])
+        if program is None:
+            raise RenderError(
+                f"cannot start step {step.id}: there is no pwsh in {env['PATH']}; "
+                "install PowerShell, or set PATH in the step's env to where it is"
+            )
+        return (program, *argv[1:])
+    return argv
+
+
+def _interpreter(step: Step, env: Mapping[str, str]) -> str:
+    """The daemon's own, or the one that the step names. Raises RenderError."""
+    if not step.python:
+        return sys.executable
+    found = shutil.which(step.python, path=env.get("PATH", ""))
+    if found is None:
+        raise RenderError(
+            f"cannot start step {step.id}: there is no interpreter {step.python}; "
+            "give the path of one, or a name that is in the step's PATH"
+        )
+    return found
+
+
+def _timeout(step: Step, left: TimeLeft) -> tuple[float | None, TreeCause]:
+    """The nearest of the attempt's own timeout, the loop's and the run's; the shim keeps it without the daemon."""
+    own = step.timeout if left.loop is None or step.completion_check is None else None
+    near: list[tuple[float, TreeCause]] = []
+    if own is not None:
+        near.append((own, TreeCause.TIMEOUT))
+    if left.loop is not None:
+        near.append((left.loop, TreeCause.LOOP_TIMEOUT))
+    if left.run is not None:
+        near.append((left.run, TreeCause.RUN_TIMEOUT))
+    return min(near, key=lambda limit: limit[0]) if near else (None, TreeCause.TIMEOUT)
+
+
+def _environment(step: Step) -> dict[str, str]:
+    """The documented minimum; the daemon's own environment is never passed on. Raises RenderError, OSError."""
+    if sys.platform == "win32":
+        # As LANG is elsewhere: what Python prints into a log is UTF-8.
+        found = {name: os.environ[name] for name in _WINDOWS if name in os.environ}
+        return found | {"PYTHONUTF8": "1"}
+    import pwd
+
+    try:
+        if step.user and not step.user.isdecimal():
+            user = pwd.getpwnam(step.user)
+        else:
+            user = pwd.getpwuid(int(step.user) if step.user else os.geteuid())
+    except KeyError:
+        # Without a free descriptor everybody is unknown: then this fails, and says so.
+        os.close(os.open(os.devnull, os.O_RDONLY))
+        raise RenderError(
+            f"cannot start step {step.id}: there is no user {step.user or os.geteuid()} "
+            "on this machine"
+        ) from None
+    return {
+        "PATH": _PATH,
+        "HOME": user.pw_dir,
+        "USER": user.pw_name,
+        "LOGNAME": user.pw_name,
+        "SHELL": "/bin/sh",
+        "LANG": "C.UTF-8",
+    }
+
+
+def call_params(rendered: Rendered) -> dict[str, Any]:
+    """The parameters of a child run."""
+    assert rendered.call is not None
+    return dict(rendered.call["kwargs"])

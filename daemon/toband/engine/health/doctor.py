@@ -1,0 +1,464 @@
+"""Looks at everything the daemon stands on, says what is wrong, and mends what is safe to mend.
+
+It never touches a run that is active, nor history. Whatever takes long happens in threads or beside the writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TypeVar
+
+import structlog
+
+from toband.domain.run_model import Attempt, AttemptState
+from toband.engine.health.admission import inode_reserve_of, reserve_of
+from toband.engine.health.host_monitor import DESCRIPTORS_SHARE
+from toband.engine.number_text import count, size_text
+from toband.ports import (
+    AttemptSeen,
+    Clock,
+    Descriptors,
+    Disk,
+    Premises,
+    RunDirectory,
+    StepProcess,
+    Store,
+    StoreError,
+)
+
+OLD = 3600.0
+"""Seconds: what nobody knows of is left alone until then, it may be about to be used."""
+SETTLED = 10.0
+"""Seconds: an attempt that is younger may be on its way."""
+LOOK_AGAIN = 2.0
+"""Before something that may just be changing is believed."""
+RUNS_LOOKED_AT = 200
+SWEEPS = 10
+AHEAD_MOST = 64 * 1024 * 1024
+CLOCK_MOST = 2.0
+FUTURE_MOST = 5.0
+_NAMED = 3
+_Item = TypeVar("_Item")
+
+log = structlog.get_logger()
+
+
+class FindingStatus(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    REPAIRED = "repaired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a look at one thing found; `hint` says what to do about it."""
+
+    check: str
+    status: FindingStatus
+    detail: str
+    hint: str = ""
+
+
+STRAY_DIRECTORIES = "if `database` is the right one, `toban system gc` removes them"
+REPAIR = "`toban system doctor --repair` mends it"
+
+
+class Doctor:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        premises: Premises,
+        disk: Disk,
+        descriptors: Descriptors,
+        clock: Clock,
+        reserve: int | None,
+    ) -> None:
+        self._store = store
+        self._premises = premises
+        self._disk = disk
+        self._descriptors = descriptors
+        self._clock = clock
+        self._reserve = reserve
+        self._one_at_a_time = asyncio.Lock()
+
+    async def examine(self, *, repair: bool) -> Sequence[Finding]:
+        """Everything that was looked at, in a fixed order. A look that fails is a finding too."""
+        checks: Sequence[tuple[str, Callable[[bool], AsyncIterator[Finding]]]] = (
+            ("database", self._database),
+            ("attempts", self._attempts),
+            ("run directories", self._directories),
+            ("temporary files", self._temporary_files),
+            ("permissions", self._permissions),
+            ("clock", self._clocks),
+            ("space", self._space),
+            ("state directory", self._state_directory),
+            ("stray processes", self._strays),
+            ("spawner", self._spawner),
+            ("descriptors", self._open_descriptors),
+            ("cgroup", self._cgroup),
+        )
+        findings: list[Finding] = []
+        async with self._one_at_a_time:
+            for name, check in checks:
+                try:
+                    findings += [finding async for finding in check(repair)]
+                except (StoreError, OSError) as error:
+                    findings.append(_failed(name, f"cannot be looked at: {error}"))
+        for finding in findings:
+            if finding.status is FindingStatus.REPAIRED:
+                log.info("repaired", action="repaired", check=finding.check, detail=finding.detail)
+        return findings
+
+    # -- the database
+
+    async def _database(self, repair: bool) -> AsyncIterator[Finding]:
+        found = await self._store.inspect()
+        if found.problems:
+            yield _failed(
+                "database",
+                f"{count(len(found.problems), 'problem')}: {_some(found.problems)}",
+                "stop the daemon, keep a copy of the database, and restore a backup",
+            )
+        else:
+            yield _ok("database", f"whole: {', '.join(found.facts)}")
+        if found.problems:
+            pass  # whatever it says of itself is not to be believed
+        elif found.schema == found.expected_schema:
+            yield _ok("schema", f"version {found.schema}")
+        else:
+            yield _failed(
+                "schema",
+                f"version {found.schema or 'unknown'}, this release needs {found.expected_schema}",
+                "restart the daemon of the release that made it",
+            )
+        try:
+            await self._store.try_write()
+        except StoreError as error:
+            yield _failed("database writes", str(error))
+        else:
+            yield _ok("database writes", "a commit was made")
+        if repair and found.ahead_bytes:
+            await self._store.checkpoint()
+        if found.ahead_bytes > AHEAD_MOST:
+            detail = f"{size_text(found.ahead_bytes)} of the database were written ahead"
+            if repair:
+                yield _repaired("database log", f"{detail}, and are in their place now")
+            else:
+                yield _warning("database log", detail, REPAIR)
+
+    # -- the state directory and the database
+
+    async def _attempts(self, repair: bool) -> AsyncIterator[Finding]:
+        wrong = await self._wrong_attempts(await self._live_attempts())
+        if wrong:
+            # It may have ended between the two looks.
+            await asyncio.sleep(LOOK_AGAIN)
+            again = [await self._store.get_attempt(attempt.id) for attempt, _ in wrong]
+            wrong = await self._wrong_attempts([each for each in again if each is not None])
+        if not wrong:
+            yield _ok("attempts", "active ones have their supervisors")
+            return
+        named = [f"{attempt.run_id} {attempt.step}: {why}" for attempt, why in wrong]
+        yield _failed(
+            "attempts",
+            f"{count(len(wrong), 'active attempt')} not as the database says: {_some(named)}",
+            "restart the daemon: it looks for what became of them",
+        )
+
+    async def _live_attempts(self) -> list[Attempt]:
+        found = []
+        for run_id in await self._store.active_run_ids():
+            run = await self._store.get_run(run_id)
+            steps = run.steps.values() if run is not None else ()
+            # A child run is no process.
+            attempts = [step.attempt for step in steps if step.attempt is not None]
+            found += [attempt for attempt in attempts if not attempt.child]
+        return found
+
+    async def _wrong_attempts(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, str]]:
+        settled = self._clock.now() - timedelta(seconds=SETTLED)
+        wrong = []
+        for attempt in attempts:
+            if attempt.state.terminal or attempt.created_at > settled:
+                continue
+            seen = await asyncio.to_thread(self._premises.seen, attempt)
+            # One that is being started may wait for its turn, and then has no file yet.
+            waits = seen is AttemptSeen.ABSENT and attempt.state is AttemptState.STARTING
+            if seen is not AttemptSeen.LIVES and not waits:
+                wrong.append((attempt, _SEEN[seen]))
+        return wrong
+
+    async def _directories(self, repair: bool) -> AsyncIterator[Finding]:
+        directories = await asyncio.to_thread(self._premises.run_directories)
+        known = await self._store.known_runs([each.name for each in directories])
+        strays = [each.name for each in directories if each.name not in known and each.age > OLD]
+        if strays:
+            # Not for a repair: with the wrong database configured, all of them would seem to belong to nobody.
+            detail = f"{count(len(strays), 'directory')} without a run: {_some(strays)}"
+            yield _warning("run directories", detail, STRAY_DIRECTORIES)
+        else:
+            yield _ok("run directories", f"{count(len(directories), 'directory')}, each of a run")
+        held = {
+            each.name for each in directories if each.alive and each.name in known
+            and known[each.name].terminal
+        }  # fmt: skip
+        async for finding in self._held(held):
+            yield finding
+        async for finding in self._missing_logs(directories):
+            yield finding
+
+    async def _held(self, runs: Collection[str]) -> AsyncIterator[Finding]:
+        """Supervisors that live though their run has ended."""
+        if runs:
+            # A supervisor tells of its end a moment before it has gone.
+            await asyncio.sleep(LOOK_AGAIN)
+            again = await asyncio.to_thread(self._premises.run_directories)
+            runs = [each.name for each in again if each.name in runs and each.alive]
+        if runs:
+            yield _failed(
+                "supervisors",
+                f"{count(len(runs), 'ended run')} with a supervisor that lives: {_some(sorted(runs))}",
+                "it goes when the last process of its step does; see stray processes",
+            )
+        else:
+            yield _ok("supervisors", "none outlives its run")
+
+    async def _missing_logs(self, directories: Sequence[RunDirectory]) -> AsyncIterator[Finding]:
+        logs = {each.name: each.logs for each in directories}
+        ended = [
+            run for run in await self._store.list_runs(limit=RUNS_LOOKED_AT) if run.state.terminal
+        ]
+        missing, damaged = [], []
+        for run in ended:
+            for attempt in await self._store.run_attempts(run.id):
+                name = self._premises.log_name(attempt)
+                if attempt.pid is not None and name not in logs.get(run.id, ()):
+                    missing.append(f"{run.id}/{name}")
+                elif attempt.state is AttemptState.LOST:
+                    seen = await asyncio.to_thread(self._premises.seen, attempt)
+                    damaged += [f"{run.id}/{name}"] if seen is AttemptSeen.DAMAGED else []
+        if damaged:
+            detail = f"{count(len(damaged), 'attempt file')} cannot be believed: {_some(damaged)}"
+            hint = (
+                "look who writes there: a step of the daemon's own user can, and a disk that fails"
+            )
+            yield _warning("attempt files", detail, hint)
+        if missing:
+            detail = f"{count(len(missing), 'log')} of ended attempts not there: {_some(missing)}"
+            yield _warning("logs", detail, "somebody removed them; what they held is gone")
+        else:
+            yield _ok("logs", f"those of the last {count(len(ended), 'ended run')} are there")
+
+    async def _temporary_files(self, repair: bool) -> AsyncIterator[Finding]:
+        active = set(await self._store.active_run_ids())
+        found = await asyncio.to_thread(self._premises.temporary_files, OLD, active)
+        if not found:
+            yield _ok("temporary files", "none was left behind")
+            return
+        if not repair:
+            detail = f"{count(len(found), 'file')} half made and left: {_some(found)}"
+            yield _warning("temporary files", detail, REPAIR)
+            return
+        failed = await self._each(found, self._premises.remove_file)
+        if len(failed) < len(found):
+            done = count(len(found) - len(failed), "half-made file")
+            yield _repaired("temporary files", f"removed {done}")
+        if failed:
+            yield _warning("temporary files", f"cannot remove {_some(failed)}")
+
+    async def _permissions(self, repair: bool) -> AsyncIterator[Finding]:
+        wrong = await asyncio.to_thread(self._premises.wrong_paths)
+        if not wrong:
+            yield _ok("permissions", "files belong to the daemon, and are closed to others")
+            return
+        ours = [each for each in wrong if each.mode is not None]
+        failed = await self._each(ours, self._premises.mend) if repair else []
+        if repair and ours and not failed:
+            yield _repaired(
+                "permissions", f"closed to others: {_some([each.path for each in ours])}"
+            )
+        left = [each for each in wrong if not repair or each.mode is None]
+        for each in left[:_NAMED]:
+            hint = REPAIR if each.mode is not None else "give it to the daemon's user with chown"
+            yield _failed("permissions", f"{each.path} {each.problem}", hint)
+        if len(left) > _NAMED:
+            yield _failed("permissions", f"and {len(left) - _NAMED} more")
+        for why in failed:
+            yield _failed("permissions", f"cannot be mended: {why}")
+
+    # -- the machine
+
+    async def _clocks(self, repair: bool) -> AsyncIterator[Finding]:
+        reading = self._premises.clock()
+        if abs(reading.jumped) > CLOCK_MOST:
+            yield _warning(
+                "clock",
+                f"it was set by {reading.jumped:+.0f} seconds since the daemon began",
+                "times in the history before and after do not compare",
+            )
+        future = self._clock.now() + timedelta(seconds=FUTURE_MOST)
+        newest = await self._store.list_runs(limit=1)
+        if any(max(run.created_at, run.finished_at or run.created_at) > future for run in newest):
+            yield _warning(
+                "clock",
+                f"run {newest[0].id} is of the future: the clock was ahead when it ran, or is behind now",
+                "set the clock",
+            )
+        if reading.synchronised is False:
+            yield _warning("clock", "no time service keeps it", "start chrony or another one")
+        elif abs(reading.jumped) <= CLOCK_MOST:
+            kept = ", and a time service keeps it" if reading.synchronised else ""
+            yield _ok("clock", f"it was not set since the daemon began{kept}")
+
+    async def _space(self, repair: bool) -> AsyncIterator[Finding]:
+        roomy = True
+        missing = self._disk.ballast - self._disk.ballast_held()
+        for space in self._disk.spaces():
+            reserve, inodes = (
+                reserve_of(space, self._reserve),
+                inode_reserve_of(space, self._reserve),
+            )
+            text = f"{space.path}: {size_text(space.free)} of {size_text(space.total)} free"
+            if space.free < reserve:
+                yield _failed(
+                    "space", f"{text}, the reserve is {size_text(reserve)}", "free some space"
+                )
+            else:
+                yield _ok("space", text)
+            roomy = roomy and space.free - missing >= reserve and space.free > 2 * missing
+            if space.free_inodes is None:
+                continue
+            text = f"{space.path}: {space.free_inodes} of {space.inodes} inodes free"
+            if space.free_inodes < inodes:
+                yield _failed("inodes", f"{text}, the reserve is {inodes}", "remove some files")
+            else:
+                yield _ok("inodes", text)
+        if not missing:
+            yield _ok("ballast", f"{size_text(self._disk.ballast)} set aside for the last writes")
+        elif repair and roomy:
+            await asyncio.to_thread(self._disk.take_ballast)
+            yield _repaired(
+                "ballast", f"{size_text(self._disk.ballast)} set aside for the last writes"
+            )
+        else:
+            hint = REPAIR if roomy else "it is made again when there is space"
+            yield _warning("ballast", f"{size_text(missing)} of it are not there", hint)
+
+    async def _state_directory(self, repair: bool) -> AsyncIterator[Finding]:
+        try:
+            await asyncio.to_thread(self._disk.try_write)
+        except OSError as error:
+            yield _failed("state directory", f"cannot be written to: {error}")
+        else:
+            yield _ok("state directory", "takes writes")
+
+    async def _strays(self, repair: bool) -> AsyncIterator[Finding]:
+        """Processes of attempts that have ended: their supervisors were killed, or they got away from them."""
+        strays = await self._stray_processes()
+        if not strays:
+            yield _ok("stray processes", "none")
+        ended: list[str] = []
+        for _ in range(SWEEPS if repair else 0):
+            # What is being ended may have started something in its last moments: look again until there is nothing.
+            ours = [process for process in strays if process.ours]
+            if not ours:
+                break
+            left = await asyncio.to_thread(self._premises.end, ours)
+            ended += [str(process.pid) for process in ours if process not in left]
+            strays = await self._stray_processes()
+        if ended:
+            detail = f"ended {count(len(ended), 'process')} of ended attempts: {_some(ended)}"
+            yield _repaired("stray processes", detail)
+        ours = [process for process in strays if process.ours]
+        if ours:
+            named = [f"{process.pid} ({process.command})" for process in ours]
+            detail = f"{count(len(ours), 'process')} of ended attempts: {_some(named)}"
+            yield _failed("stray processes", detail, "" if repair else REPAIR)
+        for process in [process for process in strays if not process.ours][:_NAMED]:
+            yield _warning(
+                "stray processes",
+                f"{process.pid} ({process.command}) carries the token of an ended attempt, but was started by "
+                f"{process.parent or 'somebody else'}",
+                "it is left alone: it may be meant to go on",
+            )
+
+    async def _stray_processes(self) -> list[StepProcess]:
+        # In this order: what begins between the two looks is active by the second.
+        found = await asyncio.to_thread(self._premises.step_processes)
+        live = await self._live_attempts()
+        active = {attempt.token for attempt in live if not attempt.state.terminal}
+        return [process for process in found if process.token not in active]
+
+    async def _spawner(self, repair: bool) -> AsyncIterator[Finding]:
+        pid = await asyncio.to_thread(self._premises.spawner)
+        if pid:
+            yield _ok("spawner", f"pid {pid}")
+        elif pid == 0:
+            yield _failed(
+                "spawner", "there is none", "the daemon starts another; see its log if not"
+            )
+
+    async def _open_descriptors(self, repair: bool) -> AsyncIterator[Finding]:
+        found = await asyncio.to_thread(self._descriptors.open_and_most)
+        if found is None:
+            return
+        number, most = found
+        if number < most * DESCRIPTORS_SHARE:
+            yield _ok("descriptors", f"{number} of {most} open")
+        else:
+            yield _warning(
+                "descriptors", f"{number} of {most} open", "raise the limit of open files"
+            )
+
+    async def _cgroup(self, repair: bool) -> AsyncIterator[Finding]:
+        yield _ok("cgroup", self._premises.cgroup())
+
+    async def _each(self, items: Sequence[_Item], do: Callable[[_Item], None]) -> list[str]:
+        """Why it failed, for those with which it did."""
+
+        def work() -> list[str]:
+            failed = []
+            for item in items:
+                try:
+                    do(item)
+                except OSError as error:
+                    failed.append(str(error))
+            return failed
+
+        return await asyncio.to_thread(work)
+
+
+_SEEN = {
+    AttemptSeen.ABSENT: "its file is not there",
+    AttemptSeen.VOID: "it was never begun",
+    AttemptSeen.ENDED: "it has ended",
+    AttemptSeen.DEAD: "its supervisor is gone, without a record",
+    AttemptSeen.DAMAGED: "its file cannot be believed",
+}
+
+
+def _ok(check: str, detail: str) -> Finding:
+    return Finding(check=check, status=FindingStatus.OK, detail=detail)
+
+
+def _warning(check: str, detail: str, hint: str = "") -> Finding:
+    return Finding(check=check, status=FindingStatus.WARNING, detail=detail, hint=hint)
+
+
+def _failed(check: str, detail: str, hint: str = "") -> Finding:
+    return Finding(check=check, status=FindingStatus.FAILED, detail=detail, hint=hint)
+
+
+def _repaired(check: str, detail: str) -> Finding:
+    return Finding(check=check, status=FindingStatus.REPAIRED, detail=detail)
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,271 @@
+"""Keeping house: logs of ended runs are compressed, and runs that are no longer kept are removed.
+
+A pass runs now and then, and when it is asked for. It never touches a run that is active, nor the last run of a
+workflow. What it removes goes in this order: a mark in the run's directory, its rows, the directory; so that whatever a
+crash leaves is known for what it is. On a disk without a free block the directory goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import structlog
+
+from toband import failpoints
+from toband.engine.retention.log_limit import LogLimit
+from toband.engine.retention.removal_plan import Plan, RemovalPlanner
+from toband.engine.retention.retention_policy import Collected, Removed, Rules
+from toband.engine.retention.run_sizes import RunSizes
+from toband.ports import (
+    Archive,
+    Clock,
+    Conditions,
+    HealthStatus,
+    Store,
+    StoreError,
+    StoreFullError,
+)
+
+FIRST_PASS = 60.0
+PASSES = 300.0
+LOG_CHECKS = 10.0
+WHOLE_LOOKS = 12
+"""Every so many passes all runs are looked through for what was not measured, not only the younger ones."""
+TROUBLE_AFTER = 3
+"""Passes that fail one after the other before it is told."""
+STRAY_AGE = timedelta(hours=1)
+PLANNED = 500
+"""Runs that are chosen before they are removed and others are chosen."""
+MOST = 100_000
+"""Runs that a look without removing goes through."""
+
+log = structlog.get_logger()
+
+
+class Retention:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        archive: Archive,
+        clock: Clock,
+        rules: Rules,
+        conditions: Conditions | None = None,
+        first_pass: float = FIRST_PASS,
+        passes: float = PASSES,
+        log_checks: float = LOG_CHECKS,
+    ) -> None:
+        self._store = store
+        self._archive = archive
+        self._clock = clock
+        self._compresses = rules.compress_after is not None
+        self._conditions = conditions
+        self._first_pass = first_pass
+        self._passes = passes
+        self._log_checks = log_checks
+        self._busy = asyncio.Lock()
+        self._asked: set[asyncio.Task[Collected]] = set()
+        self._failed = 0
+        self._passed = 0
+        self._sizes = RunSizes(store=store, archive=archive, clock=clock, rules=rules)
+        self._planner = RemovalPlanner(store=store, clock=clock, rules=rules, sizes=self._sizes)
+        self._log_limit: LogLimit | None = None
+        if rules.total_logs is not None:
+            self._log_limit = LogLimit(
+                rules.total_logs,
+                store=store,
+                archive=archive,
+                sizes=self._sizes,
+                conditions=conditions,
+            )
+
+    # -- life
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pass_now_and_then())
+                if self._log_limit is not None:
+                    group.create_task(self._check_logs_now_and_then(self._log_limit))
+                else:
+                    # One that was set before may have left it on.
+                    with contextlib.suppress(OSError):
+                        await self._archive.hold_output(False)
+        finally:
+            for task in self._asked:
+                task.cancel()
+            await asyncio.gather(*self._asked, return_exceptions=True)
+
+    async def collect(self, *, dry_run: bool = False) -> Collected:
+        """A pass now, behind one that is under way. Raises StoreError, OSError.
+
+        It goes on when whoever asked has gone.
+        """
+        task = asyncio.get_running_loop().create_task(self._pass(dry_run=dry_run, unknown_too=True))
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+        return await asyncio.shield(task)
+
+    async def _pass_now_and_then(self) -> None:
+        await asyncio.sleep(self._first_pass)
+        while True:
+            try:
+                await self._pass()
+            except Exception as error:
+                self._failed += 1
+                told = {} if isinstance(error, (StoreError, OSError)) else {"exc_info": error}
+                log.error("cannot keep house", action="retention_failed", error=str(error), **told)
+                if self._failed >= TROUBLE_AFTER and self._conditions is not None:
+                    detail = f"cannot remove what is no longer kept: {error}"
+                    self._conditions.trouble("retention", HealthStatus.DEGRADED, detail)
+            else:
+                self._failed = 0
+                if self._conditions is not None:
+                    self._conditions.well("retention")
+            await asyncio.sleep(self._passes)
+
+    async def _check_logs_now_and_then(self, logs: LogLimit) -> None:
+        while True:
+            try:
+                await logs.check()
+            except (StoreError, OSError) as error:
+                log.error("cannot add up the logs", action="log_check_failed", error=str(error))
+            await asyncio.sleep(self._log_checks)
+
+    # -- one pass
+
+    async def _pass(self, *, dry_run: bool = False, unknown_too: bool = False) -> Collected:
+        done = Collected()
+        async with self._busy:
+            if self._passed % WHOLE_LOOKS == 0:
+                self._sizes.look_at_all()
+            if dry_run:
+                await self._look_through(done)
+            else:
+                self._passed += 1
+                # What goes by age or number is not compressed first; what goes by size is measured first.
+                await self._remove(done, by_size=False)
+                await self._sizes.settle(done)
+                await self._remove(done, by_size=True)
+            await self._collect_strays(done, dry_run=dry_run, unknown_too=unknown_too)
+        if not dry_run and self._log_limit is not None:
+            await self._log_limit.check()
+        if not dry_run and (done.run_count or done.strays or done.compressed_logs):
+            log.info(
+                "kept house",
+                action="retention",
+                runs=done.run_count,
+                bytes=done.bytes,
+                strays=done.strays,
+                compressed_logs=done.compressed_logs,
+            )
+        return done
+
+    async def _look_through(self, done: Collected) -> None:
+        due = []
+        async for run in self._sizes.unmeasured():
+            if self._sizes.due(run):
+                due.append(run.id)
+            await self._sizes.weigh(run)
+        plan = Plan(limit=MOST)
+        await self._planner.choose(plan, by_size=True)
+        for removed in sorted(plan.chosen.values(), key=lambda each: each.run.id):
+            done.add(removed)
+        if self._compresses:
+            for run_id in due:
+                if run_id not in plan.chosen:
+                    done.compressed_logs += await self._archive.compressible(run_id)
+
+    # -- removing
+
+    async def remove(self, run_id: str) -> bool:
+        """One ended run, because a caller asks for it; whether it went: not one that an active run needs."""
+        return run_id in await self._remove_runs([run_id])
+
+    async def _remove(self, done: Collected, *, by_size: bool) -> None:
+        left_out: set[str] = set()
+        while True:
+            plan = Plan(limit=PLANNED, left_out=left_out)
+            await self._planner.choose(plan, by_size=by_size)
+            if not plan.chosen:
+                return
+            for some in plan.batches():
+                some = [await self._weighed(each) for each in some]
+                gone = await self._remove_runs([each.run.id for each in some])
+                for each in some:
+                    if each.run.id in gone:
+                        done.add(each)
+                    else:
+                        left_out.add(each.run.id)
+
+    async def _weighed(self, removed: Removed) -> Removed:
+        """With its size, if that was not needed to choose it."""
+        if self._sizes.known(removed.run):
+            return removed
+        return replace(removed, bytes=(await self._archive.measure(removed.run.id)).bytes)
+
+    async def _remove_runs(self, run_ids: Sequence[str]) -> Collection[str]:
+        marked = await self._archive.condemn(run_ids)
+        failpoints.hit("retention.marked")
+        try:
+            gone = await self._store.delete_runs(marked)
+        except StoreFullError:
+            gone = await self._delete_after_files(marked)
+        failpoints.hit("retention.deleted")
+        for run_id in gone:
+            self._sizes.forget(run_id)
+            await self._remove_directory(run_id)
+        return gone
+
+    async def _delete_after_files(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """No block is left to delete rows, not even of the ballast: the files go first, which makes room."""
+        going = await self._store.deletable_runs(run_ids)
+        for run_id in going:
+            await self._remove_directory(run_id)
+        return await self._store.delete_runs(going)
+
+    async def _remove_directory(self, run_id: str) -> bool:
+        try:
+            await self._archive.remove(run_id)
+        except OSError as error:
+            # What is left bears its mark: the next pass tries again.
+            log.warning(
+                "cannot remove the files of a run",
+                action="remove_failed",
+                run=run_id,
+                error=str(error),
+            )
+            return False
+        return True
+
+    async def _collect_strays(self, done: Collected, *, dry_run: bool, unknown_too: bool) -> None:
+        """Directories of no run: those that a crash left, and with `unknown_too` those that nobody knows."""
+        before = self._clock.now() - STRAY_AGE
+        found = {
+            each.run_id: each
+            for each in await self._archive.directories()
+            if each.condemned or each.changed_at < before
+        }
+        known = await self._store.known_runs(list(found))
+        unknown = 0
+        for run_id, stray in found.items():
+            if run_id in known:
+                continue
+            if not stray.condemned and not unknown_too:
+                unknown += 1
+                continue
+            size = (await self._archive.measure(run_id)).bytes
+            if dry_run or await self._remove_directory(run_id):
+                done.strays += 1
+                done.bytes += size
+        if unknown:
+            log.warning(
+                "the database does not know some directories of runs; is it the right one?",
+                action="unknown_directories",
+                count=unknown,
+            )

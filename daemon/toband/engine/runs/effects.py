@@ -1,0 +1,153 @@
+"""Carries out what a saved transition asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, assert_never
+
+import structlog
+
+from toband import failpoints
+from toband.domain.run_events import (
+    CollectOutputs,
+    Effect,
+    EvaluateStep,
+    EvaluationFailed,
+    ForgetRun,
+    KeepDeadLetter,
+    LaunchAttempt,
+    LaunchDue,
+    LaunchReady,
+    RetryDue,
+    StartRetryTimer,
+    StartRunTimer,
+    StartStepTimer,
+    StepEvaluated,
+    StepTimeoutPassed,
+    StopAttempt,
+    StopCollection,
+    name_of_type,
+)
+from toband.engine.execution import step_conditions
+from toband.engine.execution.artifact_collection import Collection
+from toband.engine.execution.dispatcher import PASSING, Launches
+from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.execution.template_scope import Seen
+from toband.engine.health.internal_errors import unexpected
+from toband.engine.runs.child_runs import Children
+
+log = structlog.get_logger()
+
+
+class Effects:
+    """Belongs to the event loop. Everything here may be asked for again after a restart."""
+
+    def __init__(
+        self,
+        *,
+        launches: Launches,
+        children: Children,
+        collection: Collection,
+        seen: Seen,
+        evaluation: Evaluation,
+        forget: Callable[[RunActor], None],
+        start: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._launches = launches
+        self._children = children
+        self._collection = collection
+        self._seen = seen
+        self._evaluation = evaluation
+        self._forget = forget
+        self._start = start
+
+    async def carry_out(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
+        """One that fails keeps back none of the others, and is tried again."""
+        for effect in effects:
+            try:
+                await self._carry_out(actor, effect)
+            except Exception as error:
+                self._start(self._repeat(actor, effect, error))
+
+    async def _repeat(self, actor: RunActor, effect: Effect, error: Exception) -> None:
+        pause = RETRY_FIRST
+        while not actor.run.state.terminal or isinstance(effect, ForgetRun):
+            unexpected(
+                f"cannot {name_of_type(type(effect))} of run {actor.run.id}, trying again", error
+            )
+            await asyncio.sleep(pause)
+            pause = min(RETRY_MOST, pause * 2)
+            try:
+                await self._carry_out(actor, effect)
+            except Exception as again:
+                error = again
+            else:
+                return
+
+    async def _carry_out(self, actor: RunActor, effect: Effect) -> None:
+        match effect:
+            case LaunchAttempt():
+                if effect.attempt.child:
+                    self._children.launch(actor, effect.attempt)
+                else:
+                    await self._launches.launch(actor, effect.attempt)
+            case StopAttempt():
+                if effect.attempt.child:
+                    self._children.stop(effect.attempt)
+                else:
+                    self._launches.stop(actor, effect.attempt)
+            case StartRunTimer():
+                actor.arm(effect.due)
+            case StartRetryTimer():
+                failpoints.hit("retry.timer")
+                due = RetryDue(step=effect.step, retries=effect.retries)
+                actor.arm_step(effect.step, effect.due, due)
+            case StartStepTimer():
+                passed = StepTimeoutPassed(step=effect.step, attempts=effect.attempts)
+                actor.arm_step(effect.step, effect.due, passed)
+            case EvaluateStep():
+                self._start(self._answer(actor, effect.step))
+            case CollectOutputs():
+                self._collection.begin(actor, effect.attempt, final=effect.final)
+            case StopCollection():
+                self._collection.stop(actor, effect.attempt)
+            case KeepDeadLetter():
+                pass  # it was saved with the transition
+            case LaunchReady():
+                failpoints.hit("launch.ready")
+                actor.post(LaunchDue())
+            case ForgetRun():
+                self._forget(actor)
+            case _:
+                assert_never(effect)
+
+    async def _answer(self, actor: RunActor, step: str) -> None:
+        """An error that no code expected is the step's failure: its run must not wait for ever."""
+        try:
+            await self._evaluate(actor, step)
+        except Exception as error:
+            unexpected(f"cannot evaluate step {step} of run {actor.run.id}", error)
+            reason = f"unexpected error: {type(error).__name__}: {error}"
+            actor.post(EvaluationFailed(step=step, error=reason))
+
+    async def _evaluate(self, actor: RunActor, step: str) -> None:
+        """What cannot be read for the moment is read again; it is not the step's fault."""
+        pause = RETRY_FIRST
+        while True:
+            failpoints.hit("step.evaluate")
+            try:
+                event: StepEvaluated | EvaluationFailed = await step_conditions.settle(
+                    actor.plan, actor.run, step, self._seen, self._evaluation
+                )
+            except OSError as error:
+                if error.errno in PASSING:
+                    log.error("cannot evaluate a condition, trying again", action="evaluate_failed", run=actor.run.id,
+                              step=step, error=str(error))  # fmt: skip
+                    await asyncio.sleep(pause)
+                    pause = min(RETRY_MOST, pause * 2)
+                    continue
+                event = EvaluationFailed(step=step, error=f"cannot read what steps left: {error}")
+            actor.post(event)
+            return

@@ -1,0 +1,229 @@
+"""After a restart: takes up every run that has not ended, from what became of its attempts meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import structlog
+
+from toband.domain.plan import Plan
+from toband.domain.run_events import AttemptLost, AttemptVoided
+from toband.domain.run_model import Attempt, Run, RunState
+from toband.domain.transition import effects_of
+from toband.engine.execution.dispatcher import Launches
+from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.health.internal_errors import unexpected
+from toband.engine.runs.child_runs import Children
+from toband.engine.runs.effects import Effects
+from toband.engine.runs.plan_cache import Plans
+from toband.ports import Clock, Launcher, Store, StoreError
+
+AT_ONCE = 16
+"""Attempts that are looked up on disk at the same time."""
+
+ABANDONED = (
+    "another toband launched it, and this one took the database over; "
+    "whether the step did its work is unknown"
+)
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What was found on disk when the daemon started."""
+
+    runs: int = 0
+    reattached: int = 0
+    finished_meanwhile: int = 0
+    relaunched: int = 0
+    lost: int = 0
+    cleaned_up: int = 0
+    finished_at: datetime | None = None
+
+
+class Registry(Protocol):
+    """Who keeps all active runs."""
+
+    def take_up(self, plan: Plan, base_dir: str, run: Run) -> RunActor: ...
+
+    def line_up(self, actors: Sequence[RunActor]) -> None:
+        """All of them are there: those that had not begun wait for their turn. Sets `loaded`."""
+        ...
+
+    def note_ended(self, actor: RunActor) -> None:
+        """Tells in its context directory what may not have been told before the crash."""
+        ...
+
+
+class Recovery:
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        store: Store,
+        launcher: Launcher,
+        launches: Launches,
+        children: Children,
+        effects: Effects,
+        plans: Plans,
+        clock: Clock,
+        start: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._launcher = launcher
+        self._launches = launches
+        self._children = children
+        self._effects = effects
+        self._plans = plans
+        self._clock = clock
+        self._start = start
+        self._unfinished: list[str] = []
+        self._abandoned: frozenset[str] = frozenset()
+        self.loaded = asyncio.Event()
+        self.found = Recovered()
+
+    async def find(self) -> None:
+        """Notes which runs have not ended: one quick question, before anybody can start another."""
+        self._unfinished = list(await self._store.active_run_ids())
+        self._abandoned = await self._store.abandoned_attempts()
+        self.found.runs = len(self._unfinished)
+
+    async def recover(self) -> None:
+        """Goes on with them; nobody waits for it."""
+        places = asyncio.Semaphore(AT_ONCE)
+        actors = [actor for run_id in self._unfinished if (actor := await self._loaded(run_id))]
+        if len(actors) == len(self._unfinished):
+            # The active attempts of a run that could not be read are unknown.
+            self._launcher.settle_others(
+                {
+                    step.attempt.token
+                    for actor in actors
+                    for step in actor.run.steps.values()
+                    if step.attempt is not None and not step.attempt.state.terminal
+                }
+            )
+        self._registry.line_up(actors)
+        await asyncio.gather(*(self._taken_up(actor, places) for actor in actors))
+        self.found.finished_at = self._clock.now()
+        log.info(
+            "recovery is done",
+            action="recovered",
+            runs=self.found.runs,
+            reattached=self.found.reattached,
+            finished_meanwhile=self.found.finished_meanwhile,
+            relaunched=self.found.relaunched,
+            lost=self.found.lost,
+            cleaned_up=self.found.cleaned_up,
+        )
+
+    async def _loaded(self, run_id: str) -> RunActor | None:
+        """One run that cannot be read stops none of the others."""
+        try:
+            return await self._load(run_id)
+        except Exception as error:
+            unexpected(f"cannot load run {run_id}: it does not go on", error)
+            return None
+
+    async def _load(self, run_id: str) -> RunActor | None:
+        pause = RETRY_FIRST
+        while True:
+            try:
+                run = await self._store.get_run(run_id)
+                found = await self._plans.of_run(run) if run else None
+            except StoreError as error:
+                log.error(
+                    "cannot load a run, trying again", action="load_failed", run=run_id, error=str(error)
+                )  # fmt: skip
+                await asyncio.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+                continue
+            if run is None or found is None or run.state.terminal:
+                log.error("cannot load a run", action="load_failed", run=run_id)
+                return None
+            return self._registry.take_up(*found, run)
+
+    async def _taken_up(self, actor: RunActor, places: asyncio.Semaphore) -> None:
+        try:
+            await self._take_up(actor, places)
+        except Exception as error:
+            unexpected(f"cannot take up run {actor.run.id}", error)
+
+    async def _take_up(self, actor: RunActor, places: asyncio.Semaphore) -> None:
+        if actor.run.state is RunState.PENDING:
+            return  # it waits for its turn
+        run = actor.run
+        try:
+            self._registry.note_ended(actor)
+        except Exception as error:
+            unexpected(f"cannot note what became of run {run.id}", error)
+        await self._effects.carry_out(actor, tuple(effects_of(actor.plan, run)))
+        for step in list(run.steps.values()):
+            attempt = step.attempt
+            if attempt is None or attempt.state.terminal:
+                continue
+            try:
+                async with places:
+                    await self._recover_attempt(actor, attempt)
+            except (OSError, StoreError) as error:
+                self._start(self._recover_later(actor, attempt, error))
+            except Exception as error:
+                self._give_up(actor, attempt, error)
+
+    async def _recover_later(self, actor: RunActor, attempt: Attempt, error: Exception) -> None:
+        """A disk that is full, or the like: nothing is decided about the attempt until it can be looked at."""
+        pause = RETRY_FIRST
+        while True:
+            log.error(
+                "cannot find out what became of a process, trying again",
+                action="recover_failed", run=attempt.run_id, step=attempt.step, error=str(error),
+            )  # fmt: skip
+            await asyncio.sleep(pause)
+            pause = min(RETRY_MOST, pause * 2)
+            try:
+                return await self._recover_attempt(actor, attempt)
+            except (OSError, StoreError) as again:
+                error = again
+            except Exception as unknown:
+                return self._give_up(actor, attempt, unknown)
+
+    def _give_up(self, actor: RunActor, attempt: Attempt, error: Exception) -> None:
+        """Whatever it was, the run must not wait for an attempt that is not watched."""
+        unexpected(f"cannot find out what became of {attempt.step} of run {attempt.run_id}", error)
+        reason = f"what became of it cannot be found out: {type(error).__name__}: {error}"
+        self.found.lost += 1
+        actor.post(
+            AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans="unknown")
+        )
+
+    async def _recover_attempt(self, actor: RunActor, attempt: Attempt) -> None:
+        if attempt.child:
+            await self._children.recover(actor, attempt)
+            return
+        event = await self._launcher.recover(attempt)
+        if isinstance(event, AttemptVoided | AttemptLost) and attempt.token in self._abandoned:
+            # That it has no file here says nothing: it was launched from another state directory. Nor does the boot:
+            # on another host it may still run.
+            event = AttemptLost(
+                step=attempt.step, token=attempt.token, error=ABANDONED, orphans="unknown"
+            )
+        match event:
+            case None:
+                self.found.reattached += 1
+                self._launches.attached(attempt)
+                if actor.run.ending is not None:
+                    self._launcher.stop(attempt)
+                return
+            case AttemptVoided():
+                self.found.relaunched += 1
+            case AttemptLost():
+                self.found.lost += 1
+                self.found.cleaned_up += event.orphans == "ended"
+            case _:
+                self.found.finished_meanwhile += 1
+        self._launches.report(actor, event)

@@ -1,0 +1,85 @@
+"""What clients ask of active runs: to end, to wait, to go on. And of ended ones: to be gone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from toband.domain.run_events import CancelRequested, DecisionMade, PauseRequested, ResumeRequested
+from toband.domain.run_model import Phase, Run, StepState
+from toband.engine.errors import (
+    NotApproverError,
+    NotWaitingError,
+    RunActiveError,
+    RunInUseError,
+    RunNotFoundError,
+    RunTerminalError,
+    StepNotFoundError,
+)
+from toband.engine.runs.registry import Runs
+from toband.ports import Store
+
+
+class Control:
+    def __init__(
+        self, runs: Runs, store: Store, *, remove: Callable[[str], Awaitable[bool]]
+    ) -> None:
+        """`remove` takes an ended run away with its files, and says whether it could."""
+        self._runs = runs
+        self._store = store
+        self._remove = remove
+
+    async def cancel(self, run_id: str, reason: str) -> Run:
+        """Answers when the wish is on disk. Raises RunNotFoundError, RunTerminalError."""
+        run = await (await self._runs.under_way(run_id)).ask(CancelRequested(reason=reason))
+        if run.state.terminal and run.cancel_requested_at is None:
+            raise RunTerminalError(run)
+        return run
+
+    async def pause(self, run_id: str) -> Run:
+        """No step of it is started from now on; what runs goes on. Raises RunNotFoundError, RunTerminalError."""
+        run = await (await self._runs.under_way(run_id)).ask(PauseRequested())
+        if run.state.terminal:
+            raise RunTerminalError(run)
+        return run
+
+    async def resume(self, run_id: str) -> Run:
+        """Raises RunNotFoundError, RunTerminalError."""
+        run = await (await self._runs.under_way(run_id)).ask(ResumeRequested())
+        if run.state.terminal:
+            raise RunTerminalError(run)
+        return run
+
+    async def decide(self, run_id: str, step: str, *, approved: bool, note: str, by: str) -> Run:
+        """Raises RunNotFoundError, RunTerminalError, StepNotFoundError, NotWaitingError, NotApproverError."""
+        actor = await self._runs.under_way(run_id)
+        # Whoever asks has read in the database that it waits; here that may not be known for a moment.
+        run = await actor.settled()
+        if run.state.terminal:
+            raise RunTerminalError(run)
+        waiting = run.steps.get(step)
+        if waiting is None:
+            raise StepNotFoundError(run_id, step)
+        approvers = actor.plan.step(step).approvers
+        if approvers and by not in approvers:
+            raise NotApproverError(step, by, approvers)
+        if waiting.phase is not Phase.APPROVAL or waiting.state is not StepState.RUNNING:
+            raise NotWaitingError(run_id, step, waiting.state.value)
+        run = await actor.ask(DecisionMade(step=step, approved=approved, by=by, note=note))
+        told = run.steps[step].result
+        if not isinstance(told, dict) or told.get("by") != by:
+            raise NotWaitingError(run_id, step, run.steps[step].state.value)
+        return run
+
+    async def delete(self, run_id: str) -> None:
+        """Removes an ended run with its files. Raises RunNotFoundError, RunActiveError, RunInUseError."""
+        actor = self._runs.actor(run_id)
+        if actor is not None:
+            run: Run | None = await actor.settled()
+        else:
+            run = await self._store.get_run_page(run_id, limit=0)
+        if run is None:
+            raise RunNotFoundError(run_id)
+        if not run.state.terminal:
+            raise RunActiveError(run)
+        if not await self._remove(run_id):
+            raise RunInUseError(run_id)

@@ -1,0 +1,244 @@
+"""The fire ledger in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import assert_never
+from zoneinfo import ZoneInfo
+
+from toban.definition import format_duration
+from toban.definition.timing.cron import REBOOT
+from toban.definition.timing.due import describe
+from toband.domain.emitted_events import Emitted, EventState
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
+from toband.engine.errors import ZoneGoneError
+from toband.engine.schedules.due_times import Upcoming, due_at_boot, jitter_by, zone_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Near:
+    """A due time near the one that was asked about, and the zone of its schedule; empty: nobody knows it."""
+
+    at: datetime
+    zone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known when somebody asks why. `asked` is the time they ask about; None: lately.
+
+    `due` is the due time that they mean, if nobody has decided about it yet; `before` and `after` are those around it.
+    """
+
+    workflow: str
+    enabled: bool
+    draining: bool
+    now: datetime
+    asked: datetime | None
+    entries: tuple[ScheduleEntry, ...]
+    """Also those that have run out."""
+    fires: tuple[Fire, ...]
+    due: Upcoming | None = None
+    before: Near | None = None
+    after: Upcoming | None = None
+    events: tuple[str, ...] = ()
+    """The types of events that start it."""
+    emitted: Mapping[str, Emitted] = field(default_factory=dict)
+    """By id, the events that told of due times."""
+    zones: Mapping[str, str] = field(default_factory=dict)
+    """Of schedules that are over and not among `entries`."""
+
+
+def told(known: Known) -> tuple[str, ...]:
+    """Sentences, the most telling first."""
+    return tuple(_sentences(known))
+
+
+def _sentences(known: Known) -> Iterator[str]:
+    if not known.entries and not known.fires:
+        if known.events:
+            yield f"{known.workflow} has no schedule. {_events(known)}"
+        else:
+            yield f"{known.workflow} has no schedule: it runs only when somebody starts it."
+        return
+    if known.asked is None:
+        for entry in known.entries:
+            yield _schedule(entry, known.now)
+        if known.events:
+            yield _events(known)
+    zones = {**known.zones, **{entry.id: entry.zone for entry in known.entries}}
+    for fire in known.fires:
+        started = _started(known, fire)
+        yield _fire(fire, zones.get(fire.schedule_id) or _any_zone(known), started)
+    if known.asked is not None and not known.fires:
+        yield from _undecided(known, known.asked)
+    elif not known.fires:
+        yield _not_yet(known)
+    for entry in known.entries:
+        try:
+            zone_of(entry)
+        except ZoneGoneError as error:
+            yield f"It is not started: {error}."
+    if not known.enabled:
+        yield "It is disabled now: due times are skipped until it is enabled."
+    if known.draining:
+        yield "The daemon is draining now: due times are skipped until it resumes."
+    if known.asked is None:
+        yield from _next(known)
+
+
+def _schedule(entry: ScheduleEntry, now: datetime) -> str:
+    told = f"{describe(entry.spec)}{_zone(entry)}{_jitter(entry)}{_subject(entry)}"
+    if _is_to_come(entry, now):
+        return f"It is to run {told}."
+    if entry.spec.at is not None:
+        return f"It was to run {told}: its time has passed."
+    again = "will not be due again" if entry.occurrences else "will never be due"
+    return f"It was to run {told}: it {again}."
+
+
+def _not_yet(known: Known) -> str:
+    if _to_come(known):
+        return "It has not been due yet."
+    return "It was never due, or longer ago than the ledger is kept."
+
+
+def _to_come(known: Known) -> bool:
+    return any(_is_to_come(entry, known.now) for entry in known.entries)
+
+
+def _is_to_come(entry: ScheduleEntry, now: datetime) -> bool:
+    return entry.next_due is not None or due_at_boot(entry, now)
+
+
+def _next(known: Known) -> Iterator[str]:
+    if known.after is not None:
+        due = _time(known.after.due, known.after.zone)
+        said = "is due next" if known.after.due > known.now else "was due"
+        yield f"It {said} at {due}{_start(known.after)}."
+    if any(due_at_boot(entry, known.now) for entry in known.entries):
+        yield "It is due at the next boot of the machine."
+    if known.entries and not _to_come(known):
+        yield "It will not be due again."
+
+
+def _undecided(known: Known, asked: datetime) -> Iterator[str]:
+    """About a time that has no line in the ledger."""
+    shown = _time(asked, _any_zone(known))
+    if known.due is not None:
+        due = _time(known.due.due, known.due.zone)
+        if known.due.due <= known.now:
+            yield f"It was due at {due}{_start(known.due)}, and nothing is decided about it yet."
+        else:
+            then = "then" if known.due.due == asked else "near that"
+            yield f"It is due {then}, at {due}{_start(known.due)}."
+        return
+    if asked > known.now:
+        yield f"It is not scheduled at {shown}."
+    else:
+        yield f"It was not due at {shown}, or longer ago than the ledger is kept."
+    nearest = []
+    if known.before is not None:
+        nearest.append(_time(known.before.at, known.before.zone or _any_zone(known)))
+    if known.after is not None:
+        nearest.append(_time(known.after.due, known.after.zone))
+    if len(nearest) == 1:
+        yield f"The nearest due time is {nearest[0]}."
+    elif nearest:
+        yield f"The nearest due times are {' and '.join(nearest)}."
+
+
+def _start(due: Upcoming) -> str:
+    """What is to be said of the start of its run, if anything."""
+    later = due.at - due.due
+    jitter = f", its run {_span(later)} later (jitter)" if later else ""
+    return f"{jitter}, but nothing starts then: {due.blackout}" if due.blackout else jitter
+
+
+def _fire(fire: Fire, zone: str, started: str) -> str:
+    """`started` is what the event that told of it started."""
+    due = _time(fire.due_at, zone)
+    more = f" So were {fire.more} due times before it." if fire.more else ""
+    match fire.outcome:
+        case FireOutcome.FIRED:
+            late = _span(fire.at - fire.due_at)
+            return f"It was due at {due}, and {_made(fire)}, {late} later{started}."
+        case FireOutcome.CAUGHT_UP:
+            then = _time(fire.at, zone)
+            also = f" That stands for {fire.more} due times before it, too." if fire.more else ""
+            made = f"{_made(fire)} for it at {then}{started}"
+            return f"It was due at {due} and nobody was there; {made}.{also}"
+        case FireOutcome.SKIPPED:
+            return f"It was due at {due} and was skipped: {fire.reason}.{more}"
+        case FireOutcome.MISSED:
+            return f"It was due at {due} and was missed: {fire.reason}.{more}"
+        case _:
+            assert_never(fire.outcome)
+
+
+def _made(fire: Fire) -> str:
+    """One of a subject is told of as an event, which starts the run."""
+    return f"run {fire.run_id} was started" if fire.run_id else f"{fire.reason} was emitted"
+
+
+def _started(known: Known, fire: Fire) -> str:
+    """What the event of a subject started of the workflow; empty where nobody knows it, or any more."""
+    event = known.emitted.get(fire.event_id)
+    if event is None:
+        return ""
+    for run in event.runs:
+        if run.workflow == known.workflow:
+            return (
+                f"; it started run {run.run_id}" if run.run_id else f"; not started: {run.reason}"
+            )
+    if event.state is EventState.PENDING:
+        return "; what it starts is not decided yet"
+    return f"; nothing was started: {event.reason}" if event.reason else ""
+
+
+def _events(known: Known) -> str:
+    types = ", ".join(known.events)
+    return (
+        f"It is started by events ({types}): `toban events list` shows those that came, and "
+        f"`toban events resolve {known.events[0]}` which of them would start it."
+    )
+
+
+def _subject(entry: ScheduleEntry) -> str:
+    return f", for {entry.subject}" if entry.subject else ""
+
+
+def _zone(entry: ScheduleEntry) -> str:
+    if entry.spec.cron == REBOOT or entry.zone in describe(entry.spec):
+        return ""
+    return f" ({entry.zone})"
+
+
+def _jitter(entry: ScheduleEntry) -> str:
+    later = timedelta() if entry.spec.cron == REBOOT else jitter_by(entry)
+    return f", {_span(later)} later each time (jitter)" if later else ""
+
+
+def _any_zone(known: Known) -> str:
+    """Of one of its schedules, where nobody can tell which is meant."""
+    around = [each.zone for each in (known.due, known.after, known.before) if each is not None]
+    return next((zone for zone in around if zone), known.entries[0].zone if known.entries else "")
+
+
+def _time(at: datetime, zone: str) -> str:
+    return at.astimezone(_clock(zone)).strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def _clock(zone: str) -> tzinfo:
+    """UTC where there is none, or none any more."""
+    try:
+        return ZoneInfo(zone) if zone else UTC
+    except (KeyError, OSError, ValueError):
+        return UTC
+
+
+def _span(later: timedelta) -> str:
+    seconds = later.total_seconds()
+    return f"{seconds:.1f} s" if seconds < 60 else format_duration(round(seconds))

@@ -1,0 +1,185 @@
+"""Saves what was decided about due times, with the runs and events that they start; these begin when all are saved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime
+
+import structlog
+
+from toban.definition import Overlap, ParamError
+from toband import failpoints
+from toband.domain.misfire import Decision
+from toband.domain.run_model import Run
+from toband.domain.schedule_model import EVENT, Fire, FireOutcome, ScheduleEntry, Start
+from toband.engine.drain import Draining
+from toband.engine.errors import EngineError, RefusedError
+from toband.engine.health.admission import Admits
+from toband.engine.runs.registry import Runs
+from toband.engine.runs.run_factory import NewRun
+from toband.engine.schedules.subject_schedules import triggered
+from toband.engine.system_events import Announcing
+from toband.ports import Clock, Firing, Store, StoredWorkflow, StoreError
+
+CALLER = "schedule"
+
+log = structlog.get_logger()
+
+
+class DueRuns:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runs: Runs,
+        clock: Clock,
+        admission: Admits,
+        draining: Draining,
+        announcing: Announcing,
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._clock = clock
+        self._admission = admission
+        self._draining = draining
+        self._announcing = announcing
+        self._ahead: Counter[str] = Counter()
+        self.stored: list[tuple[NewRun, Run]] = []
+        """Those that have not begun."""
+
+    def begin(self) -> None:
+        """Starts the runs that were stored: after the others that are due are, which the first steps would delay."""
+        stored, self.stored = self.stored, []
+        for new, run in stored:
+            self._runs.begin(new, run)
+            self._ahead[run.workflow] -= 1
+
+    def count_of(self, workflow: str) -> int:
+        """How many runs of the workflow there are that have not ended, also those that are not begun or stored yet."""
+        return self._runs.count_of(workflow) + self._ahead[workflow]
+
+    def in_the_way(self, stored: StoredWorkflow | None) -> str:
+        """Why nothing may start now. A blackout is judged by each due time."""
+        if stored is None:
+            return "the workflow is gone"
+        if not stored.enabled:
+            return "disabled"
+        if self._draining.active:
+            return "draining"
+        try:
+            self._admission.check("start a run")
+        except RefusedError as error:
+            return str(error)
+        return ""
+
+    async def save(self, entry: ScheduleEntry, decision: Decision, now: datetime) -> bool:
+        """Whether it is saved; else it was changed, or somebody was faster. Raises StoreError."""
+        fires = list(decision.fires)
+        made: list[tuple[Fire, NewRun]] = []
+        for start in decision.starts:
+            line = _line(entry, start, now)
+            made_or_why = await self._new(entry, start)
+            if isinstance(made_or_why, str):
+                fires.append(replace(line, outcome=FireOutcome.SKIPPED, reason=made_or_why))
+            else:
+                line = replace(line, run_id=made_or_why.run.id)
+                made.append((line, made_or_why))
+            # Each due time has a line, also those that the run only stands for.
+            fires += _stood_for(fires[-1] if isinstance(made_or_why, str) else line, start)
+        at = max(now, self._clock.now())
+        firing = Firing(
+            before=entry,
+            after=decision.entry,
+            fires=tuple(replace(line, at=at) for line in fires),
+            runs=tuple((replace(line, at=at), new.run, _limit(new)) for line, new in made),
+        )
+        try:
+            fired = await self._store.fire(firing)
+        except StoreError:
+            for _, new in made:
+                self._runs.new.begin_if_stored(new)
+            self._ahead[entry.workflow] -= len(made)
+            raise
+        failpoints.hit("schedule.fired")
+        runs = fired.runs if fired is not None else ()
+        self._ahead[entry.workflow] -= len(made) - len(runs)
+        if fired is None:
+            return False
+        plans = {new.run.id: new for _, new in made}
+        self.stored += [(plans[run.id], run) for run in runs]
+        log.info(
+            "schedule fired", action="schedule_fired", schedule=entry.id,
+            started=len(runs), skipped=len(fires) + len(fired.skipped),
+        )  # fmt: skip
+        return True
+
+    async def tell(self, entry: ScheduleEntry, decision: Decision, now: datetime) -> None:
+        """One of a subject is told of as an event, whatever the daemon does; that starts what there is to start."""
+        at = max(now, self._clock.now())
+        fires = [replace(line, at=at) for line in decision.fires]
+        events = []
+        for start in decision.starts:
+            event = triggered(entry, start, decision.entry, self._announcing)
+            line = replace(_line(entry, start, at), reason=f"{EVENT}{event.id}")
+            events.append((line, event))
+            fires += _stood_for(line, start)
+        firing = Firing(
+            before=entry, after=decision.entry, fires=tuple(fires), events=tuple(events)
+        )
+        try:
+            await self._store.fire(firing)
+        finally:
+            self._announcing.fresh.set()
+        failpoints.hit("schedule.fired")
+        log.info("schedule fired", action="schedule_fired", schedule=entry.id, events=len(events))
+
+    async def _new(self, entry: ScheduleEntry, start: Start) -> NewRun | str:
+        """The run of a due time, not stored yet; or why there can be none. Raises StoreError."""
+        ahead = self._ahead[entry.workflow]
+        self._ahead[entry.workflow] += 1
+        made = False
+        try:
+            new = await self._runs.new.scheduled(
+                entry.workflow,
+                entry.spec.params,
+                caller=CALLER,
+                schedule=entry.id,
+                at=start.due_at,
+                missed=start.missed,
+                ahead=ahead,
+            )
+            made = True
+            return new
+        except ParamError as error:
+            return f"parameters: {error}"
+        except EngineError as error:
+            return str(error)
+        finally:
+            if not made:
+                self._ahead[entry.workflow] -= 1
+
+
+def _stood_for(line: Fire, start: Start) -> list[Fire]:
+    """The lines of the times that its run stands for too; `line` is of that."""
+    outcome = FireOutcome.CAUGHT_UP if line.outcome is not FireOutcome.SKIPPED else line.outcome
+    return [
+        replace(line, due_at=at, outcome=outcome, more=0 if number else start.more)
+        for number, at in enumerate(start.missed)
+    ]
+
+
+def _line(entry: ScheduleEntry, start: Start, now: datetime) -> Fire:
+    return Fire(
+        schedule_id=entry.id,
+        workflow=entry.workflow,
+        due_at=start.due_at,
+        outcome=start.outcome,
+        at=now,
+    )
+
+
+def _limit(new: NewRun) -> int | None:
+    return new.limit if new.overlap is Overlap.SKIP else None

@@ -1,0 +1,286 @@
+"""Schedules that are bound to a subject: what others keep track of, and want to be told of at some time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+from toban.definition import SCHEDULE_TRIGGERED, Schedule, Workflow, bind_params
+from toban.definition.durations import format_duration
+from toban.definition.timing.cron import REBOOT, parse_cron
+from toban.definition.timing.describing import describe_in, why_never
+from toban.definition.timing.due import occurrences
+from toban.definition.timing.words import PhraseError, Understood, interpret
+from toban.definition.timing.zones import check_zone
+from toband.domain.emitted_events import Emitted
+from toband.domain.lookup_keys import check_key
+from toband.domain.schedule_actions import ACTIONS, WORKFLOW, named_by
+from toband.domain.schedule_model import ScheduleEntry, Start, first_due
+from toband.domain.transition import Ids
+from toband.engine.errors import (
+    ScheduleNotFoundError,
+    TimeNotUnderstoodError,
+    UnclearActionError,
+    WorkflowNotFoundError,
+)
+from toband.engine.health.admission import Admits
+from toband.engine.system_events import Announcing
+from toband.ports import Clock, Request, Store
+
+NEVER_TOO_LATE = 100 * 365 * 86400.0
+"""Whoever asked to be reminded is told, however long the daemon was away."""
+SHOWN = 5
+"""Due times that are told of words, and of a schedule."""
+# What a row can raise whose zone, rule or time this machine cannot tell.
+_UNTOLD = (ValueError, KeyError, OSError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What words mean now: in words again, when that is due next, in which zone, and the action if they name one."""
+
+    understood: str
+    recurring: bool
+    due: list[datetime]
+    zone: str
+    action: str
+
+
+class Subjects:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        admission: Admits,
+        zone: str,
+        changed: Callable[[], None],
+    ) -> None:
+        """`zone` is the daemon's own; `changed` is called when there are new schedules."""
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._admission = admission
+        self._zone = zone
+        self._changed = changed
+
+    async def create(
+        self,
+        *,
+        subject: str,
+        rule: Schedule,
+        zone: str,
+        action: str,
+        workflow: str,
+        dedupe_key: str,
+        caller: str,
+        request: Request | None,
+    ) -> tuple[ScheduleEntry, bool]:
+        """The schedule, and whether it is new. Of `rule` one of words, cron, every and at says when. Without `action`
+        it does what the words name, or only starts the workflow. A repeated request gets its first answer: the
+        schedule, whatever became of it since, and whether it was new then.
+
+        Raises TimeNotUnderstoodError, UnclearActionError, ValueError, WorkflowNotFoundError, ParamError, RefusedError,
+        RequestReusedError.
+        """
+        made = await self._store.schedule_of_request(request) if request is not None else None
+        if made is not None:
+            return made
+        check_key(subject, required=True)
+        check_key(dedupe_key)
+        zone = check_zone(zone) if zone else self._zone
+        self._admission.check("create a schedule")
+        if workflow:
+            await self._check_workflow(workflow, rule)
+        now = self._clock.now()
+        meant, said = self._meant(rule, zone, now)
+        action = _agreed(action, said, workflow)
+        entry = ScheduleEntry(
+            id=self._ids.new_id(),
+            workflow=workflow,
+            spec=replace(meant, timezone=zone, misfire_grace=NEVER_TOO_LATE),
+            zone=zone,
+            stored_at=now,
+            next_due=None,
+            subject=subject,
+            action=action,
+            dedupe_key=dedupe_key,
+            caller=caller,
+        )
+        entry = first_due(entry, now)
+        if entry.next_due is None:
+            raise TimeNotUnderstoodError(
+                f"cannot schedule {self.request_text(entry)!r}: {why_never(rule, zone, now)}"
+            )
+        stored, is_new = await self._store.create_schedule(entry, request=request)
+        if is_new:
+            self._changed()
+        return stored, is_new
+
+    def _meant(self, rule: Schedule, zone: str, now: datetime) -> tuple[Schedule, str]:
+        """The rule with the time that its words mean now, and what they say to do. Raises TimeNotUnderstoodError."""
+        if rule.words:
+            try:
+                found = interpret(rule.words, now=now, zone=ZoneInfo(zone))
+            except PhraseError as error:
+                raise TimeNotUnderstoodError(str(error)) from None
+            meant = found.schedule
+            return replace(rule, cron=meant.cron, every=meant.every, at=meant.at), found.rest
+        if rule.cron:
+            try:
+                reboot = parse_cron(rule.cron).reboot
+            except ValueError as error:
+                raise TimeNotUnderstoodError(f"cannot read {rule.cron!r}: {error}") from None
+            if reboot:
+                raise TimeNotUnderstoodError(
+                    f"cannot schedule {REBOOT}: that is for workflows; give a time"
+                )
+        return rule, ""
+
+    async def _check_workflow(self, name: str, rule: Schedule) -> None:
+        """Raises WorkflowNotFoundError, ParamError."""
+        stored = await self._store.get_workflow(name)
+        if stored is None or stored.definition is None:
+            raise WorkflowNotFoundError(name)
+        bind_params(Workflow.from_dict(dict(stored.definition.parsed)), rule.params)
+
+    async def get(self, schedule_id: str) -> ScheduleEntry:
+        """Raises ScheduleNotFoundError."""
+        entry = await self._store.get_schedule(schedule_id)
+        if entry is None or not entry.subject:
+            raise ScheduleNotFoundError(schedule_id)
+        return entry
+
+    async def cancel(self, schedule_id: str) -> ScheduleEntry:
+        """One that has ended stays as it is. Raises ScheduleNotFoundError."""
+        entry = await self._store.cancel_schedule(schedule_id, at=self._clock.now())
+        if entry is None:
+            raise ScheduleNotFoundError(schedule_id)
+        return entry
+
+    async def cancel_subject(self, subject: str) -> int:
+        """How many were active. Raises ValueError."""
+        check_key(subject, required=True)
+        return await self._store.cancel_by_subject(subject, at=self._clock.now())
+
+    def interpret(self, words: str, zone: str) -> Reading:
+        """Raises TimeNotUnderstoodError; ValueError for a zone that there is not."""
+        zone = check_zone(zone) if zone else self._zone
+        now = self._clock.now()
+        try:
+            found = interpret(words, now=now, zone=ZoneInfo(zone))
+        except PhraseError as error:
+            raise TimeNotUnderstoodError(str(error)) from None
+        due = occurrences(found.schedule, zone=ZoneInfo(zone), after=now, stored_at=now)
+        return Reading(
+            understood=found.text,
+            recurring=found.recurring,
+            due=[each.at for each in islice(due, SHOWN)],
+            zone=zone,
+            action=named_by(found.rest),
+        )
+
+    def understood(self, entry: ScheduleEntry) -> str:
+        """What `interpret` said of its words when they were stored; else the rule, such as `every 2h`. Never fails."""
+        spec = entry.spec
+        read = _read(spec.words, entry.stored_at, entry.zone) if spec.words else None
+        if read is not None:
+            # Another release may read them otherwise: what is stored counts.
+            meant = read.schedule
+            if (meant.cron, meant.every, meant.at) == (spec.cron, spec.every, spec.at):
+                return read.text
+        try:
+            return describe_in(replace(spec, words=""), entry.zone)
+        except _UNTOLD:
+            return request_text(entry)
+
+    def upcoming(self, entry: ScheduleEntry) -> list[datetime]:
+        """Its next due times, some of them; none if it is over."""
+        first, spec = entry.next_due, entry.spec
+        if first is None or entry.cancelled_at is not None:
+            return []
+        try:
+            after = occurrences(
+                spec, zone=ZoneInfo(entry.zone), after=first, stored_at=entry.stored_at
+            )
+            due = [first, *(each.at for each in islice(after, SHOWN - 1))]
+        except _UNTOLD:
+            due = [first]
+        most = spec.max_occurrences
+        return due if most is None else due[: max(1, most - entry.occurrences)]
+
+    def request_text(self, entry: ScheduleEntry) -> str:
+        return request_text(entry)
+
+
+def _agreed(action: str, said: str, workflow: str) -> str:
+    """The action that is asked for, where the words `said` what to do. Raises UnclearActionError."""
+    named = named_by(said)
+    if action and named and action != named:
+        raise UnclearActionError(
+            f'the words say "{said}", which is {named}, not {action}: leave one of them out'
+        )
+    found = action or named or (WORKFLOW if workflow else "")
+    if found not in (*ACTIONS, WORKFLOW):
+        wrong = f'unknown action "{found}"' if found else "it is missing"
+        raise UnclearActionError(f"{wrong}: expected one of {', '.join(ACTIONS)}, or a workflow")
+    if found == WORKFLOW and not workflow:
+        raise UnclearActionError(f"it needs a workflow, or is one of {', '.join(ACTIONS)}")
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _read(words: str, at: datetime, zone: str) -> Understood | None:
+    """What the words meant then; None if they cannot be read any more."""
+    try:
+        return interpret(words, now=at, zone=ZoneInfo(zone))
+    except _UNTOLD:
+        return None
+
+
+def request_text(entry: ScheduleEntry) -> str:
+    """What was asked for: the words, or the rule."""
+    spec = entry.spec
+    if spec.words:
+        return spec.words
+    if spec.cron:
+        return spec.cron
+    if spec.every is not None:
+        return f"every {format_duration(spec.every)}"
+    if spec.at is None:
+        return ""
+    try:
+        return spec.at.astimezone(ZoneInfo(entry.zone)).isoformat()
+    except _UNTOLD:
+        return spec.at.isoformat()
+
+
+def triggered(
+    entry: ScheduleEntry, start: Start, after: ScheduleEntry, announcing: Announcing
+) -> Emitted:
+    """The event that tells that a schedule of a subject is due. `after` is the schedule once that is decided."""
+    metadata: dict[str, object] = {"occurrences": after.occurrences}
+    if after.next_due is not None:
+        metadata["nextRun"] = after.next_due.astimezone(UTC).isoformat()
+    payload = {
+        "issueId": entry.subject,
+        "scheduleId": entry.id,
+        "action": entry.action,
+        "originalRequest": request_text(entry),
+        "metadata": metadata,
+    }
+    return replace(
+        announcing.event(SCHEDULE_TRIGGERED, payload),
+        caller=entry.caller,
+        workflow=entry.workflow,
+        params=entry.spec.params if entry.workflow else {},
+        schedule=entry.id,
+        scheduled_at=start.due_at,
+    )
