@@ -62,26 +62,26 @@ from toband.sandbox.sandbox import ProcessSandbox
 from toband.schedule.alarm_clock import ApsAlarmClock
 from toband.state_dir import StateDir
 from toband.store import SqlStore
-from toband.supervise.archive import RunArchive
-from toband.supervise.artifacts import ArtifactFiles
-from toband.supervise.budget import Limits
-from toband.supervise.descriptors import OwnDescriptors, raise_limit
-from toband.supervise.disk import StateDisk
-from toband.supervise.files import RunFiles
-from toband.supervise.log_files import LogFiles
-from toband.supervise.meter import ProcessMeter
-from toband.supervise.premises import HostPremises
-from toband.supervise.value_files import ValueFiles
+from toband.supervise.artifacts.artifact_store import ArtifactFiles
+from toband.supervise.artifacts.value_files import ValueFiles
+from toband.supervise.files.file_budget import Limits
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.host.disk import StateDisk
+from toband.supervise.host.host_inspection import HostPremises
+from toband.supervise.host.run_archive import RunArchive
+from toband.supervise.launch.descriptor_limit import OwnDescriptors, raise_limit
+from toband.supervise.launch.process_meter import ProcessMeter
+from toband.supervise.logs.log_reader import LogFiles
 from toband.watching.definition_files import WatchedFiles
 from toband.watching.own_files import OwnFiles, printed_to
 from toband.watching.paths import WatchedPaths
 from toband.watching.remembering import RememberedFiles, reader_of_definitions
 
 if sys.platform == "win32":
-    from toband.supervise.windows.launcher import WindowsLauncher
+    from toband.supervise.launch.windows_launcher import WindowsLauncher
 else:
-    from toband.supervise import cgroups
-    from toband.supervise.launcher import ProcessLauncher
+    from toband.supervise.launch.launcher import ProcessLauncher
+    from toband.supervise.shim import cgroups
 
 REQUESTS_KEPT = timedelta(days=7)
 FIRES_KEPT = timedelta(days=90)

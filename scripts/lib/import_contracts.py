@@ -1,4 +1,4 @@
-"""A kind of import contract that import-linter does not have: these modules import what is listed, and nothing else."""
+"""An import contract that import-linter lacks: modules and packages that may import only what is listed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from importlinter import Contract, ContractCheck, fields, output
 class OnlyContract(Contract):
     """Each of `modules` may directly import the standard library, the others of them, and `allowed`.
 
-    What a name in `allowed` holds below it is allowed too. Packages above a module do not count: importing
-    `a.b` runs `a`, and that is for `a` to answer.
+    A package stands for every module below it. Packages above a module are not checked: importing `a.b` also runs
+    `a`, so `a` needs a contract of its own if that matters.
     """
 
     type_name = "only"
@@ -24,11 +24,10 @@ class OnlyContract(Contract):
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         modules = cast(list[str], self.modules)
         allowed = [*modules, *cast(list[str], self.allowed)]
-        wrong = []
-        for module in modules:
-            if module not in graph.modules:
-                wrong.append(f"{module} does not exist")
-                continue
+        wrong = [f"{module} does not exist" for module in modules if module not in graph.modules]
+        present = {module for module in modules if module in graph.modules}
+        below = {inner for module in present for inner in graph.find_descendants(module)}
+        for module in sorted(present | below):
             for imported in sorted(graph.find_modules_directly_imported_by(module)):
                 if not _is_allowed(imported, allowed):
                     details = graph.get_import_details(importer=module, imported=imported)

@@ -242,7 +242,7 @@ def test_times_nothing_when_a_shim_does_not_sync(
     tmp_path: Path, instead: str, missing: str
 ) -> None:
     daemon = changed_daemon(tmp_path)
-    with (daemon / "supervise" / "shim.py").open("a") as file:
+    with (daemon / "supervise" / "shim" / "shim.py").open("a") as file:
         file.write(f"\n{instead}\nos.fsync = fsync\n")
     said = refused(tmp_path / "w", daemon)
     assert missing in said

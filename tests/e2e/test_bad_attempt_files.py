@@ -15,7 +15,7 @@ from helpers.gate import Gate
 from helpers.processes import alive, kill, seen
 from helpers.waiting import wait_until
 from toban.v1 import system_pb2
-from toband.supervise import frames
+from toband.supervise.shim import frames
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ steps: [{{name: only, run: 'echo good >> {witness}; read _ < {gate.path}'}}]
 
 FORGER = """
 import os, signal, sys
-from toband.supervise import frames
+from toband.supervise.shim import frames
 witness, folder = sys.argv[1], os.path.dirname(os.environ["TOBAN_OUTPUT"])
 with open(witness, "a") as file:
     file.write(os.environ["TOBAN_ATTEMPT_TOKEN"] + "\\n")

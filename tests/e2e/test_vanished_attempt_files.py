@@ -18,7 +18,7 @@ from helpers.gate import Gate
 from helpers.processes import Process, alive, kill, seen, stat_of
 from helpers.waiting import wait_until
 from toban.v1 import run_pb2
-from toband.supervise import frames
+from toband.supervise.shim import frames
 
 OUT = run_pb2.LOG_STREAM_STDOUT
 
@@ -99,7 +99,7 @@ def test_a_step_that_removes_both_names_of_its_file_is_lost_and_not_run_again(
 
 FORGED_VOID = """
 import json, os, sys, time
-from toband.supervise import frames
+from toband.supervise.shim import frames
 with open(sys.argv[1], "a") as file:
     file.write("x\\n")
 folder = os.path.dirname(os.environ["TOBAN_OUTPUT"])

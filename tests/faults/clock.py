@@ -14,8 +14,8 @@ SOURCE = Path(__file__).with_name("clock_offset.c")
 # same for everybody.
 _PROGRAM = """
 import sys
-from toband.supervise import pool
-pool._PASSED_ON += ("LD_PRELOAD", "TOBAN_TEST_CLOCK")
+from toband.supervise.launch import shim_pool
+shim_pool._PASSED_ON += ("LD_PRELOAD", "TOBAN_TEST_CLOCK")
 from toband.__main__ import main
 sys.argv[0] = "toband"
 sys.exit(main())

@@ -13,8 +13,8 @@ from typing import IO, Any, Protocol
 
 from helpers.daemon import Daemon, process_state
 from toban.v1 import dead_letter_pb2, run_pb2
-from toband.supervise import frames
-from toband.supervise.compressed import SUFFIX
+from toband.supervise.logs.compressed_log import SUFFIX
+from toband.supervise.shim import frames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from faults.history import AttemptOnDisk, file_name
 from toban.v1 import run_pb2
-from toband.supervise import frames
+from toband.supervise.shim import frames
 
 _MOST = 3
 _REASONS = (

@@ -21,7 +21,7 @@ from faults.settings import KILLS, SEED, announce
 from faults.witness import Witness
 from faults.workload import workload
 from helpers.daemon import running_daemon
-from toband.supervise.compressed import SUFFIX
+from toband.supervise.logs.compressed_log import SUFFIX
 
 
 @pytest.mark.slow

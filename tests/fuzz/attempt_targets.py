@@ -21,14 +21,15 @@ from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, 
 from toband.domain.run_model import Attempt, AttemptState
 from toband.engine.health.health_conditions import Health
 from toband.ports import LogKind, OutputTooLargeError
-from toband.supervise import frames, records
-from toband.supervise.archive import RunArchive
-from toband.supervise.compressed import SUFFIX, compress, encode_member
-from toband.supervise.files import RunFiles
-from toband.supervise.log_files import LogFiles
-from toband.supervise.lookup import Lookup
-from toband.supervise.records import Claim, EndRecord
-from toband.supervise.value_files import ValueFiles
+from toband.supervise.artifacts.value_files import ValueFiles
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.host.run_archive import RunArchive
+from toband.supervise.launch import end_record
+from toband.supervise.launch.attempt_probe import Lookup
+from toband.supervise.launch.end_record import Claim, EndRecord
+from toband.supervise.logs.compressed_log import SUFFIX, compress, encode_member
+from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.shim import frames
 
 BOOT = "7f2c9a52-1111-2222-3333-444455556666"
 ATTEMPT = new_attempt(id="0123456789abcdef", token="fedcba9876543210")
@@ -99,7 +100,7 @@ class _StillDisk:
 
 class _Clock:
     def now(self) -> datetime:
-        return records.time_of(NOW)
+        return end_record.time_of(NOW)
 
     def monotonic(self) -> float:
         return 0.0

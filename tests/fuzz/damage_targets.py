@@ -17,7 +17,7 @@ from helpers.daemon import Daemon, process_state, run_state, running_daemon
 from helpers.processes import kill, users_of
 from helpers.waiting import wait_until
 from toban.v1 import system_pb2
-from toband.supervise import frames
+from toband.supervise.shim import frames
 
 RUNS = 6
 _ENDED = 3

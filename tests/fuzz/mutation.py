@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from toband.supervise import frames
+from toband.supervise.shim import frames
 
 Mutate = Callable[[Random, bytes, Sequence[bytes]], bytes]
 """The random source, the sample to change, and other samples to take parts from."""

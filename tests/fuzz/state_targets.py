@@ -16,7 +16,7 @@ from toban.sdk.errors import Unreachable
 from toband.config import Config, ConfigError, load
 from toband.ports import Known
 from toband.state_dir import StateDir
-from toband.supervise.placing import Ledger
+from toband.supervise.artifacts.workspace_inputs import Ledger
 from toband.watching.remembering import RememberedFiles
 
 BOOT = "7f2c9a52-1111-2222-3333-444455556666"

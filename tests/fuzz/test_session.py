@@ -19,7 +19,7 @@ from fuzz.mutation import mutated_frames, mutated_json
 from fuzz.session import Finding, Report, fuzz, smaller
 from fuzz.table import TARGETS
 from fuzz.target import expect_type
-from toband.supervise import frames
+from toband.supervise.shim import frames
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers have POSIX limits")
 

@@ -10,9 +10,9 @@ from typing import Any
 from helpers.supervision import new_attempt
 from toband.domain.run_model import Attempt
 from toband.ports import LogKind
-from toband.supervise import frames
-from toband.supervise.attempt_file import AttemptFile, claim
-from toband.supervise.files import RunFiles
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.shim import frames
+from toband.supervise.shim.attempt_file import AttemptFile, claim
 
 SEAL = "seal"
 

@@ -19,12 +19,12 @@ from toban.definition import Resources
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
 from toband.domain.run_model import Attempt, AttemptState, TreeCause
 from toband.ports import HealthStatus, Launch, LogKind
-from toband.supervise import frames
-from toband.supervise.cgroups import Cgroups
-from toband.supervise.files import RunFiles
-from toband.supervise.launcher import Patience, ProcessLauncher
-from toband.supervise.log_files import LogFiles
-from toband.supervise.pool import PARKED
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.launch.launcher import Patience, ProcessLauncher
+from toband.supervise.launch.shim_pool import PARKED
+from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.shim import frames
+from toband.supervise.shim.cgroups import Cgroups
 
 RUN = "run-1"
 E = TypeVar("E", AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided)

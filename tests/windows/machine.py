@@ -22,8 +22,8 @@ from uuid import uuid4
 from helpers.waiting import wait_until
 from toban.sdk import SyncClient, Unreachable
 from toban.v1 import run_pb2
-from toband.supervise import frames
-from toband.supervise.windows import win32
+from toband.supervise.shim import frames
+from toband.supervise.shim.windows import win32
 
 PYTHON = sys.executable
 OUT = run_pb2.LOG_STREAM_STDOUT

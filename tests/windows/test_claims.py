@@ -22,11 +22,11 @@ from helpers.waiting import wait_until
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event
 from toband.domain.run_model import Attempt, AttemptState
 from toband.ports import HealthStatus
-from toband.supervise import frames
-from toband.supervise.files import RunFiles
-from toband.supervise.windows import win32
-from toband.supervise.windows.attempt_file import AttemptFile, claim
-from toband.supervise.windows.launcher import WindowsLauncher
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.launch.windows_launcher import WindowsLauncher
+from toband.supervise.shim import frames
+from toband.supervise.shim.windows import win32
+from toband.supervise.shim.windows.attempt_file import AttemptFile, claim
 
 FACTS = {"format": frames.FORMAT, "attempt": "a", "token": "t", "seal": "s"}
 # Two of these are two daemons that recover the same attempt: each says what it found.
@@ -34,8 +34,8 @@ RECOVER = """
 import asyncio, json, os, sys, time
 from datetime import UTC, datetime
 from toband.domain.run_model import Attempt, AttemptState
-from toband.supervise.files import RunFiles
-from toband.supervise.windows import launcher
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.shim.windows import launcher
 root, gate, own = sys.argv[1:]
 class Clock:
     def now(self):

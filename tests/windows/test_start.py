@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from toban.sdk.address import find_local
 from toband.config import load
 from toband.state_dir import StateDir, StateDirError
-from toband.supervise.windows import win32
+from toband.supervise.shim.windows import win32
 
 
 def test_defaults() -> None:

@@ -22,7 +22,7 @@ from scripts.lib.bench import workflows
 from scripts.lib.bench.daemon import Daemon, running
 from scripts.lib.bench.syncs import Sync, traced
 
-from toband.supervise import frames
+from toband.supervise.shim import frames
 
 PHASES = (
     ("decided", "claimed", "commit, hand-over to the spawner, fork, the claim's file"),

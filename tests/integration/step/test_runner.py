@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import toban.step
-from toband.supervise.records import parse_outputs
+from toband.supervise.launch.end_record import parse_outputs
 
 RUNNER = Path(toban.step.__file__).with_name("runner.py")
 

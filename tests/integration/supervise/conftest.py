@@ -16,7 +16,7 @@ from helpers.processes import describe, gone, kill, marked
 from helpers.supervision import Opener, Place, Supervision
 from helpers.waiting import wait_for, wait_until
 from toband.domain.run_events import AttemptStarted
-from toband.supervise import shim_watch
+from toband.supervise.launch import shim_watch
 
 
 @pytest.fixture(autouse=True)

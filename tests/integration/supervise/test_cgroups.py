@@ -17,8 +17,8 @@ from helpers.supervision import Opener, Place, Supervision, new_attempt
 from helpers.waiting import wait_for, wait_until
 from toban.definition import Resources
 from toband.domain.run_model import Attempt, TreeCause
-from toband.supervise import cgroups
-from toband.supervise.cgroups import Cgroups
+from toband.supervise.shim import cgroups
+from toband.supervise.shim.cgroups import Cgroups
 
 
 @pytest.fixture

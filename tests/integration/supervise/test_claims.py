@@ -10,14 +10,14 @@ import threading
 import time
 
 from helpers.supervision import Place
-from toband.supervise import frames
-from toband.supervise.attempt_file import claim
+from toband.supervise.shim import frames
+from toband.supervise.shim.attempt_file import claim
 
 RACERS = 4
 ROUNDS = 150
 RACER = """
 import os, sys, time
-from toband.supervise.attempt_file import claim
+from toband.supervise.shim.attempt_file import claim
 held = None
 print("ready", flush=True)
 for line in sys.stdin:

@@ -19,9 +19,9 @@ from toband import failpoints
 from toband.domain.run_events import AttemptLost
 from toband.domain.run_model import TreeCause
 from toband.ports import LogKind
-from toband.supervise import shim_watch
-from toband.supervise.launcher import Patience
-from toband.supervise.log_files import LogFiles
+from toband.supervise.launch import shim_watch
+from toband.supervise.launch.launcher import Patience
+from toband.supervise.logs.log_reader import LogFiles
 
 Armed = Callable[..., Awaitable[Supervision]]
 WITNESSED = "echo x >> witness; echo out; exit 5"

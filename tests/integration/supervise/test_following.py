@@ -10,7 +10,7 @@ from helpers.supervision import RUN, Supervision
 from helpers.waiting import wait_for
 from toband.domain.run_model import Attempt
 from toband.ports import LogKind
-from toband.supervise.log_files import LogFiles
+from toband.supervise.logs.log_reader import LogFiles
 
 SOON = 30.0
 

@@ -12,8 +12,8 @@ from helpers.supervision import Opener, Supervision
 from helpers.waiting import wait_for
 from toband.domain.run_events import AttemptEnded, AttemptLost
 from toband.domain.run_model import TreeCause
-from toband.supervise import shim_watch
-from toband.supervise.launcher import Patience
+from toband.supervise.launch import shim_watch
+from toband.supervise.launch.launcher import Patience
 
 ENDLESS_STOPS = """
 import os, signal

@@ -14,7 +14,7 @@ from helpers.waiting import wait_for
 from toban.definition import Resources
 from toband.domain.run_model import TreeCause
 from toband.ports import LogKind
-from toband.supervise.shim import _oom_kills
+from toband.supervise.shim.shim import _oom_kills
 
 MIB = 1024 * 1024
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from toband.ports import Reading
-from toband.supervise.meter import ProcessMeter
+from toband.supervise.launch.process_meter import ProcessMeter
 
 # Stands for a supervisor: what it is made of itself does not count, what it starts does.
 SUPERVISOR = """

@@ -10,7 +10,7 @@ from helpers.steps import PRINTING, printed_by, python, shell
 from helpers.supervision import Supervision
 from toband.domain.run_model import TreeCause
 from toband.ports import LogKind
-from toband.supervise import frames
+from toband.supervise.shim import frames
 
 
 async def test_both_streams_are_byte_identical_when_they_alternate(

@@ -19,11 +19,11 @@ from toband.domain.run_model import Attempt, TreeCause
 GATED = 'echo x >> witness; echo before; read x < "$1"; echo after; exit 7'
 ABANDONED_CLAIM = """
 import os, sys
-from toband.supervise import tree
-from toband.supervise.attempt_file import claim
+from toband.supervise.shim import process_tree
+from toband.supervise.shim.attempt_file import claim
 me = os.getpid()
-facts = {"format": 1, "attempt": "", "token": sys.argv[3], "pid": me, "boot_id": tree.boot_id()}
-claim(sys.argv[1], sys.argv[2], {**facts, "start": tree.stat_of(me)[1]})
+facts = {"format": 1, "attempt": "", "token": sys.argv[3], "pid": me, "boot_id": process_tree.boot_id()}
+claim(sys.argv[1], sys.argv[2], {**facts, "start": process_tree.stat_of(me)[1]})
 if os.fork() == 0:
     sys.stdin.read()
 os._exit(0)

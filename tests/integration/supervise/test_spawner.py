@@ -23,8 +23,8 @@ from helpers.processes import (
 from helpers.steps import shell
 from helpers.supervision import Opener, Place, Supervision, new_attempt
 from helpers.waiting import wait_for
-from toband.supervise import frames, tree
-from toband.supervise.spawner import ORPHAN_PATIENCE, Spawner
+from toband.supervise.shim import frames, process_tree
+from toband.supervise.shim.spawner import ORPHAN_PATIENCE, Spawner
 
 
 async def test_it_ends_at_once_when_nothing_is_left_to_guard(supervision: Supervision) -> None:
@@ -81,7 +81,7 @@ def test_who_died_while_the_spawner_had_no_time_is_not_said_to_have_stayed(
     own_spawner: Spawner, monkeypatch: pytest.MonkeyPatch, looks: int, expected: tuple[int, int]
 ) -> None:
     """Its patience is over when it goes on; what counts is who is there then."""
-    target = tree.Target(pid=2**22 + 1, parent=1, start=1)
+    target = process_tree.Target(pid=2**22 + 1, parent=1, start=1)
     seen_so_often = iter([[target]] * looks)
     passed = 0.0
 
@@ -90,11 +90,11 @@ def test_who_died_while_the_spawner_had_no_time_is_not_said_to_have_stayed(
         passed += ORPHAN_PATIENCE * 2
         return True
 
-    monkeypatch.setattr(tree, "descendants", lambda skip: next(seen_so_often, []))
-    monkeypatch.setattr(tree, "send", no_time)
-    monkeypatch.setattr(tree, "reap", lambda _: False)
+    monkeypatch.setattr(process_tree, "descendants", lambda skip: next(seen_so_often, []))
+    monkeypatch.setattr(process_tree, "send", no_time)
+    monkeypatch.setattr(process_tree, "reap", lambda _: False)
     clock = SimpleNamespace(monotonic=lambda: passed, sleep=lambda _: None)
-    monkeypatch.setattr("toband.supervise.spawner.time", clock)
+    monkeypatch.setattr("toband.supervise.shim.spawner.time", clock)
     assert own_spawner._end_orphans() == expected
 
 

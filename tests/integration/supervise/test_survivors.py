@@ -13,7 +13,7 @@ from helpers.steps import python, shell
 from helpers.supervision import Opener, Supervision, new_attempt
 from helpers.waiting import wait_for, wait_until
 from toband.domain.run_model import TreeCause
-from toband.supervise.launcher import Patience
+from toband.supervise.launch.launcher import Patience
 
 MIB = 1024 * 1024
 

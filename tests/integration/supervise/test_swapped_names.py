@@ -17,11 +17,12 @@ from helpers.supervision import Place
 from helpers.waiting import wait_until
 from toban.definition import Output
 from toband.ports import ArtifactError, Collect, Placement
-from toband.supervise import access, keeping, trusted_path
-from toband.supervise.budget import Budget, Limits
-from toband.supervise.inside import Inside
-from toband.supervise.placing import Ledger, Placing
-from toband.supervise.trees import remove_tree
+from toband.supervise.artifacts import context_directory
+from toband.supervise.artifacts.workspace_inputs import Ledger, Placing
+from toband.supervise.files.file_budget import Budget, Limits
+from toband.supervise.files.run_directories import remove_tree
+from toband.supervise.files.safe_directory import Inside
+from toband.supervise.shim import acl, trusted_path
 
 TRIES = 1000
 NOBODY = "nobody"
@@ -92,9 +93,9 @@ class Scene:
         self.user = pwd.getpwnam(NOBODY)
         self.work, self.context = Path(files.work("run")), Path(files.context("run"))
         for path in (files.root, files.run("run")):
-            access.allow(path, self.user.pw_uid, access.PASS)
+            acl.allow(path, self.user.pw_uid, acl.PASS)
         for path in (str(self.work), str(self.context)):
-            access.allow(path, self.user.pw_uid, access.READ | access.WRITE | access.PASS)
+            acl.allow(path, self.user.pw_uid, acl.READ | acl.WRITE | acl.PASS)
         self.outside = Path(place.root) / "outside"
         self.outside.mkdir()
         self.file = self.outside / "data"
@@ -241,7 +242,7 @@ def test_root_enters_no_workspace_that_becomes_a_link(scene: Scene) -> None:
     with scene.attacked(WORKSPACE):
         wait_until(lambda: os.path.lexists(sub), "there is no workspace")
         assert tries(lambda: scene.place(sub, data)) > 0
-        tries(lambda: keeping.collect(what, Budget(Limits())))
+        tries(lambda: context_directory.collect(what, Budget(Limits())))
     scene.check()
     check_kept(scene)
 
@@ -259,7 +260,7 @@ def test_root_keeps_nothing_from_outside(scene: Scene) -> None:
     )
 
     def collect() -> None:
-        keeping.collect(what, Budget(Limits()))
+        context_directory.collect(what, Budget(Limits()))
         check_kept(scene)
 
     with scene.attacked(OUTPUT):
@@ -283,13 +284,13 @@ def test_root_keeps_no_file_that_another_user_gave_a_second_name(
         workspace=str(scene.work),
         outputs=[Output(name="out", path="mine")],
     )
-    assert keeping.collect(what, Budget(Limits()))
+    assert context_directory.collect(what, Budget(Limits()))
     taking = replace(what, outputs=[Output(name="out", path="stolen")])
     if protected:
-        assert keeping.collect(taking, Budget(Limits()))
+        assert context_directory.collect(taking, Budget(Limits()))
         return
     with pytest.raises(ArtifactError, match="stolen is a file of root's that has another name"):
-        keeping.collect(taking, Budget(Limits()))
+        context_directory.collect(taking, Budget(Limits()))
 
 
 def check_kept(scene: Scene) -> None:

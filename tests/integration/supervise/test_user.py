@@ -14,7 +14,7 @@ from helpers.waiting import wait_for
 from toban.definition import Output, Resources
 from toband.domain.run_model import TreeCause
 from toband.ports import ArtifactError, Collect, LogKind, Placement
-from toband.supervise.artifacts import ArtifactFiles
+from toband.supervise.artifacts.artifact_store import ArtifactFiles
 
 NOBODY = "nobody"
 

@@ -24,7 +24,7 @@ from toband.domain.run_model import Attempt, AttemptState, Run
 from toband.engine.execution.dispatcher import CONDITION, Launches
 from toband.engine.health.health_conditions import Health
 from toband.ports import StoreError, StoreTakenOverError
-from toband.supervise.files import RunFiles
+from toband.supervise.files.run_files import RunFiles
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -304,7 +304,7 @@ async def test_siblings_prepare_their_run_one_after_the_other(
             both.wait()
         rename(old, new)
 
-    monkeypatch.setattr("toband.supervise.files.os.replace", replace)
+    monkeypatch.setattr("toband.supervise.files.run_files.os.replace", replace)
     house = House(limit=2)
     files = RunFiles(str(tmp_path / "runs"))
 

@@ -32,7 +32,7 @@ from toband.engine.execution.expression_evaluator import Evaluation
 from toband.engine.execution.launch_spec import Rooms, TimeLeft
 from toband.engine.execution.template_scope import STDOUT_LIMIT, Seen
 from toband.ports import Launch, LogKind, LogPage, OutputTooLargeError
-from toband.supervise.files import RunFiles
+from toband.supervise.files.run_files import RunFiles
 
 START = datetime(2026, 2, 1, tzinfo=UTC)
 

@@ -30,10 +30,10 @@ from toband.ports import (
     WorkflowText,
 )
 from toband.store import SqlStore
-from toband.supervise import frames
-from toband.supervise.archive import MARK, RunArchive
-from toband.supervise.attempt_file import AttemptFile, claim
-from toband.supervise.files import RunFiles
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.host.run_archive import MARK, RunArchive
+from toband.supervise.shim import frames
+from toband.supervise.shim.attempt_file import AttemptFile, claim
 
 NOW = datetime(2026, 11, 3, 12, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -481,7 +481,7 @@ async def test_a_directory_that_cannot_be_marked_for_want_of_space_goes_too(
         return opened(path, *given, **named)
 
     opened = os.open
-    monkeypatch.setattr("toband.supervise.archive.os.open", full)
+    monkeypatch.setattr("toband.supervise.host.run_archive.os.open", full)
     assert await world.retention().remove(run.id)
     assert await world.left() == ids()
 

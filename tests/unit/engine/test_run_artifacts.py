@@ -14,8 +14,8 @@ from toband.domain.run_model import Artifact, Run, StepRun
 from toband.engine.errors import ArtifactNotFoundError, RunNotFoundError, StepNotFoundError
 from toband.engine.runs.run_artifacts import RunArtifacts
 from toband.ports import Collect, Store
-from toband.supervise.artifacts import ArtifactFiles
-from toband.supervise.files import RunFiles
+from toband.supervise.artifacts.artifact_store import ArtifactFiles
+from toband.supervise.files.run_files import RunFiles
 
 
 class FakeStore:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import toban.step
 from toban.definition import ErrorClass
 from toban.step import context, errors
-from toband.supervise.records import parse_outputs
+from toband.supervise.launch.end_record import parse_outputs
 
 HERE = Path(toban.step.__file__).parent
 

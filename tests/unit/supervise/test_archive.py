@@ -20,10 +20,10 @@ from helpers.supervision import RUN, new_attempt
 from helpers.waiting import DEADLINE, wait_for
 from toband.domain.run_model import Attempt, AttemptState
 from toband.ports import LogKind, StoppedError
-from toband.supervise.archive import MARK, RunArchive
-from toband.supervise.files import RunFiles
-from toband.supervise.trees import remove_tree, size_on_disk
-from toband.supervise.value_files import ValueFiles
+from toband.supervise.artifacts.value_files import ValueFiles
+from toband.supervise.files.run_directories import remove_tree, size_on_disk
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.host.run_archive import MARK, RunArchive
 
 ID = "0192f3a4-5b6c-7d8e-9f01-23456789abcd"
 
@@ -276,7 +276,7 @@ def test_a_mark_goes_last(tmp_path: Path) -> None:
 
 AS_SOMEBODY = """
 import os, sys
-from toband.supervise.trees import remove_tree
+from toband.supervise.files.run_directories import remove_tree
 path = sys.argv[1]
 if os.geteuid() == 0:
     os.chown(path, 65534, 65534)
@@ -314,7 +314,7 @@ def test_files_of_another_user_are_told_and_the_rest_goes(tmp_path: Path) -> Non
     somebody(tmp_path / "s", "leave")
     script = (
         "import os, sys\n"
-        "from toband.supervise.trees import remove_tree\n"
+        "from toband.supervise.files.run_directories import remove_tree\n"
         "os.setgroups([]); os.setgid(65533); os.setuid(65533)\n"
         "try: remove_tree(sys.argv[1], last='mark')\n"
         "except OSError as error: print(error.strerror)"

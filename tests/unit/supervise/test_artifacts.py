@@ -24,12 +24,12 @@ from helpers.waiting import wait_for
 from toban.definition import Output
 from toband.domain.run_model import Artifact
 from toband.ports import ArtifactError, Collect, Placement, StoppedError
-from toband.supervise import transfer
-from toband.supervise.artifacts import CHUNK, ArtifactFiles
-from toband.supervise.budget import Budget, Limits
-from toband.supervise.files import RunFiles
-from toband.supervise.inside import Inside
-from toband.supervise.trees import remove_tree
+from toband.supervise.artifacts import file_copy
+from toband.supervise.artifacts.artifact_store import CHUNK, ArtifactFiles
+from toband.supervise.files.file_budget import Budget, Limits
+from toband.supervise.files.run_directories import remove_tree
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.files.safe_directory import Inside
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="links and modes of POSIX")
 
@@ -405,7 +405,7 @@ async def test_a_collection_that_fails_leaves_what_was_there(
     def full(*_: object, **__: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(transfer, "copy", full)
+    monkeypatch.setattr(file_copy, "copy", full)
     with pytest.raises(OSError, match="No space"):
         await scene.collect("tree")
     assert scene.kept() == {"out/tree/a": "one"}
@@ -617,7 +617,7 @@ async def test_a_collection_that_is_cancelled_stops_and_leaves_what_was_there(
         while True:
             budget.check()
 
-    monkeypatch.setattr(transfer, "copy", slow)
+    monkeypatch.setattr(file_copy, "copy", slow)
     task = asyncio.ensure_future(scene.collect("a"))
     await wait_for(begun.is_set, "it does not copy")
     task.cancel()

@@ -12,10 +12,10 @@ import pytest
 from helpers.logs import WrittenLog
 from toband import failpoints
 from toband.ports import LogKind
-from toband.supervise import frames
-from toband.supervise.attempt_file import RESERVE, amount, claim
-from toband.supervise.files import RunFiles
-from toband.supervise.log_files import LogFiles
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.shim import frames
+from toband.supervise.shim.attempt_file import RESERVE, amount, claim
 
 OUT = LogKind.STDOUT
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from toband.supervise import cgroups
-from toband.supervise.cgroups import Cgroups
+from toband.supervise.shim import cgroups
+from toband.supervise.shim.cgroups import Cgroups
 
 NAMESPACE = "cgroup:[1]"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from helpers.waiting import wait_for
-from toband.supervise import claim_names
-from toband.supervise.claim_names import ClaimNames
-from toband.supervise.files import RunFiles
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.launch import claim_names
+from toband.supervise.launch.claim_names import ClaimNames
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def test_what_is_settled_goes_and_what_came_later_stays(
 if sys.platform != "win32":
     import os
 
-    from toband.supervise.attempt_file import claim
+    from toband.supervise.shim.attempt_file import claim
 
     def test_a_claim_is_had_under_both_names_or_not_at_all(tmp_path: Path) -> None:
         second = tmp_path / "claims" / "token"

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from helpers.logs import WrittenLog, joined
 from toband import failpoints
 from toband.ports import LogKind, LogPage, StoppedError
-from toband.supervise import compressed, frames
-from toband.supervise.compressed import (
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.logs import compressed_log
+from toband.supervise.logs.compressed_log import (
     MEMBER,
     CompressedLog,
     Indexes,
@@ -24,8 +25,8 @@ from toband.supervise.compressed import (
     encode_member,
     read_index,
 )
-from toband.supervise.files import RunFiles
-from toband.supervise.log_files import LogFiles
+from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.shim import frames
 
 Pieces = list[tuple[LogKind, bytes]]
 
@@ -35,7 +36,7 @@ few = settings(max_examples=40)
 @pytest.fixture
 def small_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few bytes are many members."""
-    monkeypatch.setattr(compressed, "MEMBER", 64)
+    monkeypatch.setattr(compressed_log, "MEMBER", 64)
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def text_of(page: LogPage) -> bytes:
 )
 def test_any_range_is_as_it_was(data: bytes, ranges: list[tuple[int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as root:
-        patch.setattr(compressed, "MEMBER", 64)
+        patch.setattr(compressed_log, "MEMBER", 64)
         path = f"{root}/a.log"
         Path(path).write_bytes(data)
         packed(path)

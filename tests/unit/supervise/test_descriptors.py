@@ -7,15 +7,15 @@ import sys
 
 PROGRAM = """
 import resource, subprocess, sys
-from toband.supervise import descriptors
+from toband.supervise.launch import descriptor_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128))
-descriptors.raise_limit()
+descriptor_limit.raise_limit()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-descriptors.restore_limit_of(child.pid)
+descriptor_limit.restore_limit_of(child.pid)
 print(*resource.prlimit(child.pid, resource.RLIMIT_NOFILE))
 child.communicate()
-own = descriptors.OwnDescriptors()
+own = descriptor_limit.OwnDescriptors()
 before, _ = own.open_and_most()
 files = [open("/dev/null") for _ in range(100)]
 number, most = own.open_and_most()

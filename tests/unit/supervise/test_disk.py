@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from toband import failpoints
-from toband.supervise.disk import LOG_AHEAD, PROBE, Ballast, StateDisk, space_of
+from toband.supervise.host.disk import LOG_AHEAD, PROBE, Ballast, StateDisk, space_of
 
 SIZE = 256 * 1024
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from toband.ports import StoppedError
-from toband.supervise import extents
-from toband.supervise.budget import Budget, Limits, TooMuchError
+from toband.supervise.files import file_extents
+from toband.supervise.files.file_budget import Budget, Limits, TooMuchError
 
 KIB = 1024
 TIB = 1024**4
@@ -23,7 +23,7 @@ sparse = pytest.mark.skipif(not hasattr(os, "SEEK_DATA"), reason="needs SEEK_DAT
 def digest(path: Path, budget: Budget | None = None) -> bytes:
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
-        return extents.digest(fd, budget or Budget(None))
+        return file_extents.digest(fd, budget or Budget(None))
     finally:
         os.close(fd)
 
@@ -33,7 +33,7 @@ def copy(path: Path, to: Path, budget: Budget | None = None, durable: bool = Fal
     source = os.open(path, os.O_RDONLY | binary)
     target = os.open(to, os.O_RDWR | os.O_CREAT | os.O_EXCL | binary)
     try:
-        return extents.copy(source, target, budget or Budget(None), durable=durable)
+        return file_extents.copy(source, target, budget or Budget(None), durable=durable)
     finally:
         os.close(source)
         os.close(target)
@@ -115,7 +115,7 @@ def test_the_same_data_elsewhere_is_another_content(tmp_path: Path) -> None:
 
 def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    assert digest(tmp_path / "empty") == extents.NO_CONTENTS
+    assert digest(tmp_path / "empty") == file_extents.NO_CONTENTS
     assert copy(tmp_path / "empty", tmp_path / "copy") == 0
 
 
@@ -134,7 +134,7 @@ def test_every_way_to_copy_gives_the_same(
         return real(*arguments)
 
     monkeypatch.setattr(os, "copy_file_range", refuse)
-    monkeypatch.setattr(extents, "_cloned", lambda *_: False)
+    monkeypatch.setattr(file_extents, "_cloned", lambda *_: False)
     source = write_at(
         tmp_path / "source", 9_000_000, at_0=os.urandom(3_000_000), at_8000000=os.urandom(100_000)
     )
@@ -153,19 +153,19 @@ def counted(answers: int) -> Callable[[], bool]:
 def test_copies_and_digests_stop_at_the_next_megabyte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extents, "_cloned", lambda *_: False)
+    monkeypatch.setattr(file_extents, "_cloned", lambda *_: False)
     source = write_at(tmp_path / "source", 8_000_000, at_0=os.urandom(8_000_000))
     with pytest.raises(StoppedError):
         digest(source, Budget(None, counted(3)))
     with pytest.raises(StoppedError):
         copy(source, tmp_path / "copy", Budget(None, counted(3)))
-    assert (tmp_path / "copy").stat().st_size <= 3 * extents.CHUNK
+    assert (tmp_path / "copy").stat().st_size <= 3 * file_extents.CHUNK
 
 
 def test_data_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extents, "_cloned", lambda *_: False)
+    monkeypatch.setattr(file_extents, "_cloned", lambda *_: False)
     source = write_at(tmp_path / "source", 8_000_000, at_0=os.urandom(8_000_000))
-    limits = Limits(bytes=4 * extents.CHUNK)
+    limits = Limits(bytes=4 * file_extents.CHUNK)
     with pytest.raises(TooMuchError, match=r"more than 4MiB of data \(limits.artifact_bytes\)"):
         digest(source, Budget(limits))
     with pytest.raises(TooMuchError, match=r"limits.artifact_bytes"):
@@ -176,7 +176,7 @@ def test_a_file_that_grows_meanwhile_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that a step left behind may append for ever."""
-    monkeypatch.setattr(extents, "_cloned", lambda *_: False)
+    monkeypatch.setattr(file_extents, "_cloned", lambda *_: False)
     source = write_at(tmp_path / "source", 3_000_000, at_0=os.urandom(3_000_000))
 
     def grow() -> bool:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from toband.domain.run_model import Attempt, AttemptState
-from toband.supervise.files import RunFiles
-from toband.supervise.value_files import ValueFiles
+from toband.supervise.artifacts.value_files import ValueFiles
+from toband.supervise.files.run_files import RunFiles
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toband.supervise import frames
+from toband.supervise.shim import frames
 
 Piece = tuple[int, int, bytes]
 

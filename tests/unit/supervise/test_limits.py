@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toban.definition import Resources
-from toband.supervise.limits import Capabilities, LimitError, Limits, plan
+from toband.supervise.launch.step_limits import Capabilities, LimitError, Limits, plan
 
 MIB = 1024 * 1024
 ALL = frozenset({"memory", "cpu", "pids"})

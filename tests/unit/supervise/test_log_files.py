@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from helpers.logs import WrittenLog, joined
 from helpers.supervision import RUN, new_attempt
 from toband.ports import PAGE, LogKind, LogPiece, OutputTooLargeError
-from toband.supervise.artifacts import ArtifactFiles
-from toband.supervise.files import RunFiles
-from toband.supervise.log_files import LogFiles
+from toband.supervise.artifacts.artifact_store import ArtifactFiles
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.logs.log_reader import LogFiles
 
 Pieces = list[tuple[LogKind, bytes]]
 SOON = 30.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from helpers.supervision import new_attempt
 from toband.domain.run_model import TreeCause
-from toband.supervise.records import (
+from toband.supervise.launch.end_record import (
     OUTPUTS_LOST,
     RecordError,
     claim_of,

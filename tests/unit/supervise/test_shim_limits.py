@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from toband.supervise.attempt_file import AttemptFile
-from toband.supervise.shim import Shim
+from toband.supervise.shim.attempt_file import AttemptFile
+from toband.supervise.shim.shim import Shim
 
 KILLED, FAILED = int(signal.SIGKILL), 1 << 8
 LIMITS = {
@@ -108,7 +108,7 @@ def test_the_tree_is_not_proved_empty_while_its_cgroup_is_not(
 ) -> None:
     (cgroup / "cgroup.events").write_text("populated 1\nfrozen 0\n")
     (cgroup / "cgroup.procs").write_text("")
-    monkeypatch.setattr("toband.supervise.shim.KILL_PATIENCE", 0.0)
+    monkeypatch.setattr("toband.supervise.shim.shim.KILL_PATIENCE", 0.0)
     record = Ended(cgroup, *descriptors, FAILED, []).record()
 
     assert (record["cgroup"], record["proved_empty"]) == (False, False)

@@ -12,8 +12,8 @@ import pytest
 if sys.platform == "win32":
     pytest.skip("links and owners of POSIX", allow_module_level=True)
 
-from toband.supervise import trusted_path
-from toband.supervise.trusted_path import (
+from toband.supervise.shim import trusted_path
+from toband.supervise.shim.trusted_path import (
     ForbiddenLocationError,
     UntrustedLinkError,
     locate,
@@ -108,13 +108,13 @@ def test_a_link_where_others_can_write_is_refused(here: Path, owner: int, mode: 
 
 @as_root
 def test_an_access_list_lets_others_write_too(here: Path) -> None:
-    from toband.supervise import access
+    from toband.supervise.shim import acl
 
     (here / "real").mkdir()
     (here / "link").symlink_to("real")
-    access.allow(str(here), OTHER, access.PASS)
+    acl.allow(str(here), OTHER, acl.PASS)
     assert opened(here / "link") == f"{here}/real"
-    access.allow(str(here), OTHER, access.WRITE)
+    acl.allow(str(here), OTHER, acl.WRITE)
     with pytest.raises(UntrustedLinkError):
         opened(here / "link")
 

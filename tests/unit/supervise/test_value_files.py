@@ -10,8 +10,8 @@ import pytest
 
 from toband.domain.run_model import Attempt, AttemptState
 from toband.engine.execution.dispatcher import PASSING
-from toband.supervise.files import RunFiles
-from toband.supervise.value_files import ValueFiles
+from toband.supervise.artifacts.value_files import ValueFiles
+from toband.supervise.files.run_files import RunFiles
 
 ATTEMPT = Attempt(
     id="a", run_id="r", step="s", number=1, ordinal=0, token="t" * 32,

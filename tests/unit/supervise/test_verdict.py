@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from toband.supervise.verdict import FileState, Verdict, judge
+from toband.supervise.launch.verdict import FileState, Verdict, judge
 
 VALUES = {
     "database": ("STARTING", "RUNNING"),

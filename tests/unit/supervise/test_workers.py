@@ -14,8 +14,8 @@ import pytest
 
 from helpers.waiting import wait_for
 from toband.ports import StoppedError
-from toband.supervise import workers as module
-from toband.supervise.workers import SLOTS, Turn, Workers
+from toband.supervise.files import file_workers as module
+from toband.supervise.files.file_workers import SLOTS, Turn, Workers
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ async def test_a_run_reads_no_faster_than_its_rate() -> None:
 def test_the_interpreter_does_not_wait_for_work_at_its_end() -> None:
     program = """
 import asyncio, threading
-from toband.supervise.workers import Workers
+from toband.supervise.files.file_workers import Workers
 
 async def main():
     workers, begun = Workers("test"), threading.Event()

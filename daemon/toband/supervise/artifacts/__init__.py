@@ -1,0 +1,1 @@
+"""Files that steps hand on: collected into the context directory, selected, copied, and laid out in workspaces."""

@@ -1,0 +1,190 @@
+"""The context directory of a run: what its steps left is kept there, and given to other runs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from toban.definition import Output
+from toband.domain.run_model import Artifact
+from toband.ports import ArtifactError, Collect
+from toband.supervise.artifacts.file_copy import Amount, Transfer
+from toband.supervise.artifacts.path_selection import Entry, check_size, is_pattern, select, tree
+from toband.supervise.files.file_budget import Budget, TooMuchError
+from toband.supervise.files.safe_directory import (
+    Inside,
+    LeadsOutError,
+    SpecialFileError,
+    clean,
+    joined,
+)
+
+
+def collect(what: Collect, budget: Budget) -> tuple[Artifact, ...]:
+    """See `ports.Artifacts`. All is looked at before anything is changed. Raises StoppedError too."""
+    with (
+        _opened_workspace(what.workspace) as workspace,
+        _own_context(what.context, "keep the outputs") as context,
+    ):
+        skip = (context.identity,)
+        found = [(output, _found(workspace, output, skip, budget)) for output in what.outputs]
+        if what.final:
+            _miss_none(what, [output for output, entries in found if not entries])
+        _check_sizes(workspace, found, budget)
+        try:
+            make_own(context, clean(what.folder))
+        except (PermissionError, NotADirectoryError) as error:
+            raise ArtifactError(f"cannot keep the outputs: {_reason(error)}") from None
+        keep = Transfer(source=workspace, target=context, durable=True, budget=budget)
+        for output, entries in found:
+            if not entries:
+                # What an earlier iteration left is not the latest any more.
+                context.remove(joined(clean(what.folder), output.name))
+        return tuple(_keep(keep, what, output, entries) for output, entries in found if entries)
+
+
+def _keep(transfer: Transfer, what: Collect, output: Output, entries: Sequence[Entry]) -> Artifact:
+    place = joined(clean(what.folder), output.name)
+    try:
+        if what.iteration is None:
+            amount = transfer.put(entries, place)
+        else:
+            amount = _keep_twice(transfer, entries, place, what.iteration)
+    except (SpecialFileError, TooMuchError, PermissionError) as error:
+        raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
+    shown = place if is_pattern(output.path) else joined(place, clean(output.path))
+    return Artifact(
+        name=output.name, path=shown, type=output.type, files=amount.files, bytes=amount.bytes
+    )
+
+
+def _keep_twice(transfer: Transfer, entries: Sequence[Entry], place: str, iteration: int) -> Amount:
+    """As that of the iteration, and as the latest, which is the same files."""
+    context = transfer.target
+    folder, _, name = place.rpartition("/")
+    numbered = joined(folder, f"iteration-{iteration}")
+    make_own(context, numbered)
+    amount = transfer.put(entries, joined(numbered, name))
+    again = transfer.budget.renewed(None)
+    with Inside(context.path) as kept:
+        latest = Transfer(source=kept, target=context, link=True, durable=True, budget=again)
+        latest.put(tree(kept, joined(numbered, name), again), place)
+    return amount
+
+
+def _found(
+    workspace: Inside, output: Output, skip: Sequence[tuple[int, int]], budget: Budget
+) -> Sequence[Entry]:
+    try:
+        return select(workspace, output.path, budget, skip)
+    except LeadsOutError as error:
+        raise ArtifactError(
+            f'cannot keep output "{output.name}": {error}; it must stay in the workspace {workspace.path}'
+        ) from None
+    except (SpecialFileError, TooMuchError, PermissionError) as error:
+        raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
+
+
+def _check_sizes(
+    workspace: Inside, found: Sequence[tuple[Output, Sequence[Entry]]], budget: Budget
+) -> None:
+    """All outputs together. Raises ArtifactError."""
+    try:
+        check_size(workspace, [entry for _, entries in found for entry in entries], budget)
+    except (SpecialFileError, TooMuchError, PermissionError) as error:
+        names = ", ".join(output.name for output, entries in found if entries)
+        raise ArtifactError(f"cannot keep the outputs {names}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'}: {error.strerror}"
+    return str(error)
+
+
+def _miss_none(what: Collect, missing: Sequence[Output]) -> None:
+    """Raises ArtifactError."""
+    reasons = [
+        f'output "{output.name}" is missing: '
+        + (
+            f"nothing in {what.workspace} fits {output.path}"
+            if is_pattern(output.path)
+            else f"there is no {output.path} in {what.workspace}"
+        )
+        for output in missing
+        if not output.optional
+    ]
+    if reasons:
+        raise ArtifactError("; ".join(reasons))
+
+
+def _opened_workspace(path: str) -> Inside:
+    try:
+        return Inside(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ArtifactError(f"cannot keep the outputs: there is no directory {path}") from None
+    except PermissionError as error:
+        raise ArtifactError(f"cannot keep the outputs of {path}: {error.strerror}") from None
+
+
+def _own_context(path: str, doing: str) -> Inside:
+    """Makes it if there is none. What will not get better by itself is an ArtifactError. Raises OSError too."""
+    try:
+        return Inside(path, make=True)
+    except (PermissionError, FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+        raise ArtifactError(f"cannot {doing}: {_reason(error)}") from None
+
+
+def make_own(context: Inside, path: str, *, durable: bool = True) -> None:
+    """The directories on the way there, and itself. Raises OSError, PermissionError if one is somebody else's.
+
+    Steps of other users may write to the context directory. What one of them made there it may change at any time, and
+    so could have root write, or read, what it likes.
+    """
+    made = context.make_directories(path)
+    if durable:
+        for each in made:
+            context.sync(each.rpartition("/")[0])
+    if not path or sys.platform == "win32" or os.geteuid() != 0:
+        return
+    parts = path.split("/")
+    for number in range(len(parts)):
+        here = "/".join(parts[: number + 1])
+        owner = context.facts(here).st_uid
+        if owner != 0:
+            raise PermissionError(
+                errno.EPERM, f"it belongs to user {owner}", f"{context.path}/{here}"
+            )
+
+
+def adopt(context_path: str, folders: Mapping[str, str], budget: Budget) -> None:
+    """See `ports.Artifacts`. Raises StoppedError too."""
+    with _own_context(context_path, "take over what was kept") as context:
+        for name, origin in folders.items():
+            folder = clean(name)
+            try:
+                with Inside(origin) as source:
+                    if source.identity == context.identity:
+                        continue  # both runs were told to keep their things in the same place
+                    _take_over(
+                        Transfer(
+                            source=source, target=context, link=True, durable=True, budget=budget
+                        ),
+                        folder,
+                    )
+            except (FileNotFoundError, NotADirectoryError):
+                raise ArtifactError(
+                    f"cannot take over what was kept in {os.path.join(origin, folder)}: it is gone"
+                ) from None
+            except (LeadsOutError, SpecialFileError, PermissionError) as error:
+                raise ArtifactError(
+                    f"cannot take over what was kept in {os.path.join(origin, folder)}: {_reason(error)}"
+                ) from None
+
+
+def _take_over(transfer: Transfer, folder: str) -> None:
+    entries = tree(transfer.source, folder, transfer.budget)
+    make_own(transfer.target, folder.rpartition("/")[0])
+    transfer.put(entries, folder)

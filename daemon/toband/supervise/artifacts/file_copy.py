@@ -1,0 +1,168 @@
+"""Making a copy of what was selected: linked where that is asked for and possible, else cloned, else copied."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from toband.supervise.artifacts.path_selection import EMPTY_DIRECTORY, Entry, Kind
+from toband.supervise.files.file_budget import Budget
+from toband.supervise.files.file_extents import copy
+from toband.supervise.files.safe_directory import NEW, Inside, SpecialFileError, joined
+
+# Another file system, one without links, or a file that has as many as it can have.
+_NO_LINK = frozenset(
+    {
+        errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES, errno.ENOSYS, errno.EINVAL,
+    }
+)  # fmt: skip
+# What is kept is not changed by accident through a link to it; a step that may read it may still.
+_READ_ONLY = 0o555
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """From one directory into another. `durable`: on disk, with its names, before it has its place."""
+
+    source: Inside
+    target: Inside
+    link: bool = False
+    durable: bool = False
+    budget: Budget = field(default_factory=lambda: Budget(None))
+
+    def put(self, entries: Sequence[Entry], path: str) -> Amount:
+        """What is at `path`, if anything, is replaced by the entries in one step. The directory that it is in is there.
+
+        Files lose their write bits, and keep their owner where that is possible. Raises OSError, SpecialFileError,
+        TooMuchError, StoppedError; then all is as it was.
+        """
+        parent, _, name = path.rpartition("/")
+        new = joined(parent, f"{NEW}{name}")
+        self.target.remove(new)
+        try:
+            amount = self._write(entries, new)
+            self.target.put(new, path)
+        except BaseException:
+            self.target.remove(new)
+            raise
+        if self.durable:
+            self.target.sync(parent)
+        return amount
+
+    def _write(self, entries: Sequence[Entry], new: str) -> Amount:
+        if entries and not entries[0].path and entries[0].kind is not Kind.DIRECTORY:
+            return self._single(self.target, entries[0], new)
+        top = entries[0] if entries and not entries[0].path else EMPTY_DIRECTORY
+        # Below its descriptor: who can write around it may change its name, and nothing in it.
+        with self.target.make_inner(new, 0o700 | top.mode & _READ_ONLY) as inner:
+            return self._fill(inner, entries)
+
+    def _fill(self, inner: Inside, entries: Sequence[Entry]) -> Amount:
+        files = size = 0
+        made: dict[str, Entry] = {"": EMPTY_DIRECTORY}
+        sources: dict[str, Entry] = {}
+        for entry in entries:
+            self.budget.check()
+            for above in _above(entry.path):
+                if above not in made:
+                    # A pattern fits what is in a directory, and not the directory.
+                    made[above] = EMPTY_DIRECTORY
+                    inner.make_directory(above)
+            if entry.kind is Kind.DIRECTORY:
+                made[entry.path] = sources[entry.source] = entry
+                if entry.path:
+                    inner.make_directory(entry.path, 0o700 | entry.mode & _READ_ONLY)
+                continue
+            amount = self._single(inner, entry, entry.path)
+            files, size = files + amount.files, size + amount.bytes
+            self._check_directory(entry, sources)
+        # From the inside out: whose directory it is may change what is in it.
+        for path in reversed(made):
+            if _is_root() and made[path].owner != (0, 0):
+                inner.give_directory(path, made[path].owner)
+            if self.durable:
+                inner.sync(path)
+        return Amount(files=files, bytes=size)
+
+    def _check_directory(self, entry: Entry, sources: Mapping[str, Entry]) -> None:
+        """What was read from somebody else's directory is not given to the owner of the one that was selected.
+
+        Raises SpecialFileError.
+        """
+        above = entry.source.rpartition("/")[0]
+        if entry.kind is not Kind.FILE or above not in sources or not _is_root():
+            return
+        facts, known = self.source.directory_facts(above), sources[above]
+        if (facts.st_uid, facts.st_gid, stat.S_IMODE(facts.st_mode)) != (*known.owner, known.mode):
+            raise SpecialFileError(f"{above} was replaced while it was read")
+
+    def _single(self, target: Inside, entry: Entry, path: str) -> Amount:
+        if entry.kind is Kind.LINK:
+            target.make_link(path, entry.target)
+            return Amount()
+        return Amount(files=1, bytes=self._file(target, entry, path))
+
+    def _file(self, target: Inside, entry: Entry, path: str) -> int:
+        if not entry.source:
+            fd = target.create_file(path)
+            target.set_mode(path, fd, entry.mode)
+            os.close(fd)
+            return 0
+        if self.link and (size := self._linked(target, entry, path)) is not None:
+            return size
+        source = self.source.open_file(entry.source)
+        try:
+            fd = target.create_file(path)
+            try:
+                size = copy(source, fd, self.budget, durable=self.durable)
+                _settle(target, path, fd, os.fstat(source))
+                if self.durable:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+        finally:
+            os.close(source)
+        return size
+
+    def _linked(self, target: Inside, entry: Entry, path: str) -> int | None:
+        """Its size; None if it cannot be linked. Raises SpecialFileError if it is a file no longer."""
+        try:
+            target.link_file(path, self.source, entry.source)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            return None
+        facts = target.facts(path)
+        if not stat.S_ISREG(facts.st_mode):
+            raise SpecialFileError(f"{entry.source} is not a file")
+        return facts.st_size
+
+
+def _settle(target: Inside, path: str, fd: int, facts: os.stat_result) -> None:
+    """Root leaves it whose it was: a step of another user may read again what it made for itself alone.
+
+    By what was really read, not by what had its name before; and last, since the owner may change it from then on.
+    """
+    target.set_mode(path, fd, 0o400 | facts.st_mode & _READ_ONLY)
+    if sys.platform != "win32" and _is_root() and (facts.st_uid, facts.st_gid) != (0, 0):
+        os.fchown(fd, facts.st_uid, facts.st_gid)
+
+
+def _is_root() -> bool:
+    return sys.platform != "win32" and os.geteuid() == 0
+
+
+def _above(path: str) -> list[str]:
+    """The directories on the way to it, outermost first."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: number + 1]) for number in range(len(parts))]

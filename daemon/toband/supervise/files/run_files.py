@@ -1,0 +1,176 @@
+"""Where a run's files are, below `STATE_DIR/runs`.
+
+<run id>/attempts/<step>.<attempt>.<token>.log   claim, log and end record of one process
+<run id>/attempts/….out, ….result                what the step wrote to $TOBAN_OUTPUT, what a python step returned
+<run id>/attempts/….values                       both, as the daemon understood them, if they are large
+<run id>/params.json                             $TOBAN_PARAMS
+<run id>/context/                                $TOBAN_CONTEXT_DIR
+<run id>/work/                                   the run's own directory: the workspace of steps that have no other
+.claims/<token>                                  a second name of a log, until the end of its attempt is in the database
+.logs-full                                       is there while all logs together are as large as they may be
+
+`STATE_DIR/placed` knows what was laid out as inputs in directories that are not the run's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from toband.domain.run_model import Attempt
+from toband.supervise.shim.trusted_path import ForbiddenLocationError, locate
+
+_DEVICE = re.compile("con|prn|aux|nul|(com|lpt)[0-9]", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    root: str
+
+    def run(self, run_id: str) -> str:
+        return os.path.join(self.root, run_id)
+
+    def work(self, run_id: str) -> str:
+        return os.path.join(self.root, run_id, "work")
+
+    def context(self, run_id: str) -> str:
+        return os.path.join(self.root, run_id, "context")
+
+    def params(self, run_id: str) -> str:
+        return os.path.join(self.root, run_id, "params.json")
+
+    def attempts(self, run_id: str) -> str:
+        return os.path.join(self.root, run_id, "attempts")
+
+    def log_name(self, attempt: Attempt) -> str:
+        return f"{_safe(attempt.step)}.{attempt.number}.{attempt.token[:8]}.log"
+
+    def log(self, attempt: Attempt) -> str:
+        return os.path.join(self.attempts(attempt.run_id), self.log_name(attempt))
+
+    def output(self, attempt: Attempt) -> str:
+        return self.log(attempt).removesuffix(".log") + ".out"
+
+    def result(self, attempt: Attempt) -> str:
+        return self.log(attempt).removesuffix(".log") + ".result"
+
+    def values(self, attempt: Attempt) -> str:
+        return self.log(attempt).removesuffix(".log") + ".values"
+
+    @property
+    def claims(self) -> str:
+        return os.path.join(self.root, ".claims")
+
+    def claim(self, attempt: Attempt) -> str:
+        """The second name of its log."""
+        return os.path.join(self.claims, attempt.token)
+
+    @property
+    def placed(self) -> str:
+        return os.path.join(os.path.dirname(self.root), "placed")
+
+    @property
+    def logs_full(self) -> str:
+        return f"{self.root}/.logs-full"
+
+    def refusal(self, run_id: str, path: str) -> str:
+        """Why steps of a run may not work in a directory, or keep their artifacts there; empty if they may.
+
+        By where it really is. An error that has nothing to do with that is left to the code that opens it.
+        """
+        try:
+            real = locate(path)
+        except ForbiddenLocationError as error:
+            return str(error.strerror)
+        except (OSError, ValueError):
+            return ""
+        state = _real(os.path.dirname(self.root))
+        if not _within(real, state):
+            return ""
+        own = os.path.join(state, os.path.basename(self.root), run_id)
+        if run_id and _within(real, own) and not _within(real, os.path.join(own, "attempts")):
+            return ""
+        return (
+            f"{path} is in the daemon's state directory, and not in the run's own; "
+            "use {{ run.dir }}, or a directory elsewhere"
+        )
+
+    def reach(self, run_id: str) -> dict[str, Any]:
+        """What a step of another user has to get at, and how. The lock is a directory that only root can open."""
+        return {
+            "lock": self.root,
+            "pass": [
+                os.path.dirname(self.root),
+                self.root,
+                self.run(run_id),
+                self.attempts(run_id),
+            ],
+            "read": [self.params(run_id)],
+            "write": [self.work(run_id), self.context(run_id)],
+        }
+
+    def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
+        """Makes a run's directories durable before anything is started in them. Raises OSError."""
+        own = self.run(run_id), self.attempts(run_id), self.work(run_id), self.context(run_id)
+        for path in own:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        _keep_others_off(self.context(run_id))
+        new = f"{self.params(run_id)}.new"
+        with open(new, "w", encoding="utf-8", opener=private) as file:
+            json.dump(dict(params), file, ensure_ascii=False)
+        os.replace(new, self.params(run_id))
+        for path in (self.run(run_id), self.root):
+            sync_directory(path)
+
+
+@cache
+def _real(path: str) -> str:
+    """The state directory does not move while there is a daemon."""
+    return os.path.realpath(path)
+
+
+def _within(path: str, directory: str) -> bool:
+    path, directory = os.path.normcase(path), os.path.normcase(directory)
+    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
+
+
+def _safe(step: str) -> str:
+    """`build[3].check` is `build.3.check`: shells take brackets for a pattern. Windows takes a file `con.1.log` for the
+    console, in any directory.
+    """
+    name, dot, rest = step.replace("[", ".").replace("]", "").partition(".")
+    if sys.platform == "win32" and _DEVICE.fullmatch(name):
+        name = f"{name}-"
+    return f"{name}{dot}{rest}"
+
+
+def _keep_others_off(path: str) -> None:
+    """Steps of other users may make something in a directory then, and not move away what is not theirs.
+
+    Only once: to set the mode of a directory with an access list is to change the list.
+    """
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if sys.platform != "win32" and not mode & stat.S_ISVTX:
+        os.chmod(path, mode | stat.S_ISVTX)
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for what nobody else may read."""
+    return os.open(path, flags, 0o600)
+
+
+def sync_directory(path: str) -> None:
+    if sys.platform == "win32":
+        return  # a directory cannot be flushed there; NTFS keeps a journal of names
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,425 @@
+"""What the doctor looks at: files of runs, who may read them, processes that carry a token of ours, the clock."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from toband.domain.run_model import Attempt
+from toband.ports import (
+    AttemptSeen,
+    ClockReading,
+    RunDirectory,
+    StepProcess,
+    WrongPath,
+)
+from toband.supervise.artifacts import value_files
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.host.disk import PROBE
+from toband.supervise.launch import end_record
+from toband.supervise.launch.end_record import RecordError
+from toband.supervise.logs.compressed_log import NEW_SUFFIX, SUFFIX
+from toband.supervise.shim import frames
+
+if sys.platform == "win32":
+    from toband.supervise.shim.windows import win32
+else:
+    import fcntl
+    import select
+    import signal
+
+    from toband.supervise.shim import process_tree
+
+POLITE = 5.0
+"""Seconds between TERM and KILL, and after KILL until somebody counts as still there."""
+_LOG = ".log"
+_TIME_ERROR = 5
+
+# Bits that must not be set. Where steps run as other users, access lists let these pass through directories, and the
+# mode then shows the widest entry of the list in the place of the group's bits.
+_STATE_DIR_WRONG = 0o026
+_RUNS_WRONG = 0o066
+_RUN_WRONG = 0o006
+_DATABASE_WRONG = 0o077
+_SOCKET_WRONG = 0o007
+
+
+class HostPremises:
+    """Implements `ports.Premises`."""
+
+    def __init__(
+        self,
+        *,
+        state_dir: str,
+        files: RunFiles,
+        database_file: str,
+        sockets: Sequence[str],
+        spawner: Callable[[], int | None],
+        cgroup: Callable[[], str],
+    ) -> None:
+        self._state_dir = state_dir
+        self._files = files
+        self._database_file = database_file
+        self._sockets = sockets
+        self._spawner = spawner
+        self._cgroup = cgroup
+        self._began = time.time(), _uptime()
+
+    # -- files of runs
+
+    def seen(self, attempt: Attempt) -> AttemptSeen:
+        path = self._files.log(attempt)
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+        try:
+            fd = os.open(path, flags)
+        except FileNotFoundError:
+            if os.path.exists(path + SUFFIX):
+                return AttemptSeen.ENDED
+            try:
+                fd = os.open(self._files.claim(attempt), flags)
+            except FileNotFoundError:
+                return AttemptSeen.ABSENT
+        try:
+            return _seen(attempt, fd)
+        except RecordError:
+            return AttemptSeen.DAMAGED
+        finally:
+            os.close(fd)
+
+    def log_name(self, attempt: Attempt) -> str:
+        return self._files.log_name(attempt)
+
+    def run_directories(self) -> Sequence[RunDirectory]:
+        found = []
+        with os.scandir(self._files.root) as entries:
+            names = [entry.name for entry in entries if _of_a_run(entry)]
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # retention may be faster
+                found.append(self._run_directory(name))
+        return found
+
+    def _run_directory(self, name: str) -> RunDirectory:
+        newest = os.stat(self._files.run(name)).st_mtime
+        logs, alive = set(), set()
+        attempts = self._files.attempts(name)
+        for entry in _entries(attempts):
+            newest = max(newest, entry.stat().st_mtime)
+            log = entry.name.removesuffix(SUFFIX)
+            if not log.endswith(_LOG) or log.startswith("."):
+                continue
+            logs.add(log)
+            if log == entry.name and _path_locked(entry.path):
+                alive.add(log)
+        age = time.time() - newest
+        return RunDirectory(name=name, age=age, logs=frozenset(logs), alive=frozenset(alive))
+
+    def temporary_files(self, older: float, skip: Collection[str]) -> Sequence[str]:
+        limit = time.time() - older
+        own = (PROBE, "toband.json.new")
+        found = [
+            entry.path
+            for entry in _entries(self._state_dir)
+            if entry.name in own and entry.stat(follow_symlinks=False).st_mtime < limit
+        ]
+        for run in _entries(self._files.root):
+            if run.name in skip or not _of_a_run(run):
+                continue
+            for entry in (*_entries(run.path), *_entries(self._files.attempts(run.name))):
+                if _half_made(entry) and entry.stat(follow_symlinks=False).st_mtime < limit:
+                    found.append(entry.path)
+        return found
+
+    def remove_file(self, path: str) -> None:
+        os.unlink(path)
+
+    # -- who may read them
+
+    def wrong_paths(self) -> Sequence[WrongPath]:
+        if sys.platform == "win32":
+            return []
+        expected = [(self._state_dir, _STATE_DIR_WRONG), (self._files.root, _RUNS_WRONG)]
+        if self._database_file:
+            expected += [
+                (self._database_file + end, _DATABASE_WRONG) for end in ("", "-wal", "-shm")
+            ]
+        expected += [(path, _SOCKET_WRONG) for path in self._sockets]
+        for run in _entries(self._files.root):
+            if _of_a_run(run):
+                expected += [(run.path, _RUN_WRONG), (self._files.attempts(run.name), _RUN_WRONG)]
+        return [wrong for path, bits in expected for wrong in _wrong(path, bits)]
+
+    def mend(self, wrong: WrongPath) -> None:
+        if wrong.mode is not None:
+            os.chmod(wrong.path, wrong.mode)
+
+    # -- processes
+
+    def step_processes(self) -> Sequence[StepProcess]:
+        # Not before it is needed: an idle daemon does without the memory.
+        import psutil
+
+        below = self._files.root + os.sep
+        found: dict[int, tuple[float, str, str]] = {}
+        parents: dict[int, int] = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                parents[process.pid] = process.ppid()
+                environment = process.environ()
+                token = environment.get("TOBAN_ATTEMPT_TOKEN", "")
+                output = environment.get("TOBAN_OUTPUT", "")
+                start = _start_of(process.pid)
+                if token and output.startswith(below) and start is not None:
+                    found[process.pid] = start, token, output[len(below) :].split(os.sep)[0]
+        adopters = self._adopters(parents)
+        processes = []
+        for pid, (start, token, run_id) in found.items():
+            parent = _first_outside(pid, parents, found)
+            marked = StepProcess(
+                pid=pid,
+                start=start,
+                token=token,
+                run_id=run_id,
+                command=_command(pid),
+                parent=_command(parent),
+                ours=parent in adopters,
+            )
+            processes.append(marked)
+        return processes
+
+    def _adopters(self, parents: dict[int, int]) -> set[int]:
+        """To whom a process falls when its supervisor has died: the spawner, or one above the daemon, or init."""
+        adopters = {0, 1, os.getpid(), self._spawner() or 0}
+        pid = os.getpid()
+        while pid in parents and parents[pid] not in adopters:
+            pid = parents[pid]
+            adopters.add(pid)
+        return adopters
+
+    def end(self, processes: Sequence[StepProcess]) -> Sequence[StepProcess]:
+        held = [(process, _hold(process)) for process in processes]
+        living = {process.pid: (process, hold) for process, hold in held if hold is not None}
+        try:
+            for hard in (False, True):
+                for _, hold in living.values():
+                    hold.signal(hard)
+                until = time.monotonic() + POLITE
+                while living and time.monotonic() < until:
+                    for pid in [pid for pid, (_, hold) in living.items() if hold.gone(0.05)]:
+                        living.pop(pid)[1].close()
+        finally:
+            for _, hold in living.values():
+                hold.close()
+        return [process for process, _ in living.values()]
+
+    # -- the rest
+
+    def clock(self) -> ClockReading:
+        wall, up = self._began
+        jumped = (time.time() - wall) - (_uptime() - up)
+        return ClockReading(jumped=jumped, synchronised=_synchronised())
+
+    def spawner(self) -> int | None:
+        pid = self._spawner()
+        return pid if not pid or _start_of(pid) is not None else 0
+
+    def cgroup(self) -> str:
+        return self._cgroup()
+
+
+def _seen(attempt: Attempt, fd: int) -> AttemptSeen:
+    """What an open attempt file says. Raises RecordError."""
+    facts = frames.read_claim(fd)
+    claim = None if facts is None else end_record.claim_of(attempt, facts)
+    if claim is not None and claim.void:
+        return AttemptSeen.VOID
+    if _locked(fd):
+        return AttemptSeen.LIVES
+    if claim is None:
+        return AttemptSeen.DAMAGED
+    record = frames.read_end(fd)
+    if record is None:
+        return AttemptSeen.DEAD
+    end_record.end_of(attempt, record)
+    return AttemptSeen.ENDED
+
+
+def _entries(path: str) -> Iterator[os.DirEntry[str]]:
+    """None where there is no such directory, or it may not be read."""
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        yield from entries
+
+
+def _of_a_run(entry: os.DirEntry[str]) -> bool:
+    """What begins with a dot is the daemon's own."""
+    return entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+
+
+def _half_made(entry: os.DirEntry[str]) -> bool:
+    """Made under a name that is not its own, to be linked or renamed when it is whole."""
+    name = entry.name
+    claim = name.startswith(".") and f"{_LOG}." in name
+    return claim or name == "params.json.new" or name.endswith((NEW_SUFFIX, value_files.NEW_SUFFIX))
+
+
+def _path_locked(path: str) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return _locked(fd)
+    finally:
+        os.close(fd)
+
+
+def _wrong(path: str, bits: int) -> Iterator[WrongPath]:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    if sys.platform == "win32":
+        return
+    own = os.geteuid()
+    if found.st_uid != own:
+        yield WrongPath(path=path, problem=f"belongs to user {found.st_uid}, not {own}", mode=None)
+    elif mode & bits:
+        yield WrongPath(
+            path=path, problem=f"has mode {mode:04o}, others can get at it", mode=mode & ~bits
+        )
+
+
+def _first_outside(pid: int, parents: dict[int, int], marked: Collection[int]) -> int:
+    """The nearest ancestor that is none of them."""
+    for _ in range(len(parents)):
+        pid = parents.get(pid, 0)
+        if pid not in marked:
+            break
+    return pid
+
+
+def _command(pid: int) -> str:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return " ".join(process.cmdline())[:200] or process.name()
+    except (psutil.Error, OSError):
+        return ""
+
+
+if sys.platform == "win32":
+
+    def _locked(fd: int) -> bool:
+        if not win32.try_lock(fd):
+            return True
+        win32.unlock(fd)
+        return False
+
+    def _uptime() -> float:
+        return time.monotonic()
+
+    def _synchronised() -> bool | None:
+        return None
+
+    def _start_of(pid: int) -> float | None:
+        import psutil
+
+        try:
+            return psutil.Process(pid).create_time()
+        except psutil.Error:
+            return None
+
+    class _Hold:
+        """psutil compares the time of creation before it does anything."""
+
+        def __init__(self, pid: int) -> None:
+            import psutil
+
+            self._process = psutil.Process(pid)
+
+        def signal(self, hard: bool) -> None:
+            import psutil
+
+            with contextlib.suppress(psutil.Error):
+                self._process.kill()
+
+        def gone(self, within: float) -> bool:
+            time.sleep(within)
+            return not self._process.is_running()
+
+        def close(self) -> None:
+            return None
+
+    def _open(pid: int) -> _Hold | None:
+        import psutil
+
+        try:
+            return _Hold(pid)
+        except psutil.Error:
+            return None
+
+else:
+
+    def _locked(fd: int) -> bool:
+        """Whether a living supervisor holds the claim."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        return False
+
+    def _uptime() -> float:
+        """Goes on while the machine sleeps, as the wall clock does."""
+        boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        return time.clock_gettime(boot)
+
+    def _synchronised() -> bool | None:
+        """Whether the kernel's clock is kept by a time service."""
+        try:
+            # A struct timex of zeros asks and changes nothing; it is smaller than this everywhere.
+            state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
+        except (OSError, AttributeError):
+            return None
+        return None if state < 0 else bool(state != _TIME_ERROR)
+
+    def _start_of(pid: int) -> float | None:
+        found = process_tree.stat_of(pid)
+        return float(found[1]) if found is not None and found[2] not in "ZX" else None
+
+    class _Hold:
+        """A pidfd: whatever becomes of the pid, it stays this process's."""
+
+        def __init__(self, fd: int) -> None:
+            self._fd = fd
+
+        def signal(self, hard: bool) -> None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(self._fd, signal.SIGKILL if hard else signal.SIGTERM)
+
+        def gone(self, within: float) -> bool:
+            return bool(select.select([self._fd], [], [], within)[0])
+
+        def close(self) -> None:
+            os.close(self._fd)
+
+    def _open(pid: int) -> _Hold | None:
+        try:
+            return _Hold(os.pidfd_open(pid))
+        except OSError:
+            return None
+
+
+def _hold(process: StepProcess) -> _Hold | None:
+    """Exactly that process; None if it is gone by now."""
+    hold = _open(process.pid)
+    if hold is not None and _start_of(process.pid) != process.start:
+        hold.close()
+        return None
+    return hold

@@ -1,0 +1,349 @@
+"""What became of an attempt, by its file: the same way of looking on every system.
+
+The file is the claim, the log and the end record in one; its lock is held by the living shim. It has two names, and is
+looked for under both. Of an attempt without a file that is not known to have begun, the lookup takes the claim itself:
+then no shim will ever have it, and the step has certainly not run. `verdict` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+
+from toband.domain.run_events import AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
+from toband.domain.run_model import Attempt, AttemptState
+from toband.ports import Clock, Conditions, HealthStatus
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.launch import end_record
+from toband.supervise.launch.end_record import Claim, EndRecord, RecordError
+from toband.supervise.launch.verdict import FileState, Verdict, judge
+from toband.supervise.shim import frames
+
+LOOK_AGAIN = 1.0
+"""Seconds before an attempt is looked up again when the disk would not answer."""
+SHIM_TRIES = 3
+ATTEMPT_FILES = "attempt_files"
+ATTEMPT_RECORDS = "attempt_records"
+
+ShimT = TypeVar("ShimT")
+
+log = structlog.get_logger()
+
+
+class Machine(Protocol[ShimT]):
+    """What is different on each system. Everything is called in threads."""
+
+    @property
+    def boot_id(self) -> str: ...
+
+    def open(self, path: str) -> int:
+        """To read it. Raises OSError."""
+        ...
+
+    def claim(self, directory: str, name: str, facts: dict[str, Any], second: str) -> int | None:
+        """A descriptor of the claim; None if somebody else has it. Raises OSError."""
+        ...
+
+    def locked(self, fd: int) -> bool:
+        """Whether somebody holds the claim."""
+        ...
+
+    def shim(self, claim: Claim) -> ShimT | None:
+        """The process that the claim names, if it lives."""
+        ...
+
+    def holder(self, path: str) -> ShimT | None:
+        """The living shim that has this attempt file open, whatever names that has."""
+        ...
+
+    def let_go(self, shim: ShimT) -> None: ...
+
+    def end_left(self, attempt: Attempt, claim: Claim | None) -> str:
+        """Ends what a dead shim may have left, if that can be found; what is known of it then."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Unbelieved:
+    """Lost, because its file says what cannot be."""
+
+    event: AttemptLost
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen(Generic[ShimT]):
+    """What a look at the file and at the system gave. `reason`: why the file cannot be believed."""
+
+    file: FileState
+    shim: ShimT | None = None
+    claim: Claim | None = None
+    record: EndRecord | None = None
+    reason: str = ""
+
+
+class Lookup(Generic[ShimT]):
+    """Tells the conditions when the disk does not answer, and when a record says that it failed."""
+
+    def __init__(
+        self,
+        files: RunFiles,
+        machine: Machine[ShimT],
+        clock: Clock,
+        conditions: Conditions,
+        shim_log: str,
+    ) -> None:
+        self._files = files
+        self._machine = machine
+        self._clock = clock
+        self._conditions = conditions
+        self._shim_log = shim_log
+        self._unknown: set[str] = set()
+        self._voids: dict[str, int] = {}
+        self._unsynced = False
+        self._unbelieved = 0
+
+    async def once(self, attempt: Attempt, *, claimed: bool = False) -> ShimT | EndRecord | Event:
+        """The living shim, or what became of the attempt. Raises OSError if that cannot be known now.
+
+        `claimed`: its shim is known to have taken the claim, whatever the disk says.
+        """
+        begun = claimed or attempt.state is AttemptState.RUNNING
+        try:
+            found = await asyncio.to_thread(self._look, attempt, begun)
+        except OSError as error:
+            self._failed(attempt, error)
+            raise
+        if attempt.id in self._unknown:
+            self._unknown.discard(attempt.id)
+            self._well_again()
+        if isinstance(found, _Unbelieved):
+            self._not_believed(attempt, found.reason)
+            return found.event
+        return found
+
+    async def after_shim(self, attempt: Attempt, *, claimed: bool) -> ShimT | EndRecord | Event:
+        """The same for one whose shim has ended. It is never guessed: a disk that does not answer is asked again."""
+        while True:
+            try:
+                found = await self.once(attempt, claimed=claimed)
+            except OSError:
+                await asyncio.sleep(LOOK_AGAIN)
+                continue
+            if not isinstance(found, AttemptVoided):
+                return found
+            # Somebody may have ended the shim before it began; one that fails every time is the step's failure.
+            voids = self._voids[attempt.id] = self._voids.get(attempt.id, 0) + 1
+            if voids < SHIM_TRIES:
+                return found
+            reason = f"cannot start the step's supervisor: it fails at once, see {self._shim_log}"
+            return not_started(attempt, reason, self._clock.now())
+
+    def forget(self, attempt: Attempt) -> None:
+        """It has come to an end, and will not be tried again."""
+        self._voids.pop(attempt.id, None)
+
+    def started(self, attempt: Attempt) -> AttemptStarted | None:
+        """None: its process is not known to have started yet."""
+        with contextlib.suppress(OSError, RecordError), self._opened(attempt) as fd:
+            facts = frames.read_started(fd)
+            return None if facts is None else end_record.started(attempt, facts)
+        return None
+
+    def record(self, attempt: Attempt) -> EndRecord | None:
+        """Its end record, if there is one that can be believed. Raises OSError if that cannot be known now."""
+        with contextlib.suppress(FileNotFoundError, RecordError), self._opened(attempt) as fd:
+            claim = frames.read_claim(fd) or {}
+            end_record.claim_of(attempt, claim)
+            facts = frames.read_end(fd, claim)
+            return None if facts is None else end_record.end_of(attempt, facts)
+        return None
+
+    def event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
+        """What is to be reported; what a record says of the disk goes to the conditions."""
+        if not isinstance(found, EndRecord):
+            return found
+        if found.unsynced:
+            self._unsynced = True
+            detail = (
+                f"the disk failed to store {self._files.log(attempt)} (fsync failed): look at the disk; "
+                "the end is known, but what the step printed may be lost if the power fails"
+            )
+            self._conditions.trouble(ATTEMPT_FILES, HealthStatus.DEGRADED, detail)
+        elif self._unsynced:
+            self._unsynced = False
+            self._well_again()
+        return found.event
+
+    def _not_believed(self, attempt: Attempt, reason: str) -> None:
+        """Stays until the daemon is restarted: by then somebody should have looked who writes into these files."""
+        self._unbelieved += 1
+        others = f" ({self._unbelieved} since the start)" if self._unbelieved > 1 else ""
+        detail = (
+            f"an attempt file cannot be believed{others}: {reason} ({self._files.log(attempt)})"
+        )
+        self._conditions.trouble(ATTEMPT_RECORDS, HealthStatus.DEGRADED, detail)
+        log.error("an attempt file cannot be believed", action="record_refused", attempt=attempt.id, run=attempt.run_id,
+                  step=attempt.step, reason=reason)  # fmt: skip
+
+    def _failed(self, attempt: Attempt, error: OSError) -> None:
+        self._unknown.add(attempt.id)
+        detail = (
+            f"cannot find out what became of {len(self._unknown)} attempts, trying again: "
+            f"{error.strerror or error} ({self._files.log(attempt)})"
+        )
+        self._conditions.trouble(ATTEMPT_FILES, HealthStatus.DEGRADED, detail)
+        log.error(
+            "cannot look up an attempt, trying again",
+            action="look_failed", attempt=attempt.id, error=str(error),
+        )  # fmt: skip
+
+    def _well_again(self) -> None:
+        if not self._unknown and not self._unsynced:
+            self._conditions.well(ATTEMPT_FILES)
+
+    # -- the file
+
+    @contextlib.contextmanager
+    def _opened(self, attempt: Attempt) -> Iterator[int]:
+        """A descriptor of its file. Raises OSError; FileNotFoundError if it has neither of its names."""
+        try:
+            fd = self._machine.open(self._files.claim(attempt))
+            self._name_again(attempt, fd)
+        except FileNotFoundError:
+            fd = self._machine.open(self._files.log(attempt))
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _name_again(self, attempt: Attempt, fd: int) -> None:
+        """Gives a file that was found under its second name the first one back, where its log is read."""
+        path = self._files.log(attempt)
+        own = os.fstat(fd)
+        try:
+            named = os.stat(path)
+            if (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino):
+                return
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            os.link(self._files.claim(attempt), path)
+            log.warning("an attempt file was removed or replaced, and has its name again", action="file_named_again",
+                        attempt=attempt.id, file=path)  # fmt: skip
+
+    # -- in a thread
+
+    def _look(self, attempt: Attempt, begun: bool) -> ShimT | EndRecord | Event | _Unbelieved:
+        for _ in range(1000):
+            seen = self._examine(attempt, begun)
+            if seen is None:
+                time.sleep(0.001)
+                continue
+            match judge(begun=begun, file=seen.file, supervised=seen.shim is not None):
+                case Verdict.SUPERVISE:
+                    assert seen.shim is not None
+                    return seen.shim
+                case Verdict.TAKE_RESULT:
+                    assert seen.record is not None
+                    return seen.record
+                case Verdict.LAUNCH_AGAIN:
+                    return AttemptVoided(step=attempt.step, token=attempt.token)
+                case Verdict.LOST:
+                    return self._lost(attempt, seen)
+        return AttemptLost(
+            step=attempt.step,
+            token=attempt.token,
+            error=f"the claim {self._files.log(attempt)} is held by a process that is not its supervisor",
+            orphans="unknown",
+        )
+
+    def _examine(self, attempt: Attempt, begun: bool) -> _Seen[ShimT] | None:
+        """None when it changed under our eyes."""
+        try:
+            with self._opened(attempt) as fd:
+                seen = self._read(attempt, fd)
+        except FileNotFoundError:
+            if not begun and not self._void(attempt):
+                return None
+            seen = _Seen(FileState.MISSING if begun else FileState.VOID)
+        except RecordError as error:
+            seen = _Seen(FileState.DAMAGED, reason=str(error))
+        if seen is None or seen.file in (FileState.CLAIM, FileState.END):
+            return seen
+        # Only now: the claim is taken, so that a shim that is not found here has begun nothing, and never will.
+        return replace(seen, shim=self._machine.holder(self._files.log(attempt)))
+
+    def _void(self, attempt: Attempt) -> bool:
+        """Whether the claim could be had."""
+        directory = self._files.attempts(attempt.run_id)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        facts = {
+            "format": frames.FORMAT,
+            "attempt": attempt.id,
+            "token": attempt.token,
+            "void": True,
+        }
+        name, second = self._files.log_name(attempt), self._files.claim(attempt)
+        won = self._machine.claim(directory, name, facts, second)
+        if won is None:
+            return False
+        os.close(won)
+        return True
+
+    def _read(self, attempt: Attempt, fd: int) -> _Seen[ShimT] | None:
+        """What a claimed file says; None when it changed under our eyes. Raises RecordError."""
+        facts = frames.read_claim(fd)
+        if facts is None:
+            # A power cut may leave a claim its name and not its text.
+            raise RecordError("its claim is not there, or cannot be read")
+        claim = end_record.claim_of(attempt, facts)
+        if claim.void:
+            return _Seen(FileState.VOID)
+        if self._machine.locked(fd):
+            if claim.boot_id != self._machine.boot_id:
+                return None
+            shim = self._machine.shim(claim)
+            if shim is not None and self._machine.locked(fd):
+                return _Seen(FileState.CLAIM, shim, claim)
+            if shim is not None:
+                self._machine.let_go(shim)
+            return None
+        record = frames.read_end(fd, facts)
+        if record is None:
+            return _Seen(FileState.CLAIM, None, claim)
+        return _Seen(FileState.END, None, claim, end_record.end_of(attempt, record))
+
+    def _lost(self, attempt: Attempt, seen: _Seen[ShimT]) -> AttemptLost | _Unbelieved:
+        # The database first: a step of the daemon's own user could have changed its claim.
+        boot_id = attempt.boot_id or (seen.claim.boot_id if seen.claim else "")
+        booted = boot_id not in ("", self._machine.boot_id)
+        unknown = "whether the step did its work is unknown"
+        match seen.file:
+            case _ if booted:
+                error = "the machine went down while it ran"
+            case FileState.DAMAGED:
+                error = f"its attempt file cannot be believed: {seen.reason}; {unknown}"
+            case FileState.MISSING | FileState.VOID:
+                error = f"its attempt file is gone; {unknown}"
+            case _:
+                error = f"its supervisor ended without a record; {unknown}"
+        lost = AttemptLost(
+            step=attempt.step,
+            token=attempt.token,
+            error=error,
+            orphans="none" if booted else self._machine.end_left(attempt, seen.claim),
+        )
+        damaged = seen.file is FileState.DAMAGED and not booted
+        return _Unbelieved(lost, seen.reason) if damaged else lost

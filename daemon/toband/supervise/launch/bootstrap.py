@@ -1,0 +1,30 @@
+"""What a shim is told of its attempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toband.ports import Launch
+from toband.supervise.files.run_files import RunFiles
+
+
+def message_of(launch: Launch, files: RunFiles) -> dict[str, Any]:
+    """What is the same on every system, and all but the timeout: that may have to wait for the shim."""
+    attempt = launch.attempt
+    return {
+        "attempt": attempt.id,
+        "token": attempt.token,
+        "dir": files.attempts(attempt.run_id),
+        "file": files.log_name(attempt),
+        "second": files.claim(attempt),
+        "output": files.output(attempt),
+        "result": files.result(attempt),
+        "argv": list(launch.argv),
+        "env": dict(launch.env),
+        "cwd": launch.workspace,
+        "stdin": launch.stdin,
+        "timeout_kind": launch.timeout_cause,
+        "grace": launch.kill_grace,
+        "log_limit": launch.log_limit,
+        "logs_full": files.logs_full,
+    }

@@ -1,0 +1,599 @@
+"""The daemon's side of the launch protocol: hands attempts to the spawner and learns of their ends through pidfds."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("the POSIX launcher needs a spawner")
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import structlog
+
+from toband import failpoints
+from toband.domain.fair_queue import FairQueue
+from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
+from toband.domain.run_model import Attempt, TreeCause
+from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.launch import shim_watch, step_limits
+from toband.supervise.launch.attempt_probe import LOOK_AGAIN, Lookup
+from toband.supervise.launch.bootstrap import message_of
+from toband.supervise.launch.claim_holders import Holders
+from toband.supervise.launch.claim_names import ClaimNames
+from toband.supervise.launch.end_record import Claim, EndRecord
+from toband.supervise.launch.shim_pool import PAUSE, Pool
+from toband.supervise.launch.shim_watch import Duty, ShimWatch
+from toband.supervise.launch.survivors import Survivors
+from toband.supervise.shim import cgroups, process_tree
+from toband.supervise.shim.attempt_file import claim
+from toband.supervise.shim.cgroups import Cgroups
+from toband.supervise.shim.shim import START_PATIENCE
+
+STARTED_AFTER = 0.1
+"""An attempt that is over sooner is never reported as started: its end says all, and costs one commit less."""
+ORPHANS_WITHIN = 10.0
+"""How long the spawner may take to end what a killed shim left."""
+CGROUP_PATIENCE = 5.0
+"""How long what a killed shim left in its cgroup may take to be gone."""
+SWEEP_EVERY = 60.0
+SPAWNER = "spawner"
+
+_ENDING = 10.0 + 30.0
+"""Seconds that ending a step may take if its shim does not say."""
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS, errno.ENOMEM, errno.ENOBUFS)
+
+log = structlog.get_logger()
+
+
+class Shim(NamedTuple):
+    """A living shim, and its claim if that can be read."""
+
+    pid: int
+    pidfd: int
+    claim: Claim | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Seconds that a shim goes on trying: to end a tree that was KILLed, to have its record written."""
+
+    kill: float = 30.0
+    record: float = 600.0
+
+
+@dataclass(slots=True, eq=False)
+class _Live:
+    """An attempt that waits for a shim (`message` is what that one is told), or has one (`pidfd` is the shim's)."""
+
+    attempt: Attempt
+    message: str | None = None
+    """As JSON, all but the timeout."""
+    timeout: float | None = None
+    deadline: float | None = None
+    """The run's, or that of a loop, by the event loop's clock."""
+    pid: int = 0
+    pidfd: int = -1
+    sock: socket.socket | None = None
+    ours: bool = True
+    exited: bool = False
+    claimed: bool = False
+    """Its shim has the claim: the step may have begun, whatever the disk says later."""
+    duty: Duty = field(default_factory=lambda: Duty(_ENDING))
+    cause: TreeCause = TreeCause.TIMEOUT
+    """Of `timeout`."""
+    timer: asyncio.TimerHandle | None = None
+
+
+class ProcessLauncher:
+    """Implements `ports.Launcher` with a spawner and one shim per attempt."""
+
+    def __init__(
+        self,
+        files: RunFiles,
+        clock: Clock,
+        spawner_log: str,
+        *,
+        conditions: Conditions,
+        cgroups: Cgroups | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._conditions = conditions
+        self._cgroups = cgroups or Cgroups(reason="switched off")
+        self._patience = patience or Patience()
+        self._can = step_limits.of_this_process(self._cgroups)
+        self._boot_id = process_tree.boot_id()
+        self._pool = Pool(self, spawner_log)
+        self._live: dict[str, _Live] = {}
+        self._waiting: FairQueue[_Live] = FairQueue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._again: asyncio.TimerHandle | None = None
+        self._shims_missing = False
+        machine = _Machine(self._boot_id, self._cgroups)
+        self._lookup: Lookup[Shim] = Lookup(files, machine, clock, conditions, spawner_log)
+        self._names = ClaimNames(files)
+        self._shim_watch = ShimWatch(self._cgroups, self._shims)
+        self._survivors = Survivors(conditions)
+
+    async def open(self, report: Report) -> None:
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._names.open()
+        self._pool.open()
+        self._spawn(self._shim_watch.run())
+        if self._cgroups.attempts:
+            self._spawn(self._sweep())
+
+    async def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        self._survivors.close()
+        self._names.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._pool.close()
+        for live in self._live.values():
+            self._let_go(live)
+        self._live.clear()
+        self._waiting.clear()
+
+    @property
+    def boot_id(self) -> str:
+        return self._boot_id
+
+    @property
+    def spawner_pid(self) -> int:
+        return self._pool.spawner_pid
+
+    @property
+    def cgroups(self) -> Cgroups:
+        """Where attempts get cgroups of their own, or why they get none."""
+        return self._cgroups
+
+    async def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
+        await asyncio.to_thread(self._files.prepare, run_id, params)
+
+    def running(self) -> int:
+        return len(self._live)
+
+    def waiting(self) -> int:
+        """How many attempts have no shim yet."""
+        return len(self._waiting)
+
+    def live_shims(self) -> Mapping[str, int]:
+        """The pid of the shim of every attempt that has one, by the attempt's id."""
+        return {
+            live.attempt.id: live.pid
+            for live in self._live.values()
+            if live.pid and not live.exited
+        }
+
+    def _shims(self) -> list[_Live]:
+        return [live for live in self._live.values() if live.pidfd >= 0 and not live.exited]
+
+    def launch(self, launch: Launch) -> None:
+        attempt = launch.attempt
+        message = message_of(launch, self._files)
+        message["kill_patience"] = self._patience.kill
+        message["record_patience"] = self._patience.record
+        if launch.user or launch.resources is not None:
+            try:
+                planned = step_limits.plan(self._can, launch.resources, launch.user)
+            except step_limits.LimitError as error:
+                self._report(attempt.run_id, not_started(attempt, str(error), self._clock.now()))
+                return
+            if planned is not None:
+                message["limits"] = planned.message()
+                message["reach"] = self._files.reach(attempt.run_id)
+        if self._cgroups.attempts:
+            message["cgroup"] = {
+                "path": self._cgroups.of(attempt.token),
+                "home": self._cgroups.home,
+                "namespace": self._cgroups.namespace,
+            }
+        live = _Live(
+            attempt,
+            message=json.dumps(message),
+            timeout=launch.timeout,
+            cause=launch.timeout_cause,
+            duty=Duty(launch.kill_grace + self._patience.kill + shim_watch.SLACK),
+        )
+        if launch.timeout is not None and launch.timeout_cause is not TreeCause.TIMEOUT:
+            live.deadline = self._loop.time() + launch.timeout
+        self._live[attempt.token] = live
+        self._waiting.push(attempt, live)
+        self._hand_over()
+
+    def stop(self, attempt: Attempt) -> None:
+        live = self._live.get(attempt.token)
+        if live is None:
+            return
+        if live.message is not None:
+            # No shim was told of it: it has not begun, and now never will.
+            self._waiting.remove(attempt.token)
+            self._finish(live, AttemptVoided(step=attempt.step, token=attempt.token))
+            return
+        if live.pidfd >= 0 and not live.exited:
+            live.duty.stops(self._loop.time())
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(live.pidfd, signal.SIGTERM)
+                # One that its step has stopped would not hear it.
+                signal.pidfd_send_signal(live.pidfd, signal.SIGCONT)
+
+    async def recover(self, attempt: Attempt) -> Event | None:
+        """Looks at what the disk says: a living shim, an end record, nothing yet, or nothing any more.
+
+        Takes seconds at most, those apart that the disk takes. Raises OSError; it may be asked again then.
+        """
+        found = await self._lookup.once(attempt)
+        if isinstance(found, Shim):
+            duty = _duty_of(found.claim)
+            live = _Live(
+                attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True, duty=duty
+            )
+            self._watch(live)
+            return None
+        return self._event_of(attempt, found)
+
+    def settle(self, token: str) -> None:
+        self._names.settle(token)
+
+    def settle_others(self, active: Collection[str]) -> None:
+        self._names.settle_others(active)
+
+    # -- shims
+
+    def _hand_over(self) -> None:
+        """Gives waiting attempts to parked shims, and asks for those that are missing."""
+        handed_over = False
+        while (live := self._waiting.first()) is not None and (parked := self._pool.take()):
+            try:
+                bootstrap = self._bootstrap(live)
+            except OSError as error:
+                self._pool.give_back(parked)
+                self._try_again(f"cannot make its message: {error.strerror}")
+                break
+            failpoints.hit("launch.before_send")
+            try:
+                socket.send_fds(parked.sock, [b"bootstrap"], [bootstrap])
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTORS:
+                    self._pool.give_back(parked)
+                    self._try_again(f"cannot pass on its message: {error.strerror}")
+                    break
+                # It was ended while it was parked, and has read nothing.
+                parked.discard()
+                continue
+            finally:
+                os.close(bootstrap)
+            failpoints.hit("launch.after_send")
+            self._waiting.pop()
+            live.message = None
+            handed_over = True
+            live.pid, live.pidfd, live.sock = parked.pid, parked.pidfd, parked.sock
+            live.ours = True
+            live.duty.begins(self._loop.time() + START_PATIENCE, self._time_left(live), live.cause)
+            # By their numbers: for an object that it does not know the loop first asks the system for its addresses.
+            self._loop.add_reader(live.sock.fileno(), self._hear, live)
+            self._watch(live)
+        if handed_over:
+            self._shims_are_there()
+        self._pool.want(len(self._waiting))
+
+    def _bootstrap(self, live: _Live) -> int:
+        """A memory file that only the shim will read. Raises OSError."""
+        assert live.message is not None
+        message = f'{live.message[:-1]}, "timeout": {json.dumps(self._time_left(live))}}}'
+        failpoints.hit("launch.message")
+        fd = os.memfd_create("toban-bootstrap", os.MFD_CLOEXEC)
+        try:
+            left = memoryview(message.encode())
+            while left:
+                left = left[os.write(fd, left) :]
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+    def _time_left(self, live: _Live) -> float | None:
+        if live.deadline is None:
+            return live.timeout
+        # It may have waited: a timeout that began before this attempt did not.
+        return max(0.0, live.deadline - self._loop.time())
+
+    def _try_again(self, reason: str) -> None:
+        self.no_shim(reason)
+        if self._again is None:
+            self._again = self._loop.call_later(PAUSE, self._hand_over_again)
+
+    def _hand_over_again(self) -> None:
+        self._again = None
+        if not self._waiting:
+            self._shims_are_there()
+        self._hand_over()
+
+    def shim_parked(self) -> None:
+        if self._again is None:
+            self._hand_over()
+            self._shims_are_there()
+
+    def _shims_are_there(self) -> None:
+        if self._shims_missing and self._again is None and not self._pool.short:
+            self._shims_missing = False
+            self._conditions.well(SPAWNER)
+
+    def shim_gone(self, pid: int, orphans: int, left: int) -> None:
+        """The spawner reaped a shim that failed, and ended what it left."""
+        for live in list(self._live.values()):
+            if live.ours and live.pid == pid:
+                if not live.exited:
+                    self._exited(live)
+                if live.attempt.token in self._live:
+                    known = "ended" if orphans else "none"
+                    self._lost(live, f"{left} could not be ended" if left else known)
+
+    def no_shim(self, reason: str) -> None:
+        """What waits has certainly not begun, and waits on."""
+        self._shims_missing = True
+        count = len(self._waiting)
+        waiting = f"{count} attempt{'s wait' if count != 1 else ' waits'} for one"
+        detail = f"cannot start steps' supervisors, trying again: {reason}; {waiting}"
+        self._conditions.trouble(SPAWNER, HealthStatus.DEGRADED, detail)
+
+    def spawner_died(self) -> None:
+        """What has a shim goes on without the spawner; what has none waits for the next one."""
+        for live in list(self._live.values()):
+            live.ours = False
+            if live.exited:
+                self._lost(live, "unknown")
+
+    # -- one attempt
+
+    def _watch(self, live: _Live) -> None:
+        self._live[live.attempt.token] = live
+        self._loop.add_reader(live.pidfd, self._exited, live)
+        live.timer = self._loop.call_later(STARTED_AFTER, self._tell_started, live)
+
+    def _tell_started(self, live: _Live) -> None:
+        live.timer = None
+        started = self._lookup.started(live.attempt)
+        if started is None:
+            live.timer = self._loop.call_later(STARTED_AFTER, self._tell_started, live)
+            return
+        live.claimed = True
+        if live.ours and not live.duty.forced and live.duty.cause is live.cause:
+            live.duty.begins(self._loop.time(), self._time_left(live), live.cause)
+        self._report(live.attempt.run_id, started)
+
+    def _hear(self, live: _Live) -> None:
+        """The shim has its claim, or closed its socket.
+
+        Then its record is on disk, or it is dying without one, which its pidfd will say.
+        """
+        if self._open_still(live):
+            return
+        assert live.sock is not None
+        self._loop.remove_reader(live.sock.fileno())
+        with contextlib.suppress(OSError):
+            self._take_record(live)
+
+    def _open_still(self, live: _Live) -> bool:
+        """Takes what the shim sent. False: it sends nothing more."""
+        assert live.sock is not None
+        try:
+            told = live.sock.recv(16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        live.claimed = live.claimed or bool(told)
+        return bool(told)
+
+    def _take_record(self, live: _Live) -> bool:
+        """Whether there is one. Raises OSError if that cannot be known now."""
+        record = self._lookup.record(live.attempt)
+        if record is None:
+            return False
+        self._finish(live, _told_by(live.duty, self._event_of(live.attempt, record)))
+        return True
+
+    def _exited(self, live: _Live) -> None:
+        try:
+            self._take_up_exit(live)
+        except Exception as error:
+            self._broken(live, error)
+
+    def _broken(self, live: _Live, error: Exception) -> None:
+        """Its shim has ended, and something happened that no code expected: its run must not wait for ever."""
+        attempt = live.attempt
+        message = f"cannot take up the end of {attempt.step} of run {attempt.run_id}"
+        self._loop.call_exception_handler({"message": message, "exception": error})
+        reason = f"its end cannot be taken up: {type(error).__name__}: {error}"
+        lost = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans="unknown")
+        self._finish(live, lost)
+
+    def _take_up_exit(self, live: _Live) -> None:
+        self._loop.remove_reader(live.pidfd)
+        live.exited = True
+        if live.sock is not None:
+            self._open_still(live)
+        try:
+            if self._take_record(live):
+                return
+        except OSError:
+            # No descriptor is left, or the disk does not answer: that passes.
+            if live.timer is not None:
+                live.timer.cancel()
+            live.timer = self._loop.call_later(LOOK_AGAIN, self._exited, live)
+            return
+        if live.ours and self._pool.alive:
+            # The spawner first ends what the shim left, and then says so.
+            if live.timer is not None:
+                live.timer.cancel()
+            live.timer = self._loop.call_later(ORPHANS_WITHIN, self._lost, live, "unknown")
+        else:
+            self._lost(live, "unknown")
+
+    def _lost(self, live: _Live, orphans: str) -> None:
+        """A shim ended without a record: if it never took its claim, the step certainly did not run."""
+        self._spawn(self._lost_or_void(live, orphans))
+
+    async def _lost_or_void(self, live: _Live, orphans: str) -> None:
+        try:
+            found = await self._lookup.after_shim(live.attempt, claimed=live.claimed)
+        except Exception as error:
+            self._broken(live, error)
+            return
+        if isinstance(found, Shim):
+            os.close(found.pidfd)
+            return
+        if isinstance(found, AttemptLost):
+            found = replace(found, orphans=_known(found.orphans, orphans))
+            if live.duty.forced:
+                found = replace(found, error="its supervisor did not act, and was ended with it")
+        self._finish(live, _told_by(live.duty, self._event_of(live.attempt, found)))
+
+    def _event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
+        if isinstance(found, EndRecord):
+            self._survivors.take(attempt, found)
+        return self._lookup.event_of(attempt, found)
+
+    def _finish(self, live: _Live, event: Event) -> None:
+        if self._live.pop(live.attempt.token, None) is not None:
+            self._let_go(live)
+            if not isinstance(event, AttemptVoided):
+                self._lookup.forget(live.attempt)
+            self._report(live.attempt.run_id, event)
+
+    def _let_go(self, live: _Live) -> None:
+        if live.timer is not None:
+            live.timer.cancel()
+        if live.sock is not None:
+            self._loop.remove_reader(live.sock.fileno())
+            live.sock.close()
+            live.sock = None
+        if live.pidfd >= 0:
+            self._loop.remove_reader(live.pidfd)
+            os.close(live.pidfd)
+            live.pidfd = -1
+
+    async def _sweep(self) -> None:
+        """Ends what dead shims left in their cgroups, also of attempts that nobody asks for any more."""
+        while True:
+            gone, left = await asyncio.to_thread(cgroups.sweep, self._cgroups.attempts)
+            if gone or left:
+                log.warning("ended cgroups without an owner", action="swept", gone=gone, left=left)
+            await asyncio.sleep(SWEEP_EVERY)
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            message = "a task of the launcher failed"
+            self._loop.call_exception_handler({"message": message, "exception": error})
+
+
+def _duty_of(claim: Claim | None) -> Duty:
+    """What the shim of an earlier daemon has to do, by its claim."""
+    if claim is None or claim.ending is None:
+        return Duty(_ENDING + shim_watch.SLACK)
+    duty = Duty(claim.ending + shim_watch.SLACK)
+    # The clock of the boot is the one of the event loop.
+    duty.begins(0.0, claim.over, claim.timeout_cause)
+    return duty
+
+
+def _told_by(duty: Duty, event: Event) -> Event:
+    """The daemon ended the step in its shim's place: to that one it looks as if somebody had killed it."""
+    if not duty.forced or not isinstance(event, AttemptEnded):
+        return event
+    if event.ending.cause is not TreeCause.EXITED or event.signal != signal.SIGKILL:
+        return event
+    note = "its supervisor did not act: the daemon ended it"
+    signals = (*event.ending.signals, "KILL")
+    ending = replace(event.ending, cause=duty.cause, orphans=note, signals=signals)
+    return replace(event, ending=ending)
+
+
+def _known(by_cgroup: str, by_spawner: str) -> str:
+    """What became of a dead shim's processes, by the two who may know."""
+    if by_cgroup == "unknown":
+        return by_spawner
+    return "ended" if by_cgroup == "none" and by_spawner == "ended" else by_cgroup
+
+
+class _Machine:
+    """Implements `lookup.Machine`."""
+
+    def __init__(self, boot_id: str, cgroups: Cgroups) -> None:
+        self.boot_id = boot_id
+        self._cgroups = cgroups
+        self._holders = Holders()
+
+    def open(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def claim(self, directory: str, name: str, facts: dict[str, Any], second: str) -> int | None:
+        return claim(directory, name, facts, second)
+
+    def locked(self, fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        return False
+
+    def shim(self, claim: Claim) -> Shim | None:
+        return self._shim(claim.pid, claim.start, claim)
+
+    def _shim(self, pid: int, start: int, claim: Claim | None) -> Shim | None:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except (ProcessLookupError, OverflowError):
+            return None
+        seen = process_tree.stat_of(pid)
+        if seen is not None and seen[1] == start and seen[2] != "Z":
+            return Shim(pid, pidfd, claim)
+        os.close(pidfd)
+        return None
+
+    def holder(self, path: str) -> Shim | None:
+        pid = self._holders.of(path)
+        seen = process_tree.stat_of(pid) if pid is not None else None
+        return self._shim(pid, seen[1], None) if pid is not None and seen is not None else None
+
+    def let_go(self, shim: Shim) -> None:
+        os.close(shim.pidfd)
+
+    def end_left(self, attempt: Attempt, claim: Claim | None) -> str:
+        """What is in the cgroup of a dead shim is ended: then it is known that nothing is left.
+
+        Without a claim that names it, only the cgroup that this daemon would have given it can be meant.
+        """
+        if claim is None:
+            path = self._cgroups.of(attempt.token) if self._cgroups.attempts else ""
+            return cgroups.end(path, CGROUP_PATIENCE) if path and os.path.isdir(path) else "unknown"
+        path, namespace = claim.cgroup, claim.cgroup_namespace
+        if not path or not self._cgroups.knows(path, namespace, attempt.token):
+            return "unknown"
+        return cgroups.end(path, CGROUP_PATIENCE)

@@ -1,0 +1,1 @@
+"""Reading attempt files: live, finished or compressed. The shim writes them."""

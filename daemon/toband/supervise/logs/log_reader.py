@@ -1,0 +1,163 @@
+"""Reading what attempts printed: at any offset, whole frames only, while they are still being written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections import deque
+from collections.abc import Collection, Iterator
+
+from toband.domain.run_model import Attempt
+from toband.ports import PAGE, LogKind, LogPage, LogPiece, OutputTooLargeError
+from toband.supervise.files.run_files import RunFiles
+from toband.supervise.logs.compressed_log import Indexes
+from toband.supervise.logs.log_sources import all_frames, opened, read_frames
+from toband.supervise.shim import frames
+
+PIECE_WEIGHT = 128
+"""What a piece takes up beside its bytes: a page of tiny ones has fewer bytes."""
+POLL = 0.1
+_KINDS = {
+    frames.STDOUT: LogKind.STDOUT,
+    frames.STDERR: LogKind.STDERR,
+    frames.NOTE: LogKind.SYSTEM,
+}
+
+
+class LogFiles:
+    """Implements `ports.Logs` over attempt files, compressed or not."""
+
+    def __init__(self, files: RunFiles) -> None:
+        self._files = files
+        self._indexes = Indexes()
+        if sys.platform == "linux":
+            from toband.supervise.logs.log_notify import DirectoryWatcher
+
+            self._watcher = DirectoryWatcher()
+
+    async def read(self, attempt: Attempt, offset: int, skip: int = 0, size: int = PAGE) -> LogPage:
+        return await asyncio.to_thread(self._read, self._files.log(attempt), offset, skip, size)
+
+    async def tail(
+        self, attempt: Attempt, lines: int, kinds: Collection[LogKind]
+    ) -> tuple[int, int]:
+        return await asyncio.to_thread(self._tail, self._files.log(attempt), lines, kinds)
+
+    def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        path = self._files.log(attempt)
+        with contextlib.suppress(FileNotFoundError), opened(path, self._indexes) as source:
+            for frame in all_frames(source):
+                if frame.kind == kind:
+                    size += len(frame.payload)
+                    if size > limit:
+                        raise OutputTooLargeError
+                    parts.append(bytes(frame.payload))
+        return b"".join(parts)
+
+    @contextlib.contextmanager
+    def watching(self, run_id: str, event: asyncio.Event) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            watched = False
+            if sys.platform == "linux":
+                with contextlib.suppress(OSError):
+                    path = self._files.attempts(run_id)
+                    stack.enter_context(self._watcher.watching(path, event))
+                    watched = True
+            if not watched:
+                # No directory yet, or no watches left: look now and then.
+                stack.callback(asyncio.get_running_loop().create_task(_tick(event)).cancel)
+            yield
+
+    def close(self) -> None:
+        if sys.platform == "linux":
+            self._watcher.close()
+
+    def _read(self, path: str, offset: int, skip: int, most: int) -> LogPage:
+        try:
+            with opened(path, self._indexes) as source:
+                size = source.size
+                if offset > size:
+                    if source.torn:
+                        return LogPage(pieces=(), offset=offset, damaged=True)
+                    raise ValueError("the position lies behind the end of the log")
+                found = _some(read_frames(source, offset, most), most)
+                last = found.frames[-1].kind if found.frames else None
+                over = last == frames.END or (last is None and offset == size and source.ended())
+        except FileNotFoundError:
+            return LogPage(pieces=(), offset=offset, skip=skip, missing=True)
+        first = found.frames[0] if found.frames else None
+        if first is not None and first.kind in _KINDS and (skip or len(first.payload) > most):
+            return _part(first, skip, most)
+        return LogPage(
+            pieces=[
+                LogPiece(frame.at, _KINDS[frame.kind], bytes(frame.payload))
+                for frame in found.frames
+                if frame.kind in _KINDS
+            ],
+            offset=found.end,
+            skip=0 if found.frames else skip,
+            over=over,
+            damaged=found.damaged,
+        )
+
+    def _tail(self, path: str, lines: int, kinds: Collection[LogKind]) -> tuple[int, int]:
+        """Goes through the file once, keeping only the places of the last pieces that hold enough lines."""
+        kept: deque[tuple[int, int]] = deque()
+        total = 0
+        open_line = False
+        try:
+            with opened(path, self._indexes) as source:
+                for frame in all_frames(source):
+                    if _KINDS.get(frame.kind) not in kinds or not frame.payload:
+                        continue
+                    count = bytes(frame.payload).count(b"\n")
+                    kept.append((frame.offset, count))
+                    total += count
+                    open_line = frame.payload[-1] != 10
+                    while kept and total - kept[0][1] > lines:
+                        total -= kept.popleft()[1]
+                spare = total + open_line - lines
+                if spare <= 0:
+                    return 0, 0
+                while kept[0][1] < spare:
+                    spare -= kept.popleft()[1]
+                start = kept[0][0]
+                payload = bytes(read_frames(source, start, PAGE).frames[0].payload)
+        except FileNotFoundError:
+            return 0, 0
+        skip = 0
+        for _ in range(spare):
+            skip = payload.index(b"\n", skip) + 1
+        return start, skip
+
+
+def _some(found: frames.Scan, size: int) -> frames.Scan:
+    """As many of the frames as a page of that size has room for."""
+    most = max(size // PIECE_WEIGHT, 1)
+    if len(found.frames) <= most:
+        return found
+    first = found.frames[:most]
+    return frames.Scan(first, first[-1].end, False)
+
+
+def _part(frame: frames.Frame, skip: int, size: int) -> LogPage:
+    """A frame that is larger than a page, or was begun before, by itself. Raises ValueError for a wrong `skip`."""
+    if skip > len(frame.payload):
+        raise ValueError("the position lies behind the end of a piece")
+    data = bytes(frame.payload[skip : skip + size])
+    reached = skip + len(data)
+    whole = reached == len(frame.payload)
+    return LogPage(
+        pieces=[LogPiece(frame.at, _KINDS[frame.kind], data)] if data else [],
+        offset=frame.end if whole else frame.offset,
+        skip=0 if whole else reached,
+    )
+
+
+async def _tick(event: asyncio.Event) -> None:
+    while True:
+        await asyncio.sleep(POLL)
+        event.set()

@@ -1,0 +1,260 @@
+"""Writing an attempt file: taking the claim, appending frames, closing with the end record.
+
+The claim is the file itself. It is prepared under another name, locked, and then linked to its own: whoever links first
+owns the attempt, and a claim that can be seen is complete and locked by a living owner, or its owner is dead.
+
+Standard library only: the shim uses it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("attempt files are written by the POSIX shim")
+
+import _thread
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import time
+from typing import Any
+
+from toband import failpoints
+from toband.supervise.shim import frames
+
+RESERVE = 8 * 1024
+"""Kept allocated ahead of the log, so that a full disk cannot lose the end record."""
+_FIRST_STRIDE = 16 * 1024
+_STRIDE = 1024 * 1024
+_KEEP_SIZE = 1
+_REFUSED = "the disk would not take them"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def claim(directory: str, name: str, facts: dict[str, Any], second: str = "") -> int | None:
+    """Takes the claim `directory/name` and makes it durable; the descriptor holds its lock. None: somebody has it.
+
+    It is only had under both names, if there is a `second`. Raises OSError, and then it may or may not be there.
+    """
+    frame = frames.encode_json(frames.CLAIM, now_us(), facts)
+    # Not O_APPEND: a short write is truncated away and written again at the same place.
+    dir_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # The daemon claims in threads: a thread's id is its own among all processes.
+    own = f".{name}.{_thread.get_native_id()}"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(own, dir_fd=dir_fd)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(own, flags, 0o600, dir_fd=dir_fd)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                if os.write(fd, frame) != len(frame):
+                    raise OSError(errno.ENOSPC, "cannot write the claim")
+                os.link(own, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+                if second:
+                    _link_second(own, name, dir_fd, second)
+            finally:
+                os.unlink(own, dir_fd=dir_fd)
+            failpoints.hit("claim.linked")
+            os.fsync(fd)
+            os.fsync(dir_fd)
+        except FileExistsError:
+            os.close(fd)
+            return None
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+    finally:
+        os.close(dir_fd)
+
+
+def _link_second(own: str, name: str, dir_fd: int, second: str) -> None:
+    """Raises OSError; then the first name is gone again."""
+    try:
+        try:
+            os.link(own, second, src_dir_fd=dir_fd)
+        except FileNotFoundError:
+            # Somebody removed the directory.
+            os.makedirs(os.path.dirname(second), mode=0o700, exist_ok=True)
+            os.link(own, second, src_dir_fd=dir_fd)
+    except OSError:
+        os.unlink(name, dir_fd=dir_fd)
+        raise
+
+
+def amount(size: int) -> str:
+    """A number of bytes for people: 64MiB, 80.3MiB, 700 bytes."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            whole = size % (1 << power) == 0
+            return f"{size >> power}{unit}" if whole else f"{size / (1 << power):.1f}{unit}"
+    return f"{size} bytes"
+
+
+class AttemptFile:
+    """Appends to a claimed file. Every frame is whole on disk or not there; what does not fit is counted.
+
+    At most `limit` bytes of output are kept, and none beyond what is allocated while there is a file `full`: by that
+    the daemon says that all logs together are as large as they may be.
+    """
+
+    __slots__ = (
+        "_allocated",
+        "_fd",
+        "_full",
+        "_gaps",
+        "_limit",
+        "_offset",
+        "_preallocate",
+        "_room",
+        "dropped",
+        "written",
+    )
+
+    def __init__(self, fd: int, limit: int | None = None, full: str = "") -> None:
+        self._fd = fd
+        self._offset = os.fstat(fd).st_size
+        self._allocated = self._offset
+        self._preallocate = True
+        self._limit = limit
+        self._room = 1 << 62 if limit is None else limit
+        self._full = full
+        self._gaps: dict[str, int] = {}
+        self.dropped = 0
+        self.written = {frames.STDOUT: 0, frames.STDERR: 0}
+        self._extend(_FIRST_STRIDE)
+
+    def append(self, kind: int, payload: bytes) -> None:
+        """Adds what a stream printed. A disk that will not take it never stops the step: the bytes are counted."""
+        size = len(payload)
+        if size > self._room:
+            beyond = size - self._room
+            if self._room:
+                self.append(kind, payload[: self._room])
+            self._drop(beyond, f"an attempt may print {amount(self._limit or 0)}")
+            return
+        short = self._offset + size + frames.HEADER.size + RESERVE > self._allocated
+        if (short or self._gaps) and self._full and os.access(self._full, os.F_OK):
+            self._drop(size, "all logs together are as large as they may be")
+            return
+        if short:
+            stride = _STRIDE if self._allocated > _STRIDE // 4 else _FIRST_STRIDE * 4
+            if not self._extend(stride + size):
+                self._drop(size, _REFUSED)
+                return
+        if self._gaps:
+            self._note_gaps()
+        if self._write(frames.header(kind, now_us(), payload), payload):
+            self.written[kind] = self.written.get(kind, 0) + size
+            self._room -= size
+        else:
+            self._drop(size, _REFUSED)
+
+    def started(self, facts: dict[str, Any]) -> None:
+        self._write(frames.encode_json(frames.STARTED, now_us(), facts), b"")
+
+    def note(self, text: str) -> None:
+        """A line of our own in the log; one that the disk will not take is no loss."""
+        self._write(frames.encode(frames.NOTE, now_us(), text.encode(errors="replace")), b"")
+
+    def finish(self, record: dict[str, Any]) -> None:
+        """Writes the end record, gives back what was allocated ahead, and makes all of it durable.
+
+        If there is no space for what the step handed on, the record goes without it and says so. Raises OSError if
+        there is none even for that; it may be called again then.
+        """
+        if self._gaps:
+            self._note_gaps()
+        failpoints.hit("end.before")
+        start = self._offset
+        if not self._write_end(record):
+            record = _without_outputs(record)
+            if not self._write_end(record):
+                raise OSError(errno.ENOSPC, "cannot write the end record")
+        if self._allocated > self._offset:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._offset)
+        try:
+            failpoints.hit("end.written")
+            os.fsync(self._fd)
+        except OSError:
+            self._mark_unsynced(start, record)
+        failpoints.hit("end.durable")
+
+    def _write_end(self, record: dict[str, Any]) -> bool:
+        frame = frames.encode_end(now_us(), record)
+        missing = self._offset + len(frame) - self._allocated
+        # Found out without a write: a write that fails gives up what is allocated, and others may take it.
+        if missing > 0 and not self._extend(missing) and len(frame) > RESERVE:
+            return False
+        return self._write(frame, b"")
+
+    def _mark_unsynced(self, start: int, record: dict[str, Any]) -> None:
+        """The disk failed to keep something. What it has is said to be uncertain, and it gets another chance.
+
+        The marked record is no longer than the other one, so that it needs no space that is not there.
+        """
+        frame = frames.encode_end(now_us(), record | {"unsynced": True})
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, frame, start)
+            os.ftruncate(self._fd, start + len(frame))
+            os.fsync(self._fd)
+
+    def _drop(self, size: int, why: str) -> None:
+        self._gaps[why] = self._gaps.get(why, 0) + size
+        self.dropped += size
+
+    def _note_gaps(self) -> None:
+        for why, size in list(self._gaps.items()):
+            text = f"{size} bytes of output were dropped here: {why}"
+            if self._write(frames.encode(frames.NOTE, now_us(), text.encode()), b""):
+                del self._gaps[why]
+
+    def _write(self, head: bytes, payload: bytes) -> bool:
+        size = len(head) + len(payload)
+        try:
+            failpoints.hit("log.write")
+            written = os.pwritev(self._fd, [head, payload], self._offset)
+            if written == size:
+                self._offset += size
+                return True
+            data = head + payload
+            while written < size:
+                written += os.pwrite(self._fd, data[written:], self._offset + written)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._offset)
+            self._allocated = self._offset
+            # That gave up what was kept for the end: take it again while it is there.
+            self._extend(RESERVE)
+            return False
+        self._offset += size
+        return True
+
+    def _extend(self, size: int) -> bool:
+        """Allocates that much more ahead. False only when the disk is full."""
+        start = max(self._allocated, self._offset)
+        if self._preallocate and _libc.fallocate(self._fd, _KEEP_SIZE, start, size) != 0:
+            if ctypes.get_errno() in (errno.ENOSPC, errno.EDQUOT):
+                return False
+            self._preallocate = False
+        self._allocated = start + size
+        return True
+
+
+def _without_outputs(record: dict[str, Any]) -> dict[str, Any]:
+    left = {key: value for key, value in record.items() if key not in ("output", "result")}
+    if len(left) < len(record):
+        left["outputs_lost"] = True
+    return left

@@ -1,0 +1,566 @@
+"""The shim: one per attempt. It owns a step's process tree, pipes, timeout and log, and outlives the daemon.
+
+The order of what it does is the launch protocol: claim (at most one shim ever wins an attempt), start, watch, end what
+is left, prove the tree empty, write the end record, make it durable, exit. Its exit is the announcement.
+
+Standard library only, and as little of it as possible: the spawner forks this in about a millisecond.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("the POSIX shim needs fork")
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from typing import Any, NoReturn
+
+from toband import failpoints
+from toband.supervise.shim import cgroups, exec_step, frames, process_tree
+from toband.supervise.shim.attempt_file import AttemptFile, amount, claim, now_us
+
+CLAIMED = b"claimed"
+EXIT_DONE = 0
+EXIT_NOT_MINE = 3
+EXIT_BROKEN = 4
+
+KILL_PATIENCE = 30.0
+"""How long a KILLed tree may take to vanish before it is given up as unkillable."""
+REHEARSE_AFTER = 2
+"""Milliseconds: a shim that is used at once has no time to prepare."""
+RECORD_PATIENCE = 600.0
+"""How long a disk that takes no end record is asked again before the end is given up as lost."""
+RECORD_PAUSE = 1.0
+WATCH_EVERY = 0.25
+"""How often the memory of a tree is measured that has a limit and no cgroup to keep it."""
+START_PATIENCE = 30.0
+"""How long a system that is short of something is asked again to start the step."""
+START_PAUSE = 1.0
+NEARLY = 0.9
+"""Of its memory limit: a process that failed with so much is taken to have failed for want of more."""
+READ_SIZE = 256 * 1024
+_PIPE_SIZE = 256 * 1024
+_F_SETPIPE_SZ = 1031
+_LONGEST_WAIT = 3600.0
+_SIDE_FILE_LIMIT = 1024 * 1024
+_SURVIVORS_NAMED = 20
+_WAY_OUT = 0.2
+"""Seconds that a process on its way out is waited for before it is signalled."""
+
+got: set[int] = set()
+"""Signals that arrived and were not looked at yet."""
+
+
+def note_signal(signum: int, _frame: object) -> None:
+    got.add(signum)
+
+
+class Shim:
+    """One attempt, from its claim to its end record."""
+
+    def __init__(self, boot: dict[str, Any], file: AttemptFile, wake: int) -> None:
+        self._boot = boot
+        self._file = file
+        self._wake = wake
+        self._poll = select.poll()
+        self._poll.register(wake, select.POLLIN)
+        self._streams: dict[int, int] = {}
+        self._limits: dict[str, Any] = boot.get("limits") or {}
+        self._cgroup: str = boot["cgroup"]["path"] if boot.get("cgroup") else ""
+        self._outside = True
+        self._cgroup_gone = False
+        self._main = 0
+        self._status: int | None = None
+        self._killed_by_others = False
+        self._dies_of_term = False
+        self._limit = ""
+        self._error = ""
+        self._empty = False
+        self._cause = "exited"
+        self._signals: list[str] = []
+        self._told: set[tuple[int, int]] = set()
+        self._all_told = False
+        self._leftovers = 0
+        self._first_signal = 0.0
+        self._took = 0.0
+        self._started_at = 0
+
+    def run(self) -> None:
+        """Raises OSError only when not even the end record could be written."""
+        began = time.monotonic()
+        error = self._boot.get("refused", "") or self._start()
+        if error:
+            self._leave_cgroup()
+            self._finish(self._record(not_started=error))
+            return
+        timeout = self._boot.get("timeout")
+        # The time of one attempt begins with its process, however long that took to make; that of the run, or of a
+        # loop, has begun before.
+        if self._boot.get("timeout_kind", "timeout") == "timeout":
+            began = time.monotonic()
+        deadline = None if timeout is None else began + timeout
+        memory = self._limits.get("memory")
+        look_at = None if memory is None else began
+        kill_at: float | None = None
+        while not self._empty:
+            until = kill_at if kill_at is not None else deadline
+            if look_at is not None and kill_at is None:
+                until = look_at if until is None else min(until, look_at)
+            self._wait(until)
+            self._empty = process_tree.reap(self._ended)
+            if self._empty:
+                break
+            now = time.monotonic()
+            if kill_at is not None:
+                if now >= kill_at:
+                    self._kill()
+                    break
+                if self._status is not None and not self._all_told:
+                    self._tell_to_end(process_tree.descendants())
+            elif self._status is not None:
+                left = process_tree.descendants()
+                self._leftovers = len(left)
+                kill_at = self._terminate(now, left)
+            elif signal.SIGTERM in got:
+                kill_at = self._end_main("cancel", now)
+            elif deadline is not None and now >= deadline:
+                kill_at = self._end_main(self._boot.get("timeout_kind", "timeout"), now)
+            elif memory is not None and look_at is not None and now >= look_at:
+                look_at = now + WATCH_EVERY
+                if not self._main_exited() and self._holds_more_than(memory):
+                    # Memory does not wait for a grace, as it would not with the kernel's own limit.
+                    self._cause = "limit"
+                    self._first_signal = kill_at = now
+        self._leave_cgroup()
+        if self._first_signal:
+            self._took = time.monotonic() - self._first_signal
+        if self._by_itself():
+            self._cause = "exited"
+        self._drain()
+        self._explain()
+        if self._limit:
+            self._file.note(f"limit of {self._limit}")
+        self._finish(self._record())
+
+    def rehearse(self) -> None:
+        """Everything but a step, into a file that nobody keeps."""
+        self._file.started({"pid": 0, "at": now_us()})
+        self._wait(0.0)
+        process_tree.reap(self._ended)
+        self._leave_cgroup()
+        self._drain()
+        self._explain()
+        self._finish(self._record())
+
+    def _finish(self, record: dict[str, Any]) -> None:
+        """A disk that will not take the record now may take it later, and nobody else can write it. Raises OSError."""
+        until = time.monotonic() + float(self._boot.get("record_patience", RECORD_PATIENCE))
+        while True:
+            try:
+                self._file.finish(record)
+                return
+            except OSError:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(RECORD_PAUSE)
+
+    def _start(self) -> str:
+        """Starts the step; the reason if it cannot be started."""
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        try:
+            self._main, self._outside = self._start_patiently(out_write, err_write)
+        except exec_step.StartError as error:
+            os.close(out_read)
+            os.close(err_read)
+            return str(error)
+        finally:
+            os.close(out_write)
+            os.close(err_write)
+        failpoints.hit("shim.started")
+        self._started_at = now_us()
+        self._file.started({"pid": self._main, "at": self._started_at})
+        for fd, kind in ((out_read, frames.STDOUT), (err_read, frames.STDERR)):
+            os.set_blocking(fd, False)
+            self._streams[fd] = kind
+            self._poll.register(fd, select.POLLIN)
+        return ""
+
+    def _start_patiently(self, out: int, err: int) -> exec_step.Started:
+        """A system that is short of processes or memory for a moment does not fail the step. Raises StartError."""
+        until = time.monotonic() + START_PATIENCE
+        while True:
+            try:
+                return exec_step.start(self._boot, out, err)
+            except exec_step.StartError as error:
+                now = time.monotonic()
+                if not error.passing or now >= until or signal.SIGTERM in got:
+                    raise
+            self._wait(now + START_PAUSE)
+
+    def _wait(self, until: float | None) -> None:
+        # Capped: the system cannot wait longer than 24 days at a time, and whoever calls looks again.
+        left = None if until is None else min(_LONGEST_WAIT, max(0.0, until - time.monotonic()))
+        timeout = None if left is None else left * 1000 + 1
+        for fd, _ in self._poll.poll(timeout):
+            if fd == self._wake:
+                os.read(self._wake, 4096)
+            else:
+                self._read(fd)
+
+    def _read(self, fd: int) -> int:
+        """Takes what a pipe holds into the log; how much it was. 0: nothing more for now, or at all."""
+        try:
+            data = os.read(fd, READ_SIZE)
+        except BlockingIOError:
+            return 0
+        if not data:
+            self._poll.unregister(fd)
+            os.close(fd)
+            del self._streams[fd]
+            return 0
+        if len(data) == 65536 and not self._boot.get("wide"):
+            self._widen()
+        self._file.append(self._streams[fd], data)
+        return len(data)
+
+    def _widen(self) -> None:
+        """A step that fills its pipe gets a larger one; a system that will not give it is no error."""
+        import fcntl
+
+        self._boot["wide"] = True
+        for fd in self._streams:
+            try:
+                fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_SIZE)
+            except OSError:
+                return
+
+    def _ended(self, pid: int, status: int) -> None:
+        if pid == self._main and self._status is None:
+            self._status = status
+            killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            self._killed_by_others = killed and "KILL" not in self._signals
+
+    def _end_main(self, cause: str, now: float) -> float | None:
+        """Begins to end the step. None: its main process ended by itself before it was signalled."""
+        # The walk comes first: it takes longer than a step may need to end, and a process that the step starts because
+        # it was told to end could lose a signal that comes before it has set itself up. It is told later.
+        found = process_tree.descendants()
+        failpoints.hit("shim.end_main")
+        if self._main_exited():
+            return None
+        self._dies_of_term = process_tree.dies_of(self._main, signal.SIGTERM)
+        self._cause = cause
+        return self._terminate(now, sorted(found, key=lambda target: target.pid != self._main))
+
+    def _main_exited(self) -> bool:
+        """Looks, and leaves it to be reaped. One that is on its way out gets a moment."""
+        until = time.monotonic() + _WAY_OUT
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        try:
+            while (found := os.waitid(os.P_PID, self._main, options)) is None:
+                if not process_tree.exiting(self._main) or time.monotonic() >= until:
+                    break
+                time.sleep(0.001)
+        except ChildProcessError:
+            return True
+        return found is not None
+
+    def _by_itself(self) -> bool:
+        """Whether the main process exited although TERM would have killed it: then it was over before that came."""
+        status = self._status
+        return self._dies_of_term and status is not None and os.WIFEXITED(status)
+
+    def _terminate(self, now: float, targets: list[process_tree.Target]) -> float:
+        self._first_signal = now
+        self._signals.append("TERM")
+        self._tell_to_end(targets)
+        return now + float(self._boot.get("grace", 10.0))
+
+    def _tell_to_end(self, targets: list[process_tree.Target]) -> None:
+        """TERM to all of them that did not get it yet.
+
+        Once when the tree is to end, and once more when its main process has exited: what that one started while it was
+        told, or because it was, is left now.
+        """
+        self._all_told = self._status is not None
+        for target in targets:
+            if (target.pid, target.start) not in self._told:
+                self._told.add((target.pid, target.start))
+                process_tree.send(target, signal.SIGTERM)
+
+    def _kill(self) -> None:
+        self._signals.append("KILL")
+        if self._cgroup and self._outside:
+            cgroups.kill(self._cgroup)
+        self._empty = process_tree.kill_all(self._ended, self._patience())
+
+    def _patience(self) -> float:
+        return float(self._boot.get("kill_patience", KILL_PATIENCE))
+
+    def _holds_more_than(self, memory: int) -> bool:
+        held = process_tree.memory(memory)
+        if held <= memory:
+            return False
+        self._limit = (
+            f"memory: its processes held {amount(held)} together, the limit is {amount(memory)}"
+        )
+        return True
+
+    def _leave_cgroup(self) -> None:
+        """What the controllers counted is taken down, the cgroup ended and removed, and so proved to be empty."""
+        if not self._cgroup or not self._outside:
+            return
+        files, words = self._limits.get("cgroup", {}), self._limits.get("words", {})
+        if "memory.max" in files:
+            counted = cgroups.events(self._cgroup, "memory.events")
+            if counted.get("oom_kill") or counted.get("oom_group_kill"):
+                self._limit = f"memory: the kernel ended it at the limit of {words.get('memory')}"
+                if self._killed_by_others and self._cause == "exited":
+                    self._cause = "limit"
+        if "pids.max" in files and not self._limit:
+            refused = cgroups.events(self._cgroup, "pids.events").get("max", 0)
+            if refused:
+                self._limit = (
+                    f"pids: {refused} times it was refused more than {words.get('pids')} processes"
+                )
+        found = cgroups.end(self._cgroup, self._patience() if self._empty else 0.0)
+        self._cgroup_gone = found in ("none", "ended")
+        # Somebody in it who was not below this process: put there by another, and gone with the rest.
+        self._leftovers += found == "ended"
+        self._empty = self._empty and self._cgroup_gone
+
+    def _explain(self) -> None:
+        """Why a process was killed that nobody here killed, or failed at a limit, as far as that can be known."""
+        data = self._limits.get("data")
+        if data is not None and not self._limit and self._status:
+            # It was refused more, and made of that what it could; nobody says so but its size.
+            peak = _max_rss(resource.getrusage(resource.RUSAGE_CHILDREN))
+            if peak >= data * NEARLY:
+                self._limit = f"memory: a process of it held {amount(peak)}, and was refused more than {amount(data)}"
+        if self._cause == "limit":
+            self._error = self._limit
+        elif self._killed_by_others and _oom_kills() > self._boot.get("oom_kills", 1 << 62):
+            self._error = (
+                "killed by signal 9; the kernel's out-of-memory killer was at work while it ran"
+            )
+
+    def _drain(self) -> None:
+        """Takes what is left in the pipes, and waits for nobody: somebody else may hold them open."""
+        for fd in list(self._streams):
+            most = 16 * _PIPE_SIZE
+            while most > 0 and fd in self._streams:
+                size = self._read(fd)
+                if size == 0:
+                    break
+                most -= size
+
+    def _record(self, not_started: str = "") -> dict[str, Any]:
+        status = self._status
+        survivors = [] if self._empty or not_started else process_tree.descendants()
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        record: dict[str, Any] = {
+            "seal": self._boot["seal"],
+            "cause": "nostart" if not_started else self._cause,
+            "error": not_started or self._error,
+            "pid": self._main,
+            "started_at": self._started_at or now_us(),
+            "finished_at": now_us(),
+            "exit_code": os.WEXITSTATUS(status)
+            if status is not None and os.WIFEXITED(status)
+            else None,
+            "signal": os.WTERMSIG(status)
+            if status is not None and os.WIFSIGNALED(status)
+            else None,
+            "signals": self._signals,
+            "leftovers": self._leftovers,
+            "survivors": len(survivors),
+            "survivor_pids": [[each.pid, each.start] for each in survivors[:_SURVIVORS_NAMED]],
+            "proved_empty": self._empty,
+            "limit": self._limit,
+            "cgroup": self._cgroup_gone,
+            "took": self._took,
+            "stdout_bytes": self._file.written[frames.STDOUT],
+            "stderr_bytes": self._file.written[frames.STDERR],
+            "dropped": self._file.dropped,
+            "user_time": usage.ru_utime,
+            "system_time": usage.ru_stime,
+            "max_rss": _max_rss(usage),
+            "unsynced": False,
+        }
+        for key in ("output", "result"):
+            try:
+                text = _side_file(self._boot.get(key))
+            except ValueError as error:
+                # A step whose values are lost has not succeeded.
+                record["error"] = record["error"] or f"cannot keep its {key}: {error}"
+                continue
+            if text is not None:
+                record[key] = text
+        return record
+
+
+def _max_rss(usage: Any) -> int:
+    """Of the step's processes. 0: none grew beyond this process, whose pages a child counts until it execs."""
+    mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    largest = int(usage.ru_maxrss)
+    return largest * 1024 if largest > mine else 0
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since it was booted; 0 if it does not say."""
+    try:
+        fd = os.open("/proc/vmstat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = frames.pread(fd, 16 * 1024, 0)
+        finally:
+            os.close(fd)
+        return int(text.partition(b"\noom_kill ")[2].partition(b"\n")[0] or 0)
+    except (OSError, ValueError):
+        return 0
+
+
+def _side_file(path: str | None) -> str | None:
+    """What the step wrote into a file of ours; None if it wrote none. Raises ValueError if it is more than it may."""
+    if not path:
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        data = os.read(fd, _SIDE_FILE_LIMIT + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if len(data) > _SIDE_FILE_LIMIT:
+        raise ValueError(
+            f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path"
+        )
+    return data.decode(errors="replace")
+
+
+def main(sock: socket.socket, boot_id: str) -> NoReturn:
+    """Runs in a fresh fork of the spawner: waits parked for its one bootstrap message, which nobody else reads."""
+    code = EXIT_BROKEN
+    try:
+        wake, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        process_tree.become_subreaper()
+        me = os.getpid()
+        seen = process_tree.stat_of(me)
+        facts = {
+            "format": frames.FORMAT,
+            "pid": me,
+            "start": seen[1] if seen else 0,
+            "boot_id": boot_id,
+            "seal": os.urandom(8).hex(),
+        }
+        oom_kills = _oom_kills()
+        boot = _parked(sock, wake, facts)
+        if boot is None:
+            os._exit(EXIT_NOT_MINE if got else EXIT_DONE)
+        boot["seal"] = facts["seal"]
+        boot["oom_kills"] = oom_kills
+        facts |= {"attempt": boot["attempt"], "token": boot["token"], **_duty(boot)}
+        failpoints.hit("shim.before_claim")
+        if boot.get("cgroup"):
+            _make_cgroup(boot, facts)
+        fd = claim(boot["dir"], boot["file"], facts, boot.get("second", ""))
+        if fd is None:
+            if boot.get("cgroup"):
+                cgroups.remove(boot["cgroup"]["path"])
+            os._exit(EXIT_NOT_MINE)
+        failpoints.hit("shim.claimed")
+        # From here on the step may have begun: a daemon that listens knows it, whatever becomes of the file.
+        with contextlib.suppress(OSError):
+            sock.send(CLAIMED)
+        file = AttemptFile(fd, boot.get("log_limit"), boot.get("logs_full", ""))
+        Shim(boot, file, wake).run()
+        # All is on disk. Closing this tells a daemon that still listens, sooner than the end of this process can.
+        sock.close()
+        code = EXIT_DONE
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def _duty(boot: dict[str, Any]) -> dict[str, Any]:
+    """How long the step has, and ending it may take, by the clock of this boot: for a daemon that comes later."""
+    ending = float(boot.get("grace", 10.0)) + float(boot.get("kill_patience", KILL_PATIENCE))
+    facts: dict[str, Any] = {"ending": ending}
+    if boot.get("timeout") is not None:
+        facts["over"] = time.monotonic() + START_PATIENCE + boot["timeout"]
+        facts["timeout_kind"] = boot.get("timeout_kind", "timeout")
+    return facts
+
+
+def _make_cgroup(boot: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Before the claim, which names it: whoever finds a claim without an owner knows what to end.
+
+    A step that needs no more of it than to be killed with it is started without one if there can be none.
+    """
+    cgroup = boot["cgroup"]
+    # Its descriptor stays open: the lock on it says that somebody looks after it.
+    if cgroups.make(cgroup["path"]) is not None:
+        facts |= {"cgroup": cgroup["path"], "cgroup_ns": cgroup["namespace"]}
+        return
+    boot["cgroup"] = None
+    if (boot.get("limits") or {}).get("cgroup"):
+        boot["refused"] = (
+            f"cannot start {boot['argv'][0]}: cannot make the cgroup that is to keep its limits"
+        )
+
+
+def _parked(sock: socket.socket, wake: int, facts: dict[str, Any]) -> dict[str, Any] | None:
+    """The bootstrap message; None if the daemon went away, or somebody ended this process, before there was one."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    if not poll.poll(REHEARSE_AFTER) and not failpoints.armed():
+        _rehearse(facts)
+    while True:
+        poll.poll()
+        # A daemon sends the message first, and only then perhaps a signal: look for it once more after that.
+        told = signal.SIGTERM in got
+        if select.select([sock], [], [], 0)[0]:
+            break
+        if told:
+            return None
+        os.read(wake, 4096)
+    try:
+        _, fds, _, _ = socket.recv_fds(sock, 16, 1)
+    except ConnectionError:
+        return None
+    if not fds:
+        return None
+    try:
+        message = frames.pread(fds[0], os.fstat(fds[0]).st_size, 0)
+    finally:
+        os.close(fds[0])
+    boot: dict[str, Any] = json.loads(message)
+    return boot
+
+
+def _rehearse(facts: dict[str, Any]) -> None:
+    """Touches, while nobody waits, the memory that an attempt will use: after a fork each first touch costs a copy."""
+    frames.encode_json(frames.CLAIM, now_us(), facts)
+    json.loads('{"argv": ["a"], "env": {"PATH": "/bin"}, "timeout": null, "grace": 10.0}')
+    reader, writer = os.pipe()
+    scratch = os.memfd_create("toban-rehearsal")
+    rehearsal = Shim({"argv": ["a"], "env": {}, "seal": ""}, AttemptFile(scratch), reader)
+    rehearsal.rehearse()
+    for fd in (scratch, reader, writer):
+        os.close(fd)

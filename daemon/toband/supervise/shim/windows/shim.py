@@ -1,0 +1,408 @@
+"""The shim on Windows: one process per attempt. It owns the step's job, pipes, timeout and log; it outlives the daemon.
+
+The order of what it does is the launch protocol: claim (at most one shim ever wins an attempt), start, watch, end what
+is left, prove the job empty, write the end record, make it durable, exit. Its exit is the announcement.
+
+The step's processes are in a Job Object of which this process holds the only handle, and which ends with that handle:
+nothing survives the shim, however it ends. Nothing can leave the job.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform != "win32":
+    raise ImportError("this is the shim for Windows")
+
+import _winapi
+import contextlib
+import json
+import msvcrt
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from toband import failpoints
+from toband.supervise.shim import frames
+from toband.supervise.shim.windows import win32
+from toband.supervise.shim.windows.attempt_file import AttemptFile, claim, now_us
+
+EXIT_DONE = 0
+EXIT_NOT_MINE = 3
+EXIT_BROKEN = 4
+
+KILL_PATIENCE = 30.0
+"""How long a terminated job may take to become empty before it is given up."""
+RECORD_PATIENCE = 600.0
+"""How long a disk that takes no end record is asked again before the end is given up as lost."""
+RECORD_PAUSE = 1.0
+SETTLE = 0.05
+"""How long processes that are ending together with the main one are not called leftovers."""
+DRAIN = 1.0
+"""How long a pipe that somebody else holds open is listened to after the last byte."""
+READ_SIZE = 256 * 1024
+_LONGEST_WAIT = 3600.0
+_CREATE_SUSPENDED = 0x4
+_SIDE_FILE_LIMIT = 1024 * 1024
+_EXTENSIONS = ".COM;.EXE;.BAT;.CMD"
+_BATCH = (".bat", ".cmd")
+# What cmd.exe, which runs batch files, would take for something else than text.
+_SPECIAL_TO_CMD = frozenset('"&|<>^%!\r\n')
+
+
+class Shim:
+    """One attempt, from its claim to its end record."""
+
+    def __init__(self, boot: dict[str, Any], file: AttemptFile) -> None:
+        self._boot = boot
+        self._file = file
+        self._job: win32.Job | None = None
+        self._process = 0
+        self._pid = 0
+        self._exit_code: int | None = None
+        self._readers: list[threading.Thread] = []
+        self._read = 0
+        self._cause = "exited"
+        self._signals: list[str] = []
+        self._leftovers = 0
+        self._survivors = 0
+        self._empty = False
+        self._took = 0.0
+        self._started_at = 0
+
+    def run(self, cancel: int) -> None:
+        """Raises OSError only when not even the end record could be written."""
+        began = time.monotonic()
+        error = self._start()
+        if error:
+            self._finish(self._record(error=error))
+            return
+        timeout = self._boot.get("timeout")
+        # The time of one attempt begins with its process, however long that took to make; that of the run, or of a
+        # loop, has begun before.
+        if self._boot.get("timeout_kind", "timeout") == "timeout":
+            began = time.monotonic()
+        which = self._watch(cancel, None if timeout is None else began + timeout)
+        if which != 0 and not win32.lives(self._process):
+            which = 0  # it ended by itself before it was told to
+        if which is None:
+            self._cause = self._boot.get("timeout_kind", "timeout")
+        elif which == 1:
+            self._cause = "cancel"
+        if which == 0:
+            self._exit_code = win32.exit_code(self._process)
+            if not self._empty_within(SETTLE):
+                self._leftovers = self._active()
+        if not self._empty:
+            self._end_tree()
+        self._drain()
+        self._finish(self._record())
+
+    def _finish(self, record: dict[str, Any]) -> None:
+        """A disk that will not take the record now may take it later, and nobody else can write it. Raises OSError."""
+        until = time.monotonic() + RECORD_PATIENCE
+        while True:
+            try:
+                self._file.finish(record)
+                return
+            except OSError:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(RECORD_PAUSE)
+
+    def _start(self) -> str:
+        """Starts the step in a job of its own; the reason if it cannot be started."""
+        boot = self._boot
+        try:
+            self._job = win32.Job(**boot.get("limits", {}))
+            out_read, out_write = _winapi.CreatePipe(None, READ_SIZE)
+            err_read, err_write = _winapi.CreatePipe(None, READ_SIZE)
+            given, feed = _standard_input(boot.get("stdin"))
+            try:
+                self._process, thread, self._pid = _create(boot, given, out_write, err_write)
+            finally:
+                for handle in (given, out_write, err_write):
+                    _winapi.CloseHandle(handle)
+            try:
+                self._job.assign(self._process)
+                win32.resume(thread)
+            except OSError:
+                win32.terminate(self._process)
+                raise
+            finally:
+                _winapi.CloseHandle(thread)
+        except (OSError, ValueError) as error:
+            return _cannot_start(boot, error)
+        failpoints.hit("shim.started")
+        if feed is not None:
+            # Beside everything else: a step that does not read it is not waited for.
+            threading.Thread(target=feed, daemon=True).start()
+        self._started_at = now_us()
+        self._file.started({"pid": self._pid, "at": self._started_at})
+        for handle, kind in ((out_read, frames.STDOUT), (err_read, frames.STDERR)):
+            reader = threading.Thread(target=self._copy, args=(handle, kind), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+        return ""
+
+    def _watch(self, cancel: int, deadline: float | None) -> int | None:
+        """0: the main process has ended. 1: the attempt is to end. None: its time is over."""
+        while True:
+            # Capped: the system cannot wait longer than 49 days at a time.
+            left = None if deadline is None else min(_LONGEST_WAIT, deadline - time.monotonic())
+            which = win32.wait([self._process, cancel], left)
+            if which is not None or (deadline is not None and time.monotonic() >= deadline):
+                return which
+
+    def _copy(self, handle: int, kind: int) -> None:
+        fd = msvcrt.open_osfhandle(handle, os.O_RDONLY | os.O_BINARY)
+        while True:
+            try:
+                data = os.read(fd, READ_SIZE)
+            except OSError:
+                return
+            if not data:
+                return
+            self._file.append(kind, data)
+            self._read += len(data)
+
+    def _end_tree(self) -> None:
+        """Asks with CTRL_BREAK, which only programs with this console hear; after the grace the job is terminated."""
+        began = time.monotonic()
+        if win32.send_break(self._pid):
+            self._signals.append("CTRL_BREAK")
+            self._empty_within(float(self._boot.get("grace", 10.0)))
+        if self._exit_code is None and not win32.lives(self._process):
+            self._exit_code = win32.exit_code(self._process)
+        if not self._empty:
+            assert self._job is not None
+            self._signals.append("JOB")
+            self._job.terminate()
+            if not self._empty_within(KILL_PATIENCE):
+                self._survivors = self._active()
+        self._took = time.monotonic() - began
+
+    def _active(self) -> int:
+        assert self._job is not None
+        return self._job.active()
+
+    def _empty_within(self, seconds: float) -> bool:
+        """Whether the system says, in that time, that no process is left."""
+        until = time.monotonic() + seconds
+        pause = 0.001
+        while not (empty := self._active() == 0) and time.monotonic() < until:
+            time.sleep(min(pause, max(0.0, until - time.monotonic())))
+            pause = min(0.02, pause * 2)
+        self._empty = empty
+        return empty
+
+    def _drain(self) -> None:
+        """Takes what is left in the pipes; one that somebody outside holds open is given up when it falls silent."""
+        for reader in self._readers:
+            before = -1
+            while reader.is_alive() and before != self._read:
+                before = self._read
+                reader.join(DRAIN)
+
+    def _record(self, error: str = "") -> dict[str, Any]:
+        user, system = self._job.times() if self._job is not None and not error else (0.0, 0.0)
+        record: dict[str, Any] = {
+            "seal": self._boot["seal"],
+            "cause": "nostart" if error else self._cause,
+            "error": error,
+            "pid": 0 if error else self._pid,
+            "started_at": self._started_at or now_us(),
+            "finished_at": now_us(),
+            "exit_code": self._exit_code,
+            "signal": None,
+            "signals": self._signals,
+            "leftovers": self._leftovers,
+            "survivors": self._survivors,
+            "proved_empty": self._empty,
+            "took": self._took,
+            "stdout_bytes": self._file.written[frames.STDOUT],
+            "stderr_bytes": self._file.written[frames.STDERR],
+            "dropped": self._file.dropped,
+            "user_time": user,
+            "system_time": system,
+            "max_rss": 0 if error else win32.peak_memory(self._process),
+            "unsynced": False,
+        }
+        for key in ("output", "result"):
+            try:
+                text = _side_file(self._boot.get(key))
+            except ValueError as error:
+                # A step whose values are lost has not succeeded.
+                record["error"] = record["error"] or f"cannot keep its {key}: {error}"
+                continue
+            if text is not None:
+                record[key] = text
+        return record
+
+
+def _standard_input(text: str | None) -> tuple[int, Callable[[], None] | None]:
+    """A handle that the step reads, and what is to be done so that it finds the text there. Raises OSError."""
+    if not text:
+        own = _winapi.GetCurrentProcess()
+        with open(os.devnull, "rb") as nothing:
+            handle = msvcrt.get_osfhandle(nothing.fileno())
+            copy = _winapi.DuplicateHandle(
+                own, handle, own, 0, False, _winapi.DUPLICATE_SAME_ACCESS
+            )
+        return copy, None
+    read, write = _winapi.CreatePipe(None, READ_SIZE)
+    fd = msvcrt.open_osfhandle(write, os.O_WRONLY | os.O_BINARY)
+    left = memoryview(text.encode(errors="surrogateescape"))
+
+    def feed() -> None:
+        nonlocal left
+        # It fails when nobody is left who could read.
+        with contextlib.suppress(OSError), open(fd, "wb", buffering=0) as pipe:
+            while left:
+                left = left[pipe.write(left) :]
+
+    return read, feed
+
+
+def _create(boot: dict[str, Any], given: int, out: int, err: int) -> tuple[int, int, int]:
+    """Makes the step's process, which does nothing yet; handles of it and of its thread, and its pid. Raises OSError.
+
+    Its descriptors are these three and nothing else, whatever this process has inherited itself.
+    """
+    env = _environment(boot["env"])
+    cwd = os.path.normpath(boot["cwd"]) if boot.get("cwd") else None
+    if cwd is not None and not os.path.isdir(cwd):
+        raise NotADirectoryError(0, "there is no such directory", cwd)
+    program = _found(boot["argv"][0], env, cwd)
+    handles = [given, out, err]
+    for handle in handles:
+        os.set_handle_inheritable(handle, True)
+    how = subprocess.STARTUPINFO(
+        dwFlags=_winapi.STARTF_USESTDHANDLES,
+        hStdInput=given,
+        hStdOutput=out,
+        hStdError=err,
+        lpAttributeList={"handle_list": handles},
+    )
+    flags = _CREATE_SUSPENDED | subprocess.CREATE_NEW_PROCESS_GROUP
+    process, thread, pid, _ = _winapi.CreateProcess(
+        program, _command_line(program, boot["argv"]), None, None, True, flags, env, cwd, how
+    )
+    return process, thread, pid
+
+
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Windows takes `Path` and `PATH` for the same name; of two, the later is meant."""
+    found: dict[str, tuple[str, str]] = {}
+    for name, value in given.items():
+        found[name.upper()] = (name, value)
+    return dict(found.values())
+
+
+def _found(program: str, env: Mapping[str, str], cwd: str | None) -> str:
+    """Where the program is, by the PATH that the step is given, and never by where this process is. Raises OSError."""
+    known = {name.upper(): value for name, value in env.items()}
+    if os.path.dirname(program) or os.path.splitdrive(program)[0]:
+        places = [os.path.join(cwd or "", program)]
+    else:
+        root = known.get("SYSTEMROOT", os.environ.get("SYSTEMROOT", r"C:\Windows"))
+        path = known.get("PATH", rf"{root}\System32;{root}")
+        places = [os.path.join(each.strip('"'), program) for each in path.split(";") if each]
+    extensions = [each for each in known.get("PATHEXT", _EXTENSIONS).split(";") if each]
+    has_one = os.path.splitext(program)[1].lower() in (each.lower() for each in extensions)
+    for place in places:
+        for extension in ("", *extensions) if has_one else (*extensions, ""):
+            path = os.path.normpath(place + extension)
+            if os.path.isfile(path):
+                return os.path.abspath(path)
+    raise FileNotFoundError(2, "No such file or directory", program)
+
+
+def _command_line(program: str, argv: Sequence[str]) -> str:
+    """Every program reads its command line by itself. Most follow the rules of Microsoft's C library; cmd does not.
+
+    Raises ValueError for arguments that a batch file could not be given safely.
+    """
+    if len(argv) == 5 and [each.lower() for each in argv[:4]] == ["cmd.exe", "/d", "/s", "/c"]:
+        return f'cmd.exe /d /s /c "{argv[4]}"'
+    if program.lower().endswith(_BATCH):
+        for argument in argv[1:]:
+            if found := _SPECIAL_TO_CMD.intersection(argument):
+                raise ValueError(
+                    f"it is a batch file, and cmd would not take the {min(found)!r} in {argument!r} as text; "
+                    "use a cmd step"
+                )
+    return subprocess.list2cmdline(argv)
+
+
+def _cannot_start(boot: dict[str, Any], error: Exception) -> str:
+    program, cwd = boot["argv"][0], boot.get("cwd")
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+        if isinstance(error, NotADirectoryError):
+            return f"cannot start {program}: cannot enter the workspace {cwd}: {reason}"
+        return f"cannot start {program}: {reason}"
+    return f"cannot start {program}: {error}"
+
+
+def _side_file(path: str | None) -> str | None:
+    """What the step wrote into a file of ours; None if it wrote none. Raises ValueError if it is more than it may."""
+    if not path:
+        return None
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_SIDE_FILE_LIMIT + 1)
+    except OSError:
+        return None
+    if len(data) > _SIDE_FILE_LIMIT:
+        raise ValueError(
+            f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path"
+        )
+    # What `>>` of Windows PowerShell writes.
+    if data.startswith(b"\xff\xfe"):
+        return data.decode("utf-16", errors="replace")
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def main() -> NoReturn:
+    """Reads its one bootstrap message from its standard input, which ends with it. Half a message is none."""
+    code = EXIT_BROKEN
+    try:
+        try:
+            boot: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+        except ValueError:
+            os._exit(EXIT_NOT_MINE)
+        cancel = win32.cancel_event(boot["token"])
+        facts = {
+            "format": frames.FORMAT,
+            "pid": os.getpid(),
+            "start": win32.created(_winapi.GetCurrentProcess()),
+            "boot_id": boot["boot_id"],
+            "seal": os.urandom(8).hex(),
+            "attempt": boot["attempt"],
+            "token": boot["token"],
+        }
+        boot["seal"] = facts["seal"]
+        failpoints.hit("shim.before_claim")
+        fd = claim(boot["dir"], boot["file"], facts, boot.get("second", ""))
+        if fd is None:
+            os._exit(EXIT_NOT_MINE)
+        failpoints.hit("shim.claimed")
+        file = AttemptFile(fd, boot.get("log_limit"), boot.get("logs_full", ""))
+        Shim(boot, file).run(cancel)
+        code = EXIT_DONE
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+    finally:
+        # Not an orderly exit: that would wait for whoever still reads a pipe.
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
