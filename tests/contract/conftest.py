@@ -13,7 +13,8 @@ import pytest
 
 from toband import failpoints
 from toband.ports import Store
-from toband.store import SqlStore, database
+from toband.store import SqlStore
+from toband.store.sql import database
 
 SERVER = os.environ.get("TOBAN_TEST_POSTGRES", "")
 

@@ -20,7 +20,7 @@ from helpers.gate import Gate
 from helpers.processes import kill, users_of
 from helpers.waiting import wait_until
 from toban.v1 import run_pb2
-from toband.store.database import database
+from toband.store.sql.database import database
 
 DEFINITION = """
 name: {name}

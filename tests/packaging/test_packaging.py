@@ -100,10 +100,10 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
         "toban/v1/run_pb2.pyi",
         "toban/v1/run_pb2_grpc.py",
         "toband/py.typed",
-        "toband/store/migrations/env.py",
+        "toband/store/sql/migrations/env.py",
     ):
         assert needed in names
-    migrations = "toband/store/migrations/versions/"
+    migrations = "toband/store/sql/migrations/versions/"
     shipped = {name for name in names if name.startswith(migrations)}
     written = {migrations + path.name for path in (ROOT / "daemon" / migrations).glob("*.py")}
     assert written

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from toband.domain.emitted_events import Emitted, Listener, WatchedPath
 from toband.ports import EventResolution, Request, Resolved
-from toband.store import event_triggers, watches
-from toband.store import events as emitted
-from toband.store.sql_access import SqlAccess
+from toband.store.rows import event_triggers, watched_paths
+from toband.store.rows import events as emitted
+from toband.store.sql.open_database import SqlAccess
 
 
 class SqlEvents(SqlAccess):
@@ -50,7 +50,7 @@ class SqlEvents(SqlAccess):
         return await self._read(event_triggers.read_listeners, event_type)
 
     async def watched_paths(self) -> Sequence[WatchedPath]:
-        return await self._read(watches.read)
+        return await self._read(watched_paths.read)
 
     async def resolve_event(self, resolution: EventResolution) -> Resolved | None:
         return await self._write.do(emitted.resolve(self._sql, resolution))

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.ports import Fired, Firing, Request
-from toband.store import fires, schedules
-from toband.store.sql_access import SqlAccess
+from toband.store.rows import fire_ledger, schedules
+from toband.store.sql.open_database import SqlAccess
 
 
 class SqlSchedules(SqlAccess):
@@ -53,7 +53,7 @@ class SqlSchedules(SqlAccess):
         return await self._read(schedules.read, schedule_id)
 
     async def fire(self, firing: Firing) -> Fired | None:
-        return await self._write.do(fires.fire(self._sql, firing))
+        return await self._write.do(fire_ledger.fire(self._sql, firing))
 
     async def create_schedule(
         self, entry: ScheduleEntry, *, request: Request | None = None
@@ -80,7 +80,7 @@ class SqlSchedules(SqlAccess):
         limit: int = 100,
     ) -> Sequence[Fire]:
         return await self._read(
-            fires.read, schedule_id, workflow, before, before_schedule, after, limit
+            fire_ledger.read, schedule_id, workflow, before, before_schedule, after, limit
         )
 
     async def forget_schedules(self, before: datetime) -> int:
@@ -91,11 +91,11 @@ class SqlSchedules(SqlAccess):
 
     async def forget_fires(self, before: datetime, keep: int) -> int:
         gone = 0
-        while keys := await self._read(fires.read_old, before):
-            await self._write.do(fires.remove(keys))
+        while keys := await self._read(fire_ledger.read_old, before):
+            await self._write.do(fire_ledger.remove(keys))
             gone += len(keys)
-        for schedule_id in await self._read(fires.read_crowded, keep):
-            while keys := await self._read(fires.read_surplus, schedule_id, keep):
-                await self._write.do(fires.remove(keys))
+        for schedule_id in await self._read(fire_ledger.read_crowded, keep):
+            while keys := await self._read(fire_ledger.read_surplus, schedule_id, keep):
+                await self._write.do(fire_ledger.remove(keys))
                 gone += len(keys)
         return gone

@@ -28,23 +28,23 @@ from toband.ports import (
     WorkflowText,
     WorkflowVersion,
 )
-from toband.store import (
+from toband.store.rows import (
     attempts,
-    changes,
+    database_check,
     dead_letters,
     definitions,
     events,
-    inspection,
-    own_retention,
-    requests,
+    idempotent_calls,
     retention,
+    run_transitions,
     runs,
     schedules,
-    usage,
+    usage_series,
+    workflow_retention,
     workflows,
 )
-from toband.store.errors import store_errors
-from toband.store.history import read_history
+from toband.store.rows.run_history import read_history
+from toband.store.sql.errors import store_errors
 from toband.store.sql_events import SqlEvents
 from toband.store.sql_schedules import SqlSchedules
 
@@ -154,8 +154,8 @@ class SqlStore(SqlSchedules, SqlEvents):
         return await self._read(runs.read_made, request)
 
     async def save(self, change: RunChange) -> UpdateResult:
-        write = changes.encode(change)
-        return await self._write.do(partial(changes.apply, self._sql, write))
+        write = run_transitions.encode(change)
+        return await self._write.do(partial(run_transitions.apply, self._sql, write))
 
     async def get_run(self, run_id: str) -> Run | None:
         return await self._read(runs.read_run, run_id)
@@ -210,10 +210,10 @@ class SqlStore(SqlSchedules, SqlEvents):
         return await self._read(attempts.read_attempt, attempt_id)
 
     async def save_usage(self, found: Mapping[str, Usage]) -> None:
-        await self._write.do(usage.save(found))
+        await self._write.do(usage_series.save(found))
 
     async def usage_of(self, attempt_ids: Collection[str]) -> Mapping[str, Usage]:
-        return await self._read(usage.read, attempt_ids)
+        return await self._read(usage_series.read, attempt_ids)
 
     # dead letters
 
@@ -238,7 +238,7 @@ class SqlStore(SqlSchedules, SqlEvents):
     # retention
 
     async def retention_rules(self) -> Mapping[str, Retention]:
-        return await self._read(own_retention.read_all)
+        return await self._read(workflow_retention.read_all)
 
     async def run_spans(self) -> Sequence[RunSpan]:
         return await self._read(retention.read_spans)
@@ -280,10 +280,10 @@ class SqlStore(SqlSchedules, SqlEvents):
     # the whole
 
     async def try_write(self) -> None:
-        await self._write.do(inspection.touch)
+        await self._write.do(database_check.touch)
 
     async def inspect(self) -> Inspection:
-        return await self._read(inspection.inspect, self._database)
+        return await self._read(database_check.inspect, self._database)
 
     async def checkpoint(self) -> None:
         def call() -> None:
@@ -299,7 +299,7 @@ class SqlStore(SqlSchedules, SqlEvents):
         return await self._read(_counts)
 
     async def forget_requests(self, before: datetime) -> int:
-        return await self._write.do(requests.forget(before))
+        return await self._write.do(idempotent_calls.forget(before))
 
 
 def _counts(connection: Connection) -> Counts:

@@ -36,8 +36,9 @@ from toband.ports import (
     StoreError,
     UpdateResult,
 )
-from toband.store import SqlStore, events
-from toband.store.tables import requests
+from toband.store import SqlStore
+from toband.store.rows import events
+from toband.store.sql.tables import requests
 
 
 def places(found: Sequence[Emitted]) -> list[int]:

@@ -36,7 +36,8 @@ from toban.definition.timing.model import Schedule
 from toband.domain.run_model import Trigger
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import Fired, Firing, RunGoneError, Store, StoreError
-from toband.store import SqlStore, fires
+from toband.store import SqlStore
+from toband.store.rows import fire_ledger
 
 CAUGHT_UP, FIRED = FireOutcome.CAUGHT_UP, FireOutcome.FIRED
 MISSED, SKIPPED = FireOutcome.MISSED, FireOutcome.SKIPPED
@@ -362,13 +363,13 @@ async def test_forgetting(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) 
     many = await told(sql_store, entry(0), 9)
     few = await told(sql_store, entry(1), 4)
     removed: list[int] = []
-    remove = fires.remove
+    remove = fire_ledger.remove
 
-    def counted(keys: Sequence[fires.Key]) -> Callable[..., None]:
+    def counted(keys: Sequence[fire_ledger.Key]) -> Callable[..., None]:
         removed.append(len(keys))
         return remove(keys)
 
-    monkeypatch.setattr(fires, "remove", counted)
+    monkeypatch.setattr(fire_ledger, "remove", counted)
     assert await sql_store.forget_fires(many[1].due_at, 4) == 5 + 1
     assert await sql_store.fires(schedule_id="backup/0") == many[:4:-1]
     assert await sql_store.fires(schedule_id="backup/1") == few[:0:-1]
@@ -381,7 +382,7 @@ async def test_forgetting(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) 
 async def test_forgetting_much_takes_several_transactions(store: Store) -> None:
     due = entry(0)
     await with_schedules(store, due)
-    count = fires.FORGET_AT_ONCE + 5
+    count = fire_ledger.FORGET_AT_ONCE + 5
     lines = await told(store, due, count)
     assert await store.forget_fires(NOW, 2) == count - 2
     assert await store.fires() == lines[: count - 3 : -1]

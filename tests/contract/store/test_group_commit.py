@@ -31,7 +31,7 @@ from toband.ports import (
     WorkflowExistsError,
 )
 from toband.store import SqlStore
-from toband.store.writer import MAX_BATCH, Session
+from toband.store.sql.writer import MAX_BATCH, Session
 
 DEADLINE = 60.0
 Arm = Callable[[str], None]

@@ -17,7 +17,8 @@ from contract.conftest import NewStore
 from toband import failpoints
 from toband.domain.run_model import RunState
 from toband.ports import Store, StoreBusyError, StoreError, StoreFullError
-from toband.store import SqlStore, database, schema
+from toband.store import SqlStore
+from toband.store.sql import database, schema
 
 
 class Watcher:

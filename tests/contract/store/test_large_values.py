@@ -14,7 +14,7 @@ from contract.store.test_instances import fanned_out
 from toband.domain.run_model import Run, RunState
 from toband.ports import Store
 from toband.store import SqlStore
-from toband.store.tables import run_values, step_items
+from toband.store.sql.tables import run_values, step_items
 
 LARGE = "日本 \n" * 150_000
 EVENT = {"id": "e", "type": "PUSHED", "payload": {"diff": "x" * 60_000}, "depth": 0}

@@ -17,9 +17,10 @@ from toban.definition import DefinitionKind, Retention
 from toband.domain.run_index import moving
 from toband.domain.run_model import AttemptState, Run, RunState, StepState
 from toband.ports import Counts
-from toband.store import SqlStore, schema
-from toband.store.columns import to_json, to_micros
-from toband.store.database import database
+from toband.store import SqlStore
+from toband.store.sql import schema
+from toband.store.sql.columns import to_json, to_micros
+from toband.store.sql.database import database
 
 AT = to_micros(NOW)
 STEPS = 3

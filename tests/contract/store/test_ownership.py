@@ -14,8 +14,9 @@ from sqlalchemy import text as sql
 from contract.builders import NOW, ended, finished, launched, save, stored_run, text, with_workflow
 from toband.domain.run_model import Run
 from toband.ports import Owner, Store, StoreError, StoreHeldError, StoreTakenOverError
-from toband.store import SqlStore, schema
-from toband.store.database import database
+from toband.store import SqlStore
+from toband.store.sql import schema
+from toband.store.sql.database import database
 
 FIRST = Owner(
     installation="i-1", machine="m-1", host="alpha", pid=17, state_dir="/srv/a", since=NOW

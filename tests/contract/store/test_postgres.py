@@ -15,7 +15,7 @@ from contract.builders import NOW
 from contract.conftest import NEEDS_SERVER, NewStore
 from toband.ports import StoreError
 from toband.store import SqlStore
-from toband.store.writer import Session
+from toband.store.sql.writer import Session
 
 
 @pytest.fixture(params=[pytest.param("postgresql", marks=NEEDS_SERVER)])

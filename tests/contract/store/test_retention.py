@@ -226,7 +226,7 @@ async def test_between_what_the_runs_of_each_workflow_lie(store: Store) -> None:
 async def test_sizes_of_more_workflows_than_one_statement_names(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toband.store.retention._AT_ONCE", 3)
+    monkeypatch.setattr("toband.store.rows.retention._AT_ONCE", 3)
     names = [f"w{number}" for number in range(8)]
     await with_workflow(store, *names)
     runs = [await over(store, name, steps=0) for name in names * 2]

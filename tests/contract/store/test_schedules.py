@@ -17,7 +17,8 @@ from toban.definition import DefinitionKind
 from toban.definition.timing.model import Fold, Gap, Misfire, Schedule
 from toband.domain.schedule_model import FireOutcome, ScheduleEntry
 from toband.ports import ConflictError, Firing, RequestReusedError, Store
-from toband.store import SqlStore, schedules
+from toband.store import SqlStore
+from toband.store.rows import schedules
 
 HOURLY = Schedule(cron="0 * * * *")
 DAILY = Schedule(cron="0 3 * * *")

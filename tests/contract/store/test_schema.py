@@ -20,9 +20,10 @@ from sqlalchemy.sql import ClauseElement
 
 from contract.conftest import NewStore, postgres_schema
 from toband.ports import StoreError
-from toband.store import SqlStore, schema
-from toband.store.database import database
-from toband.store.tables import metadata
+from toband.store import SqlStore
+from toband.store.sql import schema
+from toband.store.sql.database import database
+from toband.store.sql.tables import metadata
 
 
 def plain(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,9 +31,9 @@ from contract.scheduled import reminder
 from toband.domain.run_model import DeadLetterState, Run, RunState
 from toband.ports import StoreError
 from toband.store import SqlStore
-from toband.store.retention import SPANS
-from toband.store.statements import Statement
-from toband.store.tables import metadata
+from toband.store.rows.retention import SPANS
+from toband.store.sql.statements import Statement
+from toband.store.sql.tables import metadata
 
 
 @pytest.fixture

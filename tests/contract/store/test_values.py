@@ -29,7 +29,7 @@ from toband.domain.run_model import (
     Trigger,
 )
 from toband.ports import Store, UpdateResult
-from toband.store.columns import from_micros, printable, to_micros
+from toband.store.sql.columns import from_micros, printable, to_micros
 
 ORIGIN = new_id()
 """A run that others may refer to."""

@@ -13,11 +13,11 @@ from toban.limits import cut
 from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import ActiveRunError, Fired, Firing
-from toband.store import event_rows, runs
-from toband.store.columns import printable, to_json, to_micros
-from toband.store.statements import Statements
-from toband.store.tables import fires as table
-from toband.store.writer import Session
+from toband.store.rows import event_rows, runs
+from toband.store.sql.columns import printable, to_json, to_micros
+from toband.store.sql.statements import Statements
+from toband.store.sql.tables import fires as table
+from toband.store.sql.writer import Session
 
 FORGET_AT_ONCE = 1_000
 """Lines that are removed in one transaction: others want to write too."""

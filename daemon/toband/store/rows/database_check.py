@@ -6,11 +6,12 @@ from sqlalchemy import Connection, Table, exc, func, select, text
 
 from toban.definition import DefinitionKind
 from toband.ports import Inspection
-from toband.store import definitions, schema
-from toband.store.database import Database
-from toband.store.errors import reason
-from toband.store.tables import dead_letters, events, runs, schedules
-from toband.store.writer import Session
+from toband.store.rows import definitions
+from toband.store.sql import schema
+from toband.store.sql.database import Database
+from toband.store.sql.errors import reason
+from toband.store.sql.tables import dead_letters, events, runs, schedules
+from toband.store.sql.writer import Session
 
 _MOST = 20
 """Problems that are told: who has twenty needs no list."""

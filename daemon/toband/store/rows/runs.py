@@ -10,8 +10,10 @@ from sqlalchemy import Connection, and_, bindparam, func, select
 
 from toband.domain.run_model import Run, RunState, StepRun, StepState
 from toband.ports import ActiveRunError, Request, RunGoneError
-from toband.store import dead_letters
-from toband.store.codec import (
+from toband.store.rows import dead_letters
+from toband.store.rows.idempotent_calls import recall, remember
+from toband.store.sql.keyset_paging import newest
+from toband.store.sql.row_codec import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
@@ -24,10 +26,9 @@ from toband.store.codec import (
     step_item,
     step_row,
 )
-from toband.store.codec import run_values as run_values_row
-from toband.store.requests import recall, remember
-from toband.store.statements import Statements
-from toband.store.tables import (
+from toband.store.sql.row_codec import run_values as run_values_row
+from toband.store.sql.statements import Statements
+from toband.store.sql.tables import (
     ACTIVE_RUNS,
     among,
     process_executions,
@@ -36,8 +37,7 @@ from toband.store.tables import (
     step_items,
     step_runs,
 )
-from toband.store.walks import newest
-from toband.store.writer import Session
+from toband.store.sql.writer import Session
 
 # No run has so many steps: all of them.
 ALL = 1_000_000_000

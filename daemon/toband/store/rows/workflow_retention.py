@@ -8,8 +8,8 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from toban.definition import Retention
 from toband.ports import WorkflowText
-from toband.store.tables import workflow_retention as table
-from toband.store.writer import Session
+from toband.store.sql.tables import workflow_retention as table
+from toband.store.sql.writer import Session
 
 _FIND = select(table.c.rules).where(table.c.workflow == bindparam("of_workflow"))
 _REMOVE = delete(table).where(table.c.workflow == bindparam("of_workflow"))

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from toban.definition import DefinitionKind
 from toband.ports import BY_API, StoredWorkflow, WorkflowVersion
-from toband.store.tables import workflow_labels, workflow_uses, workflow_versions, workflows
+from toband.store.sql.tables import workflow_labels, workflow_uses, workflow_versions, workflows
 
 _WORKFLOW = select(workflows).where(workflows.c.name == bindparam("of_name"))
 VERSION = select(workflow_versions).where(

@@ -38,7 +38,7 @@ from toband.domain.run_model import (
     Trigger,
 )
 from toband.domain.schedule_model import FireOutcome
-from toband.store.columns import JsonText, Key, Micros, Name, Prose
+from toband.store.sql.columns import JsonText, Key, Micros, Name, Prose
 
 ACTIVE_RUNS = [state for state in RunState if not state.terminal]
 OPEN_STEPS = [state for state in StepState if not state.terminal]

@@ -13,11 +13,11 @@ from typing import Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection
 
 from toband.ports import Claim, Owner, StoreError, StoreGoneError, StoreWatcher
-from toband.store import ownership, schema
-from toband.store.database import READERS, database
-from toband.store.errors import store_errors
-from toband.store.statements import Statements
-from toband.store.writer import Writer
+from toband.store.sql import ownership, schema
+from toband.store.sql.database import READERS, database
+from toband.store.sql.errors import store_errors
+from toband.store.sql.statements import Statements
+from toband.store.sql.writer import Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")

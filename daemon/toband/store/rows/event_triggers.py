@@ -9,10 +9,10 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from toband.domain.emitted_events import Listener
 from toband.ports import WorkflowText
-from toband.store.columns import printable
-from toband.store.tables import event_triggers as table
-from toband.store.tables import workflows
-from toband.store.writer import Session
+from toband.store.sql.columns import printable
+from toband.store.sql.tables import event_triggers as table
+from toband.store.sql.tables import workflows
+from toband.store.sql.writer import Session
 
 _OF_WORKFLOW = table.c.workflow == bindparam("of_workflow")
 _FIND_ALL = select(table).where(_OF_WORKFLOW)

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from toband.domain.run_model import DeadLetter, DeadLetterState, Run
 from toband.ports import DeadLetterClosedError, RunGoneError
-from toband.store.codec import LETTER_COLUMNS, letter_from
-from toband.store.tables import dead_letters as table
-from toband.store.walks import newest
-from toband.store.writer import Session
+from toband.store.sql.keyset_paging import newest
+from toband.store.sql.row_codec import LETTER_COLUMNS, letter_from
+from toband.store.sql.tables import dead_letters as table
+from toband.store.sql.writer import Session
 
 _LETTER = select(table).where(table.c.id == bindparam("letter_id"))
 _CLOSE = update(table).where(

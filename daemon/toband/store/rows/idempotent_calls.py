@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from toband.ports import Request, RequestReusedError
-from toband.store.tables import requests
-from toband.store.writer import Session
+from toband.store.sql.tables import requests
+from toband.store.sql.writer import Session
 
 _FIND = select(requests.c.digest, requests.c.answer).where(
     requests.c.caller == bindparam("of_caller"),

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Select, select
 
 from toband.domain.run_model import Attempt
-from toband.store.codec import ATTEMPT_COLUMNS, attempt_from
-from toband.store.tables import process_executions as table
+from toband.store.sql.row_codec import ATTEMPT_COLUMNS, attempt_from
+from toband.store.sql.tables import process_executions as table
 
 
 def read_attempts(

@@ -25,8 +25,8 @@ from toband.domain.run_model import (
     TreeCause,
     TreeEnding,
 )
-from toband.store.columns import from_micros, printable, to_json, to_micros
-from toband.store.tables import dead_letters, process_executions, runs, step_runs
+from toband.store.sql.columns import from_micros, printable, to_json, to_micros
+from toband.store.sql.tables import dead_letters, process_executions, runs, step_runs
 
 Raw = dict[str, Any]
 Values = Mapping[str, Any]

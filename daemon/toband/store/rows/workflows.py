@@ -25,10 +25,9 @@ from toband.ports import (
     WorkflowOwnedError,
     WorkflowText,
 )
-from toband.store import event_triggers, own_retention, schedules, watches
-from toband.store.columns import from_json, from_micros, to_json, to_micros
-from toband.store.data_changes import Action, DataChanges
-from toband.store.definitions import (
+from toband.store.rows import event_triggers, schedules, watched_paths, workflow_retention
+from toband.store.rows.definition_events import Action, DataChanges
+from toband.store.rows.definitions import (
     VERSION,
     etag_of,
     find,
@@ -37,9 +36,10 @@ from toband.store.definitions import (
     read_version,
     workflow_from,
 )
-from toband.store.requests import recall, remember
-from toband.store.statements import Statements
-from toband.store.tables import (
+from toband.store.rows.idempotent_calls import recall, remember
+from toband.store.sql.columns import from_json, from_micros, to_json, to_micros
+from toband.store.sql.statements import Statements
+from toband.store.sql.tables import (
     ACTIVE_RUNS,
     among,
     runs,
@@ -48,7 +48,7 @@ from toband.store.tables import (
     workflow_versions,
     workflows,
 )
-from toband.store.writer import Session
+from toband.store.sql.writer import Session
 
 _LAST_VERSION = select(func.max(workflow_versions.c.version)).where(
     workflow_versions.c.workflow == bindparam("of_name")
@@ -253,8 +253,8 @@ def _add(session: Session, text: WorkflowText, at: datetime) -> Mapping[str, Any
     _set_uses(session, text)
     schedules.replace_all(session, text)
     event_triggers.replace_all(session, text)
-    watches.replace_all(session, text)
-    own_retention.replace_own(session, text)
+    watched_paths.replace_all(session, text)
+    workflow_retention.replace_own(session, text)
     return header
 
 
@@ -317,12 +317,12 @@ def _replace(
         session.connection.execute(_CHANGE, {"of_name": text.name, "updated_at": at} | values)
         _set_labels(session, text)
         _set_uses(session, text)
-        own_retention.replace_own(session, text)
+        workflow_retention.replace_own(session, text)
         told.add(Action.UPDATED, {**stored, **values})
     # They may change without it: the daemon's own zone is not written in it.
     schedules.replace_all(session, text)
     event_triggers.replace_all(session, text)
-    watches.replace_all(session, text)
+    watched_paths.replace_all(session, text)
     return values
 
 

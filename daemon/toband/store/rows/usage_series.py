@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select
 
 from toband.domain.run_model import Sample, Usage
-from toband.store.columns import from_micros, to_micros
-from toband.store.tables import process_executions, process_usage
-from toband.store.writer import Session
+from toband.store.sql.columns import from_micros, to_micros
+from toband.store.sql.tables import process_executions, process_usage
+from toband.store.sql.writer import Session
 
 
 def save(usage: Mapping[str, Usage]) -> Callable[[Session], None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect, text
 
 from toband.ports import StoreError
-from toband.store.tables import metadata, runs
+from toband.store.sql.tables import metadata, runs
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -12,9 +12,9 @@ import uuid_utils
 
 from toban.definition import DATA_CHANGED
 from toband.domain.emitted_events import Cause, Emitted, EventSource
-from toband.store import event_rows
-from toband.store.statements import Statements
-from toband.store.writer import Session
+from toband.store.rows import event_rows
+from toband.store.sql.statements import Statements
+from toband.store.sql.writer import Session
 
 
 class Action(StrEnum):

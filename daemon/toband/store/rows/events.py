@@ -31,13 +31,13 @@ from toband.ports import (
     RequestReusedError,
     Resolved,
 )
-from toband.store import event_rows, runs
-from toband.store.columns import printable, to_micros
-from toband.store.requests import recall, remember
-from toband.store.statements import Statements
-from toband.store.tables import event_runs, requests
-from toband.store.tables import events as table
-from toband.store.writer import Session
+from toband.store.rows import event_rows, runs
+from toband.store.rows.idempotent_calls import recall, remember
+from toband.store.sql.columns import printable, to_micros
+from toband.store.sql.statements import Statements
+from toband.store.sql.tables import event_runs, requests
+from toband.store.sql.tables import events as table
+from toband.store.sql.writer import Session
 
 FORGET_AT_ONCE = 500
 """Events that are removed in one transaction, with what they started: others want to write too."""

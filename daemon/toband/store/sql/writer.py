@@ -19,10 +19,10 @@ from sqlalchemy import Connection, exc
 
 from toband import failpoints
 from toband.ports import StoreError, StoreFullError, StoreTakenOverError, StoreWatcher
-from toband.store import ownership
-from toband.store.database import Database
-from toband.store.errors import failure, outward
-from toband.store.statements import Statement
+from toband.store.sql import ownership
+from toband.store.sql.database import Database
+from toband.store.sql.errors import failure, outward
+from toband.store.sql.statements import Statement
 
 T = TypeVar("T")
 

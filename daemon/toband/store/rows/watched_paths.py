@@ -8,10 +8,10 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, true
 
 from toband.domain.emitted_events import WatchedPath
 from toband.ports import WorkflowText
-from toband.store.columns import printable
-from toband.store.tables import workflow_watches as table
-from toband.store.tables import workflows
-from toband.store.writer import Session
+from toband.store.sql.columns import printable
+from toband.store.sql.tables import workflow_watches as table
+from toband.store.sql.tables import workflows
+from toband.store.sql.writer import Session
 
 _OF_WORKFLOW = table.c.workflow == bindparam("of_workflow")
 _FIND_ALL = select(table.c.path).where(_OF_WORKFLOW).order_by(table.c.position)

@@ -8,12 +8,12 @@ from operator import attrgetter
 
 from toband.domain.run_model import Attempt, StepRun
 from toband.ports import RunChange, UpdateResult
-from toband.store import event_rows
-from toband.store.codec import Raw, attempt_row, letter_row, run_facts, step_item, step_row
-from toband.store.columns import printable, to_micros
-from toband.store.history import change_json
-from toband.store.statements import Statements
-from toband.store.writer import Session, Undo
+from toband.store.rows import event_rows
+from toband.store.rows.run_history import change_json
+from toband.store.sql.columns import printable, to_micros
+from toband.store.sql.row_codec import Raw, attempt_row, letter_row, run_facts, step_item, step_row
+from toband.store.sql.statements import Statements
+from toband.store.sql.writer import Session, Undo
 
 
 @dataclass(slots=True)

@@ -27,11 +27,11 @@ from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.model import Schedule
 from toband.domain.schedule_model import ScheduleEntry
 from toband.ports import Request, RequestReusedError, WorkflowText
-from toband.store.columns import from_json, to_json
-from toband.store.requests import recall, remember
-from toband.store.tables import fires
-from toband.store.tables import schedules as table
-from toband.store.writer import Session
+from toband.store.rows.idempotent_calls import recall, remember
+from toband.store.sql.columns import from_json, to_json
+from toband.store.sql.tables import fires
+from toband.store.sql.tables import schedules as table
+from toband.store.sql.writer import Session
 
 FORGET_AT_ONCE = 1_000
 """Schedules that are removed in one transaction: others want to write too."""

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from toband.ports import Claim, Owner, StoreHeldError, StoreTakenOverError
-from toband.store.tables import (
+from toband.store.sql.tables import (
     ACTIVE_RUNS,
     LIVE_ATTEMPTS,
     abandoned_attempts,

@@ -19,7 +19,8 @@ from sqlalchemy import (
 
 from toband.domain.run_model import INSTANCE_BITS, Run
 from toband.ports import HistoryEntry
-from toband.store.codec import (
+from toband.store.sql.columns import JsonText, Micros, Name, to_json
+from toband.store.sql.row_codec import (
     RUN_COLUMNS,
     RUN_IDENTITY,
     Raw,
@@ -28,8 +29,7 @@ from toband.store.codec import (
     run_from,
     step_from,
 )
-from toband.store.columns import JsonText, Micros, Name, to_json
-from toband.store.tables import process_executions, run_history, runs, step_runs
+from toband.store.sql.tables import process_executions, run_history, runs, step_runs
 
 _IDENTITY = select(runs).where(runs.c.id == bindparam("run_id"))
 _ENTRIES = (

@@ -24,9 +24,9 @@ from sqlalchemy import (
 
 from toband.domain.run_ids import first_id
 from toband.ports import EndedRun, RunSize, RunSpan, StoredSize
-from toband.store.runs import read_states
-from toband.store.tables import ACTIVE_RUNS, among, run_numbers, run_sizes, run_sources, runs
-from toband.store.writer import Session
+from toband.store.rows.runs import read_states
+from toband.store.sql.tables import ACTIVE_RUNS, among, run_numbers, run_sizes, run_sources, runs
+from toband.store.sql.writer import Session
 
 # Below what any of the databases takes in one statement.
 _AT_ONCE = 500

@@ -11,8 +11,8 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from toband.domain.emitted_events import EventState
-from toband.store.codec import ATTEMPT_IDENTITY, RUN_IDENTITY, STEP_IDENTITY
-from toband.store.tables import (
+from toband.store.sql.row_codec import ATTEMPT_IDENTITY, RUN_IDENTITY, STEP_IDENTITY
+from toband.store.sql.tables import (
     ACTIVE_RUNS,
     LIVE_ATTEMPTS,
     OPEN_STEPS,

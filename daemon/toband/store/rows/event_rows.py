@@ -11,11 +11,11 @@ from sqlalchemy import Table
 
 from toban.limits import cut
 from toband.domain.emitted_events import Emitted, EventRun
-from toband.store.codec import Raw, Values
-from toband.store.columns import JsonText, Micros, Name, printable, to_json, to_micros
-from toband.store.statements import Statements
-from toband.store.tables import event_runs, events
-from toband.store.writer import Session
+from toband.store.sql.columns import JsonText, Micros, Name, printable, to_json, to_micros
+from toband.store.sql.row_codec import Raw, Values
+from toband.store.sql.statements import Statements
+from toband.store.sql.tables import event_runs, events
+from toband.store.sql.writer import Session
 
 
 class NewEvent(NamedTuple):
