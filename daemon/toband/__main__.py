@@ -61,16 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(config: Config, *, take_over: bool, new_database: bool) -> int:
     # The core of gRPC would write lines of its own among those of our log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from toband import logs, memory
+    from toband import daemon_log, memory_trim
     from toband.api.server import ListenError
     from toband.ports import StoreError, StoreTakenOverError
 
     # A busy event loop would let the thread that commits wait five milliseconds, again and again.
     sys.setswitchinterval(SWITCH_INTERVAL)
-    memory.set_up()
+    memory_trim.set_up()
     state = StateDir(config.state_dir)
     try:
-        logs.set_up(config.log_level, config.log_format, config.log_file)
+        daemon_log.set_up(config.log_level, config.log_format, config.log_file)
         state.acquire()
         asyncio.run(_run(config, state, take_over=take_over, new_database=new_database))
     except StoreTakenOverError as error:

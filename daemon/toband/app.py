@@ -17,6 +17,7 @@ import structlog
 import uuid_utils
 
 from toband import __version__, exit_codes
+from toband.alarm.alarm_clock import ApsAlarmClock
 from toband.api.artifact_answers import ArtifactAnswers
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
@@ -55,11 +56,13 @@ from toband.engine.schedules.schedule_queries import Outlook
 from toband.engine.schedules.scheduler import Scheduling
 from toband.engine.schedules.subject_schedules import Subjects
 from toband.engine.system_events import Announcing
+from toband.file_watch.definition_files import WatchedFiles
+from toband.file_watch.definition_memory import RememberedFiles, reader_of_definitions
+from toband.file_watch.own_files import OwnFiles, printed_to
+from toband.file_watch.watched_paths import WatchedPaths
 from toband.installation import database_known_by, note_database, owner_of
-from toband.notify import notify
 from toband.ports import Claim, StoreError, StoreTakenOverError
-from toband.sandbox.sandbox import ProcessSandbox
-from toband.schedule.alarm_clock import ApsAlarmClock
+from toband.sandbox.worker_pool import ProcessSandbox
 from toband.state_dir import StateDir
 from toband.store import SqlStore
 from toband.supervise.artifacts.artifact_store import ArtifactFiles
@@ -72,10 +75,7 @@ from toband.supervise.host.run_archive import RunArchive
 from toband.supervise.launch.descriptor_limit import OwnDescriptors, raise_limit
 from toband.supervise.launch.process_meter import ProcessMeter
 from toband.supervise.logs.log_reader import LogFiles
-from toband.watching.definition_files import WatchedFiles
-from toband.watching.own_files import OwnFiles, printed_to
-from toband.watching.paths import WatchedPaths
-from toband.watching.remembering import RememberedFiles, reader_of_definitions
+from toband.systemd_notify import notify
 
 if sys.platform == "win32":
     from toband.supervise.launch.windows_launcher import WindowsLauncher

@@ -55,14 +55,14 @@ def test_the_log_of_a_run_whose_step_was_never_started_is_complete(tmp_path: Pat
 WITHOUT_DESCRIPTORS = """
 import resource, sys
 from toban.definition import JobType, RenderError, Step
-from toband.engine import launching
+from toband.engine.execution import launch_spec
 
 step = Step(id="a", name="a", job_type=JobType.SHELL, target="true", kwargs={}, env={})
-assert launching._environment(step)["HOME"]
+assert launch_spec._environment(step)["HOME"]
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
 try:
-    launching._environment(step)
+    launch_spec._environment(step)
 except RenderError as error:
     sys.exit(f"made up: {error}")
 except OSError as error:

@@ -14,10 +14,10 @@ from fuzz.target import Check, Target, expect_type
 from toban.sdk import address
 from toban.sdk.errors import Unreachable
 from toband.config import Config, ConfigError, load
+from toband.file_watch.definition_memory import RememberedFiles
 from toband.ports import Known
 from toband.state_dir import StateDir
 from toband.supervise.artifacts.workspace_inputs import Ledger
-from toband.watching.remembering import RememberedFiles
 
 BOOT = "7f2c9a52-1111-2222-3333-444455556666"
 NOW = datetime(2026, 11, 18, 2, 0, tzinfo=UTC)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from toband import logs
+from toband import daemon_log
 
 # The daemon keeps its log file open for life.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -38,7 +38,7 @@ def test_json_lines_on_the_console_and_in_the_file(
 ) -> None:
     file = tmp_path / "log"
     file.write_text('{"event": "of yesterday"}\n')
-    logs.set_up("info", "json", str(file))
+    daemon_log.set_up("info", "json", str(file))
     log = structlog.get_logger()
     log.debug("left out")
     log.info("served", action="serving", name="日本", lines="a\nb")
@@ -53,7 +53,7 @@ def test_json_lines_on_the_console_and_in_the_file(
 
 
 def test_words_on_the_console(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    logs.set_up("info", "console", str(tmp_path / "log"))
+    daemon_log.set_up("info", "console", str(tmp_path / "log"))
     structlog.get_logger().warning("slow", action="slow", took=3)
     shown = capsys.readouterr().err
     assert "slow" in shown
@@ -63,13 +63,13 @@ def test_words_on_the_console(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_auto_is_json_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.set_up("info", "auto", "")
+    daemon_log.set_up("info", "auto", "")
     structlog.get_logger().info("hello")
     assert json.loads(capsys.readouterr().err)["event"] == "hello"
 
 
 def test_exceptions_are_one_line(tmp_path: Path) -> None:
-    logs.set_up("error", "json", str(tmp_path / "log"))
+    daemon_log.set_up("error", "json", str(tmp_path / "log"))
     try:
         raise ValueError("told\nin two lines")
     except ValueError as error:
@@ -79,7 +79,7 @@ def test_exceptions_are_one_line(tmp_path: Path) -> None:
 
 
 def test_what_libraries_log_comes_in_our_form(tmp_path: Path) -> None:
-    logs.set_up("info", "json", str(tmp_path / "log"))
+    daemon_log.set_up("info", "json", str(tmp_path / "log"))
     library = logging.getLogger("some.library")
     library.info("chatter")
     library.warning("worth %s", "knowing")
@@ -99,13 +99,13 @@ def test_what_libraries_log_comes_in_our_form(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        logs.set_up("info", "json", f"{tmp_path}/none/log")
+        daemon_log.set_up("info", "json", f"{tmp_path}/none/log")
 
 
 def test_a_full_disk_is_no_error_of_who_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "w") as full:
         monkeypatch.setattr("sys.stderr", full)
-        logs.set_up("info", "json", "/dev/full")
+        daemon_log.set_up("info", "json", "/dev/full")
         for number in range(1000):
             structlog.get_logger().info("a line that goes nowhere", number=number)
         monkeypatch.undo()

@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from toband.notify import notify
+from toband.systemd_notify import notify
 
 
 def test_states_go_out_as_one_datagram(monkeypatch: pytest.MonkeyPatch) -> None:

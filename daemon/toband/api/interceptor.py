@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from toband.api.errors import Context, InvalidFieldError, UnreadableRequestError, abort
 from toband.api.lanes import Lanes, TooManyCallsError
 from toband.api.requests import check_texts
-from toband.memory import STREAM, Trimmer
+from toband.memory_trim import STREAM, Trimmer
 
 _Parse = Callable[[bytes], Any]
 _Handler = Any

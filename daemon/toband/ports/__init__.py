@@ -12,7 +12,7 @@ from toband.ports.artifacts import (
     Stored,
     Values,
 )
-from toband.ports.boots import Boot
+from toband.ports.boot import Boot
 from toband.ports.clock import (
     Clock,
 )
@@ -28,6 +28,17 @@ from toband.ports.health import (
     Conditions,
     HealthStatus,
 )
+from toband.ports.host import (
+    AttemptSeen,
+    ClockReading,
+    Descriptors,
+    Disk,
+    Premises,
+    RunDirectory,
+    Space,
+    StepProcess,
+    WrongPath,
+)
 from toband.ports.logs import (
     PAGE,
     Archive,
@@ -39,17 +50,6 @@ from toband.ports.logs import (
     Stray,
 )
 from toband.ports.ownership import Claim, Owner
-from toband.ports.premises import (
-    AttemptSeen,
-    ClockReading,
-    Descriptors,
-    Disk,
-    Premises,
-    RunDirectory,
-    Space,
-    StepProcess,
-    WrongPath,
-)
 from toband.ports.processes import (
     Launch,
     Launcher,
@@ -102,7 +102,7 @@ from toband.ports.store import (
     StoreTakenOverError,
     StoreWatcher,
 )
-from toband.ports.watching import (
+from toband.ports.watched_paths import (
     FileChange,
     PathChange,
     PathWatcher,

@@ -29,7 +29,7 @@ from toband.domain.emitted_events import Emitted, EventSource
 from toband.engine.events.event_matching import Candidate, Matching
 from toband.engine.execution.expression_evaluator import Evaluation
 from toband.ports import WorkflowText
-from toband.sandbox.sandbox import ProcessSandbox
+from toband.sandbox.worker_pool import ProcessSandbox
 from toband.store import SqlStore
 
 _STORED_AT_ONCE = 500

@@ -18,9 +18,9 @@ from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.errors import InvalidDefinitionError
 from toband.engine.events.path_events import FileWatches
 from toband.engine.health.health_conditions import Health
+from toband.file_watch import path_follower
+from toband.file_watch.watched_paths import WatchedPaths
 from toband.store import SqlStore
-from toband.watching import following
-from toband.watching.paths import WatchedPaths
 
 DEFINITION = """\
 name: sort
@@ -55,7 +55,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(following, "QUIET", 0.05)
+    monkeypatch.setattr(path_follower, "QUIET", 0.05)
     store = SqlStore(f"sqlite:///{tmp_path}/toban.db")
     await store.open()
     paths = WatchedPaths()

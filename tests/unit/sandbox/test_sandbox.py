@@ -16,7 +16,7 @@ from helpers.waiting import wait_for
 from toban.definition import RenderError, Scope, parse, render
 from toband.ports import OverLimitError
 from toband.sandbox import worker_process
-from toband.sandbox.sandbox import ProcessSandbox
+from toband.sandbox.worker_pool import ProcessSandbox
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="time is limited by a signal")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from toban.limits import MAX_SOURCE_BYTES
+from toband.file_watch import definition_files, definition_tree
+from toband.file_watch.definition_files import WatchedFiles
+from toband.file_watch.definition_tree import find
 from toband.ports import Listing
-from toband.watching import definition_files, definition_tree
-from toband.watching.definition_files import WatchedFiles
-from toband.watching.definition_tree import find
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs names that are only bytes")
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs links and permissions of POSIX")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from toband.watching.following import LONGEST, QUIET, Follower
-from toband.watching.notifier import Kind, Told
-from toband.watching.places import Spot
+from toband.file_watch.notifier import Kind, Told
+from toband.file_watch.path_follower import LONGEST, QUIET, Follower
+from toband.file_watch.path_state import Spot
 
 
 class Scripted:

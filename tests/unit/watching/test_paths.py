@@ -15,18 +15,18 @@ from pathlib import Path
 import pytest
 
 from helpers.waiting import wait_for
-from toband.watching import following
-from toband.watching.native import Native
-from toband.watching.notifier import Notifier, Told
-from toband.watching.own_files import NO_FILES, OwnFiles
-from toband.watching.paths import WatchedPaths
-from toband.watching.places import Place, place_of
+from toband.file_watch import path_follower
+from toband.file_watch.native_notifier import Native
+from toband.file_watch.notifier import Notifier, Told
+from toband.file_watch.own_files import NO_FILES, OwnFiles
+from toband.file_watch.path_state import Place, place_of
+from toband.file_watch.watched_paths import WatchedPaths
 
 New = Callable[[OwnFiles], Notifier]
 
 if sys.platform == "linux":
-    from toband.watching import inotify
-    from toband.watching.inotify import Inotify
+    from toband.file_watch import inotify_notifier
+    from toband.file_watch.inotify_notifier import Inotify
 
     NOTIFIERS: list[New] = [Inotify, Native]
 
@@ -132,7 +132,7 @@ class Watching:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "QUIET", 0.2)
+    monkeypatch.setattr(path_follower, "QUIET", 0.2)
 
 
 @pytest.fixture(params=NOTIFIERS, ids=lambda each: each.__name__.lower())
@@ -319,8 +319,8 @@ async def test_links_are_followed_for_what_is_declared_only(
 async def test_many_changes_at_once(
     watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "CHANGES_MOST", 10)
-    monkeypatch.setattr(following, "QUIET", 0.5)
+    monkeypatch.setattr(path_follower, "CHANGES_MOST", 10)
+    monkeypatch.setattr(path_follower, "QUIET", 0.5)
     await watching.follow(tmp_path)
     for number in range(250):
         (tmp_path / f"{number}").write_text("x")
@@ -386,7 +386,7 @@ async def test_directories_of_the_daemon_take_no_watches(tmp_path: Path) -> None
 async def test_a_watch_that_would_never_tell_anything_is_trouble(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "LOOK_AGAIN", 0.1)
+    monkeypatch.setattr(path_follower, "LOOK_AGAIN", 0.1)
     state, elsewhere, link = tmp_path / "state", tmp_path / "elsewhere", tmp_path / "link"
     for folder in (state, elsewhere):
         folder.mkdir()
@@ -454,7 +454,7 @@ async def test_paths_come_and_go(watching: Watching, tmp_path: Path, put: Put) -
 async def test_a_limit_of_the_system_is_told_and_tried_again(
     linux: Watching, tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "TRY_AGAIN", 0.05)
+    monkeypatch.setattr(path_follower, "TRY_AGAIN", 0.05)
     allowed = [3]
     add = Inotify._add
 
@@ -488,7 +488,7 @@ async def test_when_the_system_loses_count(
     lost = [True]
 
     def overflow(self: Inotify, watch: int, mask: int, name: str, told: list[Told]) -> None:
-        take(self, -1, inotify._Q_OVERFLOW, "", told) if lost[0] else take(
+        take(self, -1, inotify_notifier._Q_OVERFLOW, "", told) if lost[0] else take(
             self, watch, mask, name, told
         )
 
@@ -506,7 +506,7 @@ async def test_when_the_system_loses_count(
 async def test_one_above_a_path_that_moves_is_found_by_looking(
     linux: Watching, tmp_path: Path, outside: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(path_follower, "LOOK_AGAIN", 0.05)
     tree = tmp_path / "above" / "between" / "tree"
     tree.mkdir(parents=True)
     await linux.follow(tree)
@@ -525,15 +525,15 @@ async def test_a_path_that_cannot_be_looked_at(
 ) -> None:
     path = tmp_path / "file"
     path.write_text("x")
-    monkeypatch.setattr(following, "TRY_AGAIN", 0.05)
+    monkeypatch.setattr(path_follower, "TRY_AGAIN", 0.05)
 
     def denied(path: str) -> Place:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(following, "place_of", denied)
+    monkeypatch.setattr(path_follower, "place_of", denied)
     linux.paths.follow([str(path)])
     await wait_for(lambda: "Permission denied" in linux.paths.troubles.get(str(path), ""), "told")
-    monkeypatch.setattr(following, "place_of", place_of)
+    monkeypatch.setattr(path_follower, "place_of", place_of)
     await wait_for(lambda: not linux.paths.troubles, "another try")
     await linux.settle()
     assert linux.told == []

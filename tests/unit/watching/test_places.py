@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toband.watching.places import is_as_before, mounts, place_of, remote
+from toband.file_watch.path_state import is_as_before, mounts, place_of, remote
 
 TABLE = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw

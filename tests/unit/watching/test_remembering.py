@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from toband.file_watch import definition_memory
+from toband.file_watch.definition_memory import RememberedFiles, reader_of_definitions
 from toband.ports import Known
-from toband.watching import remembering
-from toband.watching.remembering import RememberedFiles, reader_of_definitions
 
 ONE = Known(digest="d1", stored={"b": "1-0 x", "a": "2-0 y"}, warnings=("mind this",))
 TWO = Known(digest="d2", stored={})
@@ -70,7 +70,7 @@ async def test_lines_that_are_cut_off_or_strange_concern_nobody_else(path: Path)
 async def test_it_is_written_anew_when_most_of_it_is_old(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembering, "SPARE", 10)
+    monkeypatch.setattr(definition_memory, "SPARE", 10)
     writer = memory(path)
     for _ in range(20):
         await writer.remember({"/a": ONE}, {"/a"})

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from toban.limits import MAX_SOURCE_BYTES
+from toband.file_watch.definition_tree import Folder, find, is_definition
+from toband.file_watch.file_names import is_text
 from toband.ports import Listing
-from toband.watching.definition_tree import Folder, find, is_definition
-from toband.watching.names import is_text
 
 TICK = 1.0
 """Seconds between looks at the places themselves: one that was missing may be there, or lead elsewhere."""

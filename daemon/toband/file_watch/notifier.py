@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from enum import Enum, auto
 from typing import Protocol
 
-from toband.watching.places import Spot
+from toband.file_watch.path_state import Spot
 
 
 class Kind(Enum):

@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 
+from toband.file_watch.notifier import Notifier
+from toband.file_watch.own_files import NO_FILES, OwnFiles
+from toband.file_watch.path_follower import LOOK_AGAIN, Follower
 from toband.ports import WatchChanges
-from toband.watching.following import LOOK_AGAIN, Follower
-from toband.watching.notifier import Notifier
-from toband.watching.own_files import NO_FILES, OwnFiles
 
 if sys.platform == "linux":
-    from toband.watching.inotify import Inotify as SystemNotifier
+    from toband.file_watch.inotify_notifier import Inotify as SystemNotifier
 else:
-    from toband.watching.native import Native as SystemNotifier
+    from toband.file_watch.native_notifier import Native as SystemNotifier
 
 FAILED_PAUSE = 1.0
 SOON = 0.01

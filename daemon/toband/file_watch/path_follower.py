@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from toband.file_watch.file_names import is_text, shown
+from toband.file_watch.notifier import Kind, Notifier
+from toband.file_watch.own_files import NO_FILES, OwnFiles
+from toband.file_watch.path_state import Place, Spot, is_as_before, mounts, place_of, remote
 from toband.ports import FileChange, PathChange, WatchChanges
-from toband.watching.names import is_text, shown
-from toband.watching.notifier import Kind, Notifier
-from toband.watching.own_files import NO_FILES, OwnFiles
-from toband.watching.places import Place, Spot, is_as_before, mounts, place_of, remote
 
 QUIET, LONGEST = 0.3, 1.0
 """Seconds without a change after which those before it are told, and after which they are told in any case."""

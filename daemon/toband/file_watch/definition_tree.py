@@ -11,8 +11,8 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from toband.file_watch.file_names import is_text, shown
 from toband.ports import Listing, Mark
-from toband.watching.names import is_text, shown
 
 SUFFIXES = (".yaml", ".yml", ".json")
 YOUNG = 0.3

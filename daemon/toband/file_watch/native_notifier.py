@@ -8,9 +8,9 @@ import queue
 import threading
 from collections.abc import Mapping, Sequence, Set
 
-from toband.watching.notifier import Kind, Told
-from toband.watching.own_files import NO_FILES, OwnFiles
-from toband.watching.places import Spot
+from toband.file_watch.notifier import Kind, Told
+from toband.file_watch.own_files import NO_FILES, OwnFiles
+from toband.file_watch.path_state import Spot
 
 STEP, DEBOUNCE = 50, 200
 """Milliseconds: changes that follow each other so closely are told together."""

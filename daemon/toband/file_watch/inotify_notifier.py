@@ -21,9 +21,9 @@ import threading
 import time
 from collections.abc import Mapping, Sequence, Set
 
-from toband.watching.notifier import Kind, Told
-from toband.watching.own_files import NO_FILES, OwnFiles
-from toband.watching.places import Spot
+from toband.file_watch.notifier import Kind, Told
+from toband.file_watch.own_files import NO_FILES, OwnFiles
+from toband.file_watch.path_state import Spot
 
 PORTION = 0.002
 """Seconds of work on a large tree, after which others get as long."""
