@@ -21,7 +21,7 @@ from scripts.lib.bench.sizes import Sizes
 
 import toband
 from toban.definition.timing.due import next_due
-from toban.definition.timing.model import Schedule
+from toban.definition.timing.schedule_spec import Schedule
 
 if sys.platform == "win32":
     pytest.skip("the daemon does not run on Windows yet", allow_module_level=True)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from contract.builders import NOW, later, new_id, new_run, text
-from toban.definition.timing.model import Schedule
+from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.run_model import Run, Trigger
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import Firing, Store

@@ -15,7 +15,7 @@ from toban.definition import Schedule, format_duration, format_size, parse_durat
 from toban.definition.timing.blackouts import parse_blackout, stretch_at
 from toban.definition.timing.cron import parse_cron
 from toban.definition.timing.due import occurrences
-from toban.definition.timing.words import PhraseError, interpret
+from toban.definition.timing.phrases.phrase import PhraseError, interpret
 from toban.importing.crontab_drafts import import_crontab
 from toban.importing.model import Draft, ImportProblem
 from toban.importing.timers import import_timer

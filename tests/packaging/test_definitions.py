@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from toban.definition import DefinitionKind, json_schema, parse
-from toban.definition.schema import JobsInput, StepInput, WorkflowInput
-from toban.definition.shape import written_names
-from toban.definition.yaml_source import read_documents
+from toban.definition.schema.definition_schema import JobsInput, StepInput, WorkflowInput
+from toban.definition.schema.field_check import written_names
+from toban.definition.source.yaml_source import read_documents
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

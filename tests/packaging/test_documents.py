@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toban.cli.exits import Exit
-from toban.definition.schema import (
+from toban.definition.schema.definition_schema import (
     CheckInput,
     InputInput,
     JobInput,
@@ -23,7 +23,7 @@ from toban.definition.schema import (
     TriggerInput,
     WorkflowInput,
 )
-from toban.definition.shape import written_names
+from toban.definition.schema.field_check import written_names
 from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, system_pb2, workflow_pb2
 from toband import config
 

@@ -30,7 +30,7 @@ _VARIABLE: Final = "_TOBAN_COMPLETE"
 _TIMEOUT: Final = 1.0
 _MOST: Final = 500
 
-# toban.definition.triggers has these too; it takes too long to load for a completion.
+# toban.definition.model.event_triggers has these too; it takes too long to load for a completion.
 _BUILT_IN: Final = (
     "DAEMON_STARTED",
     "DATA_CHANGED",

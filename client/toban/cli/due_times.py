@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.timestamp_pb2 import Timestamp
 
-    from toban.definition.timing.model import Schedule
+    from toban.definition.timing.schedule_spec import Schedule
     from toban.sdk import SyncClient
     from toban.v1 import schedule_pb2
 
@@ -59,8 +59,8 @@ def preview(
 
 
 def _of_rule(client: SyncClient, rule: Rule, timezone: str) -> schedule_pb2.InterpretTimeResponse:
-    from toban.definition.timing.describing import describe_in, why_never
-    from toban.definition.timing.model import Schedule
+    from toban.definition.timing.schedule_spec import Schedule
+    from toban.definition.timing.schedule_text import describe_in, why_never
     from toban.definition.timing.zones import check_zone
     from toban.v1 import schedule_pb2
 

@@ -87,7 +87,7 @@ def check(files: Sequence[File], stored: Mapping[str, str] | None = None) -> Loa
     from datetime import UTC, datetime
 
     from toban.definition import DefinitionKind, Parsed, parse
-    from toban.definition.schedule_times import run_out
+    from toban.definition.checks.never_due import run_out
 
     now = datetime.now(UTC)
     found: list[tuple[File, Parsed]] = [(file, parse(file.data, file=file.name)) for file in files]

@@ -61,7 +61,7 @@ def read_file(path: str) -> dict[str, Any]:
 
 def _mapping(data: bytes) -> dict[str, Any]:
     """The only document of a file, read as definitions are. Raises ValueError with what is wrong."""
-    from toban.definition.yaml_source import read_documents
+    from toban.definition.source.yaml_source import read_documents
 
     try:
         text = data.decode("utf-8-sig")

@@ -192,7 +192,7 @@ def _rule(words: str, cron: str, every: str, at: str, timezone: str) -> Rule:
         )
     try:
         if every:
-            from toban.definition.durations import parse_duration
+            from toban.definition.scalars.durations import parse_duration
 
             return Rule(every=parse_duration(every))
         if at:

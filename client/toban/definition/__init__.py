@@ -8,18 +8,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from toban.definition.commands import command_line, preview
-from toban.definition.durations import format_duration, parse_duration
+from toban.definition.checks.run_params import bind_params
+from toban.definition.definition_text import parse
 from toban.definition.errors import CostlyError, DefinitionError, ParamError, RenderError
-from toban.definition.evaluate import (
+from toban.definition.expressions.evaluation import (
     NO_EVENT,
     NO_ITEM,
     Scope,
     evaluate_items,
     evaluate_when,
 )
-from toban.definition.event_conditions import EventView, judge_conditions
-from toban.definition.model import (
+from toban.definition.expressions.event_conditions import EventView, judge_conditions
+from toban.definition.model.event_triggers import (
+    BUILT_IN,
+    DAEMON_STARTED,
+    DATA_CHANGED,
+    FILE_CHANGED,
+    RUN_FAILED,
+    RUN_SUCCEEDED,
+    SCHEDULE_TRIGGERED,
+    STEP_FAILED,
+    EventTrigger,
+    check_event_type,
+)
+from toban.definition.model.workflow import (
     DefinitionKind,
     ErrorClass,
     FailurePolicy,
@@ -36,31 +48,19 @@ from toban.definition.model import (
     Step,
     Workflow,
 )
-from toban.definition.params import bind_params
-from toban.definition.parsing import parse
-from toban.definition.paths import is_directory
-from toban.definition.problems import Document, Parsed, Problem
-from toban.definition.render import (
+from toban.definition.scalars.artifact_paths import is_directory
+from toban.definition.scalars.durations import format_duration, parse_duration
+from toban.definition.scalars.sizes import format_size, parse_size
+from toban.definition.scripts.command_text import command_line, preview
+from toban.definition.scripts.step_rendering import (
     Rendered,
     check_references,
     condition_references,
     references,
     render,
 )
-from toban.definition.sizes import format_size, parse_size
-from toban.definition.timing.model import Fold, Gap, Misfire, Schedule
-from toban.definition.triggers import (
-    BUILT_IN,
-    DAEMON_STARTED,
-    DATA_CHANGED,
-    FILE_CHANGED,
-    RUN_FAILED,
-    RUN_SUCCEEDED,
-    SCHEDULE_TRIGGERED,
-    STEP_FAILED,
-    EventTrigger,
-    check_event_type,
-)
+from toban.definition.source.problems import Document, Parsed, Problem
+from toban.definition.timing.schedule_spec import Fold, Gap, Misfire, Schedule
 from toban.limits import MAX_ITEMS
 
 __all__ = [
@@ -128,6 +128,6 @@ __all__ = [
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the format, for editors."""
-    from toban.definition.editor_schema import json_schema as build
+    from toban.definition.schema.editor_schema import json_schema as build
 
     return build()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from google.protobuf import struct_pb2
 
-from toban.definition.values import to_json
+from toban.definition.scalars.values import to_json
 from toban.limits import MAX_LISTED_BYTES
 from toban.texts import whole
 from toban.v1 import event_pb2, run_pb2, schedule_pb2

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from toban.definition import check_event_type
-from toban.definition.values import checked_value, to_json
+from toban.definition.scalars.values import checked_value, to_json
 from toban.limits import MAX_PAYLOAD_BYTES
 from toban.v1 import event_pb2 as pb
 from toband.api.errors import Context, InvalidFieldError

@@ -13,7 +13,7 @@ from itertools import groupby
 from zoneinfo import ZoneInfo
 
 from toban.definition.timing.due import jitter_of, occurrences
-from toban.definition.timing.model import Misfire
+from toban.definition.timing.schedule_spec import Misfire
 from toband.domain.schedule_model import (
     Fire,
     FireOutcome,

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 from toban.definition import Workflow
 from toban.definition.timing.due import jitter_of, next_due
-from toban.definition.timing.model import Schedule
-from toban.definition.timing.resolving import resolve_words
+from toban.definition.timing.phrases.phrase_schedules import resolve_words
+from toban.definition.timing.schedule_spec import Schedule
 
 EVENT = "event "
 """So begins what the ledger says of a due time that an event told of; the id follows."""

@@ -48,7 +48,7 @@ def _own_streams() -> tuple[BinaryIO, BinaryIO]:
 
 def _load() -> None:
     """Whatever requests need: it counts neither as their time nor as their memory."""
-    for module in ("cel_expr_python.cel", "toban.definition.documents"):
+    for module in ("cel_expr_python.cel", "toban.definition.checks.file_documents"):
         importlib.import_module(module)
 
 

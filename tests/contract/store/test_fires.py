@@ -32,7 +32,7 @@ from contract.scheduled import (
     started,
     with_schedules,
 )
-from toban.definition.timing.model import Schedule
+from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.run_model import Trigger
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import Fired, Firing, RunGoneError, Store, StoreError

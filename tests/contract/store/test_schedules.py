@@ -14,7 +14,7 @@ from contract.builders import NOW, later, request, text, with_workflow
 from contract.conftest import NewStore
 from contract.scheduled import entry, line, reminder, with_schedules
 from toban.definition import DefinitionKind
-from toban.definition.timing.model import Fold, Gap, Misfire, Schedule
+from toban.definition.timing.schedule_spec import Fold, Gap, Misfire, Schedule
 from toband.domain.schedule_model import FireOutcome, ScheduleEntry
 from toband.ports import ConflictError, Firing, RequestReusedError, Store
 from toband.store import SqlStore

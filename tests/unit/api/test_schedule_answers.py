@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from toban.definition import parse
-from toban.definition.timing.model import Change, Schedule
+from toban.definition.timing.schedule_spec import Change, Schedule
 from toban.v1 import workflow_pb2 as pb
 from toband.api import paging
 from toband.api.errors import InvalidFieldError

@@ -17,7 +17,7 @@ from toban.definition import (
     references,
     render,
 )
-from toban.definition.paths import check_below, clean_path
+from toban.definition.scalars.artifact_paths import check_below, clean_path
 
 Read = Callable[[str], Workflow]
 Errors = Callable[[str | bytes], list[Problem]]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toban.definition import Problem, Rendered, RenderError, Scope, Workflow, parse, render
-from toban.definition.cmd_text import MAX_LINE
+from toban.definition.scripts.cmd_text import MAX_LINE
 
 Read = Callable[[str], Workflow]
 Error = Callable[[str | bytes], Problem]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from toban.definition import EventView, RenderError, parse
-from toban.definition.cel import LOOPED_MOST
-from toban.definition.event_conditions import _Programs
+from toban.definition.expressions.cel import LOOPED_MOST
+from toban.definition.expressions.event_conditions import _Programs
 
 EVENT: dict[str, Any] = {
     "id": "e-1",

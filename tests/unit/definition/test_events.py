@@ -29,8 +29,8 @@ from toban.definition import (
     references,
     render,
 )
-from toban.definition.event_fields import MOST_TRIGGERS, MOST_TYPES, MOST_WATCHED
-from toban.definition.names import EVENT_FIELDS
+from toban.definition.expressions.template_names import EVENT_FIELDS
+from toban.definition.schema.event_fields import MOST_TRIGGERS, MOST_TYPES, MOST_WATCHED
 
 Read = Callable[[str], Workflow]
 Error = Callable[[str | bytes], Problem]

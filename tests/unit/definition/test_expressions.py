@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from toban.definition import Problem, Workflow, parse
-from toban.definition.expressions import MAX_EXPRESSION_BYTES, parse_template
+from toban.definition.expressions.templates import MAX_EXPRESSION_BYTES, parse_template
 
 Read = Callable[[str], Workflow]
 Errors = Callable[[str | bytes], list[Problem]]

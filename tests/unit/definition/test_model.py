@@ -22,7 +22,7 @@ from toban.definition import (
     json_schema,
     parse,
 )
-from toban.definition.schema import (
+from toban.definition.schema.definition_schema import (
     ActionInput,
     DefaultsInput,
     JobInput,
@@ -31,7 +31,7 @@ from toban.definition.schema import (
     StepInput,
     WorkflowInput,
 )
-from toban.definition.shape import written_names
+from toban.definition.schema.field_check import written_names
 
 Read = Callable[[str], Workflow]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from toban.definition import Problem, Rendered, RenderError, Scope, Workflow, parse, render
-from toban.definition.powershell_text import MAX_LENGTH
+from toban.definition.scripts.powershell_text import MAX_LENGTH
 
 Read = Callable[[str], Workflow]
 Error = Callable[[str | bytes], Problem]

@@ -12,11 +12,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from toban.definition import Fold, Gap, Misfire, Problem, Schedule, Workflow, parse
-from toban.definition.schedule_fields import MOST_SCHEDULES
-from toban.definition.schedule_times import run_out
-from toban.definition.timing.describing import describe
-from toban.definition.timing.resolving import check_words, resolve_words
-from toban.definition.timing.words import PhraseError
+from toban.definition.checks.never_due import run_out
+from toban.definition.schema.schedule_fields import MOST_SCHEDULES
+from toban.definition.timing.phrases.phrase import PhraseError
+from toban.definition.timing.phrases.phrase_schedules import check_words, resolve_words
+from toban.definition.timing.schedule_text import describe
 from toban.definition.timing.zones import check_zone
 
 Read = Callable[[str], Workflow]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from helpers.waiting import DEADLINE
 from toban.definition import Problem, Scope, Workflow, parse, render
-from toban.definition.script import Form, assemble
-from toban.definition.shell_reader import read_script
-from toban.definition.shell_text import reference
+from toban.definition.scripts.script import Form, assemble
+from toban.definition.scripts.shell_reader import read_script
+from toban.definition.scripts.shell_text import reference
 
 Read = Callable[[str], Workflow]
 Error = Callable[[str | bytes], Problem]

@@ -16,12 +16,12 @@ from toban.definition import (
     Workflow,
     parse,
 )
-from toban.definition.supported import (
+from toban.definition.checks.document_check import MAX_STEPS
+from toban.definition.schema.unsupported_fields import (
     UNSUPPORTED_STEP_FIELDS,
     UNSUPPORTED_VALUES,
     UNSUPPORTED_WORKFLOW_FIELDS,
 )
-from toban.definition.validate import MAX_STEPS
 
 Read = Callable[[str], Workflow]
 Errors = Callable[[str | bytes], list[Problem]]

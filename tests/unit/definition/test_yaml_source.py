@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from toban.definition import Problem, parse
-from toban.definition.yaml_events import YamlSyntaxError, events
-from toban.definition.yaml_source import read_documents
+from toban.definition.source.yaml_events import YamlSyntaxError, events
+from toban.definition.source.yaml_source import read_documents
 from toban.limits import MAX_SOURCE_BYTES
 
 Errors = Callable[[str | bytes], list[Problem]]

@@ -18,7 +18,7 @@ from toban.definition import (
     Workflow,
     parse_duration,
 )
-from toban.definition.model import DEFAULT_RETRIES
+from toban.definition.model.workflow import DEFAULT_RETRIES
 
 
 def workflow(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toban.definition.timing import words_en_tokens, words_ja_tokens
+from toban.definition.timing.phrases import english_tokens, japanese_tokens
 from toband.domain.schedule_actions import ACTIONS, named_by
 
 ANY = {
@@ -13,7 +13,7 @@ ANY = {
 }
 
 
-@pytest.mark.parametrize("said", [*words_ja_tokens.ACTIONS, *words_en_tokens.ACTIONS])
+@pytest.mark.parametrize("said", [*japanese_tokens.ACTIONS, *english_tokens.ACTIONS])
 def test_each_word_names_one_action_or_any(said: str) -> None:
     assert named_by(said) in ({""} if said in ANY else set(ACTIONS))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from toban.definition.timing.model import Misfire, Schedule
+from toban.definition.timing.schedule_spec import Misfire, Schedule
 from toband.domain import misfire
 from toband.domain.misfire import (
     DECIDED_AT_ONCE,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toban.definition.timing.model import Change, Schedule
+from toban.definition.timing.schedule_spec import Change, Schedule
 from toband.domain.emitted_events import (
     Emitted,
     EventRun,

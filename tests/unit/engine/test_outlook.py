@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from toban.definition.timing.model import Schedule
+from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.drain import Draining

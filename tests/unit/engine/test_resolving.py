@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, parse
-from toban.definition.timing.model import Schedule
+from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.resolver import Resolver

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from helpers.waiting import wait_for
 from toban.definition import Overlap
-from toban.definition.timing.model import Misfire, Schedule
+from toban.definition.timing.schedule_spec import Misfire, Schedule
 from toband.domain.misfire import LINES_AT_ONCE
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.domain.transition import Ids

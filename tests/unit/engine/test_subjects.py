@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from toban.definition import ParamError, parse
-from toban.definition.timing.model import Schedule
+from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.misfire import Circumstances, decide
 from toband.domain.schedule_model import ScheduleEntry
 from toband.domain.transition import Ids

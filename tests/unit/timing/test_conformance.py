@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from toban.definition.timing.cron import MACROS
 from toban.definition.timing.due import occurrences
-from toban.definition.timing.model import Fold, Gap, Schedule
+from toban.definition.timing.schedule_spec import Fold, Gap, Schedule
 
 CASES: list[dict[str, Any]] = YAML(typ="safe").load(
     Path(__file__).with_name("conformance.yaml").read_text(encoding="utf-8")

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from toban.definition.timing.describing import describe_in
 from toban.definition.timing.due import describe
-from toban.definition.timing.model import Schedule
+from toban.definition.timing.schedule_spec import Schedule
+from toban.definition.timing.schedule_text import describe_in
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from toban.definition.timing.cron import parse_cron
 from toban.definition.timing.due import jitter_of, next_due, occurrences
-from toban.definition.timing.model import Change, Due, Fold, Gap, Schedule
+from toban.definition.timing.schedule_spec import Change, Due, Fold, Gap, Schedule
 
 from .walking import walk
 

@@ -16,20 +16,20 @@ from ruamel.yaml import YAML
 
 from toban.definition.timing.cron import LAST_YEAR, parse_cron
 from toban.definition.timing.due import next_due
-from toban.definition.timing.model import Schedule
-from toban.definition.timing.words import (
+from toban.definition.timing.phrases.english_numbers import NUMBER_WORDS
+from toban.definition.timing.phrases.english_tokens import ACTIONS as ENGLISH_ACTIONS
+from toban.definition.timing.phrases.english_tokens import WORDS as ENGLISH_WORDS
+from toban.definition.timing.phrases.japanese_tokens import ACTIONS as JAPANESE_ACTIONS
+from toban.definition.timing.phrases.japanese_tokens import ENDINGS, NUMERALS
+from toban.definition.timing.phrases.japanese_tokens import WORDS as JAPANESE_WORDS
+from toban.definition.timing.phrases.phrase import (
     EXAMPLES,
     LONGEST_PHRASE,
     PhraseError,
     Understood,
     interpret,
 )
-from toban.definition.timing.words_en_numbers import NUMBER_WORDS
-from toban.definition.timing.words_en_tokens import ACTIONS as ENGLISH_ACTIONS
-from toban.definition.timing.words_en_tokens import WORDS as ENGLISH_WORDS
-from toban.definition.timing.words_ja_tokens import ACTIONS as JAPANESE_ACTIONS
-from toban.definition.timing.words_ja_tokens import ENDINGS, NUMERALS
-from toban.definition.timing.words_ja_tokens import WORDS as JAPANESE_WORDS
+from toban.definition.timing.schedule_spec import Schedule
 
 GROUPS: list[dict[str, Any]] = YAML(typ="safe").load(
     Path(__file__).with_name("phrases.yaml").read_text(encoding="utf-8")

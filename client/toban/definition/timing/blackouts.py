@@ -9,10 +9,10 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
-from toban.definition.durations import parse_duration
+from toban.definition.scalars.durations import parse_duration
 from toban.definition.timing.cron import DAY_SECONDS, Cron, parse_cron
 from toban.definition.timing.due import occurrences
-from toban.definition.timing.model import Due, Schedule
+from toban.definition.timing.schedule_spec import Due, Schedule
 
 _FORMS = 'write a crontab expression, "/" and a duration with its unit, such as "0 2 * * sun/2h"'
 # Windows that run into each other are not followed further than this: each takes a moment to find.

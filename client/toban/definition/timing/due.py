@@ -23,8 +23,8 @@ from hashlib import sha256
 from zoneinfo import ZoneInfo
 
 from toban.definition.timing.cron import DAY_SECONDS, LAST_YEAR, Cron, parse_cron
-from toban.definition.timing.describing import describe
-from toban.definition.timing.model import Change, Due, Fold, Gap, Schedule
+from toban.definition.timing.schedule_spec import Change, Due, Fold, Gap, Schedule
+from toban.definition.timing.schedule_text import describe
 
 __all__ = ["describe", "jitter_of", "next_due", "occurrences"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from toban.definition import DefinitionKind, Document, JobType, Parsed, Problem, parse
-from toban.definition.schedule_times import run_out
+from toban.definition.checks.never_due import run_out
 from toband.engine.definitions.catalog import until_undisturbed
 from toband.engine.definitions.definition_parser import DefinitionParser, is_small
 from toband.engine.definitions.resolver import Resolver

@@ -17,9 +17,9 @@ from toban.definition import (
     Problem,
     Workflow,
 )
-from toban.definition.schedule_times import run_out
-from toban.definition.timing.model import Schedule
-from toban.definition.timing.words import PhraseError
+from toban.definition.checks.never_due import run_out
+from toban.definition.timing.phrases.phrase import PhraseError
+from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.schedule_model import ScheduleEntry, entries_of
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import jitter_of, occurrences
-from toban.definition.timing.model import Change, Due
+from toban.definition.timing.schedule_spec import Change, Due
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.errors import ZoneGoneError
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from toban.definition import Overlap
-from toban.definition.timing.model import Misfire
+from toban.definition.timing.schedule_spec import Misfire
 from toband.domain.misfire import (
     ON_TIME,
     Circumstances,

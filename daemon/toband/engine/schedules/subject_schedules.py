@@ -10,11 +10,11 @@ from itertools import islice
 from zoneinfo import ZoneInfo
 
 from toban.definition import SCHEDULE_TRIGGERED, Schedule, Workflow, bind_params
-from toban.definition.durations import format_duration
+from toban.definition.scalars.durations import format_duration
 from toban.definition.timing.cron import REBOOT, parse_cron
-from toban.definition.timing.describing import describe_in, why_never
 from toban.definition.timing.due import occurrences
-from toban.definition.timing.words import PhraseError, Understood, interpret
+from toban.definition.timing.phrases.phrase import PhraseError, Understood, interpret
+from toban.definition.timing.schedule_text import describe_in, why_never
 from toban.definition.timing.zones import check_zone
 from toband.domain.emitted_events import Emitted
 from toband.domain.lookup_keys import check_key

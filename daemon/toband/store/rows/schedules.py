@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from toban.definition.timing.cron import REBOOT
-from toban.definition.timing.model import Schedule
+from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.schedule_model import ScheduleEntry
 from toband.ports import Request, RequestReusedError, WorkflowText
 from toband.store.rows.idempotent_calls import recall, remember

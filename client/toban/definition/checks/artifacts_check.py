@@ -1,0 +1,91 @@
+"""Inputs and outputs: that each artifact has one name, one place, and a step that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from toban.definition.checks.step_layers import StepDraft
+from toban.definition.expressions.template_names import suggestion
+from toban.definition.schema.field_check import FieldAt
+from toban.definition.source.problem_collector import Reporter, join
+from toban.definition.source.yaml_source import Node
+
+
+def check_outputs(draft: StepDraft, report: Reporter) -> None:
+    """Names of outputs become directories, on some systems whatever their case."""
+    found = draft.fields.get("outputs")
+    seen: dict[str, int] = {}
+    for index, output in enumerate(draft.values.get("outputs", ())):
+        name = output.get("name")
+        if found is None or name is None:
+            continue
+        node, path = _entry(found, index, "name")
+        first = seen.setdefault(name.casefold(), index)
+        if first != index:
+            line = _entry(found, first, "name")[0].line + 1
+            report.at(node, path, f'duplicate output "{name}": it stands already on line {line}')
+
+
+def check_inputs(draft: StepDraft, steps: Mapping[str, StepDraft], report: Reporter) -> None:
+    """Every input is an output of a step that this one depends on; no two share a place."""
+    found = draft.fields.get("inputs")
+    places: list[tuple[str, int]] = []
+    for index, given in enumerate(draft.values.get("inputs", ())):
+        if found is None or "from_" not in given or "artifact" not in given:
+            continue
+        _check_source(draft, found, index, steps, report)
+        place = given.get("as_", given["artifact"])
+        node, path = _entry(found, index, "as" if "as_" in given else "artifact")
+        for other, first in places:
+            if _overlap(place.casefold(), other.casefold()):
+                line = _entry(found, first, "from")[0].line + 1
+                message = f'"{place}" is taken by the input on line {line}: give it another "as"'
+                report.at(node, path, message)
+                break
+        places.append((place, index))
+
+
+def _check_source(
+    draft: StepDraft,
+    found: FieldAt,
+    index: int,
+    steps: Mapping[str, StepDraft],
+    report: Reporter,
+) -> None:
+    given = draft.values["inputs"][index]
+    source, artifact = given["from_"], given["artifact"]
+    node, path = _entry(found, index, "from")
+    if source not in steps:
+        report.at(node, path, f'unknown step "{source}"{suggestion(source, steps)}')
+        return
+    if source == draft.id:
+        report.at(node, path, f'step "{source}" cannot have its own output as an input')
+        return
+    if source not in draft.depends_on:
+        message = f'step "{source}" is not in depends_on of {draft.id}: add it there'
+        report.at(node, path, message)
+    if "outputs" in steps[source].fields and "outputs" not in steps[source].values:
+        return  # what it has is not known
+    outputs = steps[source].values.get("outputs", ())
+    known = [output["name"] for output in outputs if "name" in output]
+    if len(known) < len(outputs) and artifact not in known:
+        return
+    if artifact in known:
+        return
+    node, path = _entry(found, index, "artifact")
+    hint = suggestion(artifact, known) or (
+        f": there is {', '.join(known)}" if known else ": it has no outputs"
+    )
+    report.at(node, path, f'unknown artifact "{artifact}" of step "{source}"{hint}')
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or one.startswith(other + "/") or other.startswith(one + "/")
+
+
+def _entry(found: FieldAt, index: int, name: str) -> tuple[Node, str]:
+    """A field of one entry, or the entry itself where it lacks the field."""
+    node, path = found.value.items[index], join(found.path, index)
+    if name in node.entries:
+        return node.entries[name].value, join(path, name)
+    return node, path

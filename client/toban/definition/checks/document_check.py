@@ -1,0 +1,349 @@
+"""From the tree of one document to a workflow, or to everything that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from toban.definition.checks.artifacts_check import check_inputs
+from toban.definition.checks.event_check import read_triggers, read_watch
+from toban.definition.checks.job_documents import Jobs
+from toban.definition.checks.params_check import read_params
+from toban.definition.checks.schedule_check import check_blackouts, read_schedules
+from toban.definition.checks.step_builder import build_step
+from toban.definition.checks.step_check import check_step_templates, read_defaults, read_step
+from toban.definition.checks.step_layers import Layer, StepDraft
+from toban.definition.checks.template_check import TemplateCheck
+from toban.definition.expressions.template_names import Kind, Names, param_kind, suggestion
+from toban.definition.model.step_graph import Graph
+from toban.definition.model.workflow import Overlap, Retention, Workflow
+from toban.definition.scalars.values import describe
+from toban.definition.schema.definition_schema import WorkflowInput
+from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
+from toban.definition.schema.fields import check_name
+from toban.definition.schema.unsupported_fields import (
+    STEP_ALIASES,
+    UNSUPPORTED_WORKFLOW_FIELDS,
+    WORKFLOW_ALIASES,
+)
+from toban.definition.source.problem_collector import Reporter, check_about, join
+from toban.definition.source.yaml_source import Node
+
+MAX_STEPS = 10_000
+MAX_DESCRIPTION = 500
+_NESTED = frozenset({"params", "defaults", "schedule", "on", "watch", "steps"})
+_IN_ENV = "the workflow's own env may use params, run and event only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What one document holds: its name, the jobs that it uses, and the workflow, if it is right.
+
+    Without an error the workflow is still None when a job that it uses is not known.
+    """
+
+    name: str = ""
+    uses: frozenset[str] = frozenset()
+    workflow: Workflow | None = None
+
+
+def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
+    """Checks the workflow of one document and reports what is wrong with it."""
+    if root.kind != "map":
+        report.at(
+            root, "", f"expected a mapping with name and steps, found {describe(root.plain())}"
+        )
+        return Checked()
+    fields = read_fields(
+        root,
+        "",
+        report,
+        known=WorkflowInput.model_fields,
+        aliases=WORKFLOW_ALIASES,
+        unsupported=UNSUPPORTED_WORKFLOW_FIELDS,
+    )
+    values = check_fields(WorkflowInput, fields, report, skip=_NESTED)
+    _check_identity(root, fields, values, report)
+    params = read_params(fields.get("params"), report)
+    given = params if _readable(fields.get("params")) else None
+    schedules = read_schedules(
+        fields.get("schedule"), report, params=given, zone=values.get("timezone", "")
+    )
+    check_blackouts(fields.get("blackout"), values.get("blackout", ()), report)
+    triggers = read_triggers(fields.get("on"), report, params=given)
+    watch = read_watch(fields.get("watch"), report)
+    kinds = {name: param_kind(param) if param else None for name, param in params.items()}
+    env_names = _check_env(fields, kinds, report)
+    found = fields.get("defaults")
+    defaults = read_defaults(found.value if found else None, report)
+    name = values.get("name", "")
+    steps = fields.get("steps")
+    drafts = list(_StepReader(defaults, jobs, report, name).read(root, steps))
+    _check_order(drafts, kinds, env_names, report)
+    _check_scopes(fields.get("scopes"), values, drafts, report)
+    uses = frozenset(draft.job for draft in drafts if draft.job)
+    if report.failed or any(draft.open for draft in drafts):
+        return Checked(name=name, uses=uses)
+    listed = steps is not None and steps.value.kind == "seq"
+    workflow = Workflow(
+        name=values["name"],
+        title=values.get("title", values["name"]),
+        version=values.get("version", "1"),
+        description=values.get("description", ""),
+        labels=values.get("labels", {}),
+        enabled=values.get("enabled", True),
+        params={name: param for name, param in params.items() if param},
+        env=values.get("env", {}),
+        timeout=values.get("timeout"),
+        concurrency=values.get("concurrency"),
+        max_active_runs=values.get("max_active_runs", 1),
+        overlap=values.get("overlap", Overlap.SKIP),
+        priority=values.get("priority", 0),
+        retention=Retention(**values["retention"]) if "retention" in values else None,
+        context_dir=values.get("context_dir", ""),
+        scopes={
+            scope: tuple(dict.fromkeys(names)) for scope, names in values.get("scopes", {}).items()
+        },
+        schedules=schedules,
+        timezone=values.get("timezone", ""),
+        blackout=tuple(values.get("blackout", ())),
+        triggers=triggers,
+        event_overlap=values.get("overlap", Overlap.QUEUE),
+        watch=watch,
+        steps={draft.id: build_step(draft, listed=listed) for draft in drafts},
+    )
+    return Checked(name=name, uses=uses, workflow=workflow)
+
+
+def _readable(params: FieldAt | None) -> bool:
+    return params is None or params.value.kind == "map"
+
+
+def _check_identity(
+    root: Node, fields: dict[str, FieldAt], values: dict[str, Any], report: Reporter
+) -> None:
+    check_about(root, "", values, report)
+    if "name" not in fields:
+        report.at(root, "name", 'the workflow has no name: add "name"')
+    if "description" not in fields:
+        message = 'the workflow has no description: add "description" to say what it is for'
+        report.at(root, "description", message, warning=True)
+    elif len(values.get("description", "")) > MAX_DESCRIPTION:
+        length = len(values["description"])
+        message = f"the description has {length} characters: keep it under {MAX_DESCRIPTION}"
+        report.at(fields["description"].value, "description", message, warning=True)
+
+
+def _check_env(
+    fields: dict[str, FieldAt], kinds: dict[str, Kind | None], report: Reporter
+) -> Collection[str]:
+    """Check the workflow's own environment; returns the names that steps may use."""
+    found = fields.get("env")
+    if found is None or found.value.kind != "map":
+        return ()
+    barred = {root: f"{_IN_ENV}, not {root}" for root in ("iteration", "check")}
+    names = Names(params=kinds, env=None, steps=None, limit=_IN_ENV)
+    TemplateCheck(report, names.without(barred)).value(found.value, found.path)
+    return found.value.entries.keys()
+
+
+# Steps.
+
+
+class _StepReader:
+    """Reads the steps of one workflow."""
+
+    def __init__(self, defaults: Layer, jobs: Jobs, report: Reporter, workflow: str) -> None:
+        self._defaults = defaults
+        self._jobs = jobs
+        self._report = report
+        self._workflow = workflow
+
+    def read(self, root: Node, found: FieldAt | None) -> Iterator[StepDraft]:
+        if found is None:
+            self._report.at(root, "steps", 'the workflow has no steps: add "steps"')
+            return
+        node = found.value
+        if node.kind == "scalar":
+            message = f"expected a mapping or a list of steps, found {describe(node.plain())}"
+            self._report.at(node, found.path, message)
+            return
+        count = len(node.items) + len(node.entries)
+        if count == 0:
+            self._report.at(node, found.path, "expected at least one step, found none")
+        elif count > MAX_STEPS:
+            message = f"found {count:,} steps: at most {MAX_STEPS:,} are possible"
+            self._report.at(node, found.path, message)
+            return
+        yield from (self._mapped if node.kind == "map" else self._listed)(node, found.path)
+
+    def _step(self, step_id: str, place: str, node: Node) -> StepDraft:
+        return read_step(
+            step_id,
+            place,
+            node,
+            self._defaults,
+            self._jobs.find,
+            self._report,
+            workflow=self._workflow,
+        )
+
+    def _mapped(self, node: Node, path: str) -> Iterator[StepDraft]:
+        for step_id, entry in node.entries.items():
+            place = join(path, step_id)
+            try:
+                check_name(step_id)
+            except ValueError as error:
+                self._report.at(entry.key, place, str(error))
+            if entry.value.kind != "map":
+                found = describe(entry.value.plain())
+                message = f"expected a mapping such as {{run: ./work.sh}}, found {found}"
+                self._report.at(entry.value, place, message)
+                continue
+            draft = self._step(step_id, place, entry.value)
+            draft.depends_on = list(draft.values.get("depends_on", ()))
+            yield draft
+
+    def _listed(self, node: Node, path: str) -> Iterator[StepDraft]:
+        seen: dict[str, Node] = {}
+        before: list[str] = []
+        for index, item in enumerate(node.items):
+            place = join(path, index)
+            if item.kind != "map":
+                message = f"expected a mapping with name and run, found {describe(item.plain())}"
+                self._report.at(item, place, message)
+                continue
+            step_id = self._listed_id(item, place, seen)
+            place = join(path, step_id) if step_id else place
+            draft = self._step(step_id or place, place, item)
+            if "depends_on" in draft.fields:
+                draft.depends_on = list(draft.values.get("depends_on", ()))
+            else:
+                draft.depends_on = before
+            before = [draft.id]
+            yield draft
+
+    def _listed_id(self, item: Node, place: str, seen: dict[str, Node]) -> str:
+        """The id of a listed step, which may be that of its job; '' after reporting that it has none."""
+        written = [name for name in item.entries if STEP_ALIASES.get(name, name) == "job"]
+        written = ["name"] if "name" in item.entries else written[:1]
+        if not written:
+            message = 'a step in a list needs a "name", which is its id'
+            self._report.at(item, place, message)
+            return ""
+        at, where = item.entries[written[0]].value, join(place, written[0])
+        name = at.plain()
+        if not isinstance(name, str):
+            return ""  # reported with the other fields
+        if name in seen:
+            first = seen[name].line + 1
+            message = f'duplicate step "{name}": it stands already on line {first}'
+            if written[0] != "name":
+                message += ': give this one a "name"'
+            self._report.at(at, where, message)
+            return ""
+        seen[name] = at
+        try:
+            return check_name(name)
+        except ValueError as error:
+            if written[0] == "name":
+                self._report.at(at, where, str(error))
+            return ""
+
+
+# What connects them.
+
+
+def _check_order(
+    drafts: list[StepDraft],
+    kinds: dict[str, Kind | None],
+    env_names: Collection[str],
+    report: Reporter,
+) -> None:
+    steps = {draft.id: draft for draft in drafts}
+    sound = True
+    for draft in drafts:
+        sound &= _check_dependencies(draft, steps, report)
+    graph = Graph({draft.id: draft.depends_on for draft in drafts})
+    for cycle in graph.cycles():
+        sound = False
+        first = steps[cycle[0]]
+        at = first.fields.get("depends_on")
+        message = f"the steps wait for each other: {' -> '.join(cycle)}"
+        report.at(at.value if at else first.node, join(first.path, "depends_on"), message)
+    lists = frozenset(draft.id for draft in drafts if "for_each" in draft.fields)
+    for draft in drafts:
+        check_inputs(draft, steps, report)
+        names = Names(
+            params=kinds,
+            env=env_names,
+            steps=steps,
+            ancestors=_Ancestors(graph, draft.id, steps, known=sound),
+            step=draft.id,
+            lists=lists,
+        )
+        check_step_templates(draft, report, names)
+
+
+def _check_scopes(
+    found: FieldAt | None, values: dict[str, Any], drafts: list[StepDraft], report: Reporter
+) -> None:
+    """A scope names steps of the workflow."""
+    steps = {draft.id for draft in drafts}
+    if found is None:
+        return
+    for scope, names in values.get("scopes", {}).items():
+        for index, name in enumerate(names):
+            if name not in steps:
+                node = found.value.entries[scope].value.items[index]
+                message = f'unknown step "{name}"{suggestion(name, steps)}'
+                report.at(node, join(found.path, scope, index), message)
+
+
+class _Ancestors(Collection[str]):
+    """The steps before one step, worked out when asked.
+
+    When the order itself is wrong, every other step counts, so that one mistake is reported once.
+    """
+
+    def __init__(
+        self, graph: Graph, step: str, steps: dict[str, StepDraft], *, known: bool
+    ) -> None:
+        self._graph = graph
+        self._step = step
+        self._steps = steps
+        self._known = known
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._steps or name == self._step:
+            return False
+        return not self._known or self._graph.comes_before(str(name), self._step)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._steps if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _check_dependencies(draft: StepDraft, steps: dict[str, StepDraft], report: Reporter) -> bool:
+    found = draft.fields.get("depends_on")
+    if found is None:
+        return True
+    if "depends_on" not in draft.values:
+        return False
+    sound = True
+    listed: set[str] = set()
+    for index, name in enumerate(draft.values["depends_on"]):
+        node, path = found.value.items[index], join(found.path, index)
+        if name == draft.id:
+            report.at(node, path, f'step "{name}" depends on itself: remove it')
+            sound = False
+        elif name not in steps:
+            report.at(node, path, f'unknown step "{name}"{suggestion(name, steps)}')
+            sound = False
+        elif name in listed:
+            report.at(node, path, f'"{name}" is listed twice: remove it', warning=True)
+        listed.add(name)
+    return sound

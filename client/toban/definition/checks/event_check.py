@@ -1,0 +1,201 @@
+"""The events that start a workflow or a job, and the paths whose changes are events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+
+from toban.definition.checks.template_check import TemplateCheck
+from toban.definition.expressions.template_names import Kind, Names, event_field
+from toban.definition.expressions.templates import Ref
+from toban.definition.model.event_triggers import BUILT_IN, EventTrigger, check_event_type
+from toban.definition.model.workflow import Param
+from toban.definition.scalars.values import describe
+from toban.definition.schema.definition_schema import TriggerInput
+from toban.definition.schema.event_fields import (
+    MOST_TRIGGERS,
+    MOST_TYPES,
+    MOST_WATCHED,
+    check_watched_path,
+)
+from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
+from toban.definition.schema.unsupported_fields import TRIGGER_ALIASES
+from toban.definition.source.problem_collector import Reporter, join
+from toban.definition.source.yaml_source import Node
+
+_A_TYPE = "the type of an event, such as DATA_CHANGED"
+# Names of one's own may well be like a built-in one; a slip of the pen is nearly the same.
+_NEARLY_THE_SAME = 0.85
+
+
+class _OnlyEvent(Names):
+    """What a condition may refer to: nothing of a run, which does not exist yet."""
+
+    knows = "a condition knows event"
+
+    def __init__(self) -> None:
+        super().__init__(params=None, env=None, steps=None)
+
+    def resolve(self, ref: Ref) -> Kind | str:
+        if ref.root != "event":
+            return f"a condition may use event only, not {ref.root}"
+        return event_field(ref.names[0])
+
+
+def read_triggers(
+    found: FieldAt | None, report: Reporter, *, params: Mapping[str, Param | None] | None
+) -> tuple[EventTrigger, ...]:
+    """The triggers that are right; reports what is wrong with the others.
+
+    `params` are those that runs take, None for one that is wrong itself, or altogether if nobody can tell.
+    """
+    if found is None or not _has_value(found, report):
+        return ()
+    reader = _Reader(report)
+    node, path = found.value, found.path
+    if node.kind != "seq":
+        read = [reader.read(node, path)]
+    elif not _count_fits(node, path, MOST_TRIGGERS, "trigger", report):
+        return ()
+    else:
+        read = [reader.read(item, join(path, index)) for index, item in enumerate(node.items)]
+    for name, param in (params or {}).items():
+        if param is not None and param.required:
+            message = (
+                f'the parameter "{name}" is required, and so no run could start: '
+                "an event gives no parameters, so give it a default, and use event in the steps"
+            )
+            report.at(found.key, path, message)
+    return tuple(trigger for trigger in read if trigger is not None)
+
+
+def read_watch(found: FieldAt | None, report: Reporter) -> tuple[str, ...]:
+    """The paths that are right; reports what is wrong with the others."""
+    if found is None or not _has_value(found, report):
+        return ()
+    node, path = found.value, found.path
+    if node.kind != "seq":
+        items = [(node, path)]
+    elif not _count_fits(node, path, MOST_WATCHED, "path", report):
+        return ()
+    else:
+        items = [(item, join(path, index)) for index, item in enumerate(node.items)]
+    watched: dict[str, None] = {}
+    for item, place in items:
+        given = _text(item, place, "a path", check_watched_path, report)
+        if given in watched:
+            report.at(item, place, f'"{given}" is listed twice: remove it')
+        elif given is not None:
+            watched[given] = None
+    return tuple(watched)
+
+
+class _Reader:
+    """Reads triggers one by one."""
+
+    def __init__(self, report: Reporter) -> None:
+        self._report = report
+        self._seen: set[tuple[str, str]] = set()
+
+    def read(self, node: Node, path: str) -> EventTrigger | None:
+        """None after reporting why there is none."""
+        if node.wrong:
+            return None
+        if node.kind == "map":
+            return self._mapping(node, path)
+        expected = f"{_A_TYPE}, or a mapping with event"
+        name = self._type(node, path, "", expected)
+        return None if name is None else EventTrigger(events=(name,))
+
+    def _mapping(self, node: Node, path: str) -> EventTrigger | None:
+        report = self._report
+        fields = read_fields(
+            node,
+            path,
+            report,
+            known=TriggerInput.model_fields,
+            aliases=TRIGGER_ALIASES,
+            unsupported=frozenset(),
+        )
+        values = check_fields(TriggerInput, fields, report, skip=frozenset({"event"}))
+        condition = values.get("condition", "").strip()
+        if condition:
+            at = fields["condition"]
+            TemplateCheck(report, _OnlyEvent()).bare(at.value, at.path, Kind.BOOL)
+        found = fields.get("event")
+        if found is None:
+            report.at(node, path, 'the trigger does not say which events start it: add "event"')
+            return None
+        # A condition that is wrong itself may have been meant to tell two entries apart.
+        known = "condition" in values or "condition" not in fields
+        events = self._types(found, condition if known else None)
+        if not events:
+            return None
+        return EventTrigger(events=events, condition=condition, priority=values.get("priority"))
+
+    def _types(self, found: FieldAt, condition: str | None) -> tuple[str, ...]:
+        if not _has_value(found, self._report):
+            return ()
+        node, path = found.value, found.path
+        if node.kind != "seq":
+            names = [self._type(node, path, condition, f"{_A_TYPE}, or a list of types")]
+        elif not _count_fits(node, path, MOST_TYPES, "type", self._report):
+            return ()
+        else:
+            names = [
+                self._type(item, join(path, index), condition, _A_TYPE)
+                for index, item in enumerate(node.items)
+            ]
+        return tuple(name for name in names if name is not None)
+
+    def _type(self, node: Node, path: str, condition: str | None, expected: str) -> str | None:
+        name = _text(node, path, expected, check_event_type, self._report)
+        if name is None:
+            return None
+        if condition is not None:
+            if (name, condition) in self._seen:
+                under = " with the same condition" if condition else ""
+                self._report.at(node, path, f'"{name}" is listed twice{under}: remove it')
+                return None
+            self._seen.add((name, condition))
+        if name not in BUILT_IN:
+            close = get_close_matches(name.upper(), BUILT_IN, n=1, cutoff=_NEARLY_THE_SAME)
+            if close:
+                message = f'"{name}" is not an event of the daemon: did you mean "{close[0]}"?'
+                self._report.at(node, path, message, warning=True)
+        return name
+
+
+def _has_value(found: FieldAt, report: Reporter) -> bool:
+    node = found.value
+    if node.kind == "scalar" and node.value is None and node.style == "" and not node.wrong:
+        report.at(found.key, found.path, "the field has no value: give it one or remove it")
+        return False
+    return not node.wrong
+
+
+def _count_fits(node: Node, path: str, most: int, what: str, report: Reporter) -> bool:
+    count = len(node.items)
+    if count == 0:
+        report.at(node, path, f"expected at least one {what}, found none")
+    elif count > most:
+        report.at(node, path, f"found {count} {what}s: at most {most} are possible")
+    return 0 < count <= most
+
+
+def _text(
+    node: Node, path: str, expected: str, check: Callable[[str], str], report: Reporter
+) -> str | None:
+    """The text of an entry, or None after reporting what is wrong with it."""
+    if node.wrong:
+        return None
+    value = node.plain()
+    if not isinstance(value, str):
+        hint = ": put it in quotes" if isinstance(value, (bool, int, float)) else ""
+        report.at(node, path, f"expected {expected}, found {describe(value)}{hint}")
+        return None
+    try:
+        return check(value)
+    except ValueError as error:
+        report.at(node, path, str(error))
+        return None

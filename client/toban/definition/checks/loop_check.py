@@ -1,0 +1,88 @@
+"""Retries and loops: what a step does until it is done."""
+
+from __future__ import annotations
+
+from toban.definition.checks.step_kinds import decide_kind
+from toban.definition.checks.step_layers import StepDraft
+from toban.definition.model.workflow import DEFAULT_RETRIES, FailurePolicy
+from toban.definition.scalars.values import describe
+from toban.definition.schema.definition_schema import CheckInput
+from toban.definition.schema.field_check import FieldAt, Origin, check_fields, read_fields
+from toban.definition.schema.unsupported_fields import UNSUPPORTED_STEP_FIELDS
+from toban.definition.source.problem_collector import Reporter
+
+_OF_LOOPS = ("max_iterations", "on_iterations_exhausted", "stop_when_unchanged")
+LEAST_ITERATIONS = 2
+
+
+def read_check(found: FieldAt, report: Reporter) -> StepDraft | None:
+    """The completion check of a step, a job or of all steps; None after reporting that it is none."""
+    node = found.value
+    if node.wrong:
+        return None
+    if node.kind != "map":
+        message = f"expected a mapping such as {{run: ./check.sh}}, found {describe(node.plain())}"
+        report.at(node, found.path, message)
+        return None
+    fields = read_fields(
+        node,
+        found.path,
+        report,
+        known=CheckInput.model_fields,
+        aliases={},
+        unsupported=UNSUPPORTED_STEP_FIELDS,
+    )
+    values = check_fields(CheckInput, fields, report, skip=frozenset())
+    draft = StepDraft("", found.path, node, fields, values)
+    kind = values.get("job_type")
+    if kind is not None and not kind.process:
+        at = fields["job_type"]
+        message = f"a completion check is a process: job_type {kind} cannot be one"
+        report.at(at.value, at.path, message)
+    else:
+        decide_kind(draft, report, choices='"run"', name="")
+    return draft
+
+
+def check_loop(draft: StepDraft, report: Reporter) -> None:
+    """A loop has a check and a bound; without a check there is nothing to bound."""
+    if draft.open:
+        return
+    found = draft.fields.get("completion_check")
+    if found is None:
+        for name in _OF_LOOPS:
+            if name in draft.fields:
+                message = f'"{name}" belongs to completion_check, which the step does not have'
+                draft.refuse(name, message, report)
+        return
+    if "max_iterations" in draft.fields and "max_iterations" not in draft.values:
+        return  # reported already
+    iterations = draft.values.get("max_iterations", 1)
+    if iterations < LEAST_ITERATIONS:
+        at = draft.fields.get("max_iterations", found)
+        message = (
+            f"a completion_check needs max_iterations of at least {LEAST_ITERATIONS}, "
+            f"found {iterations}: how often may the step run?"
+        )
+        draft.reports(at, report).at(at.value if at is not found else at.key, at.path, message)
+
+
+def retries_of(draft: StepDraft) -> int:
+    """How often a failure is repeated."""
+    default = DEFAULT_RETRIES if draft.values.get("on_failure") is FailurePolicy.RETRY else 0
+    retries: int = draft.values.get("max_retries", default)
+    return retries
+
+
+def check_retries(draft: StepDraft, report: Reporter) -> None:
+    """`on_failure_exhausted` and `retry` say something only where there are retries."""
+    if draft.open or ("on_failure" in draft.fields and "on_failure" not in draft.values):
+        return
+    retrying = draft.values.get("on_failure") is FailurePolicy.RETRY
+    if "on_failure_exhausted" in draft.fields and not retrying:
+        message = '"on_failure_exhausted" belongs to on_failure: retry, which is not given'
+        draft.refuse("on_failure_exhausted", message, report)
+    retry = draft.fields.get("retry")
+    if retry is not None and retry.origin is Origin.OWN and not retries_of(draft):
+        message = "nothing is retried: add max_retries, or on_failure: retry"
+        report.at(retry.key, retry.path, message, warning=True)

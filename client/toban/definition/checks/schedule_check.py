@@ -1,0 +1,231 @@
+"""The schedules of a workflow or a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from toban.definition.checks.run_params import fitting
+from toban.definition.expressions.template_names import suggestion
+from toban.definition.model.workflow import Param
+from toban.definition.scalars.values import describe
+from toban.definition.schema.definition_schema import ScheduleInput
+from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
+from toban.definition.schema.schedule_fields import MOST_SCHEDULES
+from toban.definition.source.problem_collector import Reporter, join
+from toban.definition.source.yaml_source import Node
+from toban.definition.timing.blackouts import never_ends, parse_blackout
+from toban.definition.timing.cron import REBOOT, parse_cron
+from toban.definition.timing.schedule_spec import Schedule
+
+_SAYS_WHEN = ("cron", "every", "at", "when")
+_OF_LOCAL_TIMES = ("gap", "fold")
+# Stands for the daemon's zone, which nobody knows here, where only the form of words matters.
+_ANY_ZONE = "UTC"
+
+
+def read_schedules(
+    found: FieldAt | None,
+    report: Reporter,
+    *,
+    params: Mapping[str, Param | None] | None,
+    zone: str,
+) -> tuple[Schedule, ...]:
+    """The schedules that are right; reports what is wrong with the others.
+
+    `params` are those that runs take, None for one that is wrong itself, or altogether if nobody can tell. `zone` is
+    the time zone of schedules without one of their own.
+    """
+    if found is None or found.value.wrong:
+        return ()
+    reader = _Reader(report, params, zone)
+    node, path = found.value, found.path
+    if node.kind != "seq":
+        if node.kind == "scalar" and node.value is None and node.style == "":
+            message = "the field has no value: give it one or remove it"
+            report.at(found.key, path, message)
+            return ()
+        return _right([reader.read(node, path)])
+    if not node.items:
+        report.at(node, path, "expected at least one schedule, found none")
+    elif len(node.items) > MOST_SCHEDULES:
+        message = f"found {len(node.items)} schedules: at most {MOST_SCHEDULES} are possible"
+        report.at(node, path, message)
+        return ()
+    return _right(reader.read(item, join(path, index)) for index, item in enumerate(node.items))
+
+
+def check_blackouts(found: FieldAt | None, windows: Iterable[str], report: Reporter) -> None:
+    """Points out windows that leave no time at all."""
+    for index, window in enumerate(windows):
+        if never_ends(parse_blackout(window)):
+            assert found is not None
+            message = (
+                "each window lasts until the next one begins, so that no schedule ever starts "
+                "anything: make it shorter, or write enabled: false if that is meant"
+            )
+            node = found.value.items[index]
+            report.at(node, join(found.path, index), message, warning=True)
+
+
+def _right(schedules: Iterable[Schedule | None]) -> tuple[Schedule, ...]:
+    return tuple(schedule for schedule in schedules if schedule is not None)
+
+
+class _Reader:
+    """Reads schedules one by one."""
+
+    def __init__(
+        self, report: Reporter, params: Mapping[str, Param | None] | None, zone: str
+    ) -> None:
+        self._report = report
+        self._params = params
+        self._zone = zone
+
+    def read(self, node: Node, path: str) -> Schedule | None:
+        """None after reporting why there is none."""
+        if node.wrong:
+            return None
+        if node.kind == "map":
+            return self._mapping(node, path)
+        value = node.plain()
+        if not isinstance(value, str):
+            message = (
+                f"expected a crontab expression or a mapping with one of {', '.join(_SAYS_WHEN)}, "
+                f"found {describe(value)}"
+            )
+            self._report.at(node, path, message)
+            return None
+        try:
+            cron = parse_cron(value).text
+        except ValueError as error:
+            self._report.at(node, path, f"{error}{self._meant_as_words(value)}")
+            return None
+        self._check_required({}, node, path)
+        return Schedule(cron=cron, timezone=self._zone)
+
+    def _meant_as_words(self, text: str) -> str:
+        try:
+            _read_words(text, self._zone)
+        except ValueError:
+            return ""
+        return f'; for a time in words write {{when: "{text}"}}'
+
+    def _mapping(self, node: Node, path: str) -> Schedule | None:
+        known = ScheduleInput.model_fields
+        report = self._report
+        fields = read_fields(node, path, report, known=known, aliases={}, unsupported=frozenset())
+        values = check_fields(ScheduleInput, fields, report, skip=frozenset())
+        given = [name for name in fields if name in _SAYS_WHEN]
+        if not given:
+            message = f"the schedule does not say when: give one of {', '.join(_SAYS_WHEN)}"
+            report.at(node, path, message)
+        for name in given[1:]:
+            message = f'"{given[0]}" and "{name}" both say when: keep one, or make two schedules'
+            report.at(fields[name].key, fields[name].path, message)
+        zone = values.get("timezone", self._zone)
+        meant = self._understood(fields.get("when"), values, zone)
+        self._check_span(fields, values)
+        self._check_clock_changes(given, fields, values, meant)
+        if "params" not in fields or "params" in values:
+            values["params"] = self._bound(fields.get("params"), values.get("params", {}))
+            self._check_required(values["params"], node, path)
+        if len(given) != 1 or given[0] not in values:
+            return None
+        words = values.pop("when", "")
+        return Schedule(**{**values, "words": words, "timezone": zone})
+
+    def _understood(
+        self, found: FieldAt | None, values: dict[str, Any], zone: str
+    ) -> Schedule | None:
+        """What the words mean; None if there are none, or after reporting that they cannot be read."""
+        if found is None or "when" not in values:
+            return None
+        try:
+            return _read_words(values["when"], zone)
+        except ValueError as error:
+            self._report.at(found.value, found.path, str(error))
+            return None
+
+    def _check_span(self, fields: Mapping[str, FieldAt], values: Mapping[str, Any]) -> None:
+        """What can never be due is a mistake."""
+        start, end, at = (values.get(name) for name in ("start", "end", "at"))
+        if start is not None and end is not None and end < start:
+            message = "the schedule ends before it starts"
+            self._report.at(fields["end"].value, fields["end"].path, message)
+        elif at is not None and ((start or at) > at or (end or at) < at):
+            message = "it does not lie between start and end, and would never be due"
+            self._report.at(fields["at"].value, fields["at"].path, message)
+
+    def _check_clock_changes(
+        self,
+        given: list[str],
+        fields: Mapping[str, FieldAt],
+        values: Mapping[str, Any],
+        meant: Schedule | None,
+    ) -> None:
+        """Only local times can be left out or come twice; and a boot comes when it comes."""
+        shown = f'"{given[0]}"' if given else ""
+        without: tuple[str, ...] = _OF_LOCAL_TIMES
+        if shown == '"cron"':
+            shown = f'"{REBOOT}"' if values.get("cron") == REBOOT else ""
+            without = (*_OF_LOCAL_TIMES, "jitter")
+        elif shown == '"when"':
+            shown = _absolute(meant) if meant is not None else ""
+        if not shown:
+            return
+        for name in without:
+            if name in fields:
+                message = f'"{name}" has no meaning for {shown}: remove it'
+                self._report.at(fields[name].key, fields[name].path, message)
+
+    def _bound(self, found: FieldAt | None, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters as their types."""
+        if found is None or self._params is None:
+            return dict(given)
+        bound: dict[str, Any] = {}
+        for name, value in given.items():
+            entry, path = found.value.entries[name], join(found.path, name)
+            bound[name] = value
+            if name not in self._params:
+                hint = suggestion(name, self._params) or _known(self._params)
+                self._report.at(entry.key, path, f'unknown parameter "{name}"{hint}')
+            elif (param := self._params[name]) is not None:
+                try:
+                    bound[name] = fitting(param, value)
+                except ValueError as error:
+                    self._report.at(entry.value, path, str(error))
+            if isinstance(value, str) and "{{" in value:
+                message = "a template is not filled in here: use it in the steps instead"
+                self._report.at(entry.value, path, message, warning=True)
+        return bound
+
+    def _check_required(self, given: Mapping[str, Any], node: Node, path: str) -> None:
+        """Without them no run could ever be started."""
+        for name, param in (self._params or {}).items():
+            if param is not None and param.required and name not in given:
+                message = (
+                    f'the parameter "{name}" is required, and so no run could start: '
+                    f"add params: {{{name}: …}} to the schedule"
+                )
+                self._report.at(node, path, message)
+
+
+def _read_words(text: str, zone: str) -> Schedule:
+    """Raises ValueError if they cannot be read."""
+    # Few definitions have any, and the grammar takes a while to load.
+    from toban.definition.timing.phrases.phrase_schedules import check_words
+
+    return check_words(text, ZoneInfo(zone or _ANY_ZONE)).schedule
+
+
+def _absolute(meant: Schedule) -> str:
+    """What words mean that do not depend on local time; empty: they do."""
+    if meant.every is not None:
+        return "words that mean an interval"
+    return "words that mean a single time" if meant.at is not None else ""
+
+
+def _known(params: Mapping[str, Param | None]) -> str:
+    return f": expected one of {', '.join(params)}" if params else ": it takes none"

@@ -1,0 +1,134 @@
+"""From a draft without errors to the step of the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from toban.definition.checks.loop_check import retries_of
+from toban.definition.checks.step_layers import StepDraft
+from toban.definition.expressions.templates import parse_template
+from toban.definition.model.workflow import (
+    DEFAULT_KILL_GRACE,
+    RETRYABLE,
+    ErrorClass,
+    FailurePolicy,
+    Input,
+    JobType,
+    OnLost,
+    Output,
+    Resources,
+    Retry,
+    Step,
+)
+
+CHECK_SUFFIX = ".check"
+_CHECK_SHARE = 4  # a check has a quarter of the step's time
+
+
+def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
+    """The step; `listed`: it stands in a sequence, where to skip a failed step means to go on."""
+    values = draft.values
+    step = Step(
+        **_action(draft),
+        id=draft.id,
+        name=values.get("name", draft.id),
+        description=values.get("description", ""),
+        job=draft.job,
+        python=values.get("python", ""),
+        workspace=values.get("workspace"),
+        depends_on=tuple(dict.fromkeys(draft.depends_on)),
+        when=values.get("when", "").strip(),
+        for_each=values.get("for_each"),
+        max_parallel=values.get("max_parallel"),
+        inputs=tuple(_input(given) for given in values.get("inputs", ())),
+        outputs=tuple(Output(**given) for given in values.get("outputs", ())),
+        timeout=values.get("timeout"),
+        kill_grace=values.get("kill_grace", DEFAULT_KILL_GRACE),
+        max_retries=retries_of(draft),
+        retry=_retry(values.get("retry", {})),
+        on_failure=_policy(values.get("on_failure"), listed),
+        on_failure_exhausted=_policy(values.get("on_failure_exhausted"), listed),
+        max_iterations=values.get("max_iterations", 1),
+        on_iterations_exhausted=values.get("on_iterations_exhausted", FailurePolicy.ABORT),
+        stop_when_unchanged=values.get("stop_when_unchanged", ""),
+        approvers=tuple(values.get("approvers", ())),
+        on_lost=values.get("on_lost", OnLost.FAIL),
+        user=values.get("user", ""),
+        resources=Resources(**values["resources"]) if "resources" in values else None,
+    )
+    if draft.check is not None:
+        step = replace(step, completion_check=_check(step, draft.check))
+    if step.python and step.job_type is not JobType.PYTHON:
+        step = replace(step, python="")  # it was there for the check
+    return step
+
+
+def _action(draft: StepDraft) -> dict[str, Any]:
+    """What steps and checks have in common."""
+    values = draft.values
+    assert draft.job_type is not None
+    classes: dict[str, ErrorClass] = values.get("error_classes", {})
+    return {
+        "job_type": draft.job_type,
+        "target": values.get("run", values.get("target", "")),
+        "args": tuple(values.get("args", ())),
+        "kwargs": values.get("kwargs", {}),
+        "env": values.get("env", {}),
+        "stdin": values.get("stdin"),
+        "success_codes": frozenset(values.get("success_codes", (0,))),
+        "error_classes": {int(code): kind for code, kind in classes.items()},
+    }
+
+
+def _check(step: Step, draft: StepDraft) -> Step:
+    """The completion check: a step of its own that works where its step works."""
+    name = step.id + CHECK_SUFFIX
+    action = _action(draft)
+    # What the last check left is there for the step, but not for the check itself.
+    env = {key: text for key, text in step.env.items() if not _uses_check(text)}
+    quarter = None if step.timeout is None else step.timeout / _CHECK_SHARE
+    return Step(
+        **{**action, "env": {**env, **action["env"]}},
+        id=name,
+        name=name,
+        job=step.job,
+        python=step.python if draft.job_type is JobType.PYTHON else "",
+        workspace=step.workspace,
+        timeout=draft.values.get("timeout", quarter),
+        kill_grace=step.kill_grace,
+        on_lost=step.on_lost,
+        user=step.user,
+        resources=step.resources,
+    )
+
+
+def _uses_check(text: str) -> bool:
+    expressions = parse_template(text).expressions if "{{" in text else ()
+    return any(ref.root == "check" for expression in expressions for ref in expression.refs)
+
+
+def _input(given: dict[str, Any]) -> Input:
+    artifact = given["artifact"]
+    return Input(step=given["from_"], artifact=artifact, path=given.get("as_", artifact))
+
+
+def _retry(given: dict[str, Any]) -> Retry:
+    default = Retry()
+    if not given:
+        return default
+    on = given.get("on", RETRYABLE)
+    return Retry(
+        delay=given.get("delay", default.delay),
+        backoff=given.get("backoff", default.backoff),
+        max_delay=given.get("max_delay", default.max_delay),
+        jitter=given.get("jitter", default.jitter),
+        classes=frozenset(entry for entry in on if isinstance(entry, ErrorClass)),
+        codes=frozenset(entry for entry in on if not isinstance(entry, ErrorClass)),
+    )
+
+
+def _policy(given: FailurePolicy | None, listed: bool) -> FailurePolicy:
+    if given is None:
+        return FailurePolicy.ABORT
+    return FailurePolicy.CONTINUE if listed and given is FailurePolicy.SKIP else given

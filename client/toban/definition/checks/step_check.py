@@ -1,0 +1,194 @@
+"""Checks one step by itself, with what it inherits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from toban.definition.checks.artifacts_check import check_outputs
+from toban.definition.checks.condition_check import check_condition_templates, check_items
+from toban.definition.checks.loop_check import check_loop, check_retries, read_check
+from toban.definition.checks.step_kinds import decide_kind
+from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft, inherit
+from toban.definition.checks.template_check import TemplateCheck
+from toban.definition.expressions.template_names import Names
+from toban.definition.model.workflow import JobType
+from toban.definition.schema.definition_schema import DefaultsInput, Shape, StepInput
+from toban.definition.schema.field_check import FieldAt, Origin, check_fields, read_fields
+from toban.definition.schema.unsupported_fields import (
+    NOT_IN_DEFAULTS,
+    STEP_ALIASES,
+    UNSUPPORTED_STEP_FIELDS,
+)
+from toban.definition.scripts.script_languages import LANGUAGES
+from toban.definition.source.problem_collector import Reporter, join
+from toban.definition.source.yaml_source import Node
+
+_READ_ELSEWHERE = frozenset({"completion_check", "schedule", "on"})
+_TEMPLATES = ("args", "kwargs", "env", "stdin")
+_NO_ITEM = "item has a value only in steps with for_each"
+_NO_LOOP = "{} has a value only in steps with a completion_check"
+_BEFORE_ITEMS = "item has no value yet: when and for_each are settled before there are items"
+_BEFORE_LOOP = "{} has no value yet: when and for_each are settled before the first iteration"
+_NOT_IN_WORKSPACE = "the check works in the same workspace, so check cannot choose it"
+_NOT_IN_CHECK = "check is what the last completion check left: only the step itself may use it"
+
+
+def read_layer(
+    model: type[Shape],
+    node: Node,
+    path: str,
+    report: Reporter,
+    *,
+    aliases: Mapping[str, str],
+    unsupported: frozenset[str],
+    forbidden: frozenset[str] = frozenset(),
+) -> Layer:
+    """The fields of a step, a job or of `defaults` as they are written; `node` must be a mapping.
+
+    What is `forbidden` was reported already. What starts a job is left to the caller.
+    """
+    fields = read_fields(
+        node,
+        path,
+        report,
+        known={**model.model_fields, **dict.fromkeys(forbidden)},
+        aliases=aliases,
+        unsupported=unsupported,
+    )
+    fields = {name: found for name, found in fields.items() if name not in forbidden}
+    values = check_fields(model, fields, report, skip=_READ_ELSEWHERE)
+    if (found := fields.get("completion_check")) is not None:
+        check = read_check(found, report)
+        if check is not None:
+            values["completion_check"] = check
+    return Layer(fields, values)
+
+
+def read_defaults(node: Node | None, report: Reporter) -> Layer:
+    """The `defaults` of a workflow."""
+    if node is None:
+        return Layer()
+    if node.kind != "map":
+        report.at(node, "defaults", "expected a mapping of step fields")
+        return Layer()
+    for name, entry in node.entries.items():
+        if STEP_ALIASES.get(name, name) in NOT_IN_DEFAULTS:
+            message = f'"{name}" cannot be inherited: give it in each step'
+            report.at(entry.key, join("defaults", name), message)
+    return read_layer(
+        DefaultsInput,
+        node,
+        "defaults",
+        report,
+        aliases=STEP_ALIASES,
+        unsupported=UNSUPPORTED_STEP_FIELDS,
+        forbidden=NOT_IN_DEFAULTS,
+    ).of(Origin.DEFAULTS)
+
+
+def read_step(
+    step_id: str,
+    path: str,
+    node: Node,
+    defaults: Layer,
+    find: Callable[[str], FoundJob],
+    report: Reporter,
+    *,
+    workflow: str,
+) -> StepDraft:
+    """One step of a workflow with all that it inherits; `node` must be a mapping."""
+    own = read_layer(
+        StepInput,
+        node,
+        path,
+        report,
+        aliases=STEP_ALIASES,
+        unsupported=UNSUPPORTED_STEP_FIELDS,
+    )
+    draft = StepDraft(step_id, path, node, dict(own.fields), dict(own.values))
+    if "job" in draft.fields:
+        _take_job(draft, find, report)
+    inherit(draft, defaults)
+    settle(draft, report, choices='"run", "job"', name=workflow)
+    return draft
+
+
+def _take_job(draft: StepDraft, find: Callable[[str], FoundJob], report: Reporter) -> None:
+    at = draft.fields["job"]
+    draft.open = True
+    if "job" not in draft.values:
+        return
+    draft.job = draft.values["job"]
+    found = find(draft.job)
+    if found.message:
+        report.at(at.value, at.path, found.message, warning=found.warning)
+    if found.layer is not None:
+        draft.open = False
+        inherit(draft, found.layer)
+
+
+def settle(draft: StepDraft, report: Reporter, *, choices: str, name: str) -> None:
+    """Checks what one field of a step means for another; see `decide_kind`."""
+    decide_kind(draft, report, choices=choices, name=name)
+    check_retries(draft, report)
+    check_loop(draft, report)
+    check_items(draft, report)
+    check_outputs(draft, report)
+
+
+def check_step_templates(draft: StepDraft, report: Reporter, names: Names) -> None:
+    """Every field of a step that may hold templates or is an expression."""
+    no_item = {} if "for_each" in draft.fields else {"item": _NO_ITEM}
+    no_loop = {root: _NO_LOOP.format(root) for root in ("iteration", "check")}
+    if draft.has("completion_check"):
+        no_loop = {}
+    before = {root: _BEFORE_LOOP.format(root) for root in ("iteration", "check")}
+    check_condition_templates(
+        draft, TemplateCheck(report, names.without({"item": _BEFORE_ITEMS, **before}))
+    )
+    _check_templates(draft, draft, report, names.without({**no_item, **no_loop}))
+    if (found := draft.fields.get("workspace")) is not None and "workspace" in draft.values:
+        place = names.without({**no_item, "check": _NOT_IN_WORKSPACE, **no_loop})
+        TemplateCheck(draft.reports(found, report), place).value(found.value, found.path)
+    if draft.check is not None and "completion_check" in draft.fields:
+        found = draft.fields["completion_check"]
+        _check_templates(
+            draft.check,
+            draft,
+            report,
+            names.without({**no_item, "check": _NOT_IN_CHECK}),
+            within=found,
+        )
+
+
+def _check_templates(
+    draft: StepDraft,
+    step: StepDraft,
+    report: Reporter,
+    names: Names,
+    *,
+    within: FieldAt | None = None,
+) -> None:
+    """The templates of a step, or of its completion check, which stands `within` a field of it."""
+
+    def check(found: FieldAt) -> TemplateCheck:
+        return TemplateCheck(step.reports(within or found, report), names)
+
+    target = draft.target_field
+    if target is not None and ("run" in draft.values or "target" in draft.values):
+        language = LANGUAGES.get(draft.job_type) if draft.job_type is not None else None
+        if language is not None:
+            check(target).script(target.value, target.path, language.read(target.value.text))
+        elif draft.job_type is JobType.EXEC:
+            check(target).text(target.value, target.path)
+    for name in _TEMPLATES:
+        if name in draft.fields and name in draft.values:
+            found = draft.fields[name]
+            check(found).value(found.value, found.path)
+    for found in draft.inherited:
+        check(found).value(found.value, found.path)
+    outputs = draft.fields.get("outputs")
+    for index, output in enumerate(draft.values.get("outputs", ())):
+        if outputs is not None and "path" in output:
+            node = outputs.value.items[index].entries["path"].value
+            check(outputs).text(node, join(outputs.path, index, "path"))

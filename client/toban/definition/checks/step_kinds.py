@@ -1,0 +1,129 @@
+"""What a step runs, and which fields make sense for that."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from toban.definition.checks.step_layers import StepDraft
+from toban.definition.expressions.templates import parse_template
+from toban.definition.model.workflow import JobType
+from toban.definition.schema.fields import check_name
+from toban.definition.schema.unsupported_fields import UNSUPPORTED_KIND_FIELDS
+from toban.definition.scripts.cmd_text import check_text
+from toban.definition.source.problem_collector import Reporter, join
+
+_PYTHON_TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_OF_PROCESSES = (
+    *("args", "env", "stdin", "python", "workspace", "kill_grace", "success_codes"),
+    *("error_classes", "inputs", "outputs", "completion_check", "max_iterations"),
+    *("on_iterations_exhausted", "stop_when_unchanged", "on_lost", "user", "resources"),
+)
+_WITHOUT_MEANING = {
+    JobType.WORKFLOW: (*_OF_PROCESSES, "approvers"),
+    JobType.APPROVAL: ("target", "kwargs", *_OF_PROCESSES),
+}
+_ONLY_WINDOWS = "cmd steps run on Windows only, and this machine is none: use job_type shell"
+
+
+def decide_kind(draft: StepDraft, report: Reporter, *, choices: str, name: str) -> None:
+    """Finds out what runs. `choices` tells what else than job_type and target would say it.
+
+    `name` is the workflow's, which none of its steps may call.
+    """
+    fields, values = draft.fields, draft.values
+    if "run" in fields:
+        for other in ("target", "job_type"):
+            if other in fields and values.get(other) is not JobType.SHELL:
+                message = f'"run" is short for job_type: shell and target: remove "{other}"'
+                report.at(fields[other].key, fields[other].path, message)
+        draft.job_type = JobType.SHELL
+    elif "job_type" in fields:
+        draft.job_type = values.get("job_type")
+        if "target" not in fields and draft.job_type is not JobType.APPROVAL and not draft.open:
+            message = 'the step has no target: add "target", or use "run"'
+            draft.reports(fields["job_type"], report).at(
+                fields["job_type"].key, draft.path, message
+            )
+    elif not draft.open and not UNSUPPORTED_KIND_FIELDS & draft.node.entries.keys():
+        message = f'cannot tell what runs: give {choices}, or "job_type" and "target"'
+        report.at(draft.node, draft.path, message)
+    _check_target(draft, report, name)
+    _check_fields(draft, report)
+
+
+def _check_target(draft: StepDraft, report: Reporter, name: str) -> None:
+    found, target = draft.fields.get("target"), draft.values.get("target")
+    if draft.job_type is JobType.CMD:
+        _check_cmd_arguments(draft, report)
+        if sys.platform != "win32":
+            report.at(draft.node, draft.path, _ONLY_WINDOWS, warning=True)
+    if found is None or target is None:
+        return
+    message = ""
+    if draft.job_type is JobType.PYTHON and not _PYTHON_TARGET.fullmatch(target):
+        message = f'expected package.module:function, found "{target}"'
+        if "{{" in target:
+            message = (
+                "a template cannot choose the function that runs: write package.module:function"
+            )
+    elif draft.job_type is JobType.WORKFLOW:
+        message = _wrong_child(target, name)
+    if message:
+        draft.reports(found, report).at(found.value, found.path, message)
+
+
+def _wrong_child(target: str, name: str) -> str:
+    if "{{" in target:
+        return "a template cannot choose the workflow that runs: write its name"
+    if target == name:
+        return f'"{target}" would start itself without end: name another workflow'
+    try:
+        check_name(target)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _check_cmd_arguments(draft: StepDraft, report: Reporter) -> None:
+    """What the author wrote; values are looked at when they are known."""
+    found = draft.fields.get("args")
+    if found is None or "args" not in draft.values:
+        return
+    reports = draft.reports(found, report)
+    for index, node in enumerate(found.value.items):
+        path = join(found.path, index)
+        if node.kind != "scalar":
+            message = "a list or a mapping cannot be an argument of cmd: its JSON has quotes"
+            reports.at(node, path, message)
+            continue
+        try:
+            for part in parse_template(node.text).parts:
+                if isinstance(part, str):
+                    check_text(part)
+        except ValueError as error:
+            reports.at(node, path, str(error))
+
+
+def _check_fields(draft: StepDraft, report: Reporter) -> None:
+    """Fields that this kind of step has no use for are mistakes, unless they were inherited."""
+    kind = draft.job_type
+    if kind is None:
+        return
+    for name in _WITHOUT_MEANING.get(kind, ()):
+        if name in draft.fields:
+            article = "an" if kind is JobType.APPROVAL else "a"
+            message = f'"{name}" has no meaning for {article} {kind} step: remove it'
+            draft.refuse(name, message, report)
+    if not kind.process:
+        return
+    if "approvers" in draft.fields:
+        message = "only approval steps have approvers: add job_type: approval, or remove them"
+        draft.refuse("approvers", message, report)
+    if "kwargs" in draft.fields and kind is not JobType.PYTHON:
+        message = f"only python and workflow steps have kwargs: use args for job_type {kind}"
+        draft.refuse("kwargs", message, report)
+    checked_by = draft.check.job_type if draft.check is not None else None
+    if "python" in draft.fields and JobType.PYTHON not in (kind, checked_by):
+        message = "only python steps have an interpreter: remove it, or use job_type: python"
+        draft.refuse("python", message, report)

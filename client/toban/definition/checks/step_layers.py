@@ -1,0 +1,132 @@
+"""Where the fields of a step come from: itself, its job, the workflow's defaults, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toban.definition.model.workflow import JobType
+from toban.definition.schema.field_check import FieldAt, Origin
+from toban.definition.source.problem_collector import Reporter, Reports, join
+from toban.definition.source.yaml_source import Node
+
+_WHAT_RUNS = frozenset({"run", "job_type", "target"})
+_MERGED = frozenset({"env", "error_classes", "kwargs", "resources", "retry"})
+_WITH_TEMPLATES = frozenset({"env", "kwargs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Fields that steps inherit, and the values of those that are right."""
+
+    fields: Mapping[str, FieldAt] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, origin: Origin) -> Layer:
+        """The same with fields that tell where they come from."""
+        fields = {name: replace(found, origin=origin) for name, found in self.fields.items()}
+        return Layer(fields, self.values)
+
+
+@dataclass(slots=True)
+class StepDraft:
+    """A step, a job or a completion check on its way from the file to the model.
+
+    `open`: its job is not known, so what it lacks may be there. `inherited` holds entries that were merged into
+    mappings of its own.
+    """
+
+    id: str
+    path: str
+    node: Node
+    fields: dict[str, FieldAt]
+    values: dict[str, Any]
+    depends_on: list[str] = field(default_factory=list)
+    job: str = ""
+    open: bool = False
+    job_type: JobType | None = None
+    inherited: list[FieldAt] = field(default_factory=list)
+
+    @property
+    def target_field(self) -> FieldAt | None:
+        return self.fields.get("run") or self.fields.get("target")
+
+    @property
+    def check(self) -> StepDraft | None:
+        """Its completion check, if that has the right shape."""
+        found = self.values.get("completion_check")
+        return found if isinstance(found, StepDraft) else None
+
+    def has(self, name: str) -> bool:
+        """Whether a field is given, or may be by a job that is not known."""
+        return name in self.fields or self.open
+
+    def reports(self, found: FieldAt, report: Reporter) -> Reports:
+        """Where problems of a field belong: those of a job to the place that names it."""
+        if found.origin is Origin.JOB and self.job:
+            return _AtReference(report, self.fields["job"], self.job)
+        return report
+
+    def refuse(self, name: str, message: str, report: Reporter) -> None:
+        """Takes away a field that does not fit; only one of its own is a mistake."""
+        found = self.fields.pop(name)
+        self.values.pop(name, None)
+        if found.origin is Origin.OWN:
+            report.at(found.key, found.path, message)
+
+
+class _AtReference:
+    """Reports what is wrong with a job's field in one step where the step names the job."""
+
+    def __init__(self, report: Reporter, reference: FieldAt, job: str) -> None:
+        self._report = report
+        self._reference = reference
+        self._job = job
+
+    def at(self, node: Node, path: str, message: str, *, warning: bool = False) -> None:
+        if warning:
+            return  # it was said about the job itself
+        within = path.removeprefix(f"jobs.{self._job}.")
+        message = f'job "{self._job}" does not fit here: {within}: {message}'
+        self._report.at(self._reference.value, self._reference.path, message)
+
+    def inside(
+        self, node: Node, offset: int, path: str, message: str, *, warning: bool = False
+    ) -> None:
+        self.at(node, path, message, warning=warning)
+
+
+def inherit(draft: StepDraft, layer: Layer) -> None:
+    """Adds what a layer has and the draft does not; mappings of both are merged."""
+    own = set(draft.fields)
+    if "run" in own or draft.open:
+        hidden = _WHAT_RUNS
+    elif own & _WHAT_RUNS:
+        hidden = frozenset({"run"})
+    else:
+        hidden = frozenset()
+    for name, found in layer.fields.items():
+        if name in hidden or name not in layer.values:
+            continue
+        inherited = layer.values[name]
+        if name not in own:
+            draft.fields[name] = found
+            draft.values[name] = inherited
+        elif name in _MERGED and name in draft.values:
+            if name in _WITH_TEMPLATES:
+                draft.inherited += [
+                    FieldAt(entry.key, entry.value, join(found.path, key), found.origin)
+                    for key, entry in found.value.entries.items()
+                    if key in inherited and key not in draft.values[name]
+                ]
+            draft.values[name] = {**inherited, **draft.values[name]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundJob:
+    """What is known of a job that a step names: its fields, or why there are none."""
+
+    layer: Layer | None = None
+    message: str = ""
+    warning: bool = False

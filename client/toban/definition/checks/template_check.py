@@ -1,0 +1,113 @@
+"""Checks templates where they are written: names, types, and their place in a script."""
+
+from __future__ import annotations
+
+from toban.definition.expressions.cel import Rejected, compile_expression
+from toban.definition.expressions.template_names import Kind, Names
+from toban.definition.expressions.templates import Expression, parse_bare, parse_template
+from toban.definition.scripts.script import Form, Script
+from toban.definition.source.problem_collector import Reports, join
+from toban.definition.source.yaml_source import Node
+
+_NOT_RAW = "raw( ) inserts text into a script; here every value is inserted as it is: remove it"
+_RAW = "raw( ) inserts the value as code: make sure that it cannot come from outside"
+_KIND_NAMES = {
+    Kind.STRING: "a string",
+    Kind.INT: "an integer",
+    Kind.DOUBLE: "a number that may not be whole",
+    Kind.BOOL: "a boolean",
+    Kind.LIST: "a list",
+    Kind.MAP: "a mapping",
+    Kind.TEXTS: "a mapping",
+    Kind.DYN: "a value of unknown type",
+}
+
+
+class TemplateCheck:
+    """Reports what is wrong with the templates of one place and its names."""
+
+    def __init__(self, report: Reports, names: Names) -> None:
+        self._report = report
+        self._names = names
+
+    def text(self, node: Node, path: str) -> None:
+        """A scalar whose templates are replaced by their text."""
+        if "{{" not in node.text:
+            return
+        template = parse_template(node.text)
+        for fault in template.faults:
+            self._report.inside(node, fault.offset, path, fault.message)
+        for expression in template.expressions:
+            if expression.raw:
+                self._report.inside(node, expression.start, path, _NOT_RAW)
+            else:
+                self._kind(node, path, expression)
+
+    def value(self, node: Node, path: str) -> None:
+        """Plain data with templates in any of its texts."""
+        if node.kind == "scalar":
+            if isinstance(node.value, str):
+                self.text(node, path)
+        elif node.kind == "seq":
+            for index, item in enumerate(node.items):
+                self.value(item, join(path, index))
+        else:
+            for name, entry in node.entries.items():
+                if "{{" in name:
+                    message = "a template cannot stand in a key: use it in the value"
+                    self._report.at(entry.key, path, message)
+                self.value(entry.value, join(path, name))
+
+    def bare(self, node: Node, path: str, expected: Kind) -> None:
+        """A text that is an expression as a whole and must give a value of one kind."""
+        expression = parse_bare(node.text)
+        for fault in expression.faults:
+            self._report.inside(node, fault.offset, path, fault.message)
+        kind = self._kind(node, path, expression)
+        if kind is not None and kind not in (expected, Kind.DYN):
+            message = (
+                f"expected {_KIND_NAMES[expected]}, but the expression gives {_KIND_NAMES[kind]}"
+            )
+            self._report.inside(node, 0, path, message)
+
+    def script(self, node: Node, path: str, script: Script) -> None:
+        """A text that was read as a script."""
+        for fault in script.faults:
+            self._report.inside(node, fault.offset, path, fault.message)
+        for expression in script.misplaced:
+            self._kinds(node, path, expression)
+        for slot in script.slots:
+            kind = self._kind(node, path, slot.expression)
+            start = slot.expression.start
+            if slot.form is Form.RAW:
+                self._report.inside(node, start, path, _RAW, warning=True)
+            elif slot.form is Form.NUMBER and kind is not None and kind is not Kind.INT:
+                message = f"inside $(( )) only integers are safe, found {_KIND_NAMES[kind]}"
+                self._report.inside(node, start, path, f"{message}: write int(…)")
+
+    def _kinds(self, node: Node, path: str, expression: Expression) -> list[Kind] | None:
+        kinds = []
+        for ref in expression.refs:
+            resolved = self._names.resolve(ref)
+            if isinstance(resolved, Kind):
+                kinds.append(resolved)
+            else:
+                self._report.inside(node, expression.offset + ref.start, path, resolved)
+        return kinds if len(kinds) == len(expression.refs) else None
+
+    def _kind(self, node: Node, path: str, expression: Expression) -> Kind | None:
+        """The static kind of an expression, or None after reporting what is wrong with it."""
+        kinds = self._kinds(node, path, expression)
+        if kinds is None or expression.faults:
+            return None
+        if expression.path is not None:
+            if not expression.path:
+                return kinds[0]
+            if kinds[0] in (Kind.DYN, Kind.MAP):
+                return Kind.DYN
+        compiled = compile_expression(expression, kinds, self._names.knows)
+        if isinstance(compiled, Rejected):
+            for fault in compiled.faults:
+                self._report.inside(node, fault.offset, path, fault.message)
+            return None
+        return compiled.kind

@@ -1,0 +1,75 @@
+"""Reads the text of a definition file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from toban.definition.source.problems import Parsed, Problem
+from toban.limits import MAX_SOURCE_BYTES
+
+
+def parse(
+    text: str | bytes, file: str = "<definition>", jobs: Mapping[str, str] | None = None
+) -> Parsed:
+    """Everything in a file, and everything that is wrong with it. Raises nothing.
+
+    `file` only names the file in problems; nothing is opened. `jobs` has the sources of the jobs that steps may name
+    beside those of the text itself, each a document with that one job. Without it nobody can tell which there are: a
+    workflow that names another one gets a warning, and is not resolved.
+    """
+    source = _decode(text, file)
+    if isinstance(source, Problem):
+        return Parsed(documents=(), problems=(source,))
+    # Reading YAML and checking shapes is heavy, and a client that never parses does not need it.
+    from toban.definition.checks.file_documents import read_file
+    from toban.definition.source.yaml_source import read_documents
+
+    found, stopped = read_documents(source)
+    problems = [_problem(entry.message, entry.line, entry.column, file) for entry in stopped]
+    # An empty document, such as after a last "---", is nothing.
+    found = [
+        entry
+        for entry in found
+        if entry.root is not None and (entry.root.kind != "scalar" or entry.root.text)
+    ]
+    documents, wrong = read_file(found, source, file, jobs)
+    problems += wrong
+    if not documents and not problems:
+        message = "the file is empty: expected a workflow with name and steps"
+        problems.append(_problem(message, 0, 0, file))
+    problems.sort(key=lambda problem: (problem.line, problem.column))
+    return Parsed(documents=tuple(documents), problems=tuple(problems))
+
+
+def _decode(text: str | bytes, file: str) -> str | Problem:
+    if isinstance(text, str):
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            line, column = _place(text[: error.start])
+            message = (
+                f"found half a character, U+{ord(text[error.start]):04X}: save the file as UTF-8"
+            )
+            return _problem(message, line, column, file)
+    else:
+        size = len(text)
+    if size > MAX_SOURCE_BYTES:
+        limit = MAX_SOURCE_BYTES // (1024 * 1024)
+        message = f"the file has more than {limit} MiB, the most that is read: split it"
+        return _problem(message, 0, 0, file)
+    if isinstance(text, bytes):
+        try:
+            return text.decode().removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            line, column = _place(text[: error.start].decode())
+            message = f"byte 0x{text[error.start]:02x} is not UTF-8: save the file as UTF-8"
+            return _problem(message, line, column, file)
+    return text.removeprefix("\ufeff")
+
+
+def _place(before: str) -> tuple[int, int]:
+    return before.count("\n"), len(before) - (before.rfind("\n") + 1)
+
+
+def _problem(message: str, line: int, column: int, file: str) -> Problem:
+    return Problem(message=message, path="", line=line + 1, column=column + 1, file=file)

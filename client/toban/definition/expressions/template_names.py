@@ -1,0 +1,237 @@
+"""Which names a template may use, and what kind of value each one is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from copy import copy
+from difflib import get_close_matches
+from enum import StrEnum
+from itertools import islice
+
+from toban.definition.expressions.templates import Ref
+from toban.definition.model.workflow import Param, ParamType, Workflow
+
+_MOST_CANDIDATES = 500
+_MOST_SHOWN = 10
+
+
+class Kind(StrEnum):
+    """The static type of a reference; the value names its variables in compiled expressions."""
+
+    STRING = "s"
+    INT = "i"
+    DOUBLE = "f"
+    BOOL = "b"
+    LIST = "l"
+    MAP = "m"
+    TEXTS = "t"  # a mapping of strings
+    DYN = "d"
+
+
+_PARAM_KINDS = {
+    ParamType.STRING: Kind.STRING,
+    ParamType.INTEGER: Kind.INT,
+    ParamType.NUMBER: Kind.DOUBLE,
+    ParamType.BOOLEAN: Kind.BOOL,
+    ParamType.LIST: Kind.LIST,
+    ParamType.MAPPING: Kind.MAP,
+}
+RUN_FIELDS = {
+    "id": Kind.STRING,
+    "workflow": Kind.STRING,
+    "number": Kind.INT,
+    "trigger": Kind.STRING,
+    "scope": Kind.STRING,
+    "retry_of": Kind.STRING,
+    "dir": Kind.STRING,
+    "scheduled_at": Kind.STRING,
+    "missed": Kind.LIST,
+}
+EVENT_FIELDS = {
+    "id": Kind.STRING,
+    "type": Kind.STRING,
+    "payload": Kind.DYN,
+    "source": Kind.STRING,
+    "source_run": Kind.STRING,
+    "source_step": Kind.STRING,
+    "depth": Kind.INT,
+    "at": Kind.STRING,
+}
+STEP_FIELDS = {
+    "stdout": Kind.STRING,
+    "stderr": Kind.STRING,
+    "exit_code": Kind.INT,
+    "status": Kind.STRING,
+    "result": Kind.DYN,
+    "outputs": Kind.TEXTS,
+}
+CHECK_FIELDS = {"stdout": Kind.STRING, "stderr": Kind.STRING, "exit_code": Kind.INT}
+
+
+def param_kind(param: Param) -> Kind:
+    """A parameter that may be null has no type that the compiler could rely on."""
+    return Kind.DYN if param.nullable else _PARAM_KINDS[param.type]
+
+
+def step_kind(name: str, *, many: bool) -> Kind | None:
+    """The kind of a step's field; a step with instances (`many`) has one of each in a list."""
+    kind = STEP_FIELDS.get(name)
+    return Kind.LIST if many and kind is not None and name != "status" else kind
+
+
+def kind_of(ref: Ref, workflow: Workflow) -> Kind | None:
+    """The kind of a reference in a workflow that was validated before; None if it is unknown."""
+    match ref.root:
+        case "params":
+            param = workflow.params.get(ref.names[0])
+            return param_kind(param) if param is not None else None
+        case "run":
+            return RUN_FIELDS.get(ref.names[0])
+        case "event":
+            return EVENT_FIELDS.get(ref.names[0])
+        case "env":
+            return Kind.STRING
+        case "item":
+            return Kind.DYN
+        case "iteration":
+            return Kind.INT
+        case "check":
+            return CHECK_FIELDS.get(ref.names[0])
+        case _:
+            step = workflow.steps.get(ref.names[0])
+            return step_kind(ref.names[1], many=step is not None and step.for_each is not None)
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """`: did you mean "x"?`, or nothing when no known name is near, or too many are known."""
+    close = get_close_matches(name, known, n=1) if len(known) <= _MOST_CANDIDATES else ()
+    return f': did you mean "{close[0]}"?' if close else ""
+
+
+def _known(names: Collection[str], what: str) -> str:
+    shown = list(islice(names, _MOST_SHOWN + 1))
+    if not shown:
+        return f": the workflow has no {what}"
+    more = " …" if len(shown) > _MOST_SHOWN else ""
+    return ": there is " + ", ".join(shown[:_MOST_SHOWN]) + more
+
+
+def event_field(name: str) -> Kind | str:
+    """The kind of a field of `event`, or what is wrong with its name."""
+    if name in EVENT_FIELDS:
+        return EVENT_FIELDS[name]
+    hint = suggestion(name, EVENT_FIELDS) or _known(EVENT_FIELDS, "fields")
+    return f'unknown field "{name}" of event{hint}'
+
+
+class Names:
+    """What one place of a definition may refer to; `knows` says it for people."""
+
+    knows = "a template knows params, run, event, env and steps"
+
+    def __init__(
+        self,
+        *,
+        params: Mapping[str, Kind | None] | None,
+        env: Collection[str] | None,
+        steps: Collection[str] | None,
+        ancestors: Collection[str] = (),
+        step: str = "",
+        lists: Collection[str] = (),
+        limit: str = "",
+    ) -> None:
+        """A parameter of kind None is wrong itself and fits anywhere.
+
+        `params`, `env` and `steps` are None where none may be used at all; `limit` then says what may be. `lists`
+        are the steps with instances.
+        """
+        self._params = params
+        self._env = env
+        self._steps = steps
+        self._ancestors = ancestors
+        self._step = step
+        self._lists = lists
+        self._limit = limit
+        self._barred: Mapping[str, str] = {}
+
+    def without(self, barred: Mapping[str, str]) -> Names:
+        """The same names, less the roots that have no value there, with the reasons."""
+        names = copy(self)
+        names._barred = barred
+        return names
+
+    def resolve(self, ref: Ref) -> Kind | str:
+        """The kind of a reference, or what is wrong with it."""
+        if ref.root == "item" and self._steps is None:
+            return f"{self._limit}, not item"
+        if ref.root in self._barred:
+            return self._barred[ref.root]
+        match ref.root:
+            case "params":
+                return self._param(ref.names[0])
+            case "run":
+                return self._run_field(ref.names[0])
+            case "event":
+                return event_field(ref.names[0])
+            case "env":
+                return self._env_name(ref.names[0])
+            case "item":
+                return Kind.DYN
+            case "iteration":
+                return Kind.INT
+            case "check":
+                return self._check_field(ref.names[0])
+            case _:
+                return self._step_field(*ref.names)
+
+    def _param(self, name: str) -> Kind | str:
+        if self._params is None:
+            return f"{self._limit}, not params"
+        if name in self._params:
+            return self._params[name] or Kind.DYN
+        hint = suggestion(name, self._params) or _known(self._params, "params")
+        return f'unknown parameter "{name}"{hint}'
+
+    def _run_field(self, name: str) -> Kind | str:
+        if name in RUN_FIELDS:
+            return RUN_FIELDS[name]
+        hint = suggestion(name, RUN_FIELDS) or _known(RUN_FIELDS, "fields")
+        return f'unknown field "{name}" of run{hint}'
+
+    def _env_name(self, name: str) -> Kind | str:
+        if self._env is None:
+            return f"{self._limit}, not env"
+        if name in self._env:
+            return Kind.STRING
+        hint = suggestion(name, self._env) or _known(self._env, "env")
+        return f'"{name}" is not in the env of the workflow{hint}'
+
+    def _step_field(self, step: str, name: str) -> Kind | str:
+        if self._steps is None:
+            return f"{self._limit}, not steps"
+        if step not in self._steps:
+            hint = ""
+            # Which of very many steps come before is too much work for a hint.
+            if len(self._steps) <= _MOST_CANDIDATES:
+                hint = suggestion(step, self._steps) or _known(
+                    self._ancestors, "steps before this one"
+                )
+            return f'unknown step "{step}"{hint}'
+        if step == self._step:
+            return f'step "{step}" refers to itself: only steps that come before have a result'
+        if step not in self._ancestors:
+            return (
+                f'step "{step}" does not come before "{self._step}": '
+                f"add it to depends_on of {self._step}"
+            )
+        kind = step_kind(name, many=step in self._lists)
+        if kind is None:
+            hint = suggestion(name, STEP_FIELDS) or _known(STEP_FIELDS, "fields")
+            return f'unknown field "{name}" of step "{step}"{hint}'
+        return kind
+
+    def _check_field(self, name: str) -> Kind | str:
+        if name in CHECK_FIELDS:
+            return CHECK_FIELDS[name]
+        hint = suggestion(name, CHECK_FIELDS) or _known(CHECK_FIELDS, "fields")
+        return f'unknown field "{name}" of check{hint}'

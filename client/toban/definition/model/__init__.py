@@ -1,0 +1,1 @@
+"""A workflow as the daemon knows it: normalised and immutable. No parsing, no checks."""

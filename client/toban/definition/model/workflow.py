@@ -1,0 +1,514 @@
+"""A workflow as the daemon knows it: normalised, immutable, independent of how it was written.
+
+Standard library only: the daemon loads stored workflows with `Workflow.from_dict` and needs neither
+the YAML reader nor the expression compiler for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from toban.definition.model.event_triggers import EventTrigger
+from toban.definition.timing.schedule_spec import Schedule
+
+
+class ParamType(StrEnum):
+    STRING = "string"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    LIST = "list"
+    MAPPING = "mapping"
+
+
+class JobType(StrEnum):
+    SHELL = "shell"
+    EXEC = "exec"
+    CMD = "cmd"
+    POWERSHELL = "powershell"
+    PYTHON = "python"
+    WORKFLOW = "workflow"
+    APPROVAL = "approval"
+
+    @property
+    def process(self) -> bool:
+        """Whether it is a process that is started."""
+        return self not in (JobType.WORKFLOW, JobType.APPROVAL)
+
+
+class FailurePolicy(StrEnum):
+    """What a failed step does to its run; RETRY is "retry, then as `on_failure_exhausted` says"."""
+
+    ABORT = "abort"
+    CONTINUE = "continue"
+    SKIP = "skip"
+    RETRY = "retry"
+
+
+class ErrorClass(StrEnum):
+    """How a failure may be treated."""
+
+    RETRYABLE_TRANSIENT = "RETRYABLE_TRANSIENT"
+    RETRYABLE_RATE_LIMIT = "RETRYABLE_RATE_LIMIT"
+    NON_RETRYABLE = "NON_RETRYABLE"
+    FATAL = "FATAL"
+
+
+class Overlap(StrEnum):
+    """What a further run meets when `max_active_runs` are active."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    REPLACE = "replace"
+    ALLOW = "allow"
+
+
+class DefinitionKind(StrEnum):
+    """What a definition is of. A job is stored and run as a workflow of one step that has its name."""
+
+    WORKFLOW = "workflow"
+    JOB = "job"
+
+
+class OnLost(StrEnum):
+    """What becomes of a step whose process vanished without a result."""
+
+    FAIL = "fail"
+    RERUN = "rerun"
+
+
+DEFAULT_KILL_GRACE = 10.0
+DEFAULT_SUCCESS_CODES = frozenset({0})
+DEFAULT_RETRIES = 3
+"""Of `on_failure: retry` without `max_retries`."""
+RETRYABLE = frozenset({ErrorClass.RETRYABLE_TRANSIENT, ErrorClass.RETRYABLE_RATE_LIMIT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """One declared parameter of a workflow."""
+
+    name: str
+    type: ParamType
+    default: Any = None
+    has_default: bool = False
+    required: bool = False
+    choices: tuple[Any, ...] = ()
+    description: str = ""
+
+    @property
+    def nullable(self) -> bool:
+        """Whether a run may see null here: nothing demands a value and no default gives one."""
+        return not self.required and self.default is None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": self.type.value,
+            "default": self.default,
+            "has_default": self.has_default,
+            "required": self.required,
+            "choices": list(self.choices),
+            "description": self.description,
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Param:
+        return Param(
+            name=data["name"],
+            type=ParamType(data["type"]),
+            default=data["default"],
+            has_default=data["has_default"],
+            required=data["required"],
+            choices=tuple(data["choices"]),
+            description=data["description"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Limits of one attempt's process tree: bytes, cores, processes, niceness. None: no limit."""
+
+    memory: int | None = None
+    cpu: float | None = None
+    pids: int | None = None
+    nice: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Resources:
+        return Resources(**data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long a workflow's runs are kept: seconds, a number of runs, bytes. None: as the daemon has it."""
+
+    age: float | None = None
+    runs: int | None = None
+    bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Retention:
+        return Retention(**data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How long to wait before a retry, and what is retried at all.
+
+    The n-th wait is `delay * backoff ** (n - 1)`, at most `max_delay`, give or take the share `jitter` of it. A failure
+    is retried if its class is one of `classes`, or its exit code one of `codes`; never if it is NON_RETRYABLE or FATAL.
+    """
+
+    delay: float = 1.0
+    backoff: float = 2.0
+    max_delay: float = 300.0
+    jitter: float = 0.2
+    classes: frozenset[ErrorClass] = RETRYABLE
+    codes: frozenset[int] = frozenset()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "delay": self.delay,
+            "backoff": self.backoff,
+            "max_delay": self.max_delay,
+            "jitter": self.jitter,
+            "classes": sorted(self.classes),
+            "codes": sorted(self.codes),
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Retry:
+        return Retry(
+            delay=data["delay"],
+            backoff=data["backoff"],
+            max_delay=data["max_delay"],
+            jitter=data["jitter"],
+            classes=frozenset(map(ErrorClass, data["classes"])),
+            codes=frozenset(data["codes"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """An artifact of an earlier step (`from` in the file) that appears in the workspace under `path` (`as`)."""
+
+    step: str
+    artifact: str
+    path: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Input:
+        return Input(**data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What is kept of the workspace after success: a file, a directory or a glob."""
+
+    name: str
+    path: str
+    type: str = ""
+    optional: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Output:
+        return Output(**data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step; `defaults` of the workflow and the fields of its job are already merged in.
+
+    `completion_check` is a step of its own, with the id `<id>.check`, the same workspace, user and interpreter, and the
+    timeout of one check. `for_each` is an expression, a list, or a mapping of names to expressions or lists.
+    `stop_when_unchanged` is a path, or `output`. `workflow` steps have the name of the child as their target.
+    """
+
+    id: str
+    name: str
+    description: str = ""
+    job: str = ""
+    job_type: JobType
+    target: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any]
+    env: dict[str, str]
+    stdin: str | None = None
+    python: str = ""
+    workspace: str | None = None
+    depends_on: tuple[str, ...] = ()
+    when: str = ""
+    for_each: Any = None
+    max_parallel: int | None = None
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    timeout: float | None = None
+    kill_grace: float = DEFAULT_KILL_GRACE
+    success_codes: frozenset[int] = DEFAULT_SUCCESS_CODES
+    max_retries: int = 0
+    retry: Retry = Retry()
+    on_failure: FailurePolicy = FailurePolicy.ABORT
+    on_failure_exhausted: FailurePolicy = FailurePolicy.ABORT
+    error_classes: Mapping[int, ErrorClass] = field(default_factory=dict)
+    completion_check: Step | None = None
+    max_iterations: int = 1
+    on_iterations_exhausted: FailurePolicy = FailurePolicy.ABORT
+    stop_when_unchanged: str = ""
+    approvers: tuple[str, ...] = ()
+    on_lost: OnLost = OnLost.FAIL
+    user: str = ""
+    resources: Resources | None = None
+
+    @property
+    def final_policy(self) -> FailurePolicy:
+        """What a failure does once nothing is retried any more: ABORT, CONTINUE or SKIP."""
+        if self.on_failure is FailurePolicy.RETRY:
+            return self.on_failure_exhausted
+        return self.on_failure
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it, without what is as by default."""
+        check = self.completion_check
+        described = {
+            "id": self.id,
+            "name": self.name,
+            "description": self.description,
+            "job": self.job,
+            "job_type": self.job_type.value,
+            "target": self.target,
+            "args": list(self.args),
+            "kwargs": self.kwargs,
+            "env": self.env,
+            "stdin": self.stdin,
+            "python": self.python,
+            "workspace": self.workspace,
+            "depends_on": list(self.depends_on),
+            "when": self.when,
+            "for_each": self.for_each,
+            "max_parallel": self.max_parallel,
+            "inputs": [entry.to_dict() for entry in self.inputs],
+            "outputs": [entry.to_dict() for entry in self.outputs],
+            "timeout": self.timeout,
+            "kill_grace": self.kill_grace,
+            "success_codes": sorted(self.success_codes),
+            "max_retries": self.max_retries,
+            "retry": None if self.retry == Retry() else self.retry.to_dict(),
+            "on_failure": self.on_failure.value,
+            "on_failure_exhausted": self.on_failure_exhausted.value,
+            "error_classes": {str(code): kind.value for code, kind in self.error_classes.items()},
+            "completion_check": None if check is None else check.to_dict(),
+            "max_iterations": self.max_iterations,
+            "on_iterations_exhausted": self.on_iterations_exhausted.value,
+            "stop_when_unchanged": self.stop_when_unchanged,
+            "approvers": list(self.approvers),
+            "on_lost": self.on_lost.value,
+            "user": self.user,
+            "resources": None if self.resources is None else self.resources.to_dict(),
+        }
+        return {
+            name: value
+            for name, value in described.items()
+            if value != _STEP_DEFAULTS.get(name, _NONE)
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Step:
+        """What the description lacks is as by default: also what was stored before a field existed."""
+        data = {**_STEP_DEFAULTS, **data}
+        resources, retry, check = data["resources"], data["retry"], data["completion_check"]
+        return Step(
+            id=data["id"],
+            name=data["name"],
+            description=data["description"],
+            job=data["job"],
+            job_type=JobType(data["job_type"]),
+            target=data["target"],
+            args=tuple(data["args"]),
+            kwargs=data["kwargs"],
+            env=data["env"],
+            stdin=data["stdin"],
+            python=data["python"],
+            workspace=data["workspace"],
+            depends_on=tuple(data["depends_on"]),
+            when=data["when"],
+            for_each=data["for_each"],
+            max_parallel=data["max_parallel"],
+            inputs=tuple(map(Input.from_dict, data["inputs"])),
+            outputs=tuple(map(Output.from_dict, data["outputs"])),
+            timeout=data["timeout"],
+            kill_grace=data["kill_grace"],
+            success_codes=frozenset(data["success_codes"]),
+            max_retries=data["max_retries"],
+            retry=Retry() if retry is None else Retry.from_dict(retry),
+            on_failure=FailurePolicy(data["on_failure"]),
+            on_failure_exhausted=FailurePolicy(data["on_failure_exhausted"]),
+            error_classes={
+                int(code): ErrorClass(kind) for code, kind in data["error_classes"].items()
+            },
+            completion_check=None if check is None else Step.from_dict(check),
+            max_iterations=data["max_iterations"],
+            on_iterations_exhausted=FailurePolicy(data["on_iterations_exhausted"]),
+            stop_when_unchanged=data["stop_when_unchanged"],
+            approvers=tuple(data["approvers"]),
+            on_lost=OnLost(data["on_lost"]),
+            user=data["user"],
+            resources=None if resources is None else Resources.from_dict(resources),
+        )
+
+
+_NONE = object()
+_STEP_DEFAULTS: Mapping[str, Any] = {
+    "description": "",
+    "job": "",
+    "args": [],
+    "kwargs": {},
+    "env": {},
+    "stdin": None,
+    "python": "",
+    "workspace": None,
+    "depends_on": [],
+    "when": "",
+    "for_each": None,
+    "max_parallel": None,
+    "inputs": [],
+    "outputs": [],
+    "timeout": None,
+    "kill_grace": DEFAULT_KILL_GRACE,
+    "success_codes": [0],
+    "max_retries": 0,
+    "retry": None,
+    "on_failure": FailurePolicy.ABORT.value,
+    "on_failure_exhausted": FailurePolicy.ABORT.value,
+    "error_classes": {},
+    "completion_check": None,
+    "max_iterations": 1,
+    "on_iterations_exhausted": FailurePolicy.ABORT.value,
+    "stop_when_unchanged": "",
+    "approvers": [],
+    "on_lost": OnLost.FAIL.value,
+    "user": "",
+    "resources": None,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """One workflow; `steps` keeps the order of the file, `depends_on` says what really orders it.
+
+    Each of `schedules` has its time zone, if it or the workflow names one; `timezone` is the workflow's own, empty for
+    the daemon's. `blackout` are windows as `parse_blackout` reads them. `triggers` are the events that start it, and
+    `event_overlap` is what a run that an event starts meets: `overlap` if the file has one, else QUEUE, so that no
+    event is dropped. `watch` are paths whose changes are events; relative ones are below the base directory.
+    """
+
+    name: str
+    title: str
+    kind: DefinitionKind = DefinitionKind.WORKFLOW
+    version: str = "1"
+    description: str = ""
+    labels: dict[str, str]
+    enabled: bool = True
+    params: dict[str, Param]
+    env: dict[str, str]
+    timeout: float | None = None
+    concurrency: int | None = None
+    max_active_runs: int = 1
+    overlap: Overlap = Overlap.SKIP
+    priority: int = 0
+    retention: Retention | None = None
+    context_dir: str = ""
+    scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    schedules: tuple[Schedule, ...] = ()
+    timezone: str = ""
+    blackout: tuple[str, ...] = ()
+    triggers: tuple[EventTrigger, ...] = ()
+    event_overlap: Overlap = Overlap.QUEUE
+    watch: tuple[str, ...] = ()
+    steps: dict[str, Step]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it; `from_dict` gives back an equal workflow."""
+        # Left out where they are as by default: what was stored before they existed is still the same.
+        events: dict[str, Any] = {}
+        if self.triggers:
+            events["triggers"] = [trigger.to_dict() for trigger in self.triggers]
+        if self.event_overlap is not Overlap.QUEUE:
+            events["event_overlap"] = self.event_overlap.value
+        if self.watch:
+            events["watch"] = list(self.watch)
+        return {
+            "name": self.name,
+            "title": self.title,
+            "kind": self.kind.value,
+            "version": self.version,
+            "description": self.description,
+            "labels": self.labels,
+            "enabled": self.enabled,
+            "params": [param.to_dict() for param in self.params.values()],
+            "env": self.env,
+            "timeout": self.timeout,
+            "concurrency": self.concurrency,
+            "max_active_runs": self.max_active_runs,
+            "overlap": self.overlap.value,
+            "priority": self.priority,
+            "retention": None if self.retention is None else self.retention.to_dict(),
+            "context_dir": self.context_dir,
+            "scopes": {name: list(steps) for name, steps in self.scopes.items()},
+            "schedules": [schedule.to_dict() for schedule in self.schedules],
+            "timezone": self.timezone,
+            "blackout": list(self.blackout),
+            **events,
+            "steps": [step.to_dict() for step in self.steps.values()],
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Workflow:
+        """The workflow that `to_dict` described; raises KeyError, TypeError or ValueError on anything else.
+
+        Fields that older descriptions lack have their defaults.
+        """
+        retention = data.get("retention")
+        params = [Param.from_dict(entry) for entry in data["params"]]
+        steps = [Step.from_dict(entry) for entry in data["steps"]]
+        return Workflow(
+            name=data["name"],
+            title=data["title"],
+            kind=DefinitionKind(data.get("kind", DefinitionKind.WORKFLOW)),
+            version=data["version"],
+            description=data["description"],
+            labels=data["labels"],
+            enabled=data["enabled"],
+            params={param.name: param for param in params},
+            env=data["env"],
+            timeout=data["timeout"],
+            concurrency=data["concurrency"],
+            max_active_runs=data["max_active_runs"],
+            overlap=Overlap(data["overlap"]),
+            priority=data.get("priority", 0),
+            retention=None if retention is None else Retention.from_dict(retention),
+            context_dir=data.get("context_dir", ""),
+            scopes={name: tuple(steps) for name, steps in data.get("scopes", {}).items()},
+            schedules=tuple(map(Schedule.from_dict, data.get("schedules", ()))),
+            timezone=data.get("timezone", ""),
+            blackout=tuple(data.get("blackout", ())),
+            triggers=tuple(map(EventTrigger.from_dict, data.get("triggers", ()))),
+            event_overlap=Overlap(data.get("event_overlap", Overlap.QUEUE)),
+            watch=tuple(data.get("watch", ())),
+            steps={step.id: step for step in steps},
+        )

@@ -1,0 +1,1 @@
+"""Values of single fields: durations, sizes, paths, and values of parameters. No YAML, no templates."""

@@ -1,0 +1,256 @@
+"""Checks one mapping of a definition field by field, so that one wrong field hides no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from toban.definition.expressions.template_names import suggestion
+from toban.definition.scalars.values import describe
+from toban.definition.schema.definition_schema import Shape
+from toban.definition.schema.unsupported_fields import UNSUPPORTED_VALUES, VALUE_ALIASES
+from toban.definition.source.problem_collector import Reporter, join
+from toban.definition.source.yaml_source import Node
+
+_TEXT_FIELDS = frozenset({"version", "user", "when", "condition"})
+_TEXT_MAPPINGS = frozenset({"env", "labels"})
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+}
+
+
+class Origin(Enum):
+    """Where a field of a step was given."""
+
+    OWN = auto()
+    JOB = auto()
+    DEFAULTS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldAt:
+    """One field as written: its key, its value, and its path for people."""
+
+    key: Node
+    value: Node
+    path: str
+    origin: Origin = Origin.OWN
+
+
+def read_fields(
+    node: Node,
+    path: str,
+    report: Reporter,
+    *,
+    known: Mapping[str, Any],
+    aliases: Mapping[str, str],
+    unsupported: frozenset[str],
+) -> dict[str, FieldAt]:
+    """The known fields by their real names; reports the unknown and the unsupported ones."""
+    fields: dict[str, FieldAt] = {}
+    spelt: dict[str, str] = {}
+    for written, entry in node.entries.items():
+        name = aliases.get(written, written)
+        place = join(path, written)
+        if name in unsupported:
+            report.at(entry.key, place, f'the field "{written}" is not supported yet: remove it')
+        elif name not in known:
+            near = suggestion(written, [*known, *aliases, *unsupported])
+            hint = near or f": there is {', '.join(known)}"
+            report.at(entry.key, place, f'unknown field "{written}"{hint}')
+        elif name in fields:
+            message = f'"{name}" is given twice, as "{spelt[name]}" and as "{written}": keep one'
+            report.at(entry.key, place, message)
+        else:
+            fields[name] = FieldAt(entry.key, entry.value, place)
+            spelt[name] = written
+    return fields
+
+
+def check_fields(
+    model: type[Shape], fields: Mapping[str, FieldAt], report: Reporter, *, skip: frozenset[str]
+) -> dict[str, Any]:
+    """The values of the fields that have the right shape; reports the others."""
+    return {
+        name: value
+        for name, field in fields.items()
+        if name not in skip and (value := check_field(model, name, field, report)) is not None
+    }
+
+
+def check_field(model: type[Shape], name: str, field: FieldAt, report: Reporter) -> Any:
+    """The value of one field, or None after reporting what is wrong with it.
+
+    A mapping loses its wrong entries only.
+    """
+    if field.value.wrong:
+        return None
+    if field.value.kind == "scalar" and field.value.value is None and field.value.style == "":
+        report.at(field.key, field.path, "the field has no value: give it one or remove it")
+        return None
+    if (nested := _nested(model, name)) is not None:
+        check = _check_entries if nested.many else _check_nested
+        return check(nested.model, field, report)
+    adapter = _adapter(model, name)
+    data = _data(name, field.value)
+    try:
+        return adapter.validate_python(data)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)
+    for problem in wrong:
+        _report(name, field, problem, report)
+    if not isinstance(data, dict) or not all(problem["loc"] for problem in wrong):
+        return None
+    bad = {problem["loc"][0] for problem in wrong}
+    return adapter.validate_python({key: value for key, value in data.items() if key not in bad})
+
+
+def _check_nested(model: type[Shape], field: FieldAt, report: Reporter) -> dict[str, Any] | None:
+    """The right fields of a mapping that has fields of its own and must have one of them."""
+    node, known = field.value, model.model_fields
+    if node.kind != "map":
+        message = f"expected a mapping with {', '.join(known)}, found {describe(node.plain())}"
+        report.at(node, field.path, message)
+        return None
+    if not node.entries:
+        report.at(node, field.path, f"expected at least one of {', '.join(known)}, found none")
+        return None
+    fields = read_fields(node, field.path, report, known=known, aliases={}, unsupported=frozenset())
+    return check_fields(model, fields, report, skip=frozenset())
+
+
+def _check_entries(model: type[Shape], field: FieldAt, report: Reporter) -> list[Any] | None:
+    """The entries of a list of mappings, each with its right fields; an entry that is none is empty."""
+    node = field.value
+    if node.kind != "seq":
+        report.at(node, field.path, f"expected a list of mappings, found {describe(node.plain())}")
+        return None
+    return [
+        _check_entry(model, item, join(field.path, index), report)
+        for index, item in enumerate(node.items)
+    ]
+
+
+def _check_entry(model: type[Shape], node: Node, path: str, report: Reporter) -> dict[str, Any]:
+    known = written_names(model)
+    if node.wrong:
+        return {}
+    if node.kind != "map":
+        message = f"expected a mapping with {', '.join(known)}, found {describe(node.plain())}"
+        report.at(node, path, message)
+        return {}
+    found = read_fields(node, path, report, known=known, aliases={}, unsupported=frozenset())
+    for written, name in known.items():
+        if model.model_fields[name].is_required() and written not in found:
+            report.at(node, path, f'the entry has no {written}: add "{written}"')
+    fields = {known[written]: at for written, at in found.items()}
+    return check_fields(model, fields, report, skip=frozenset())
+
+
+def written_names(model: type[Shape]) -> dict[str, str]:
+    """The fields of a model as they are written in a file, with their names in the model."""
+    return {info.alias or name: name for name, info in model.model_fields.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Nested:
+    """What a field holds that has fields of its own: one mapping, or a list of them."""
+
+    model: type[Shape]
+    many: bool
+
+
+@lru_cache(maxsize=128)
+def _nested(model: type[Shape], name: str) -> _Nested | None:
+    annotation = model.model_fields[name].annotation
+    for choice in get_args(annotation):
+        if isinstance(choice, type) and issubclass(choice, Shape):
+            return _Nested(choice, get_origin(annotation) is list)
+    return None
+
+
+def _data(name: str, node: Node) -> Any:
+    if name in _TEXT_FIELDS and node.kind == "scalar":
+        return node.text
+    if name in _TEXT_MAPPINGS and node.kind == "map":
+        return {key: _as_written(entry.value) for key, entry in node.entries.items()}
+    value = node.plain()
+    if name in VALUE_ALIASES and isinstance(value, str):
+        return VALUE_ALIASES[name].get(value, value)
+    return value
+
+
+def _as_written(node: Node) -> Any:
+    """`1.10` and `true` as the author wrote them, not as what they were read as."""
+    return node.text if node.kind == "scalar" and node.value is not None else node.plain()
+
+
+@lru_cache(maxsize=128)
+def _adapter(model: type[Shape], name: str) -> TypeAdapter[Any]:
+    info = model.model_fields[name]
+    annotation: Any = info.annotation
+    for extra in info.metadata:
+        annotation = Annotated[annotation, extra]
+    return TypeAdapter(annotation, config=ConfigDict(strict=True))
+
+
+def _report(name: str, field: FieldAt, problem: Any, report: Reporter) -> None:
+    loc = [part for part in problem["loc"] if part != "[key]"]
+    node, path, depth = field.value, field.path, 0
+    for depth, part in enumerate(loc, start=1):
+        if isinstance(part, int) and node.kind == "seq":
+            node = node.items[part]
+        elif node.kind == "map" and part in node.entries:
+            entry = node.entries[part]
+            is_key = problem["loc"][-1] == "[key]" and depth == len(loc)
+            node = entry.key if is_key else entry.value
+        else:
+            break
+        path = join(path, part)
+    report.at(node, path, message_of(name, problem))
+
+
+def message_of(name: str, problem: Any) -> str:
+    """What was found and what was expected, for one error of pydantic."""
+    kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
+    found = describe(value)
+    if kind == "value_error":
+        return str(context["error"])
+    if kind in ("enum", "literal_error"):
+        return _choice(name, value, str(context["expected"]).replace("'", ""))
+    if kind in _EXPECTED:
+        hint = ""
+        if kind == "string_type":
+            if value is None:
+                hint = ': write "" for an empty text'
+            elif isinstance(value, (bool, int, float)):
+                hint = ": put it in quotes"
+        elif kind == "list_type" and isinstance(value, str):
+            hint = f": write [{value}]"
+        return f"expected {_EXPECTED[kind]}, found {found}{hint}"
+    if kind == "greater_than_equal":
+        return f"expected at least {context['ge']}, found {found}"
+    if kind == "less_than_equal":
+        return f"expected at most {context['le']}, found {found}"
+    if kind == "too_short":
+        return "expected at least one entry, found none"
+    return f"{problem['msg']}, found {found}"
+
+
+def _choice(name: str, value: Any, expected: str) -> str:
+    if isinstance(value, str) and value in UNSUPPORTED_VALUES.get(name, ()):
+        return f'{name} "{value}" is not supported yet: expected {expected}'
+    hint = ""
+    if isinstance(value, str):
+        hint = suggestion(value, expected.replace(" or ", ", ").split(", "))
+    return f"expected {expected}, found {describe(value)}{hint}"

@@ -1,0 +1,116 @@
+"""The types of the fields of schedules: crontab expressions, times, time zones, windows."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+from toban.definition.scalars.durations import parse_duration
+from toban.definition.scalars.values import describe
+from toban.definition.schema.fields import DURATION_SCHEMA, Text
+from toban.definition.timing.blackouts import parse_blackout
+from toban.definition.timing.cron import LAST_YEAR, parse_cron
+from toban.definition.timing.zones import check_zone
+
+MOST_SCHEDULES = 100
+_FIRST_YEAR = 1970
+_LEAST_INTERVAL = 1.0
+_MOST_JITTER = 7 * 86400.0
+_MOMENT_PATTERN = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
+    r"(Z|[+-][0-9]{2}:?[0-9]{2})"
+)
+_MOMENT = re.compile(_MOMENT_PATTERN)
+_LOCAL = re.compile(_MOMENT_PATTERN.removesuffix(r"(Z|[+-][0-9]{2}:?[0-9]{2})"))
+_MOMENT_FORM = "write a time with its offset from UTC, such as 2026-12-01T09:00:00+09:00"
+
+
+def parse_moment(value: Any) -> datetime:
+    """A time of ISO 8601 with its offset; raises ValueError that says what was found and what to write."""
+    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        if isinstance(value, str) and _LOCAL.fullmatch(value):
+            raise ValueError(
+                f'"{value}" could be anywhere: add its offset from UTC, such as {value}+09:00, '
+                f"or Z for UTC itself"
+            )
+        raise ValueError(f"expected a time, found {describe(value)}: {_MOMENT_FORM}")
+    try:
+        moment = datetime.fromisoformat(value)
+        year = moment.astimezone(UTC).year
+    except (ValueError, OverflowError):
+        raise ValueError(f"{describe(value)} is not in the calendar: {_MOMENT_FORM}") from None
+    if not _FIRST_YEAR <= year <= LAST_YEAR:
+        raise ValueError(
+            f"expected a time from {_FIRST_YEAR} to {LAST_YEAR}, found {describe(value)}"
+        )
+    return moment
+
+
+def _cron(value: str) -> str:
+    return parse_cron(value).text
+
+
+def _window(value: str) -> str:
+    return parse_blackout(value).text
+
+
+def _not_too_often(value: float) -> float:
+    if value < _LEAST_INTERVAL:
+        raise ValueError("expected an interval of at least 1s")
+    return value
+
+
+def _not_too_wide(value: float) -> float:
+    if value > _MOST_JITTER:
+        raise ValueError("expected at most 7d: runs would start in another week than they are due")
+    return value
+
+
+CronText = Annotated[
+    str,
+    AfterValidator(_cron),
+    WithJsonSchema(
+        {"type": "string", "examples": ["0 3 * * *", "*/15 8-18 * * mon-fri", "@daily"]}
+    ),
+]
+Every = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    AfterValidator(_not_too_often),
+    WithJsonSchema(DURATION_SCHEMA),
+]
+Spread = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    AfterValidator(_not_too_wide),
+    WithJsonSchema(DURATION_SCHEMA),
+]
+Moment = Annotated[
+    datetime,
+    BeforeValidator(parse_moment),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": f"^{_MOMENT_PATTERN}$",
+            "examples": ["2026-12-01T09:00:00+09:00"],
+        }
+    ),
+]
+ZoneName = Annotated[
+    str,
+    AfterValidator(check_zone),
+    WithJsonSchema({"type": "string", "examples": ["Asia/Tokyo", "Europe/Berlin", "UTC"]}),
+]
+Window = Annotated[
+    str,
+    AfterValidator(_window),
+    WithJsonSchema({"type": "string", "examples": ["0 2 * * sun/2h"]}),
+]
+# Whether they can be read depends on the time zone, and is looked at later.
+Words = Annotated[
+    Text,
+    WithJsonSchema({"type": "string", "examples": ["every weekday at 15:00", "毎週月曜9時"]}),
+]

@@ -1,0 +1,65 @@
+"""What `parse` answers: the documents of a file and everything that is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from toban.definition.model.workflow import DefinitionKind
+
+if TYPE_CHECKING:
+    from toban.definition.model.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong, and where; line and column count from 1."""
+
+    message: str
+    path: str
+    line: int
+    column: int
+    file: str
+    warning: bool = False
+
+    def __str__(self) -> str:
+        kind = "warning: " if self.warning else ""
+        path = f"{self.path}: " if self.path else ""
+        return f"{self.file}:{self.line}:{self.column}: {kind}{path}{self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One workflow of a file, or one of its jobs.
+
+    `source` holds it and nothing else; its first line stands on `line` of the file. `name` is '' where none can be
+    read. `uses` are the jobs that its steps name. `workflow` is None when it has errors, or uses a job that was not
+    given; a job is a workflow of one step.
+    """
+
+    source: str
+    line: int
+    kind: DefinitionKind = DefinitionKind.WORKFLOW
+    name: str = ""
+    uses: frozenset[str] = frozenset()
+    workflow: Workflow | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """The documents of one file, in order, and all problems, by position."""
+
+    documents: tuple[Document, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if not problem.warning)
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.warning)
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors

@@ -1,0 +1,121 @@
+"""Times in words, Japanese and English: `3日後の朝9時`, `every weekday at 15:00`.
+
+A small grammar that is written down in docs/times-in-words.md. What it does not cover is an error; nothing is guessed,
+and what was understood is always said back.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
+
+from toban.definition.timing.phrases import english, iso_times, japanese
+from toban.definition.timing.phrases.english_tokens import split_action as english_action
+from toban.definition.timing.phrases.japanese_tokens import split_action as japanese_action
+from toban.definition.timing.phrases.phrase_parts import (
+    Hourly,
+    Interval,
+    Meaning,
+    Repeat,
+    Unclear,
+    meaning,
+)
+from toban.definition.timing.phrases.phrase_resolution import resolve
+from toban.definition.timing.phrases.phrase_text import Tongue, say
+from toban.definition.timing.schedule_spec import Schedule
+
+LONGEST_PHRASE = 200
+
+EXAMPLES = {
+    Tongue.JAPANESE: (
+        "3日後の朝9時",
+        "明日の15時",
+        "30分後",
+        "毎週月曜9時",
+        "平日の15時",
+        "月末の18時",
+    ),
+    Tongue.ENGLISH: (
+        "in 3 days at 9am",
+        "tomorrow at 15:00",
+        "in 30 minutes",
+        "every monday at 9:00",
+        "every weekday at 15:00",
+        "every 2 hours",
+    ),
+}
+
+# Hiragana, katakana, ideographs and the marks between them.
+_JAPANESE = re.compile("[\u3001-\u30ff\u3400-\u9fff]")
+
+
+class PhraseError(ValueError):
+    """A phrase cannot be read as a time. `text` names the phrase and the part that is the problem."""
+
+    def __init__(self, text: str, examples: tuple[str, ...]) -> None:
+        self.text = text
+        self.examples = examples
+        super().__init__(f"{text} (what can be read: {', '.join(examples)})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Understood:
+    """What a phrase means. `text` says it back in its language, `rest` is what it says to do then, if anything."""
+
+    schedule: Schedule
+    recurring: bool
+    text: str
+    rest: str = ""
+
+
+def interpret(text: str, *, now: datetime, zone: ZoneInfo) -> Understood:
+    """What the phrase means when it is said at `now` (aware) by somebody whose clock shows `zone`.
+
+    A single time is always after `now`. Raises PhraseError when the phrase cannot be read, can be read in two ways, or
+    is a time that has passed or that the clocks pass over; ValueError when `now` is naive.
+    """
+    if now.tzinfo is None:
+        raise ValueError("the present time needs a time zone")
+    # The length is that of the text as it is kept, and no longer one is looked at.
+    phrase = _plain(text[:LONGEST_PHRASE])
+    tongue = _tongue(phrase)
+    try:
+        if len(text) > LONGEST_PHRASE:
+            raise Unclear(f"it is longer than {LONGEST_PHRASE} characters")
+        meant, rest = _read(phrase, tongue, now.astimezone(zone).date())
+        when = resolve(meant, now=now, zone=zone)
+        said = say(meant, when, zone=zone, tongue=tongue)
+    except Unclear as unclear:
+        raise _refused(text, str(unclear), tongue) from None
+    except OverflowError:
+        raise _refused(text, "that is beyond the end of the calendar", tongue) from None
+    schedule = Schedule(cron=when.cron, every=when.every, at=when.at, words=text, timezone=zone.key)
+    recurring = isinstance(meant, Repeat | Interval | Hourly)
+    return Understood(schedule=schedule, recurring=recurring, text=said, rest=rest)
+
+
+def _refused(text: str, reason: str, tongue: Tongue) -> PhraseError:
+    shown = text if len(text) <= LONGEST_PHRASE else text[:LONGEST_PHRASE] + "…"
+    return PhraseError(f'cannot read the time "{shown}": {reason}', EXAMPLES[tongue])
+
+
+def _tongue(phrase: str) -> Tongue:
+    return Tongue.JAPANESE if _JAPANESE.search(phrase) else Tongue.ENGLISH
+
+
+def _plain(text: str) -> str:
+    """Without what makes no difference: the width of characters, capital letters, and how many blanks there are."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _read(phrase: str, tongue: Tongue, today: date) -> tuple[Meaning, str]:
+    if not phrase:
+        raise Unclear("it is empty")
+    if tongue is Tongue.JAPANESE:
+        phrase, rest = japanese_action(phrase)
+        return iso_times.read(phrase) or meaning(japanese.read(phrase, today=today)), rest
+    phrase, rest = english_action(phrase)
+    return iso_times.read(phrase) or meaning(english.read(phrase, today=today)), rest
