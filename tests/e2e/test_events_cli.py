@@ -16,7 +16,7 @@ import pytest
 
 from helpers.daemon import Daemon, running_daemon
 from helpers.waiting import wait_until
-from toban.cli.app import main
+from toban.cli.command_line import main
 
 LISTENERS = """
 name: invoices

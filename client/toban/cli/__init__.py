@@ -12,7 +12,7 @@ def main() -> int:
         print(f"toban {__version__}")
         return 0
     try:
-        from toban.cli.app import main as carry_out
+        from toban.cli.command_line import main as carry_out
 
         return carry_out()
     except KeyboardInterrupt:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from toban.cli.human_text import one_line
 from toban.cli.screen import behind
-from toban.cli.text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

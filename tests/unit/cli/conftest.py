@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from toban.cli.app import main
+from toban.cli.command_line import main
 
 from ..sdk.conftest import daemon, socket_dir  # noqa: TID252
 from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252

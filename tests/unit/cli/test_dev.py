@@ -145,7 +145,7 @@ def test_a_long_temporary_directory_is_avoided(
 ) -> None:
     import tempfile
 
-    from toban.cli.dev import _temporary
+    from toban.cli.commands.dev import _temporary
 
     deep = tmp_path / ("x" * 100)
     deep.mkdir()

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from toban.cli.text import width
+from toban.cli.human_text import width
 from toban.sdk import SyncClient
 from toban.v1 import event_pb2, run_pb2
 

@@ -146,7 +146,7 @@ def test_a_workflow_that_never_ran(cli: Cli, daemon: FakeDaemon) -> None:
 def test_an_internal_error_is_one_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, daemon: FakeDaemon
 ) -> None:
-    monkeypatch.setattr("toban.cli.system.emit_one", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("toban.cli.commands.system.emit_one", lambda *_, **__: 1 / 0)
     monkeypatch.setattr("toban.sdk.SyncClient.get_info", lambda self: None)
     result = cli("system", "info")
     assert result.code == 70

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from toban import __version__
-from toban.cli.app import app
+from toban.cli.command_line import app
 
 from .conftest import Cli
 

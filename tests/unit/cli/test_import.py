@@ -18,7 +18,7 @@ TAB = "# Keep it\n30 2 * * * /opt/backup.sh\n"
 @pytest.fixture(autouse=True)
 def _no_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same answers on every machine."""
-    monkeypatch.setattr("toban.cli.imports_machine.shutil.which", lambda _: None)
+    monkeypatch.setattr("toban.cli.args.import_machine.shutil.which", lambda _: None)
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_times_that_differ_are_told(
 ) -> None:
     (tmp_path / "a.timer").write_text("[Timer]\nOnCalendar=02:30\n", encoding="utf-8")
     (tmp_path / "a.service").write_text("[Service]\nExecStart=/bin/a\n", encoding="utf-8")
-    monkeypatch.setattr("toban.cli.imports_machine.calendar_times", lambda *_: lambda *_: [])
+    monkeypatch.setattr("toban.cli.args.import_machine.calendar_times", lambda *_: lambda *_: [])
     given = ("import", "systemd", str(tmp_path / "a.timer"), "-O", str(tmp_path))
     result = bare(*given, "-n", "1")
     assert result.code == 0
@@ -196,7 +196,7 @@ def test_an_expression_that_systemd_cannot_read_is_refused(
     program = tmp_path / "systemd-analyze"
     program.write_text("#!/bin/sh\necho Failed to parse calendar specification >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr("toban.cli.imports_machine.shutil.which", lambda _: str(program))
+    monkeypatch.setattr("toban.cli.args.import_machine.shutil.which", lambda _: str(program))
     result = bare("import", "systemd", str(tmp_path / "a.timer"), "-O", str(tmp_path / "new"))
     assert result.code == 7
     assert 'a.timer: systemd cannot read the expression "02:30"' in result.err

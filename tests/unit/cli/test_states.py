@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from toban.cli.render.state_words import run_state, run_style, shortfall, step_note
+from toban.cli.render.step_rows import step_rows
 from toban.cli.session import Session
-from toban.cli.states import run_state, run_style, shortfall, step_note
-from toban.cli.step_rows import step_rows
-from toban.cli.views import Plain, Tracker
+from toban.cli.wait.run_views import Plain, Tracker
 from toban.v1 import run_pb2
 
 NOW = datetime(2026, 2, 1, 12, 0, tzinfo=UTC)

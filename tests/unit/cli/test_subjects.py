@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from toban.cli.due_times import read_at
+from toban.cli.render.phrase_due_times import read_at
 from toban.v1 import schedule_pb2
 
 from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252

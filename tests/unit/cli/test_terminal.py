@@ -87,7 +87,7 @@ def test_more_steps_than_rows(daemon: FakeDaemon) -> None:
     record = daemon.add_run("nightly", steps=[f"s{number:03}" for number in range(200)])
     daemon.step(record, "s150", run_pb2.STEP_STATE_RUNNING)
     daemon.finish(record, run_pb2.RUN_STATE_CANCELLED)
-    from toban.cli.live import _choose
+    from toban.cli.wait.live_view import _choose
 
     chosen = _choose(list(record.run.steps), 10)
     assert len(chosen) == 10

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from toban.cli import text
-from toban.cli.output import wide_table
-from toban.cli.resources import curve
+from toban.cli import human_text
+from toban.cli.render.output import wide_table
+from toban.cli.render.resource_words import curve
 
 NOW = datetime(2026, 2, 1, 0, 15, 30, tzinfo=UTC)
 
@@ -29,17 +29,17 @@ NOW = datetime(2026, 2, 1, 0, 15, 30, tzinfo=UTC)
     ],
 )
 def test_durations(seconds: float, words: str) -> None:
-    assert text.duration(timedelta(seconds=seconds)) == words
+    assert human_text.duration(timedelta(seconds=seconds)) == words
 
 
 def test_times_are_local_and_absent_ones_are_told() -> None:
     at = Timestamp()
-    assert text.clock(at) == "-"
+    assert human_text.clock(at) == "-"
     at.FromDatetime(NOW)
-    assert text.clock(at) == "2026-02-01 09:15:30"
-    assert text.stamp(NOW) == "2026-02-01 09:15:30.000"
-    assert text.span(at, None, NOW + timedelta(seconds=62)) == "1m 02s"
-    assert text.span(None, None, NOW) == "-"
+    assert human_text.clock(at) == "2026-02-01 09:15:30"
+    assert human_text.stamp(NOW) == "2026-02-01 09:15:30.000"
+    assert human_text.span(at, None, NOW + timedelta(seconds=62)) == "1m 02s"
+    assert human_text.span(None, None, NOW) == "-"
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_times_are_local_and_absent_ones_are_told() -> None:
     [("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("1d", 86400), ("1.5s", 1.5), ("2h ago", 7200)],
 )
 def test_since(given: str, ago: float) -> None:
-    assert text.parse_since(given, NOW) == NOW - timedelta(seconds=ago)
+    assert human_text.parse_since(given, NOW) == NOW - timedelta(seconds=ago)
 
 
 @pytest.mark.parametrize("given", ["", "5", "m", "5m x", "-5m", "5y"])
 def test_since_nothing(given: str) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
-        text.parse_since(given, NOW)
+        human_text.parse_since(given, NOW)
 
 
 @pytest.mark.parametrize(
@@ -61,21 +61,23 @@ def test_since_nothing(given: str) -> None:
     ["99999999999d", "9999999d", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"],
 )
 def test_a_time_beyond_the_calendar(given: str) -> None:
-    for parse in (text.parse_since, text.parse_at):
+    for parse in (human_text.parse_since, human_text.parse_at):
         with pytest.raises(ValueError, match="is beyond the calendar: expected a duration"):
             parse(given, NOW)
 
 
 def test_a_time_of_today_or_anything_else() -> None:
     here = NOW.astimezone()
-    assert text.parse_at("03:05", NOW) == here.replace(hour=3, minute=5, second=0, microsecond=0)
-    assert text.parse_at("23:59:58", NOW).astimezone().strftime("%H:%M:%S") == "23:59:58"
-    assert text.parse_at("3:05", NOW) == text.parse_at("03:05", NOW)
-    assert text.parse_at("5m", NOW) == text.parse_since("5m", NOW)
-    assert text.parse_at("2026-02-01T03:00:00+09:00", NOW).isoformat().startswith("2026-0")
+    assert human_text.parse_at("03:05", NOW) == here.replace(
+        hour=3, minute=5, second=0, microsecond=0
+    )
+    assert human_text.parse_at("23:59:58", NOW).astimezone().strftime("%H:%M:%S") == "23:59:58"
+    assert human_text.parse_at("3:05", NOW) == human_text.parse_at("03:05", NOW)
+    assert human_text.parse_at("5m", NOW) == human_text.parse_since("5m", NOW)
+    assert human_text.parse_at("2026-02-01T03:00:00+09:00", NOW).isoformat().startswith("2026-0")
     for wrong in ("24:00", "3:0", "2026", "noon", "03:00Z"):
         with pytest.raises(ValueError, match="expected a duration"):
-            text.parse_at(wrong, NOW)
+            human_text.parse_at(wrong, NOW)
 
 
 @pytest.mark.parametrize(
@@ -89,18 +91,18 @@ def test_a_time_of_today_or_anything_else() -> None:
     ],
 )
 def test_sizes(count: int, words: str) -> None:
-    assert text.size(count) == words
+    assert human_text.size(count) == words
 
 
 def test_words_of_others_stay_in_their_line() -> None:
-    assert text.one_line("a\nb\x1b[2Jc\x1b]0;title\x07d\x9be") == (
+    assert human_text.one_line("a\nb\x1b[2Jc\x1b]0;title\x07d\x9be") == (
         r"a b\x1b[2Jc\x1b]0;title\x07d\x9be"
     )
-    assert text.plain("\x1b[31mred\x1b[0m\tx\x08") == "red        x\\x08"
+    assert human_text.plain("\x1b[31mred\x1b[0m\tx\x08") == "red        x\\x08"
 
 
 def test_wide_characters_are_two_columns() -> None:
-    assert text.width("当番 a") == 6
+    assert human_text.width("当番 a") == 6
     assert wide_table(["A", "B"], [["当番", "x"], ["abcdef", "y"]]).splitlines() == [
         "A       B",
         "当番    x",

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from toban.cli.imports_machine import calendar_times
+from toban.cli.args.import_machine import calendar_times
 from toban.definition import parse
 from toban.importing.calendar import parse_calendar, schedule_of
 from toban.importing.model import Draft, ImportProblem

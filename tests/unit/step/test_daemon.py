@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import toban.step
-from toban.cli.app import main
+from toban.cli.command_line import main
 from toban.step import context
 from toban.v1 import event_pb2, schedule_pb2
 

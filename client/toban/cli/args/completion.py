@@ -1,0 +1,255 @@
+"""Shell completion: the script for the shell, and what it may ask for by name.
+
+Completion never complains and never takes long: without a daemon there is simply nothing to offer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.completion import (  # type: ignore[attr-defined]
+    completion_init,
+    get_completion_script,
+    shell_complete,
+)
+
+from toban.cli.session import quiet_grpc
+from toban.texts import safe
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+    from toban.v1 import run_pb2, schedule_pb2
+
+_VARIABLE: Final = "_TOBAN_COMPLETE"
+_TIMEOUT: Final = 1.0
+_MOST: Final = 500
+
+# toban.definition.model.event_triggers has these too; it takes too long to load for a completion.
+_BUILT_IN: Final = (
+    "DAEMON_STARTED",
+    "DATA_CHANGED",
+    "FILE_CHANGED",
+    "RUN_FAILED",
+    "RUN_SUCCEEDED",
+    "SCHEDULE_TRIGGERED",
+    "STEP_FAILED",
+)
+
+# As toban.v1.ScheduleAction has them.
+ACTIONS: Final = (
+    "reminder",
+    "escalate",
+    "auto_close",
+    "follow_up",
+    "check_progress",
+    "workflow",
+)
+
+
+class Shell(Enum):
+    """Shells that can be helped."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(
+    shell: Annotated[
+        Shell,
+        typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False),
+    ],
+) -> None:
+    """Print the completion script of a shell.
+
+    \b
+    Examples:
+      eval "$(toban completion bash)"
+      toban completion fish > ~/.config/fish/completions/toban.fish
+    """
+    print(get_completion_script(prog_name="toban", complete_var=_VARIABLE, shell=shell.value))
+
+
+def answer_shell(app: typer.Typer) -> int | None:
+    """Answers the completion script; None if it was not the script that asked."""
+    instruction = os.environ.get(_VARIABLE)
+    if not instruction:
+        return None
+    completion_init()
+    command = typer.main.get_command(app)
+    return shell_complete(command, {}, "toban", _VARIABLE, instruction)
+
+
+def workflow_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of workflows that begin so."""
+    return _matching(incomplete, _ask(ctx, _workflows))
+
+
+def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of jobs that begin so."""
+    return _matching(incomplete, _ask(ctx, _jobs))
+
+
+def dead_letter_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of dead letters that nobody has taken care of."""
+    return _matching(incomplete, _ask(ctx, _open_letters))
+
+
+def type_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Types of events: those that came lately, and those that the daemon emits by itself."""
+    return _matching(incomplete, sorted({*_BUILT_IN, *_ask(ctx, _types)}))
+
+
+def event_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of the newest events."""
+    return _matching(incomplete, _ask(ctx, _events))
+
+
+def schedule_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of active schedules of subjects."""
+    found = _ask(ctx, lambda client: [one.id for one in _schedules(client)])
+    return _matching(incomplete, found)
+
+
+def subject_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Subjects that have active schedules."""
+    found = _ask(ctx, lambda client: [one.subject for one in _schedules(client)])
+    return _matching(incomplete, list(dict.fromkeys(found)))
+
+
+def action_names(incomplete: str) -> list[str]:
+    """What a schedule of a subject may do."""
+    return _matching(incomplete, list(ACTIONS))
+
+
+def startable_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of workflows and ids of jobs."""
+    return _matching(incomplete, _ask(ctx, lambda client: _workflows(client) + _jobs(client)))
+
+
+def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Steps of the workflow, or of the run, that the command line has named before."""
+    return _matching(incomplete, _ask(ctx, lambda client: _steps(client, _given(ctx))))
+
+
+def waiting_steps(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Steps that wait for approval in the run that the command line has named before."""
+    return _matching(incomplete, _ask(ctx, lambda client: _waiting(client, _given(ctx))))
+
+
+def scope_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Scopes of the workflow that the command line has named before."""
+    return _matching(incomplete, _ask(ctx, lambda client: _scopes(client, _given(ctx))))
+
+
+def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of workflows; once they were begun, `NAME#number` and ids of the newest runs as well."""
+    workflow, number, _ = incomplete.partition("#")
+    if number:
+        return _matching(incomplete, _ask(ctx, lambda client: _numbers(client, workflow)))
+    found = _ask(ctx, _workflows)
+    if incomplete:
+        found += _ask(ctx, _ids)
+    return _matching(incomplete, found)
+
+
+def _workflows(client: SyncClient) -> list[str]:
+    return [one.name for one in islice(client.list_workflows(page_size=_MOST), _MOST)]
+
+
+def _jobs(client: SyncClient) -> list[str]:
+    return [one.id for one in islice(client.list_jobs(page_size=_MOST), _MOST)]
+
+
+def _types(client: SyncClient) -> list[str]:
+    return [one.type for one in islice(client.list_events(page_size=_MOST), _MOST)]
+
+
+def _events(client: SyncClient) -> list[str]:
+    return [one.id for one in islice(client.list_events(page_size=_MOST), _MOST)]
+
+
+def _schedules(client: SyncClient) -> list[schedule_pb2.Schedule]:
+    return list(islice(client.list_schedules(page_size=_MOST), _MOST))
+
+
+def _open_letters(client: SyncClient) -> list[str]:
+    from toban.v1 import dead_letter_pb2
+
+    found = client.list_dead_letters(
+        states=[dead_letter_pb2.DEAD_LETTER_STATE_OPEN], page_size=_MOST
+    )
+    return [one.id for one in islice(found, _MOST)]
+
+
+def _given(ctx: typer.Context) -> dict[str, str]:
+    """The `run` or the `name` that is already there on the command line."""
+    # An option that has no value yet stops the reading of the line; what stood before it is left over then.
+    rest = next((word for word in ctx.args if not word.startswith("-")), "")
+    return {key: str(ctx.params[key] or rest) for key in ("run", "name") if key in ctx.params}
+
+
+def _steps(client: SyncClient, given: Mapping[str, str]) -> list[str]:
+    if "run" in given:
+        return [step.id for step in _run(client, given).steps if not step.parent]
+    return [step["id"] for step in _definition(client, given).get("steps", [])]
+
+
+def _waiting(client: SyncClient, given: Mapping[str, str]) -> list[str]:
+    from toban.cli.render.state_words import needs_approval
+
+    return [step.id for step in _run(client, given).steps if needs_approval(step)]
+
+
+def _scopes(client: SyncClient, given: Mapping[str, str]) -> list[str]:
+    return list(_definition(client, given).get("scopes", {}))
+
+
+def _run(client: SyncClient, given: Mapping[str, str]) -> run_pb2.Run:
+    from toban.cli.args.names import run_id
+    from toban.cli.error_report import Failure
+    from toban.v1 import run_pb2
+
+    try:
+        return client.get_run(run_id(client, given["run"]))
+    except Failure:
+        return run_pb2.Run()
+
+
+def _definition(client: SyncClient, given: Mapping[str, str]) -> Mapping[str, Any]:
+    """What the workflow was understood as."""
+    stored = client.get_workflow(given["name"])
+    parsed: dict[str, Any] = json.loads(stored.definition.parsed_json or "{}")
+    return parsed
+
+
+def _numbers(client: SyncClient, workflow: str) -> list[str]:
+    runs = islice(client.list_runs(workflow=workflow, page_size=_MOST), _MOST)
+    return [f"{workflow}#{run.number}" for run in runs]
+
+
+def _ids(client: SyncClient) -> list[str]:
+    return [run.id for run in islice(client.list_runs(page_size=_MOST), _MOST)]
+
+
+def _matching(incomplete: str, names: list[str]) -> list[str]:
+    # A shell shows what it is given, as it is.
+    return [name for name in names if name.startswith(incomplete) and safe(name)]
+
+
+def _ask(ctx: typer.Context, fetch: Callable[[SyncClient], list[str]]) -> list[str]:
+    quiet_grpc()
+    from toban.sdk import SyncClient, TobanError
+
+    server = ctx.find_root().params.get("server")
+    try:
+        with SyncClient(server, timeout=_TIMEOUT, retry_for=0) as client:
+            return fetch(client)
+    except TobanError:
+        return []

@@ -1,0 +1,33 @@
+"""Labels of workflows and jobs on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from toban.cli.error_report import Failure
+from toban.cli.exits import Exit
+from toban.cli.session import shown
+
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option("--label", "-l", metavar="KEY=VALUE", help="Only those with this label."),
+]
+
+
+def parse_labels(given: Sequence[str], what: str) -> dict[str, str]:
+    """`key=value` words. Raises Failure to do `what` for anything else."""
+    labels = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise Failure(f"cannot {what}: the label {shown(text)!r} is not KEY=VALUE", Exit.USAGE)
+        labels[key] = value
+    return labels
+
+
+def tell_labels(labels: Mapping[str, str]) -> str:
+    """All of them in one line, in order."""
+    return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))

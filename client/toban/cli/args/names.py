@@ -1,0 +1,176 @@
+"""What a user calls things: workflows by name, runs by id, by `NAME` or by `NAME#number`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from toban.cli.args.completion import job_names, run_names, workflow_names
+from toban.cli.error_report import Failure, doing
+from toban.cli.exits import Exit
+from toban.cli.session import Session, shown
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="Id of a run, NAME (the active or else the latest run of that workflow) or NAME#number.",
+        show_default=False,
+        autocompletion=run_names,
+    ),
+]
+
+RunsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN",
+        help="Ids of runs, or NAME#number.",
+        show_default=False,
+        autocompletion=run_names,
+    ),
+]
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of a workflow.",
+        show_default=False,
+        autocompletion=workflow_names,
+    ),
+]
+
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME",
+        help="Names of workflows.",
+        show_default=False,
+        autocompletion=workflow_names,
+    ),
+]
+
+JobArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="Id of a job.", show_default=False, autocompletion=job_names
+    ),
+]
+
+JobsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB", help="Ids of jobs.", show_default=False, autocompletion=job_names
+    ),
+]
+
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_NUMBERED: Final = re.compile(r"(.+)#(\d+)")
+
+# Names that are looked through for one that was meant.
+_CANDIDATES: Final = 5000
+_PAGE: Final = 1000
+
+
+@contextmanager
+def connect(here: Session, what: str) -> Iterator[SyncClient]:
+    """A client for one purpose; what fails meanwhile is a Failure to do that."""
+    with doing(what), here.client() as client:
+        yield client
+
+
+def run_id(client: SyncClient, text: str) -> str:
+    """The id of the run that is meant. Raises Failure if there is none."""
+    if _ID.fullmatch(text):
+        return text.lower()
+    if numbered := _NUMBERED.fullmatch(text):
+        name, number = numbered[1], int(numbered[2])
+        with about_workflow(client, name, f"find run {shown(text)}"):
+            return _by_number(client, name, number)
+    with about_workflow(client, text, f"find a run of {shown(text)}"):
+        return client.get_current_run(text).id
+
+
+def one_run_id(client: SyncClient, text: str) -> str:
+    """Like `run_id`, for what cannot be undone: a NAME alone, whose run changes, is not enough."""
+    if not _ID.fullmatch(text) and not _NUMBERED.fullmatch(text):
+        raise Failure(
+            f"cannot tell which run of {shown(text)} is meant",
+            Exit.USAGE,
+            hint=f"name it by its id, or as {shown(text)}#number",
+        )
+    return run_id(client, text)
+
+
+def _by_number(client: SyncClient, name: str, number: int) -> str:
+    # Newest first, and numbers only grow: past the wanted one it cannot come any more.
+    for run in client.list_runs(workflow=name, page_size=_PAGE):
+        if run.number == number:
+            return run.id
+        if run.number < number:
+            break
+    raise Failure(
+        f"cannot find run {shown(name)}#{number}: no such run",
+        Exit.NOT_FOUND,
+        hint=f"`toban runs list --workflow {shown(name)}` shows those that exist",
+    )
+
+
+@contextmanager
+def about_workflow(client: SyncClient, name: str, what: str) -> Iterator[None]:
+    """Like `doing`; for an unknown workflow it looks for the name that was meant."""
+    with _about(name, what, "workflow", lambda: _workflows(client)):
+        yield
+
+
+@contextmanager
+def about_job(client: SyncClient, name: str, what: str) -> Iterator[None]:
+    """Like `doing`; for an unknown job it looks for the id that was meant."""
+    with _about(name, what, "job", lambda: _jobs(client)):
+        yield
+
+
+@contextmanager
+def _about(name: str, what: str, noun: str, known: Callable[[], list[str]]) -> Iterator[None]:
+    try:
+        with doing(what):
+            yield
+    except Failure as failure:
+        if failure.code is Exit.NOT_FOUND and not failure.hint:
+            failure.hint = _suggestion(name, noun, known)
+        raise
+
+
+def _suggestion(name: str, noun: str, list_known: Callable[[], list[str]]) -> str:
+    from toban.sdk import TobanError
+
+    try:
+        known = list_known()
+    except TobanError:
+        return ""
+    if name in known:
+        return ""
+    close = difflib.get_close_matches(name, known, n=3)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    if not known:
+        return f"there are no {noun}s yet: `toban apply FILE` stores one"
+    return f"`toban {noun}s list` shows those that exist"
+
+
+def _workflows(client: SyncClient) -> list[str]:
+    found = islice(client.list_workflows(page_size=_PAGE), _CANDIDATES)
+    return [workflow.name for workflow in found]
+
+
+def _jobs(client: SyncClient) -> list[str]:
+    return [job.id for job in islice(client.list_jobs(page_size=_PAGE), _CANDIDATES)]

@@ -1,0 +1,212 @@
+"""`toban runs artifacts`: what the steps of a run left behind, and its bytes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toban.cli.args.completion import step_names
+from toban.cli.args.names import RunArgument, connect, run_id
+from toban.cli.error_report import Failure
+from toban.cli.exits import Exit
+from toban.cli.human_text import size
+from toban.cli.render.output import Column, emit_data, emit_list, flush_bytes, take, write_bytes
+from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+    from toban.v1 import run_pb2
+
+
+def artifacts(
+    ctx: typer.Context,
+    run: RunArgument,
+    step: Annotated[
+        str,
+        typer.Option(
+            "--step",
+            "-s",
+            metavar="STEP",
+            help="Only of this step or instance.",
+            show_default=False,
+            autocompletion=step_names,
+        ),
+    ] = "",
+    download: Annotated[
+        str,
+        typer.Option(
+            "--download",
+            "-d",
+            metavar="NAME",
+            help="Fetch this artifact: its only file, or a tar archive of all.",
+            show_default=False,
+        ),
+    ] = "",
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file",
+            metavar="PATH",
+            help="Fetch only this file of the artifact.",
+            show_default=False,
+        ),
+    ] = "",
+    to: Annotated[
+        str,
+        typer.Option(
+            "-O",
+            "--to",
+            metavar="PATH",
+            help="Where to: a file, a directory, or - for standard output.",
+            show_default=False,
+        ),
+    ] = "",
+    limit: LimitOption = 100,
+    output: OutputOption = None,
+) -> None:
+    """List the artifacts of a run, or fetch one.
+
+    Without -O a download goes to the current directory under its own name, and never over a file that is there.
+
+    \b
+    Examples:
+      toban runs artifacts nightly-report
+      toban runs artifacts nightly-report#12 --step fetch -o json
+      toban runs artifacts nightly-report --download report -O report.html
+      toban runs artifacts nightly-report --download logs -O - | tar -x
+    """
+    here = session(ctx, output)
+    if (to or file) and not download:
+        raise Failure("cannot fetch: -O and --file need --download NAME", Exit.USAGE)
+    what = f"fetch {shown(download)} of {shown(run)}" if download else "list artifacts"
+    with connect(here, what) as client:
+        found = run_id(client, run)
+        if download:
+            owner = _owner(client, found, step, download, what)
+            _fetch(here, client, found, owner, download, file, to)
+            return
+        listed, more = take(
+            client.list_artifacts(found, step=step, page_size=min(limit + 1, 1000)), limit
+        )
+    columns: list[Column[run_pb2.StepArtifact]] = [
+        Column("STEP", lambda one: one.step, lambda _: "bold"),
+        Column("NAME", lambda one: one.artifact.name),
+        Column("TYPE", lambda one: one.artifact.type or "-"),
+        Column("FILES", lambda one: str(one.artifact.files)),
+        Column("SIZE", lambda one: size(one.artifact.bytes)),
+        Column("PATH", lambda one: one.artifact.path, optional=True),
+    ]
+    emit_list(
+        here,
+        listed,
+        columns,
+        name=lambda one: f"{one.step}/{one.artifact.name}",
+        more=more,
+        empty="no artifacts",
+    )
+
+
+def _owner(client: SyncClient, run: str, step: str, name: str, what: str) -> str:
+    """The step whose artifact is meant. Raises Failure if there is none, or more than one."""
+    all_of_them = list(client.list_artifacts(run, step=step, page_size=1000))
+    owners = [one.step for one in all_of_them if one.artifact.name == name]
+    if step in owners:
+        return step
+    if len(owners) == 1:
+        return owners[0]
+    if owners:
+        raise Failure(
+            f"cannot {what}: {len(owners)} steps have one of that name",
+            Exit.USAGE,
+            hint=f"say which with --step: {_some(owners)}",
+        )
+    names = list(dict.fromkeys(one.artifact.name for one in all_of_them))
+    raise Failure(
+        f"cannot {what}: there is no such artifact",
+        Exit.NOT_FOUND,
+        hint=f"there are: {_some(names)}" if names else "",
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+
+
+def _fetch(
+    here: Session, client: SyncClient, run: str, step: str, name: str, file: str, to: str
+) -> None:
+    messages = client.download_artifact(run, step, name, path=file)
+    with closing(messages):
+        first = next(messages, None)
+        if first is None or not first.HasField("header"):
+            raise Failure(f"cannot fetch {shown(name)}: the daemon sent nothing", Exit.INTERNAL)
+        pieces = (message.data for message in messages)
+        if to == "-":
+            sys.stdout.flush()
+            for piece in pieces:
+                write_bytes(piece)
+            flush_bytes()
+            return
+        target = _target(first.header, name, to)
+        written = _save(pieces, target, replace=bool(to) and not os.path.isdir(to))
+    match here.output:
+        case Output.TABLE:
+            kind = "a tar archive" if first.header.tar else "a file"
+            print(f"wrote {target}: {kind} of {size(written)}")
+        case Output.NAME:
+            print(target)
+        case _:
+            emit_data(here, {"path": target, "bytes": written, "tar": first.header.tar})
+
+
+def _target(header: run_pb2.ArtifactHeader, name: str, to: str) -> str:
+    """Where it goes. The name that the daemon suggests leads nowhere else."""
+    own = os.path.basename(header.file_name.replace("\\", "/")) or name
+    if not to:
+        return own
+    return os.path.join(to, own) if os.path.isdir(to) else to
+
+
+def _save(pieces: Iterator[bytes], target: str, *, replace: bool) -> int:
+    """Writes a whole file or none. Raises Failure."""
+    refused = Failure(
+        f"cannot write {shown(target)}: the file is there already",
+        Exit.CONFLICT,
+        hint="-O PATH names another, or says that this one may be replaced",
+    )
+    if not replace and os.path.lexists(target):
+        raise refused
+    written = 0
+    try:
+        handle, partial = tempfile.mkstemp(
+            prefix=f".{os.path.basename(target)}.", dir=os.path.dirname(target) or "."
+        )
+        try:
+            with os.fdopen(handle, "wb") as out:
+                for piece in pieces:
+                    out.write(piece)
+                    written += len(piece)
+            _give_usual_mode(partial)
+            os.replace(partial, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(partial)
+            raise
+    except OSError as error:
+        raise Failure(
+            f"cannot write {shown(target)}: {error.strerror or error}", Exit.USAGE
+        ) from None
+    return written
+
+
+def _give_usual_mode(path: str) -> None:
+    """A file that was made for its owner alone becomes one as others are made."""
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(path, 0o666 & ~mask)

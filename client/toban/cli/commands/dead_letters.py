@@ -1,0 +1,257 @@
+"""`toban dead-letters`: steps that were retried and failed for good."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toban.cli.args.completion import dead_letter_ids, workflow_names
+from toban.cli.args.names import about_workflow, connect
+from toban.cli.error_report import Failure, doing
+from toban.cli.human_text import clock, state_word
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
+from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.cli.wait.run_start import (
+    FollowOption,
+    RequestIdOption,
+    WaitOption,
+    check_waiting,
+    started,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from toban.v1 import dead_letter_pb2
+
+app = typer.Typer(
+    name="dead-letters",
+    help="""Take care of steps that were retried and failed for good.
+
+    A dead letter is written when a step under `on_failure: retry` has failed and is not retried any more.
+
+    \b
+    Examples:
+      toban dead-letters list
+      toban dead-letters requeue 0192f3a4-5b6c-7d8e-9f01-23456789abcd --follow
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+LetterArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="Id of a dead letter.",
+        show_default=False,
+        autocompletion=dead_letter_ids,
+    ),
+]
+
+LettersArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="ID",
+        help="Ids of dead letters.",
+        show_default=False,
+        autocompletion=dead_letter_ids,
+    ),
+]
+
+
+class State(Enum):
+    """States of dead letters, as they are written on the command line."""
+
+    OPEN = "open"
+    REQUEUED = "requeued"
+    DISCARDED = "discarded"
+
+
+@app.command("list")
+def list_letters(
+    ctx: typer.Context,
+    workflow: Annotated[
+        str,
+        typer.Option(
+            "--workflow",
+            "-w",
+            metavar="NAME",
+            help="Only those of this workflow.",
+            show_default=False,
+            autocompletion=workflow_names,
+        ),
+    ] = "",
+    state: Annotated[
+        list[State] | None,
+        typer.Option(
+            "--state",
+            "-s",
+            metavar="STATE",
+            help="Only in this state: open, requeued or discarded; may be repeated.",
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also those that somebody has taken care of.")
+    ] = False,
+    limit: LimitOption = 50,
+    output: OutputOption = None,
+) -> None:
+    """List dead letters that are open, newest first.
+
+    \b
+    Examples:
+      toban dead-letters list
+      toban dead-letters list --workflow nightly-report --all
+    """
+    from toban.v1 import dead_letter_pb2
+
+    here = session(ctx, output)
+    wanted = state or ([] if every else [State.OPEN])
+    states = [
+        dead_letter_pb2.DeadLetterState.Value(f"DEAD_LETTER_STATE_{one.name}") for one in wanted
+    ]
+    what = f"list dead letters of {shown(workflow)}" if workflow else "list dead letters"
+    with connect(here, what) as client, about_workflow(client, workflow, what):
+        found, more = take(
+            client.list_dead_letters(
+                workflow=workflow, states=states, page_size=min(limit + 1, 1000)
+            ),
+            limit,
+        )
+    columns: list[Column[dead_letter_pb2.DeadLetter]] = [
+        Column("ID", lambda letter: letter.id),
+        Column("WORKFLOW", lambda letter: letter.workflow, lambda _: "bold"),
+        Column("STEP", lambda letter: letter.step, lambda _: "bold"),
+        Column("STATE", letter_state, lambda letter: _STYLES.get(letter_state(letter), "")),
+        Column("ATTEMPTS", lambda letter: str(letter.attempts), optional=True),
+        Column("CREATED", lambda letter: clock(letter.created_at), optional=True),
+        Column("ERROR", lambda letter: letter.error_message, folds=True),
+    ]
+    emit_list(
+        here,
+        found,
+        columns,
+        name=lambda letter: str(letter.id),
+        more=more,
+        empty="no dead letters" if every or state else "no open dead letters",
+    )
+
+
+@app.command()
+def show(ctx: typer.Context, letter: LetterArgument, output: OutputOption = None) -> None:
+    """Show one dead letter: what failed, why, and what became of it.
+
+    \b
+    Example:
+      toban dead-letters show 0192f3a4-5b6c-7d8e-9f01-23456789abcd
+    """
+    from toban.cli.render.run_links import names_of
+
+    here = session(ctx, output)
+    with connect(here, f"show dead letter {shown(letter)}") as client:
+        found = client.get_dead_letter(letter)
+        names = names_of(client, (found.run_id, found.requeued_as))
+    emit_one(here, found, name=found.id, show=lambda: _show(here, found, names))
+
+
+@app.command()
+def requeue(
+    ctx: typer.Context,
+    letter: LetterArgument,
+    wait: WaitOption = False,
+    follow: FollowOption = False,
+    request_id: RequestIdOption = "",
+    output: OutputOption = None,
+) -> None:
+    """Repeat the run of a dead letter from the failed step on.
+
+    That is a new run; steps that had succeeded keep their results. Exit codes are those of `toban run`.
+
+    \b
+    Examples:
+      toban dead-letters requeue 0192f3a4-5b6c-7d8e-9f01-23456789abcd
+      toban dead-letters requeue 0192f3a4-5b6c-7d8e-9f01-23456789abcd --follow
+    """
+    here = session(ctx, output)
+    check_waiting(wait, follow)
+    what = f"requeue dead letter {shown(letter)}"
+    with connect(here, what) as client:
+        try:
+            with doing(what):
+                begun = client.requeue_dead_letter(letter, request_id=request_id or None)
+        except Failure as failure:
+            if failure.reason == "DEAD_LETTER_CLOSED":
+                failure.hint = f"`toban dead-letters show {shown(letter)}` shows what became of it"
+            raise
+        here = here.at(client.address)
+    started(here, begun, wait=wait, follow=follow)
+
+
+@app.command()
+def discard(ctx: typer.Context, letters: LettersArgument, output: OutputOption = None) -> None:
+    """Put dead letters away: nothing is to be done about them.
+
+    \b
+    Examples:
+      toban dead-letters discard 0192f3a4-5b6c-7d8e-9f01-23456789abcd
+      toban dead-letters discard $(toban dead-letters list -w nightly -o name)
+    """
+    here = session(ctx, output)
+    discarded: list[dead_letter_pb2.DeadLetter] = []
+    with connect(here, "discard dead letters") as client:
+        for letter in letters:
+            with doing(f"discard dead letter {shown(letter)}"):
+                discarded.append(client.discard_dead_letter(letter))
+            # At once: what was done stays done, whatever happens to the next one.
+            if here.output is Output.TABLE:
+                print(f"discarded {letter}", flush=True)
+            elif here.output is Output.NAME:
+                print(letter, flush=True)
+    if here.output in (Output.JSON, Output.YAML):
+        emit_data(here, [to_dict(one) for one in discarded])
+
+
+def letter_state(letter: dead_letter_pb2.DeadLetter) -> str:
+    """The state of a dead letter in words."""
+    from toban.v1 import dead_letter_pb2
+
+    return state_word(dead_letter_pb2.DeadLetterState.Name(letter.state))
+
+
+_STYLES = {"open": "red", "requeued": "green", "discarded": "dim"}
+
+
+def _show(here: Session, letter: dead_letter_pb2.DeadLetter, names: Mapping[str, str]) -> None:
+    from toban.cli.render.state_words import typed
+    from toban.v1 import run_pb2
+
+    resolved = clock(letter.resolved_at, absent="")
+    by = f" by {letter.resolved_by}" if resolved and letter.resolved_by else ""
+    run = names.get(letter.run_id, letter.run_id)
+    fields(
+        here,
+        [
+            ("dead letter", letter.id),
+            ("state", letter_state(letter)),
+            ("run", f"{run} ({letter.run_id})" if run != letter.run_id else run),
+            ("step", letter.step),
+            ("error", letter.error_message),
+            ("class", run_pb2.ErrorClass.Name(letter.error_class).removeprefix("ERROR_CLASS_")),
+            ("attempts", str(letter.attempts)),
+            ("created", clock(letter.created_at)),
+            (letter_state(letter), f"{resolved}{by}"),
+            ("repeated by", names.get(letter.requeued_as, letter.requeued_as)),
+        ],
+    )
+    here.note(f"hint: `toban logs {run} --step {typed(letter.step)}` shows what it printed")
+    if letter.state == _open():
+        here.note(f"hint: `toban dead-letters requeue {letter.id}` repeats it")
+
+
+def _open() -> dead_letter_pb2.DeadLetterState.ValueType:
+    from toban.v1 import dead_letter_pb2
+
+    return dead_letter_pb2.DEAD_LETTER_STATE_OPEN

@@ -1,0 +1,211 @@
+"""`toban dev`: a daemon in the foreground, for trying things."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+
+from toban.cli.error_report import Failure
+from toban.cli.exits import Exit
+from toban.cli.session import complain, quiet_grpc, session
+
+# The package comes with the client, what it needs does not.
+_NEEDED: Final = ("toband", "sqlalchemy", "alembic", "psutil", "structlog", "uuid_utils")
+
+_START_DEADLINE: Final = 30.0
+_CANCEL_DEADLINE: Final = 20.0
+_STOP_DEADLINE: Final = 20.0
+_POLL: Final = 0.05
+
+# Beside it the path of the socket must fit into the 107 bytes that the system allows.
+_LONGEST_DIRECTORY: Final = 90
+_SHORT_PLACE: Final = "/tmp"  # noqa: S108 - mkdtemp makes the name
+
+
+def dev(
+    ctx: typer.Context,
+    state_dir: Annotated[
+        str,
+        typer.Option(
+            "--state-dir",
+            metavar="DIR",
+            help="Keep the state here; without it, it is thrown away at the end.",
+            show_default=False,
+        ),
+    ] = "",
+) -> None:
+    """Run a daemon in the foreground, for trying things.
+
+    Ctrl-C stops it: runs that are still active are cancelled first, unless their state is kept.
+
+    \b
+    Examples:
+      toban dev
+      toban dev --state-dir ./state
+    """
+    here = session(ctx)
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Failure(
+            f"cannot start a daemon: {', '.join(missing)} is not installed",
+            Exit.UNREACHABLE,
+            hint="pip install 'toban[daemon]'",
+        )
+    directory = os.path.abspath(state_dir) if state_dir else _temporary()
+    try:
+        with _signals_stop():
+            _serve(directory, keep=bool(state_dir), quiet=here.quiet)
+    finally:
+        if not state_dir:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+class _Stop(BaseException):
+    """Somebody wants the end."""
+
+
+@contextlib.contextmanager
+def _signals_stop() -> Iterator[None]:
+    """Ctrl-C, a terminal that closes and a polite kill all mean the same."""
+
+    def stop(signum: int, frame: FrameType | None) -> NoReturn:
+        raise _Stop
+
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = [(number, signal.signal(number, stop)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+def _serve(directory: str, *, keep: bool, quiet: bool) -> None:
+    # In a process group of its own: Ctrl-C reaches this process alone, which then stops the daemon in order.
+    options: dict[str, Any] = {}
+    if sys.platform == "win32":
+        options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
+    else:
+        options["process_group"] = 0
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "toband", "--state-dir", directory], env=_environment(), **options
+    )
+    try:
+        address = _wait_until_served(daemon, directory)
+        if not quiet:
+            _tell(address, directory, keep=keep)
+        code = daemon.wait()
+        raise Failure(
+            f"cannot go on: the daemon ended by itself with code {code}", Exit.UNREACHABLE
+        )
+    except _Stop:
+        pass
+    finally:
+        with contextlib.suppress(_Stop):
+            _stop(daemon, directory, cancel=not keep)
+    complain("toban: the daemon has stopped")
+
+
+def _environment() -> dict[str, str]:
+    """This one's, without settings that belong to another daemon: its database least of all."""
+    kept = ("TOBAN_LOG_",)
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("TOBAN_") or key.startswith(kept)
+    }
+
+
+def _wait_until_served(daemon: subprocess.Popen[bytes], directory: str) -> str:
+    deadline = time.monotonic() + _START_DEADLINE
+    while time.monotonic() < deadline:
+        if (code := daemon.poll()) is not None:
+            raise Failure(
+                f"cannot start a daemon: it ended with code {code}",
+                Exit.UNREACHABLE,
+                hint="its own words stand above",
+            )
+        if address := _announced(directory, daemon.pid):
+            return address
+        time.sleep(_POLL)
+    raise Failure(
+        f"cannot start a daemon: it does not serve after {_START_DEADLINE:g} s", Exit.UNREACHABLE
+    )
+
+
+def _announced(directory: str, pid: int) -> str:
+    """The address, once this very daemon has written it."""
+    try:
+        with open(os.path.join(directory, "toband.json"), encoding="utf-8") as file:
+            facts = json.load(file)
+        return str(facts["listen"][0]) if facts["pid"] == pid else ""
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+def _tell(address: str, directory: str, *, keep: bool) -> None:
+    complain(f"toban: a daemon serves {address}")
+    complain(f"       its state is in {directory}{'' if keep else ' and goes when it stops'}")
+    complain("       Ctrl-C stops it; in another terminal:")
+    # On standard output, for those who copy it by machine.
+    print(f"export TOBAN_SERVER={address}", flush=True)
+
+
+def _stop(daemon: subprocess.Popen[bytes], directory: str, *, cancel: bool) -> None:
+    if daemon.poll() is not None:
+        return
+    complain("toban: stopping")
+    address = _announced(directory, daemon.pid)
+    if cancel and address:
+        _cancel_runs(address)
+    if sys.platform == "win32":
+        daemon.send_signal(signal.CTRL_BREAK_EVENT)
+    else:
+        daemon.terminate()
+    try:
+        daemon.wait(_STOP_DEADLINE)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
+
+
+def _cancel_runs(address: str) -> None:
+    """Steps outlive a daemon; those of a state that goes away must not."""
+    quiet_grpc()
+    from toban.sdk import SyncClient, TobanError
+    from toban.v1 import run_pb2
+
+    active = (run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING)
+    deadline = time.monotonic() + _CANCEL_DEADLINE
+    try:
+        with SyncClient(address, retry_for=0) as client:
+            runs = list(client.list_runs(states=active))
+            for run in runs:
+                with contextlib.suppress(TobanError):
+                    client.cancel_run(run.id, reason="toban dev stops")
+            for run in runs:
+                client.wait_run(run.id, timeout=max(deadline - time.monotonic(), 0.1), reconnect=0)
+    except (TobanError, TimeoutError) as error:
+        complain(f"toban: warning: not every run could be cancelled: {error}")
+
+
+def _temporary() -> str:
+    directory = tempfile.mkdtemp(prefix="toban-dev-")
+    if len(os.fsencode(directory)) <= _LONGEST_DIRECTORY or not os.path.isdir(_SHORT_PLACE):
+        return directory
+    os.rmdir(directory)
+    return tempfile.mkdtemp(prefix="toban-dev-", dir=_SHORT_PLACE)

@@ -1,0 +1,153 @@
+"""`toban emit`: tells the daemon that something happened, and what that started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toban.cli.args.completion import type_names
+from toban.cli.args.event_payload import DataOption, read_payload
+from toban.cli.args.names import connect
+from toban.cli.human_text import one_line
+from toban.cli.render.output import emit_data, to_dict
+from toban.cli.session import Output, OutputOption, Session, session, shown
+from toban.cli.wait.run_start import WaitOption
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+    from toban.v1 import event_pb2
+
+TypeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TYPE",
+        help="Type of the event, such as DATA_CHANGED.",
+        show_default=False,
+        autocompletion=type_names,
+    ),
+]
+
+
+def emit(
+    ctx: typer.Context,
+    event_type: TypeArgument,
+    data: DataOption = "",
+    dedupe_key: Annotated[
+        str,
+        typer.Option(
+            "--dedupe-key",
+            metavar="KEY",
+            help="Emit nothing if an event of this type with this key is kept.",
+            show_default=False,
+        ),
+    ] = "",
+    wait: WaitOption = False,
+    request_id: Annotated[
+        str,
+        typer.Option(
+            "--request-id",
+            metavar="ID",
+            help="Makes a repeat harmless: the same id emits one event.",
+            show_default=False,
+        ),
+    ] = "",
+    output: OutputOption = None,
+) -> None:
+    """Emit an event, and show what it started.
+
+    Every workflow that listens to its type with `on`, and whose condition is true, is started once. Inside of a step
+    the event tells which run it came from. With --wait the exit code is 0 if all runs that it started succeeded, 1 if
+    one failed, else 124 if one timed out and 130 if one was cancelled. Ctrl-C then only detaches (131).
+
+    A step of a run that an event started should not --wait: its run holds one of the `event_concurrency` places, and
+    what it waits for needs one too. When all places are held so, none of these runs ever ends.
+
+    \b
+    Examples:
+      toban emit ORDER_PAID -d '{"order": 7}'
+      toban emit IMPORT_DONE -d @result.json --dedupe-key 2026-02-01
+      produce | toban emit IMPORT_DONE -d @- --wait
+      id=$(toban emit ORDER_PAID -o name)
+    """
+    here = session(ctx, output)
+    what = f"emit {shown(event_type)}"
+    payload = read_payload(data, what)
+    with connect(here, what) as client:
+        event, created = client.emit_event(
+            event_type, payload_json=payload, dedupe_key=dedupe_key, request_id=request_id or None
+        )
+        here = here.at(client.address)
+        match here.output:
+            case Output.NAME:
+                print(event.id, flush=True)
+            case Output.TABLE:
+                _tell(here, client, event, created=created, wait=wait)
+            case Output.JSON | Output.YAML:
+                if not wait:
+                    emit_data(here, {**to_dict(event), "created": created})
+    if wait:
+        from toban.cli.wait.event_wait import until_ended
+
+        raise typer.Exit(until_ended(here, event, created=created))
+
+
+def _tell(
+    here: Session,
+    client: SyncClient,
+    event: event_pb2.Event,
+    *,
+    created: bool,
+    wait: bool,
+) -> None:
+    """What was done. While its runs are waited for, only how they end is the result."""
+    said = "emitted" if created else "this key was used before for"
+    lines = [f"{said} {event.type} ({event.id})", *outcome_lines(client, event)]
+    if not event.runs and created:
+        lines += _why_nothing(client, event)
+    for line in lines:
+        if wait:
+            here.note(one_line(line))
+        else:
+            print(one_line(line))
+    if not wait:
+        tell_pending(here, event)
+
+
+def outcome_lines(client: SyncClient, event: event_pb2.Event) -> list[str]:
+    """A line for each workflow that it matched, and one if it was cut."""
+    from toban.cli.render.event_words import started
+    from toban.cli.render.run_links import names_of
+    from toban.v1 import event_pb2
+
+    if event.state == event_pb2.EVENT_STATE_CUT:
+        return [f"cut: {event.reason}"]
+    names = names_of(client, (run.run_id for run in started(event)))
+    return [
+        f"started {names.get(run.run_id, run.workflow)} ({run.run_id})"
+        if run.run_id
+        else f"skipped {run.workflow}: {run.reason}"
+        for run in event.runs
+    ]
+
+
+def tell_pending(here: Session, event: event_pb2.Event) -> None:
+    """Says of an event that is not resolved yet what it waits for."""
+    from toban.v1 import event_pb2
+
+    if event.state == event_pb2.EVENT_STATE_PENDING:
+        why = f": {event.reason}" if event.reason else ""
+        here.note(f"it is pending{why}; what it starts is decided later")
+        here.note(f"hint: `toban events show {event.id}` shows it then")
+
+
+def _why_nothing(client: SyncClient, event: event_pb2.Event) -> list[str]:
+    from toban.cli.render.event_words import why_nothing
+    from toban.v1 import event_pb2
+
+    if event.state != event_pb2.EVENT_STATE_RESOLVED:
+        return []
+    if event.reason:
+        return [f"started nothing: {event.reason}"]
+    first, *lines = why_nothing(client.resolve_event(event_id=event.id))
+    return [f"started nothing: {first}", *lines]

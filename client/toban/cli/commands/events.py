@@ -1,0 +1,328 @@
+"""`toban events`: what happened, and what it started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toban.cli.args.completion import event_ids, type_names
+from toban.cli.args.event_payload import DataOption, read_payload
+from toban.cli.args.names import connect
+from toban.cli.commands.emit import TypeArgument, tell_pending
+from toban.cli.error_report import Failure
+from toban.cli.exits import Exit
+from toban.cli.human_text import clock, count, one_line, state_word
+from toban.cli.render.output import (
+    Column,
+    emit_data,
+    emit_line,
+    emit_list,
+    emit_one,
+    fields,
+    paint,
+    table,
+    take,
+    to_dict,
+)
+from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+
+if TYPE_CHECKING:
+    from toban.v1 import event_pb2
+
+app = typer.Typer(
+    name="events",
+    help="""Show events, and what they start.
+
+    \b
+    Examples:
+      toban events list --type ORDER_PAID
+      toban events watch
+      toban events resolve ORDER_PAID -d '{"order": 7}'
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+TypesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        "-t",
+        metavar="TYPE",
+        help="Only events of this type; may be repeated.",
+        autocompletion=type_names,
+    ),
+]
+
+
+@app.command("list")
+def list_events(
+    ctx: typer.Context,
+    types: TypesOption = None,
+    limit: LimitOption = 50,
+    output: OutputOption = None,
+) -> None:
+    """List events, newest first.
+
+    They are kept for 30 days, the newest 100,000 of them. Events that the daemon emits by itself, such as RUN_FAILED,
+    are there only if a workflow listened to them.
+
+    \b
+    Examples:
+      toban events list
+      toban events list --type ORDER_PAID --type ORDER_SENT --limit 10
+    """
+    from toban.cli.render.event_words import came_of_it, event_style, short_payload, source
+
+    here = session(ctx, output)
+    with connect(here, "list events") as client:
+        found, more = take(
+            client.list_events(types=types or [], page_size=min(limit + 1, 1000)), limit
+        )
+    columns: list[Column[event_pb2.Event]] = [
+        Column("ID", lambda event: event.id),
+        Column("TYPE", lambda event: event.type, lambda _: "bold"),
+        Column("EMITTED", lambda event: clock(event.emitted_at)),
+        Column("OUTCOME", came_of_it, event_style, folds=True),
+        Column("SOURCE", source, optional=True),
+        Column("PAYLOAD", short_payload, optional=True),
+    ]
+    empty = f"no events of type {' or '.join(map(shown, types))}" if types else "no events"
+    emit_list(here, found, columns, name=lambda event: str(event.id), more=more, empty=empty)
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    event: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="Id of an event.", show_default=False, autocompletion=event_ids
+        ),
+    ],
+    output: OutputOption = None,
+) -> None:
+    """Show one event: what it carries, and how its runs do.
+
+    \b
+    Examples:
+      toban events show 0192f3a4-5b6c-7d8e-9f01-23456789abcd
+      toban events show 0192f3a4-5b6c-7d8e-9f01-23456789abcd -o json
+    """
+    from toban.cli.render.event_words import started, why_nothing
+    from toban.cli.render.run_links import names_of
+
+    here = session(ctx, output)
+    try:
+        with connect(here, f"show event {shown(event)}") as client:
+            found = client.get_event(event)
+            names: dict[str, str] = {}
+            why: list[str] = []
+            if here.output is Output.TABLE:
+                runs = [run.run_id for run in started(found.event)]
+                names = names_of(client, (found.event.source_run, *runs))
+                if _found_nobody(found.event):
+                    why = why_nothing(client.resolve_event(event_id=event))
+    except Failure as failure:
+        if failure.code is Exit.NOT_FOUND:
+            failure.hint = "`toban events list` shows those that are kept"
+        raise
+    match here.output:
+        case Output.TABLE:
+            _show(here, found, names, why)
+        case Output.NAME:
+            print(found.event.id)
+        case _:
+            emit_data(here, {**to_dict(found.event), "all_ended": found.all_ended})
+
+
+@app.command()
+def watch(ctx: typer.Context, types: TypesOption = None, output: OutputOption = None) -> None:
+    """Show each event when it is resolved, until Ctrl-C.
+
+    Goes on over a restart of the daemon, and leaves nothing out. With -o json each event is one object on a line of its
+    own.
+
+    \b
+    Examples:
+      toban events watch
+      toban events watch --type ORDER_PAID -o json | jq -r .id
+    """
+    here = session(ctx, output)
+    with connect(here, "watch events") as client:
+        for change in client.watch_events(types=types or []):
+            if change.HasField("event"):
+                _write(here, change.event)
+            else:
+                here.note("watching events; Ctrl-C ends it")
+
+
+@app.command()
+def resolve(
+    ctx: typer.Context,
+    event_type: TypeArgument = "",
+    data: DataOption = "",
+    event: Annotated[
+        str,
+        typer.Option(
+            "--event",
+            metavar="ID",
+            help="An event that is kept, as it is stored, instead of a TYPE.",
+            show_default=False,
+            autocompletion=event_ids,
+        ),
+    ] = "",
+    output: OutputOption = None,
+) -> None:
+    """Show what an event would start now, without emitting it.
+
+    First what it would start, in that order, then what listens to its type and would not be started, and why. It is
+    asked of the definitions as they are now, and of the runs that are active.
+
+    \b
+    Examples:
+      toban events resolve ORDER_PAID -d '{"order": 7}'
+      toban events resolve ORDER_PAID -d @payload.json -o name
+      toban events resolve --event 0192f3a4-5b6c-7d8e-9f01-23456789abcd
+    """
+    here = session(ctx, output)
+    _check_one(event_type, data, event)
+    what = f"resolve {shown(event_type)}" if event_type else f"resolve event {shown(event)}"
+    payload = read_payload(data, what)
+    with connect(here, what) as client:
+        found = client.resolve_event(event_type, payload_json=payload, event_id=event)
+    if here.output is Output.NAME:
+        for candidate in found.candidates:
+            if candidate.matches:
+                print(candidate.workflow)
+        return
+    emit_one(here, found, name="", show=lambda: _show_candidates(here, event_type, event, found))
+
+
+def _check_one(event_type: str, data: str, event: str) -> None:
+    """Raises Failure for anything but a type or an event."""
+    said = ""
+    if not event_type and not event:
+        said = "neither a TYPE nor --event is given"
+    elif event and (event_type or data):
+        said = "--event stands for an event as it is: no TYPE and no -d with it"
+    if said:
+        raise Failure(f"cannot resolve an event: {said}", Exit.USAGE)
+
+
+def _found_nobody(event: event_pb2.Event) -> bool:
+    """Whether it matched nothing, and nothing else is known about why."""
+    return event.HasField("resolved_at") and not event.runs and not event.reason
+
+
+def _show(
+    here: Session,
+    found: event_pb2.GetEventResponse,
+    names: Mapping[str, str],
+    why: Sequence[str],
+) -> None:
+    """`why` it started nothing, if it did not."""
+    from toban.cli.render.event_words import event_state, payload_lines, source, started
+
+    event = found.event
+    state = event_state(event)
+    running = started(event) and event.HasField("resolved_at")
+    fields(
+        here,
+        [
+            ("event", event.type),
+            ("id", event.id),
+            ("state", f"{state}: {event.reason}" if event.reason else state),
+            ("emitted", clock(event.emitted_at)),
+            ("by", source(event, names)),
+            ("chain", f"{count(event.depth, 'run')} before it" if event.depth else ""),
+            ("dedupe key", event.dedupe_key),
+            ("resolved", clock(event.resolved_at, absent="")),
+            ("all ended", ("yes" if found.all_ended else "no") if running else ""),
+        ],
+    )
+    if event.runs:
+        print()
+        _show_runs(here, event, names)
+    elif event.HasField("resolved_at"):
+        here.note(": ".join(["it started nothing", *map(one_line, why[:1])]))
+        for line in why[1:]:
+            here.note(one_line(line))
+    if lines := payload_lines(event):
+        print()
+        print(paint(here, "Payload:", "bold"))
+        for line in lines:
+            print(line)
+    tell_pending(here, event)
+
+
+def _show_runs(here: Session, event: event_pb2.Event, names: Mapping[str, str]) -> None:
+    from toban.cli.render.state_words import word_style
+
+    columns: list[Column[event_pb2.EventRun]] = [
+        Column("WORKFLOW", lambda run: run.workflow, lambda _: "bold"),
+        Column("PRIORITY", lambda run: str(run.priority), optional=True),
+        Column("STATE", _run_word, lambda run: word_style(_run_word(run))),
+        Column("RUN", lambda run: names.get(run.run_id, "-")),
+        Column("NOTE", lambda run: run.reason, folds=True),
+        Column("ID", lambda run: run.run_id or "-", optional=True),
+    ]
+    if not any(run.reason for run in event.runs):
+        del columns[4]
+    table(here, event.runs, columns)
+
+
+def _run_word(run: event_pb2.EventRun) -> str:
+    from toban.v1 import run_pb2
+
+    if not run.run_id:
+        return "not started"
+    if run.run_state == run_pb2.RUN_STATE_UNSPECIFIED:
+        return "not kept any more"
+    return state_word(run_pb2.RunState.Name(run.run_state))
+
+
+def _write(here: Session, event: event_pb2.Event) -> None:
+    """One event, at once."""
+    from toban.cli.render.event_words import came_of_it, event_style, short_payload
+
+    match here.output:
+        case Output.TABLE:
+            outcome = paint(here, one_line(came_of_it(event)), event_style(event))
+            kind = paint(here, one_line(event.type), "bold")
+            parts = (clock(event.emitted_at), kind, event.id, outcome, short_payload(event))
+            print("  ".join(filter(None, parts)), flush=True)
+        case Output.NAME:
+            print(event.id, flush=True)
+        case _:
+            emit_line(to_dict(event))
+
+
+def _show_candidates(
+    here: Session, event_type: str, event: str, found: event_pb2.ResolveEventResponse
+) -> None:
+    columns: list[Column[event_pb2.EventCandidate]] = [
+        Column("WORKFLOW", lambda one: one.workflow, lambda _: "bold"),
+        Column(
+            "STARTS",
+            lambda one: "yes" if one.matches else "no",
+            lambda one: "green" if one.matches else "dim",
+        ),
+        Column("PRIORITY", lambda one: str(one.priority) if one.matches else "-"),
+        Column("CONDITION", lambda one: one.condition or "-", folds=True),
+        Column("REASON", lambda one: one.reason, folds=True),
+    ]
+    if found.candidates:
+        table(here, found.candidates, columns)
+    starting = sum(1 for one in found.candidates if one.matches)
+    others = f"{count(found.others, 'other does', 'others do')} not listen to it"
+    now = ", as the definitions are now" if event else ""
+    if not found.candidates:
+        about = f"event {shown(event)}" if event else shown(event_type)
+        here.note(f"nothing listens to {about}{now}; nothing was emitted")
+        return
+    here.note(f"would start {count(starting, 'run')}{now}; {others}; nothing was emitted")
+    if found.pending:
+        here.note(f"not now: {one_line(found.pending)}; until that is over events stay pending")

@@ -1,0 +1,239 @@
+"""`toban import`: workflow files from crontabs and systemd timers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from toban.cli.args.file_arguments import STDIN
+from toban.cli.error_report import Failure
+from toban.cli.exits import Exit
+from toban.cli.render.import_report import finish
+from toban.cli.session import OutputOption, session, shown
+
+app = typer.Typer(
+    name="import",
+    help="""Make workflow files of what another scheduler has.
+
+    Nothing is stored and nothing is changed: look at the files, then `toban apply` them and take the jobs out of the
+    other scheduler.
+
+    \b
+    Examples:
+      toban import crontab mycrontab -O workflows
+      toban import systemd backup.timer
+    """,
+    no_args_is_help=True,
+)
+
+_SYSTEM_FILE: Final = "/etc/crontab"
+_SYSTEM_DIRECTORY: Final = "/etc/cron.d"
+
+ToOption = Annotated[
+    str,
+    typer.Option(
+        "-O",
+        "--to",
+        metavar="DIR",
+        help="Directory of the files, or - for standard output.",
+    ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Write over files that are there.")]
+SkipOption = Annotated[
+    bool, typer.Option("--skip", help="What cannot be taken over is a warning, no error.")
+]
+CountOption = Annotated[
+    int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="How many due times.")
+]
+FromOption = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="TIME", help="Due times after this instead of now.", show_default=False
+    ),
+]
+ZoneOption = Annotated[
+    str,
+    typer.Option(
+        "--timezone",
+        metavar="ZONE",
+        help="Where the clock of the old scheduler is; by default this machine's.",
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def crontab(
+    ctx: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="A crontab, or - for one to read.")],
+    system: Annotated[
+        bool | None,
+        typer.Option(
+            "--system/--no-system",
+            help="Whether a user stands before each command, as in /etc/crontab.",
+            show_default=False,
+        ),
+    ] = None,
+    user: Annotated[
+        str,
+        typer.Option("--user", metavar="NAME", help="Whose crontab it is.", show_default=False),
+    ] = "",
+    to: ToOption = ".",
+    force: ForceOption = False,
+    skip: SkipOption = False,
+    count: CountOption = 10,
+    start: FromOption = "",
+    timezone: ZoneOption = "",
+    output: OutputOption = None,
+) -> None:
+    """Make a workflow file of each line of a crontab.
+
+    Shows the next due times side by side, as cron has them and as Toban has them. Lines that cannot be taken over are
+    told with their reason, and the others are written.
+
+    \b
+    Examples:
+      crontab -l | toban import crontab - --user alice -O workflows
+      toban import crontab /etc/crontab
+      toban import crontab jobs.cron --system --skip
+      toban import crontab jobs.cron -O -
+    """
+    from toban.cli.args.import_machine import home_of, is_user
+    from toban.importing.crontab_drafts import import_crontab, looks_like_system
+
+    here = session(ctx, output)
+    what = f"import {shown(file)}"
+    name, text = _read(file, what)
+    if system is None:
+        system = _is_system_file(file)
+        if not system and looks_like_system(text, is_user):
+            raise Failure(
+                f"cannot {what}: each command begins with the name of a user",
+                Exit.USAGE,
+                hint="--system if that is whom it runs as, --no-system if it is a program",
+            )
+    if system and user:
+        raise Failure(
+            f"cannot {what}: --user is for a user's own crontab, this one names users",
+            Exit.USAGE,
+            hint="--no-system if it is a user's own",
+        )
+    imported = import_crontab(
+        text, file=name, system=system, zone=_zone(timezone, what), home=home_of, owner=user
+    )
+    if not imported.drafts and not imported.refused:
+        here.note(f"{shown(name)} has no entries: nothing is written")
+    finish(here, imported, what, "cron", to, force, skip, count, start)
+
+
+@app.command()
+def systemd(
+    ctx: typer.Context,
+    timers: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME.timer|FILE", help="Timers by name, or their unit files."),
+    ],
+    root: Annotated[
+        str,
+        typer.Option(
+            "--root", metavar="DIR", help="Look for units below this.", show_default=False
+        ),
+    ] = "",
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ignore",
+            metavar="DIRECTIVE",
+            help="Leave this out, though it has no counterpart; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    to: ToOption = ".",
+    force: ForceOption = False,
+    skip: SkipOption = False,
+    count: CountOption = 10,
+    start: FromOption = "",
+    timezone: ZoneOption = "",
+    output: OutputOption = None,
+) -> None:
+    """Make a workflow file of each timer and its service.
+
+    Reads the unit files, with their drop-ins; systemd need not run. Directives that have no counterpart are an error
+    that names them all.
+
+    \b
+    Examples:
+      toban import systemd backup.timer
+      toban import systemd ./units/report.timer -O workflows
+      toban import systemd backup.timer --ignore PrivateTmp
+    """
+    from toban.cli.args.import_machine import calendar_times, home_of
+    from toban.importing.model import Draft, Imported, ImportProblem, Refused
+    from toban.importing.timers import import_timer
+
+    here = session(ctx, output)
+    what = f"import {', '.join(map(shown, timers))}"
+    zone = _zone(timezone, what)
+    drafts: dict[str, Draft] = {}
+    refused: list[Refused] = []
+    for timer in timers:
+        try:
+            draft = import_timer(
+                timer,
+                root=root,
+                zone=zone,
+                home=home_of,
+                ignored=ignore or [],
+                times=calendar_times,
+            )
+            if draft.name in drafts:
+                raise ImportProblem(f"{drafts[draft.name].where} makes a workflow {draft.name} too")
+            drafts[draft.name] = draft
+        except ImportProblem as problem:
+            refused.append(Refused(where=timer, reason=str(problem)))
+    imported = Imported(drafts=tuple(drafts.values()), refused=tuple(refused))
+    finish(here, imported, what, "systemd", to, force, skip, count, start)
+
+
+def _is_system_file(file: str) -> bool:
+    path = os.path.abspath(file)
+    return path == _SYSTEM_FILE or os.path.dirname(path) == _SYSTEM_DIRECTORY
+
+
+def _read(file: str, what: str) -> tuple[str, str]:
+    """What to call the crontab, and its text. Raises Failure."""
+    if os.path.isdir(file):
+        raise Failure(
+            f"cannot {what}: it is a directory",
+            Exit.USAGE,
+            hint=f"name one file at a time, as in {shown(os.path.join(file, 'NAME'))}",
+        )
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read()
+        else:
+            with open(file, "rb") as opened:
+                data = opened.read()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise Failure(f"cannot {what}: {reason}", Exit.USAGE) from error
+    try:
+        return STDIN if file == "-" else file, data.decode()
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise Failure(f"cannot {what}: line {line} is not UTF-8", Exit.USAGE) from error
+
+
+def _zone(name: str, what: str) -> str:
+    from toban.cli.args.import_machine import machine_zone
+    from toban.definition.timing.zones import check_zone
+
+    if not name:
+        return machine_zone()
+    try:
+        return check_zone(name)
+    except ValueError as error:
+        raise Failure(f"cannot {what}: --timezone: {error}", Exit.USAGE) from error

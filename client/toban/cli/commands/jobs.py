@@ -1,0 +1,324 @@
+"""`toban jobs`: steps that are stored under a name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toban.cli.args.labels import LabelOption, parse_labels, tell_labels
+from toban.cli.args.names import JobArgument, JobsArgument, about_job, connect
+from toban.cli.commands.next_and_why import events_of, next_due_of
+from toban.cli.commands.schedules import note_left
+from toban.cli.commands.versions import (
+    FirstArgument,
+    ParsedOption,
+    SecondArgument,
+    VersionArgument,
+    list_versions,
+    restore_version,
+    show_difference,
+    show_source,
+    show_version,
+    write_source,
+)
+from toban.cli.error_report import Failure
+from toban.cli.human_text import clock
+from toban.cli.render.output import (
+    Column,
+    emit_data,
+    emit_list,
+    emit_one,
+    fields,
+    take,
+    tell_done,
+    to_dict,
+)
+from toban.cli.session import (
+    ForceOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    Session,
+    session,
+    shown,
+)
+from toban.cli.wait.run_start import (
+    FollowOption,
+    RequestIdOption,
+    WaitOption,
+    check_waiting,
+    started,
+)
+
+if TYPE_CHECKING:
+    from toban.v1 import job_pb2
+
+app = typer.Typer(
+    name="jobs",
+    help="""Show, run and manage stored jobs.
+
+    A job is a step that workflows use by its name, and that can be run alone. `toban apply` stores them.
+
+    \b
+    Examples:
+      toban jobs list
+      toban jobs run upload-to-archive --follow
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+def list_jobs(
+    ctx: typer.Context,
+    label: LabelOption = None,
+    limit: LimitOption = 100,
+    output: OutputOption = None,
+) -> None:
+    """List jobs in order of their ids.
+
+    \b
+    Examples:
+      toban jobs list
+      toban jobs list --label team=data -o name
+    """
+    here = session(ctx, output)
+    labels = parse_labels(label or [], "list jobs")
+    with connect(here, "list jobs") as client:
+        found, more = take(client.list_jobs(labels=labels, page_size=min(limit + 1, 1000)), limit)
+    columns: list[Column[job_pb2.Job]] = [
+        Column("JOB", lambda job: job.id, lambda _: "bold"),
+        Column("TITLE", lambda job: job.title, folds=True),
+        Column(
+            "ENABLED",
+            lambda job: "yes" if job.enabled else "no",
+            lambda job: "" if job.enabled else "yellow",
+        ),
+        Column("VERSION", lambda job: str(job.version)),
+        Column("OWNER", lambda job: job.owner, folds=True),
+        Column("UPDATED", lambda job: clock(job.updated_at), optional=True),
+    ]
+    emit_list(
+        here,
+        found,
+        columns,
+        name=lambda job: str(job.id),
+        more=more,
+        empty="no jobs with these labels"
+        if labels
+        else "no jobs yet: `toban apply FILE` stores those of a `jobs:` document",
+    )
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    job: JobArgument,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, metavar="N", help="Show this version.")
+    ] = None,
+    source: Annotated[
+        bool, typer.Option("--source", help="Only the definition, exactly as it was written.")
+    ] = False,
+    output: OutputOption = None,
+) -> None:
+    """Show one job, its definition, and which workflows use it.
+
+    \b
+    Examples:
+      toban jobs show upload-to-archive
+      toban jobs show upload-to-archive --source > upload.yaml
+    """
+    here = session(ctx, output)
+    if version is not None:
+        show_version(here, job, version, source=source, job=True)
+        return
+    what = f"show job {shown(job)}"
+    with connect(here, what) as client, about_job(client, job, what):
+        found = client.get_job(job)
+    if source:
+        write_source(found.definition)
+    else:
+        emit_one(here, found, name=found.id, show=lambda: _show(here, found))
+
+
+@app.command()
+def run(
+    ctx: typer.Context,
+    job: JobArgument,
+    wait: WaitOption = False,
+    follow: FollowOption = False,
+    request_id: RequestIdOption = "",
+    output: OutputOption = None,
+) -> None:
+    """Run one job alone, as a run of its own.
+
+    Its runs are listed and shown as those of a workflow of that name. Exit codes are those of `toban run`.
+
+    \b
+    Examples:
+      toban jobs run upload-to-archive
+      toban jobs run upload-to-archive --follow
+    """
+    here = session(ctx, output)
+    check_waiting(wait, follow)
+    from toban.v1 import run_pb2
+
+    what = f"run job {shown(job)}"
+    with connect(here, what) as client, about_job(client, job, what):
+        begun = client.run_job(
+            job, triggered_by=run_pb2.TRIGGER_MANUAL, request_id=request_id or None
+        )
+        here = here.at(client.address)
+    started(here, begun, wait=wait, follow=follow)
+
+
+@app.command()
+def delete(
+    ctx: typer.Context,
+    jobs: JobsArgument,
+    force: ForceOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Delete jobs that no workflow uses; their runs stay.
+
+    \b
+    Example:
+      toban jobs delete upload-to-archive
+    """
+    here = session(ctx, output)
+    deleted: list[dict[str, str]] = []
+    with connect(here, "delete jobs") as client:
+        for job in jobs:
+            try:
+                with about_job(client, job, f"delete job {shown(job)}"):
+                    client.delete_job(job, force=force)
+            except Failure as failure:
+                failure.hint = failure.hint or _DELETE_HINTS.get(failure.reason, "")
+                raise
+            deleted.append({"id": job, "outcome": "deleted"})
+            tell_done(here, job, "deleted")
+            note_left(here, client, job)
+    if here.output in (Output.JSON, Output.YAML):
+        emit_data(here, deleted)
+
+
+@app.command()
+def enable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) -> None:
+    """Let these jobs be started by their schedules and events.
+
+    \b
+    Example:
+      toban jobs enable upload-to-archive
+    """
+    _set_enabled(session(ctx, output), jobs, True)
+
+
+@app.command()
+def disable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) -> None:
+    """Let neither schedules nor events start these jobs.
+
+    Runs that were started stay as they are, `toban jobs run` goes on working, and so do workflows that use them. What
+    is due meanwhile is skipped, and `toban why` says so.
+
+    \b
+    Example:
+      toban jobs disable upload-to-archive
+    """
+    _set_enabled(session(ctx, output), jobs, False)
+
+
+_DELETE_HINTS = {
+    "JOB_IN_USE": "change those workflows first, or delete them",
+    "RUN_ALREADY_ACTIVE": "`toban runs cancel` ends its run first",
+}
+
+
+@app.command()
+def versions(
+    ctx: typer.Context, job: JobArgument, limit: LimitOption = 50, output: OutputOption = None
+) -> None:
+    """List the versions of a job, newest first.
+
+    \b
+    Examples:
+      toban jobs versions upload-to-archive
+      toban jobs show upload-to-archive --version 2
+    """
+    list_versions(session(ctx, output), job, limit, job=True)
+
+
+@app.command()
+def diff(
+    ctx: typer.Context,
+    job: JobArgument,
+    first: FirstArgument = None,
+    second: SecondArgument = None,
+    parsed: ParsedOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Show how two versions of a job differ.
+
+    \b
+    Examples:
+      toban jobs diff upload-to-archive
+      toban jobs diff upload-to-archive 2 5
+    """
+    show_difference(session(ctx, output), job, first, second, parsed=parsed, job=True)
+
+
+@app.command()
+def restore(
+    ctx: typer.Context,
+    job: JobArgument,
+    version: VersionArgument,
+    force: ForceOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Make an old version of a job the current one.
+
+    It becomes a new version with the old text, and so do the workflows that use it.
+
+    \b
+    Example:
+      toban jobs restore upload-to-archive 2
+    """
+    restore_version(session(ctx, output), job, version, job=True, force=force)
+
+
+def _set_enabled(here: Session, jobs: list[str], enabled: bool) -> None:
+    verb = "enable" if enabled else "disable"
+    changed: list[job_pb2.Job] = []
+    with connect(here, f"{verb} jobs") as client:
+        for job in jobs:
+            with about_job(client, job, f"{verb} job {shown(job)}"):
+                changed.append(client.set_job_enabled(job, enabled))
+            tell_done(here, job, f"{verb}d")
+    if here.output in (Output.JSON, Output.YAML):
+        emit_data(here, [to_dict(job) for job in changed])
+
+
+def _show(here: Session, job: job_pb2.Job) -> None:
+    fields(
+        here,
+        [
+            ("job", job.id),
+            ("title", job.title),
+            ("description", job.description),
+            ("labels", tell_labels(job.labels)),
+            ("enabled", "yes" if job.enabled else "no"),
+            *(("schedule", schedule) for schedule in job.schedules),
+            ("next due", next_due_of(job)),
+            ("started by", events_of(job)),
+            ("version", str(job.version)),
+            ("owner", job.owner),
+            ("used by", ", ".join(job.used_by)),
+            ("base directory", job.definition.base_dir),
+            ("created", clock(job.created_at)),
+            ("updated", clock(job.updated_at)),
+        ],
+    )
+    print()
+    show_source(job.definition)

@@ -1,0 +1,250 @@
+"""`toban logs`: what the steps of a run printed."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toban.cli.args.completion import step_names
+from toban.cli.args.names import RunArgument, connect, run_id
+from toban.cli.error_report import Failure
+from toban.cli.exits import INTERRUPTED, Exit
+from toban.cli.human_text import parse_since
+from toban.cli.render.log_lines import Prefixer
+from toban.cli.render.output import emit_line, flush_bytes, to_dict, write_bytes
+from toban.cli.session import Output, OutputOption, Session, session, shown
+
+if TYPE_CHECKING:
+    from toban.v1 import run_pb2
+
+
+def logs(
+    ctx: typer.Context,
+    run: RunArgument,
+    step: Annotated[
+        str,
+        typer.Option(
+            "--step",
+            "-s",
+            metavar="STEP",
+            help="Only this step, instance (build[3]) or completion check (build.check).",
+            show_default=False,
+            autocompletion=step_names,
+        ),
+    ] = "",
+    attempt: Annotated[
+        int | None,
+        typer.Option("--attempt", min=1, metavar="N", help="Only this attempt of the step."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on until the run has ended.")
+    ] = False,
+    tail: Annotated[
+        int | None,
+        typer.Option(
+            "--tail", "-n", min=1, metavar="N", help="Begin with the last N lines of each step."
+        ),
+    ] = None,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only what is younger: 5m, 1h30m or a date and time.",
+            show_default=False,
+        ),
+    ] = "",
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", "-t", help="Put the time before each line.")
+    ] = False,
+    stderr_only: Annotated[
+        bool, typer.Option("--stderr-only", help="Only what was written to standard error.")
+    ] = False,
+    output: OutputOption = None,
+) -> None:
+    """Show what a run printed.
+
+    With one step the bytes come exactly as they were printed; with several each line begins with its step.
+    A for_each step means all of its instances. With -o json each piece of output is one object on a line of
+    its own.
+
+    \b
+    Examples:
+      toban logs nightly-report
+      toban logs nightly-report#12 --step fetch --tail 50
+      toban logs nightly-report --step 'build[3]'
+      toban logs nightly-report -f --timestamps
+      toban logs 0192f3a4-5b6c-7d8e-9f01-23456789abcd --stderr-only
+    """
+    here = session(ctx, output)
+    if attempt is not None and not step:
+        raise Failure("cannot choose an attempt: --attempt needs --step", Exit.USAGE)
+    start = None
+    if since:
+        try:
+            start = parse_since(since, datetime.now(UTC))
+        except (ValueError, OverflowError) as error:
+            raise Failure(f"cannot read --since: {error}", Exit.USAGE) from None
+    what = f"show the log of {shown(run)}"
+    with connect(here, what) as client:
+        found = client.get_run(run_id(client, run))
+        chosen = _choose(found, step, what)
+        if chosen.members and attempt is not None:
+            raise Failure(
+                f"cannot choose an attempt: {shown(step)} has instances",
+                Exit.USAGE,
+                hint=f"choose one of them: --step '{chosen.members[0]}'",
+            )
+        from toban.v1 import run_pb2
+
+        messages: Iterable[run_pb2.StreamLogsResponse] = client.stream_logs(
+            found.id,
+            step=chosen.step,
+            attempt=attempt or 0,
+            streams=[run_pb2.LOG_STREAM_STDERR] if stderr_only else [],
+            tail=tail or 0,
+            since=start,
+            follow=follow,
+        )
+        if chosen.members:
+            messages = _only(messages, chosen.members)
+        try:
+            _copy(here, messages, several=chosen.several, timestamps=timestamps)
+        except KeyboardInterrupt:
+            raise typer.Exit(Exit.DETACHED if follow else INTERRUPTED) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """Whose output is wanted: of one name, of all, or of all but only these `members`."""
+
+    step: str = ""
+    members: Sequence[str] = ()
+    several: bool = False
+
+
+def _choose(run: run_pb2.Run, step: str, what: str) -> _Choice:
+    from toban.cli.render.state_words import CHECK
+
+    if not step:
+        loops = any(one.max_iterations for one in run.steps)
+        return _Choice(several=len(run.steps) > 1 or loops)
+    known = {one.id: one for one in run.steps}
+    base = known.get(step.removesuffix(CHECK))
+    if base is None or (step != base.id and not base.max_iterations):
+        steps = ", ".join(one.id for one in run.steps[:20])
+        raise Failure(
+            f"cannot {what}: it has no step {shown(step)}",
+            Exit.NOT_FOUND,
+            hint=f"its steps: {steps}",
+        )
+    # The daemon knows one name at a time.
+    ending = step.removeprefix(base.id)
+    members = [f"{one.id}{ending}" for one in run.steps if one.parent == base.id]
+    if members:
+        return _Choice(members=members, several=True)
+    return _Choice(step=step)
+
+
+def _only(
+    messages: Iterable[run_pb2.StreamLogsResponse], members: Sequence[str]
+) -> Iterator[run_pb2.StreamLogsResponse]:
+    wanted = frozenset(members)
+    for message in messages:
+        if message.HasField("end") or message.chunk.step in wanted:
+            yield message
+
+
+def _copy(
+    here: Session,
+    messages: Iterable[run_pb2.StreamLogsResponse],
+    *,
+    several: bool,
+    timestamps: bool,
+) -> None:
+    write, finish = _writer(here, several=several, timestamps=timestamps)
+    for message in messages:
+        if message.HasField("end"):
+            finish()
+            _tell_end(here, message.end)
+        else:
+            write(message.chunk)
+
+
+def _tell_end(here: Session, end: run_pb2.LogEnd) -> None:
+    from toban.sdk import TERMINAL
+
+    if here.output in (Output.JSON, Output.YAML):
+        emit_line({"end": to_dict(end)})
+    elif not end.complete and end.run_state in TERMINAL:
+        here.warn("the log was cut off: its last lines may be missing")
+
+
+def _writer(
+    here: Session, *, several: bool, timestamps: bool
+) -> tuple[Callable[[run_pb2.LogChunk], None], Callable[[], None]]:
+    """What takes each chunk, and what is to be called after the last."""
+    sys.stdout.flush()
+    if here.output in (Output.JSON, Output.YAML):
+        return _Objects().write, lambda: None
+    if several or timestamps:
+        prefixer = Prefixer(steps=several, timestamps=timestamps)
+
+        def prefixed(chunk: run_pb2.LogChunk) -> None:
+            write_bytes(prefixer.feed(chunk))
+            flush_bytes()
+
+        def rest() -> None:
+            write_bytes(prefixer.finish())
+            flush_bytes()
+
+        return prefixed, rest
+
+    from toban.v1 import run_pb2
+
+    def raw(chunk: run_pb2.LogChunk) -> None:
+        for record in chunk.records:
+            if record.stream == run_pb2.LOG_STREAM_SYSTEM:
+                # Not the step's words: they must not get among its bytes.
+                here.note(f"toban: {record.data.decode('utf-8', 'replace').rstrip()}")
+            else:
+                write_bytes(record.data)
+        flush_bytes()
+
+    return raw, lambda: None
+
+
+class _Objects:
+    """One JSON object per piece of output."""
+
+    def __init__(self) -> None:
+        # A piece may end within a character.
+        self._decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = {}
+
+    def write(self, chunk: run_pb2.LogChunk) -> None:
+        from toban.v1 import run_pb2
+
+        for record in chunk.records:
+            key = (f"{chunk.step}/{chunk.attempt}", record.stream)
+            decoder = self._decoders.get(key)
+            if decoder is None:
+                decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                self._decoders[key] = decoder
+            emit_line(
+                {
+                    "at": record.at.ToJsonString(),
+                    "step": chunk.step,
+                    "attempt": chunk.attempt,
+                    "stream": run_pb2.LogStream.Name(record.stream)
+                    .removeprefix("LOG_STREAM_")
+                    .lower(),
+                    "text": decoder.decode(record.data),
+                    "process_execution_id": chunk.process_execution_id,
+                }
+            )

@@ -1,0 +1,193 @@
+"""`toban run`: starts a run, or shows what it would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toban.cli.args.completion import run_names, scope_names, step_names
+from toban.cli.args.names import NameArgument, about_workflow, connect, run_id
+from toban.cli.args.run_params import parse_pairs, read_file
+from toban.cli.error_report import Failure
+from toban.cli.exits import Exit
+from toban.cli.render.output import Column, emit_one, table
+from toban.cli.session import Output, OutputOption, Session, session, shown
+from toban.cli.wait.run_start import (
+    FollowOption,
+    RequestIdOption,
+    WaitOption,
+    check_waiting,
+    started,
+)
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+    from toban.v1 import run_pb2
+
+
+def run(
+    ctx: typer.Context,
+    name: NameArgument,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("-p", "--param", metavar="KEY=VALUE", help="A parameter; may be repeated."),
+    ] = None,
+    params_file: Annotated[
+        str,
+        typer.Option(
+            "--params-file",
+            metavar="FILE",
+            help="Parameters in YAML or JSON; - is standard input. -p wins over it.",
+            show_default=False,
+        ),
+    ] = "",
+    scope: Annotated[
+        str,
+        typer.Option(
+            "--scope",
+            metavar="SCOPE",
+            help="Only the steps of this scope of the workflow.",
+            show_default=False,
+            autocompletion=scope_names,
+        ),
+    ] = "",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="STEP",
+            help="Only this step; may be repeated.",
+            autocompletion=step_names,
+        ),
+    ] = None,
+    from_steps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="STEP",
+            help="Only this step and all that come after it; may be repeated.",
+            autocompletion=step_names,
+        ),
+    ] = None,
+    from_run: Annotated[
+        str,
+        typer.Option(
+            "--from-run",
+            metavar="RUN",
+            help="The run that results of the other steps come from, not the newest that has them.",
+            show_default=False,
+            autocompletion=run_names,
+        ),
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would run, in order.")
+    ] = False,
+    wait: WaitOption = False,
+    follow: FollowOption = False,
+    request_id: RequestIdOption = "",
+    output: OutputOption = None,
+) -> None:
+    """Start a run of a workflow.
+
+    Parameters get the types that the workflow declares: lists and mappings are written as JSON.
+    With --scope, --only or --from the other steps are skipped; where a chosen step needs their results, these
+    come from an earlier run. Together they choose the steps that are in all of them.
+    With --wait or --follow the exit code is 0 if the run succeeded, 1 if it failed, 124 if it timed out and
+    130 if it was cancelled. Ctrl-C then only detaches (131): the run goes on.
+
+    \b
+    Examples:
+      toban run nightly-report
+      toban run nightly-report -p day=monday -p 'regions=["eu", "us"]' --follow
+      toban run nightly-report --params-file params.yaml --wait -o json
+      toban run nightly-report --from build --dry-run
+      toban run nightly-report --only publish --from-run nightly-report#12
+      id=$(toban run nightly-report -o name)
+    """
+    here = session(ctx, output)
+    check_waiting(wait, follow)
+    if dry_run and (wait or follow):
+        raise Failure("cannot wait for a --dry-run: it starts nothing", Exit.USAGE)
+    selection: dict[str, Any] = {
+        "scope": scope,
+        "only": only or [],
+        "from_steps": from_steps or [],
+    }
+    pairs = parse_pairs(param or [])
+    values: dict[str, Any] = read_file(params_file) if params_file else {}
+    what = f"plan a run of {shown(name)}" if dry_run else f"start a run of {shown(name)}"
+    with connect(here, what) as client, about_workflow(client, name, what):
+        if from_run:
+            selection["from_run"] = run_id(client, from_run)
+        if dry_run:
+            _show_plan(here, client, client.plan_run(name, values | pairs, **selection))
+            return
+        begun = _start(client, name, values | pairs, request_id, selection)
+        here = here.at(client.address)
+    started(here, begun, wait=wait, follow=follow)
+
+
+def _start(
+    client: SyncClient,
+    name: str,
+    values: dict[str, object],
+    request_id: str,
+    selection: dict[str, Any],
+) -> run_pb2.Run:
+    from toban.v1 import run_pb2
+
+    return client.start_run(
+        name,
+        values,
+        triggered_by=run_pb2.TRIGGER_MANUAL,
+        request_id=request_id or None,
+        **selection,
+    )
+
+
+def _show_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse) -> None:
+    if here.output is Output.NAME:
+        for step in plan.steps:
+            if not step.skipped:
+                print(step.id)
+        return
+    emit_one(here, plan, name=plan.workflow, show=lambda: _write_plan(here, client, plan))
+
+
+def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse) -> None:
+    from toban.cli.render.run_links import names_of
+
+    steps: Sequence[run_pb2.PlannedStep] = plan.steps
+    names = names_of(client, (step.source_run for step in steps))
+    columns: list[Column[run_pb2.PlannedStep]] = [
+        Column("STEP", lambda step: step.id, lambda step: "dim" if step.skipped else "bold"),
+        Column("RUNS", lambda step: "-" if step.skipped else step.command, folds=True),
+        Column("AFTER", lambda step: ", ".join(step.depends_on) or "-", folds=True),
+        Column("NOTE", lambda step: plan_note(step, names), folds=True),
+    ]
+    table(here, steps, columns)
+    running = sum(1 for step in steps if not step.skipped)
+    if plan.left_out:
+        here.note(f"{plan.left_out} more steps are not shown: the answer would be too large")
+    here.note(
+        f"{plan.workflow} (version {plan.version}) would run {running} of {len(steps)} steps; "
+        "nothing was started"
+    )
+
+
+def plan_note(step: run_pb2.PlannedStep, names: dict[str, str]) -> str:
+    """What is worth knowing of a step that would run, or would not."""
+    notes = []
+    if step.skipped:
+        notes.append("not chosen" if step.skipped == "scope" else step.skipped)
+    if step.source_run:
+        notes.append(f"results of {names.get(step.source_run, step.source_run)}")
+    if step.when and not step.skipped:
+        notes.append(f"when {step.when}")
+    if step.for_each and not step.skipped:
+        notes.append(f"for each of {step.for_each}")
+    if step.max_iterations > 1 and not step.skipped:
+        notes.append(f"up to {step.max_iterations} iterations")
+    return ", ".join(notes)

@@ -1,0 +1,257 @@
+"""`toban runs`: what was started and what became of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toban.cli.args.completion import step_names, workflow_names
+from toban.cli.args.names import RunArgument, about_workflow, connect, run_id
+from toban.cli.commands import artifacts, run_control
+from toban.cli.human_text import clock, size, span
+from toban.cli.render.output import Column, emit_list, emit_one, take
+from toban.cli.session import LimitOption, Output, OutputOption, session, shown
+
+if TYPE_CHECKING:
+    from toban.v1 import run_pb2
+
+app = typer.Typer(
+    name="runs",
+    help="""Show and control runs.
+
+    \b
+    Examples:
+      toban runs list --state failed
+      toban runs show nightly-report
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class State(Enum):
+    """States of runs, as they are written on the command line."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed-out"
+    CANCELLED = "cancelled"
+
+
+@app.command("list")
+def list_runs(
+    ctx: typer.Context,
+    workflow: Annotated[
+        str,
+        typer.Option(
+            "--workflow",
+            "-w",
+            metavar="NAME",
+            help="Only runs of this workflow.",
+            show_default=False,
+            autocompletion=workflow_names,
+        ),
+    ] = "",
+    state: Annotated[
+        list[State] | None,
+        typer.Option(
+            "--state",
+            "-s",
+            metavar="STATE",
+            help="Only runs in this state: pending, running, succeeded, failed, timed-out or "
+            "cancelled; may be repeated.",
+        ),
+    ] = None,
+    limit: LimitOption = 50,
+    output: OutputOption = None,
+) -> None:
+    """List runs, newest first.
+
+    \b
+    Examples:
+      toban runs list
+      toban runs list --workflow nightly-report --state failed --limit 10
+      toban runs list --state running -o name
+    """
+    from toban.cli.render.state_words import run_event, run_name, run_state, run_style
+    from toban.v1 import run_pb2
+
+    here = session(ctx, output)
+    states = [run_pb2.RunState.Value(f"RUN_STATE_{one.name}") for one in state or []]
+    what = f"list runs of {shown(workflow)}" if workflow else "list runs"
+    with connect(here, what) as client, about_workflow(client, workflow, what):
+        found, more = take(
+            client.list_runs(workflow=workflow, states=states, page_size=min(limit + 1, 1000)),
+            limit,
+        )
+    now = datetime.now(UTC)
+    columns: list[Column[run_pb2.Run]] = [
+        Column("RUN", run_name, lambda _: "bold"),
+        Column("STATE", run_state, run_style, folds=True),
+        Column("STEPS", lambda run: f"{run.progress_current}/{run.progress_total}"),
+        Column("CREATED", lambda run: clock(run.created_at)),
+        Column("TOOK", lambda run: span(run.started_at, run.finished_at, now)),
+        Column("ID", lambda run: run.id, optional=True),
+    ]
+    if any(run.HasField("scheduled_at") for run in found):
+        columns.insert(-1, Column("DUE", lambda run: clock(run.scheduled_at), optional=True))
+    if any(run.event_type for run in found):
+        columns.insert(-1, Column("EVENT", run_event, optional=True))
+    emit_list(here, found, columns, name=lambda run: str(run.id), more=more, empty="no runs")
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    run: RunArgument,
+    all_steps: Annotated[
+        bool,
+        typer.Option("--all-steps", help="Every instance of a step, however many there are."),
+    ] = False,
+    output: OutputOption = None,
+) -> None:
+    """Show one run: its steps, what they used, what failed.
+
+    Of steps that failed the last lines of their logs are shown. Instances of a for_each step stand below it;
+    where there are many, those that failed or still run, and a count of the others.
+
+    \b
+    Examples:
+      toban runs show nightly-report
+      toban runs show nightly-report#12 --all-steps
+      toban runs show 0192f3a4-5b6c-7d8e-9f01-23456789abcd -o json
+    """
+    from toban.cli.render.run_report import gather, report
+
+    here = session(ctx, output)
+    with connect(here, f"show run {shown(run)}") as client:
+        found = client.get_run(run_id(client, run))
+        emit_one(
+            here,
+            found,
+            name=found.id,
+            show=lambda: report(here, gather(client, found), all_steps=all_steps),
+        )
+
+
+@app.command()
+def watch(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> None:
+    """Show each change of a run until its end.
+
+    The exit code tells the result, as with `toban run --wait`. With -o json each change is one object on a
+    line of its own.
+
+    \b
+    Examples:
+      toban runs watch nightly-report
+      toban runs watch nightly-report -o json | jq .run.state
+    """
+    from toban.cli.wait.run_follower import until_end
+    from toban.cli.wait.run_views import Changes, Objects, View
+
+    here = session(ctx, output)
+    with connect(here, f"watch run {shown(run)}") as client:
+        found = client.get_run(run_id(client, run)).id
+        here = here.at(client.address)
+    match here.output:
+        case Output.TABLE:
+            view: View = Changes(here)
+        case Output.NAME:
+            print(found, flush=True)
+            view = View()
+        case _:
+            view = Objects()
+    raise typer.Exit(until_end(here, found, view))
+
+
+@app.command()
+def processes(
+    ctx: typer.Context,
+    run: RunArgument,
+    step: Annotated[
+        str,
+        typer.Option(
+            "--step",
+            "-s",
+            metavar="STEP",
+            help="Only of this step, instance or check.",
+            show_default=False,
+            autocompletion=step_names,
+        ),
+    ] = "",
+    limit: LimitOption = 50,
+    output: OutputOption = None,
+) -> None:
+    """List the processes of a run, newest first.
+
+    \b
+    Examples:
+      toban runs processes nightly-report
+      toban runs processes nightly-report#12 --step fetch -o json
+      toban runs processes nightly-report --step build.check
+    """
+    from toban.cli.render.resource_words import cpu, memory
+    from toban.cli.render.state_words import process_note, process_state, process_style
+
+    here = session(ctx, output)
+    with connect(here, f"list the processes of {shown(run)}") as client:
+        found, more = take(
+            client.list_process_executions(
+                run_id=run_id(client, run), step=step, page_size=min(limit + 1, 1000)
+            ),
+            limit,
+        )
+    now = datetime.now(UTC)
+    columns: list[Column[run_pb2.ProcessExecution]] = [
+        Column("STEP", lambda process: process.step, lambda _: "bold"),
+        Column("ATTEMPT", _attempt),
+        Column("STATE", process_state, process_style),
+        Column("EXIT", _exit),
+        Column("PID", lambda process: str(process.pid or "-"), optional=True),
+        Column("STARTED", lambda process: clock(process.started_at)),
+        Column("TOOK", lambda process: span(process.started_at, process.finished_at, now)),
+        Column("CPU", cpu, optional=True),
+        Column("MEMORY", memory, optional=True),
+        Column("OUTPUT", _output, optional=True),
+        Column("NOTE", process_note, folds=True),
+        Column("ID", lambda process: process.id, optional=True),
+    ]
+    emit_list(
+        here,
+        found,
+        columns,
+        name=lambda process: str(process.id),
+        more=more,
+        empty="no process was started",
+    )
+
+
+app.command()(run_control.cancel)
+app.command()(run_control.retry)
+app.command()(run_control.pause)
+app.command()(run_control.resume)
+app.command()(run_control.approve)
+app.command()(artifacts.artifacts)
+app.command()(run_control.delete)
+
+
+def _output(process: run_pb2.ProcessExecution) -> str:
+    kept = size(process.stdout_bytes + process.stderr_bytes)
+    return f"{kept}, {size(process.dropped_bytes)} dropped" if process.dropped_bytes else kept
+
+
+def _attempt(process: run_pb2.ProcessExecution) -> str:
+    if process.iteration > 1:
+        return f"{process.attempt} (iteration {process.iteration})"
+    return str(process.attempt)
+
+
+def _exit(process: run_pb2.ProcessExecution) -> str:
+    if process.signal:
+        return f"signal {process.signal}"
+    return str(process.exit_code) if process.HasField("exit_code") else "-"

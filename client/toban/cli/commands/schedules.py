@@ -1,0 +1,289 @@
+"""`toban schedules`: reminders and the like, for things that others keep track of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from toban.cli.args.completion import (
+    schedule_ids,
+    startable_names,
+    subject_names,
+)
+from toban.cli.args.names import connect
+from toban.cli.error_report import Failure, doing
+from toban.cli.exits import Exit
+from toban.cli.human_text import clock, count, enum_word
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
+from toban.cli.render.phrase_due_times import local
+from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+    from toban.v1 import schedule_pb2
+
+app = typer.Typer(
+    name="schedules",
+    help="""Show and cancel schedules that are bound to a subject.
+
+    `toban schedule` makes them. Schedules of workflows are a part of their definitions, and not here: see
+    `toban workflows next`.
+
+    \b
+    Examples:
+      toban schedules list --subject issue-42
+      toban schedules cancel --subject issue-42
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SubjectOption = Annotated[
+    str,
+    typer.Option(
+        "--subject",
+        "-s",
+        metavar="SUBJECT",
+        help="What it is about, such as issue-42.",
+        show_default=False,
+        autocompletion=subject_names,
+    ),
+]
+
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--workflow",
+        "-w",
+        metavar="NAME",
+        help="The workflow or job that is started.",
+        show_default=False,
+        autocompletion=startable_names,
+    ),
+]
+
+_COUNTED: Final = 999
+_STYLES: Final = {"active": "green", "ended": "dim", "cancelled": "yellow"}
+
+
+@app.command("list")
+def list_schedules(
+    ctx: typer.Context,
+    subject: SubjectOption = "",
+    workflow: TargetOption = "",
+    every: Annotated[
+        bool, typer.Option("--all", help="Also those that have ended or were cancelled.")
+    ] = False,
+    limit: LimitOption = 50,
+    output: OutputOption = None,
+) -> None:
+    """List active schedules of subjects, oldest first.
+
+    \b
+    Examples:
+      toban schedules list
+      toban schedules list --subject issue-42 --all
+    """
+    here = session(ctx, output)
+    with connect(here, "list schedules") as client:
+        found, more = take(
+            client.list_schedules(
+                subject=subject,
+                workflow=workflow,
+                include_ended=every,
+                page_size=min(limit + 1, 1000),
+            ),
+            limit,
+        )
+    columns: list[Column[schedule_pb2.Schedule]] = [
+        Column("ID", lambda one: one.id),
+        Column("SUBJECT", lambda one: one.subject, lambda _: "bold"),
+        Column("ACTION", action_word),
+        Column("WORKFLOW", lambda one: one.workflow or "-", optional=True),
+        Column("STATE", _state, lambda one: _STYLES.get(_state(one), "")),
+        Column("NEXT DUE", lambda one: clock(one.next_due)),
+        Column("DUE SO FAR", _occurrences, optional=True),
+        Column("REQUEST", lambda one: one.request, folds=True),
+    ]
+    kind = "" if every else "active "
+    of = f" of {shown(subject)}" if subject else ""
+    starting = f" that start {shown(workflow)}" if workflow else ""
+    emit_list(
+        here,
+        found,
+        columns,
+        name=lambda one: str(one.id),
+        more=more,
+        empty=f"no {kind}schedules{of}{starting}",
+    )
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    schedule: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="Id of a schedule.", show_default=False, autocompletion=schedule_ids
+        ),
+    ],
+    output: OutputOption = None,
+) -> None:
+    """Show one schedule: what was asked for, and understood.
+
+    \b
+    Example:
+      toban schedules show 0192f3a4-5b6c-7d8e-9f01-23456789abcd
+    """
+    here = session(ctx, output)
+    try:
+        with connect(here, f"show schedule {shown(schedule)}") as client:
+            found = client.get_schedule(schedule)
+    except Failure as failure:
+        raise _with_hint(failure) from None
+    emit_one(here, found, name=found.id, show=lambda: _show(here, found))
+
+
+@app.command()
+def cancel(
+    ctx: typer.Context,
+    schedules: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ID",
+            help="Ids of schedules.",
+            show_default=False,
+            autocompletion=schedule_ids,
+        ),
+    ] = None,
+    subject: SubjectOption = "",
+    output: OutputOption = None,
+) -> None:
+    """Cancel schedules, or all that a subject has.
+
+    What is due from here on is not. Repeating it is harmless.
+
+    \b
+    Examples:
+      toban schedules cancel 0192f3a4-5b6c-7d8e-9f01-23456789abcd
+      toban schedules cancel --subject issue-42
+    """
+    here = session(ctx, output)
+    if bool(schedules) == bool(subject):
+        raise Failure(
+            "cannot cancel schedules: give either their ids or --subject",
+            Exit.USAGE,
+            hint="`toban schedules list` shows both",
+        )
+    if subject:
+        _cancel_subject(here, subject)
+    else:
+        _cancel_each(here, schedules or [])
+
+
+def _cancel_subject(here: Session, subject: str) -> None:
+    with connect(here, f"cancel the schedules of {shown(subject)}") as client:
+        cancelled = client.cancel_by_subject(subject)
+    match here.output:
+        case Output.TABLE:
+            print(f"cancelled {count(cancelled, 'schedule')} of {shown(subject)}")
+        case Output.NAME:
+            print(subject)
+        case _:
+            emit_data(here, {"subject": subject, "cancelled": cancelled})
+
+
+def _cancel_each(here: Session, schedules: Sequence[str]) -> None:
+    done: list[schedule_pb2.Schedule] = []
+    with connect(here, "cancel schedules") as client:
+        for one in schedules:
+            try:
+                with doing(f"cancel schedule {shown(one)}"):
+                    done.append(client.cancel_schedule(one))
+            except Failure as failure:
+                raise _with_hint(failure) from None
+            # At once: what was done stays done, whatever happens to the next one.
+            if here.output is Output.TABLE:
+                ended = _state(done[-1]) != "cancelled"
+                print(f"{one} has ended already" if ended else f"cancelled {one}", flush=True)
+            elif here.output is Output.NAME:
+                print(one, flush=True)
+    if here.output in (Output.JSON, Output.YAML):
+        emit_data(here, [to_dict(one) for one in done])
+
+
+def _show(here: Session, found: schedule_pb2.Schedule) -> None:
+    params = to_dict(found).get("params")
+    cancelled = clock(found.cancelled_at, absent="")
+    fields(
+        here,
+        [
+            ("schedule", found.id),
+            ("subject", found.subject),
+            ("action", action_word(found)),
+            ("workflow", found.workflow),
+            ("parameters", _json(params) if params else ""),
+            ("request", found.request),
+            ("understood", found.understood),
+            ("state", _state(found)),
+            (
+                "next due",
+                local(found.next_due, found.timezone) if found.HasField("next_due") else "",
+            ),
+            ("due so far", _occurrences(found)),
+            ("dedupe key", found.dedupe_key),
+            ("time zone", found.timezone),
+            ("created", f"{clock(found.created_at)} by {found.caller or 'somebody'}"),
+            ("cancelled", cancelled),
+        ],
+    )
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _state(one: schedule_pb2.Schedule) -> str:
+    from toban.v1 import schedule_pb2
+
+    return enum_word(schedule_pb2.ScheduleState, one.state)
+
+
+def note_left(here: Session, client: SyncClient, workflow: str) -> None:
+    """Tells of active schedules that name a workflow or a job that was deleted: they would start nothing."""
+    from toban.sdk import TobanError
+
+    try:
+        left, more = take(client.list_schedules(workflow=workflow, page_size=_COUNTED), _COUNTED)
+    except TobanError:
+        return  # what was asked for is done
+    if left:
+        many = "more than " if more else ""
+        name = "name" if len(left) > 1 else "names"
+        here.note(
+            f"{many}{count(len(left), 'active schedule')} of subjects still {name} {shown(workflow)}, "
+            f"and will start nothing: `toban schedules list --workflow {shown(workflow)}` shows them, "
+            "`toban schedules cancel ID` ends them"
+        )
+
+
+def action_word(one: schedule_pb2.Schedule | schedule_pb2.InterpretTimeResponse) -> str:
+    """As it is written on the command line."""
+    from toban.v1 import schedule_pb2
+
+    return enum_word(schedule_pb2.ScheduleAction, one.action).replace(" ", "_")
+
+
+def _occurrences(one: schedule_pb2.Schedule) -> str:
+    most = f" of {one.max_occurrences}" if one.max_occurrences else ""
+    return f"{one.occurrences}{most}"
+
+
+def _with_hint(failure: Failure) -> Failure:
+    if failure.code is Exit.NOT_FOUND:
+        failure.hint = "`toban schedules list --all` shows those that are kept"
+    return failure

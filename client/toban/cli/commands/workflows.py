@@ -1,0 +1,314 @@
+"""`toban workflows`: what is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toban.cli.args.labels import LabelOption, parse_labels, tell_labels
+from toban.cli.args.names import NameArgument, NamesArgument, about_workflow, connect
+from toban.cli.commands.next_and_why import events_of, next_due, next_due_of
+from toban.cli.commands.schedules import note_left
+from toban.cli.commands.versions import (
+    FirstArgument,
+    ParsedOption,
+    SecondArgument,
+    VersionArgument,
+    list_versions,
+    restore_version,
+    show_difference,
+    show_source,
+    show_version,
+    write_source,
+)
+from toban.cli.error_report import Failure
+from toban.cli.human_text import clock
+from toban.cli.render.output import (
+    Column,
+    emit_data,
+    emit_list,
+    emit_one,
+    fields,
+    take,
+    tell_done,
+    to_dict,
+)
+from toban.cli.session import (
+    ForceOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    Session,
+    session,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+    from toban.v1 import workflow_pb2
+
+app = typer.Typer(
+    name="workflows",
+    help="""Show and manage stored workflows.
+
+    \b
+    Examples:
+      toban workflows list
+      toban workflows show nightly-report
+      toban workflows next nightly-report
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+def list_workflows(
+    ctx: typer.Context,
+    label: LabelOption = None,
+    limit: LimitOption = 100,
+    output: OutputOption = None,
+) -> None:
+    """List workflows in order of name.
+
+    \b
+    Examples:
+      toban workflows list
+      toban workflows list --label team=data -o name
+    """
+    here = session(ctx, output)
+    labels = parse_labels(label or [], "list workflows")
+    with connect(here, "list workflows") as client:
+        found, more = take(
+            client.list_workflows(labels=labels, page_size=min(limit + 1, 1000)), limit
+        )
+    columns: list[Column[workflow_pb2.Workflow]] = [
+        Column("NAME", lambda workflow: workflow.name, lambda _: "bold"),
+        Column("TITLE", lambda workflow: workflow.title, folds=True),
+        Column(
+            "ENABLED",
+            lambda workflow: "yes" if workflow.enabled else "no",
+            lambda workflow: "" if workflow.enabled else "yellow",
+        ),
+        Column("VERSION", lambda workflow: str(workflow.version)),
+        Column("OWNER", lambda workflow: workflow.owner, folds=True),
+        Column("UPDATED", lambda workflow: clock(workflow.updated_at), optional=True),
+    ]
+    emit_list(
+        here,
+        found,
+        columns,
+        name=lambda workflow: str(workflow.name),
+        more=more,
+        empty="no workflows with these labels"
+        if labels
+        else "no workflows yet: `toban apply FILE` stores one",
+    )
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    name: NameArgument,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, metavar="N", help="Show this version.")
+    ] = None,
+    source: Annotated[
+        bool, typer.Option("--source", help="Only the definition, exactly as it was written.")
+    ] = False,
+    output: OutputOption = None,
+) -> None:
+    """Show one workflow and its definition.
+
+    \b
+    Examples:
+      toban workflows show nightly-report
+      toban workflows show nightly-report --source > nightly.yaml
+      toban workflows show nightly-report --version 2 --source
+    """
+    here = session(ctx, output)
+    if version is not None:
+        show_version(here, name, version, source=source)
+        return
+    what = f"show workflow {shown(name)}"
+    with connect(here, what) as client, about_workflow(client, name, what):
+        workflow = client.get_workflow(name)
+    if source:
+        write_source(workflow.definition)
+    else:
+        emit_one(here, workflow, name=workflow.name, show=lambda: _show(here, workflow))
+
+
+@app.command()
+def delete(
+    ctx: typer.Context,
+    names: NamesArgument,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel active runs first and wait for their end.")
+    ] = False,
+    force: ForceOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Delete workflows; their runs and logs stay.
+
+    \b
+    Examples:
+      toban workflows delete nightly-report
+      toban workflows delete nightly-report --cancel
+    """
+    here = session(ctx, output)
+    deleted: list[dict[str, str]] = []
+    with connect(here, "delete workflows") as client:
+        for name in names:
+            try:
+                with about_workflow(client, name, f"delete workflow {shown(name)}"):
+                    if cancel:
+                        _cancel_runs(here, client, name)
+                    client.delete_workflow(name, force=force)
+            except Failure as failure:
+                if failure.reason == "RUN_ALREADY_ACTIVE":
+                    failure.hint = "--cancel ends its runs first"
+                raise
+            deleted.append({"name": name, "outcome": "deleted"})
+            tell_done(here, name, "deleted")
+            note_left(here, client, name)
+    if here.output in (Output.JSON, Output.YAML):
+        emit_data(here, deleted)
+
+
+@app.command()
+def enable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
+    """Let these workflows be started by more than people.
+
+    \b
+    Example:
+      toban workflows enable nightly-report
+    """
+    _set_enabled(session(ctx, output), names, True)
+
+
+@app.command()
+def disable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
+    """Let these workflows be started by people only.
+
+    Runs that were started stay as they are, and `toban run` goes on working. What is due meanwhile is skipped, and
+    `toban why` says so.
+
+    \b
+    Example:
+      toban workflows disable nightly-report
+    """
+    _set_enabled(session(ctx, output), names, False)
+
+
+@app.command()
+def versions(
+    ctx: typer.Context,
+    name: NameArgument,
+    limit: LimitOption = 50,
+    output: OutputOption = None,
+) -> None:
+    """List the versions of a workflow, newest first.
+
+    \b
+    Examples:
+      toban workflows versions nightly-report
+      toban workflows show nightly-report --version 2
+    """
+    list_versions(session(ctx, output), name, limit)
+
+
+@app.command()
+def diff(
+    ctx: typer.Context,
+    name: NameArgument,
+    first: FirstArgument = None,
+    second: SecondArgument = None,
+    parsed: ParsedOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Show how two versions of a workflow differ.
+
+    With one version it is compared with the newest. A new version may have the same text: when a job that the
+    workflow uses has changed. --parsed shows that.
+
+    \b
+    Examples:
+      toban workflows diff nightly-report
+      toban workflows diff nightly-report 2
+      toban workflows diff nightly-report 2 5 --parsed
+    """
+    show_difference(session(ctx, output), name, first, second, parsed=parsed)
+
+
+@app.command()
+def restore(
+    ctx: typer.Context,
+    name: NameArgument,
+    version: VersionArgument,
+    force: ForceOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Make an old version of a workflow the current one.
+
+    It becomes a new version with the old text; nothing is lost. Jobs are used as they are now.
+
+    \b
+    Example:
+      toban workflows restore nightly-report 2
+    """
+    restore_version(session(ctx, output), name, version, force=force)
+
+
+app.command("next")(next_due)
+
+
+def _set_enabled(here: Session, names: list[str], enabled: bool) -> None:
+    verb = "enable" if enabled else "disable"
+    changed: list[workflow_pb2.Workflow] = []
+    with connect(here, f"{verb} workflows") as client:
+        for name in names:
+            with about_workflow(client, name, f"{verb} workflow {shown(name)}"):
+                changed.append(client.set_workflow_enabled(name, enabled))
+            tell_done(here, name, f"{verb}d")
+    if here.output in (Output.JSON, Output.YAML):
+        emit_data(here, [to_dict(workflow) for workflow in changed])
+
+
+def _cancel_runs(here: Session, client: SyncClient, name: str) -> None:
+    from toban.sdk import Conflict
+    from toban.v1 import run_pb2
+
+    active = (run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING)
+    for run in list(client.list_runs(workflow=name, states=active)):
+        try:
+            client.cancel_run(run.id, reason="the workflow is being deleted")
+        except Conflict as error:
+            if error.reason != "RUN_ALREADY_TERMINAL":
+                raise
+        here.note(f"waiting for the end of {name}#{run.number}")
+        client.wait_run(run.id)
+
+
+def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
+    fields(
+        here,
+        [
+            ("name", workflow.name),
+            ("title", workflow.title),
+            ("description", workflow.description),
+            ("labels", tell_labels(workflow.labels)),
+            ("enabled", "yes" if workflow.enabled else "no"),
+            *(("schedule", schedule) for schedule in workflow.schedules),
+            ("next due", next_due_of(workflow)),
+            ("started by", events_of(workflow)),
+            ("version", str(workflow.version)),
+            ("owner", workflow.owner),
+            ("base directory", workflow.definition.base_dir),
+            ("created", clock(workflow.created_at)),
+            ("updated", clock(workflow.updated_at)),
+        ],
+    )
+    print()
+    show_source(workflow.definition)

@@ -1,0 +1,29 @@
+"""Differences between two texts, as people know them from version control."""
+
+from __future__ import annotations
+
+import difflib
+
+from toban.cli.human_text import plain
+from toban.cli.render.output import paint
+from toban.cli.session import Session
+
+
+def unified(old: str, new: str, *, before: str, after: str) -> str:
+    """A unified diff without a line end at its end; empty if the texts are the same."""
+    lines = difflib.unified_diff(
+        old.splitlines(), new.splitlines(), fromfile=before, tofile=after, lineterm=""
+    )
+    return "\n".join(lines)
+
+
+def write_diff(here: Session, diff: str) -> None:
+    """Writes it for people, coloured on a terminal. What a terminal would obey is taken out of the lines."""
+    for line in diff.splitlines():
+        if line.startswith(("+++", "---")):
+            style = "bold"
+        elif line.startswith("@@"):
+            style = "cyan"
+        else:
+            style = {"+": "green", "-": "red"}.get(line[:1], "")
+        print(paint(here, plain(line), style))

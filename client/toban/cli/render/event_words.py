@@ -1,0 +1,145 @@
+"""Events as people read them: where one came from, what came of it, what it carries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from toban.cli.human_text import count, enum_word, one_line, plain, size, width
+from toban.v1 import event_pb2
+
+# Of an event that starts many workflows, the first ones say enough for a line.
+_MOST_NAMES: Final = 3
+_MOST_PAYLOAD: Final = 60
+_MOST_LINE: Final = 99  # and a comma
+
+_STYLES: Final = {"pending": "yellow", "cut": "red"}
+
+
+def event_state(event: event_pb2.Event) -> str:
+    """A word for what became of it."""
+    return enum_word(event_pb2.EventState, event.state)
+
+
+def event_style(event: event_pb2.Event) -> str:
+    """The colour of what became of it."""
+    if any(run.run_id for run in event.runs):
+        return "green"
+    return _STYLES.get(event_state(event), "dim")
+
+
+def started(event: event_pb2.Event) -> list[event_pb2.EventRun]:
+    """What it started, in order."""
+    return [run for run in event.runs if run.run_id]
+
+
+def came_of_it(event: event_pb2.Event) -> str:
+    """In a few words: `started invoices, ledger; skipped archive`, `pending: draining`."""
+    if event.state != event_pb2.EVENT_STATE_RESOLVED:
+        return f"{event_state(event)}: {event.reason}" if event.reason else event_state(event)
+    names = [run.workflow for run in started(event)]
+    skipped = [run.workflow for run in event.runs if not run.run_id]
+    parts = [f"started {_some(names)}" if names else ""]
+    parts.append(f"skipped {_some(skipped)}" if skipped else "")
+    return "; ".join(filter(None, parts)) or "started nothing"
+
+
+def why_nothing(found: event_pb2.ResolveEventResponse) -> list[str]:
+    """Of an event that started nothing: whether nobody listens, or only not to this one."""
+    now = "as the definitions are now"
+    if not found.candidates:
+        return [f"nothing listens to it, {now}"]
+    listeners = count(len(found.candidates), "workflow listens", "workflows listen")
+    return [
+        f"{listeners} to it, {now}",
+        *(
+            f"{'would be started now' if one.matches else 'not started'}: {one.workflow}: {one.reason}"
+            for one in found.candidates
+        ),
+    ]
+
+
+def source(event: event_pb2.Event, names: Mapping[str, str] | None = None) -> str:
+    """Who emitted it. `names` are those of runs, by id."""
+    word = enum_word(event_pb2.EventSource, event.source)
+    run = (names or {}).get(event.source_run, event.source_run)
+    about = ""
+    if run:
+        about = f"step {event.source_step} of {run}" if event.source_step else f"run {run}"
+    match event.source:
+        case event_pb2.EVENT_SOURCE_STEP if about:
+            return about
+        case event_pb2.EVENT_SOURCE_CLIENT:
+            return f"{word}, {event.caller}" if event.caller else word
+        case _:
+            return f"{word}, about {about}" if about else word
+
+
+def short_payload(event: event_pb2.Event) -> str:
+    """What it carries, cut to fit into a line; empty for nothing."""
+    if event.payload_bytes and not event.payload_json:
+        return f"({size(event.payload_bytes)})"
+    text = one_line(event.payload_json)
+    if text == "{}":
+        return ""
+    return text if len(text) <= _MOST_PAYLOAD else f"{text[: _MOST_PAYLOAD - 1]}…"
+
+
+def payload_lines(event: event_pb2.Event) -> list[str]:
+    """What it carries, laid out; nothing for an empty one."""
+    if event.payload_json in ("", "{}"):
+        return []
+    try:
+        lines = _laid_out(json.loads(event.payload_json), "")
+    except (ValueError, RecursionError):
+        lines = event.payload_json.splitlines()
+    return [plain(line) for line in lines]
+
+
+def _laid_out(value: Any, start: str) -> list[str]:
+    """JSON with a line for each field; lists take no more lines than they need. `start` is how the first one begins."""
+    margin = " " * (len(start) - len(start.lstrip()))
+    text = start + json.dumps(value, ensure_ascii=False)
+    match value:
+        case dict() if value:
+            inner = [
+                _laid_out(each, f"{margin}  {json.dumps(key, ensure_ascii=False)}: ")
+                for key, each in value.items()
+            ]
+            return [f"{start}{{", *_with_commas(inner), f"{margin}}}"]
+        case list() if width(text) > _MOST_LINE:
+            return [f"{start}[", *_with_commas(_filled(value, f"{margin}  ")), f"{margin}]"]
+        case _:
+            return [text]
+
+
+def _filled(values: Sequence[Any], margin: str) -> list[list[str]]:
+    """The lines of each value; of values that are short and follow each other, those that fit into one line."""
+    found: list[list[str]] = []
+    fits = False
+    for value in values:
+        text = json.dumps(value, ensure_ascii=False)
+        if width(margin + text) > _MOST_LINE:
+            found.append(_laid_out(value, margin))
+            fits = False
+        elif fits and width(found[-1][0]) + width(text) + 2 <= _MOST_LINE:
+            found[-1][0] += f", {text}"
+        else:
+            found.append([margin + text])
+            fits = True
+    return found
+
+
+def _with_commas(parts: Sequence[Sequence[str]]) -> list[str]:
+    lines: list[str] = []
+    for number, part in enumerate(parts, 1):
+        lines += part
+        if number < len(parts):
+            lines[-1] += ","
+    return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    told = ", ".join(names[:_MOST_NAMES])
+    return f"{told} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else told

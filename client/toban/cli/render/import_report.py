@@ -1,0 +1,196 @@
+"""What comes of `toban import`: the files, and what is told about them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from toban.cli.error_report import Failure
+from toban.cli.exits import Exit
+from toban.cli.human_text import count as counted
+from toban.cli.human_text import one_line, parse_at
+from toban.cli.render.output import emit_data, wide_table, write_file
+from toban.cli.session import Output, Session, shown
+
+if TYPE_CHECKING:
+    from toban.importing.model import Imported, Refused
+    from toban.importing.writing import Written
+
+_STDOUT: Final = "-"
+
+
+def finish(
+    here: Session,
+    imported: Imported,
+    what: str,
+    source: str,
+    to: str,
+    force: bool,
+    skip: bool,
+    count: int,
+    start: str,
+) -> None:
+    """Writes the files and tells what came of it; raises Failure if something was not taken over."""
+    from toban.importing.model import ImportProblem, Refused
+    from toban.importing.writing import written
+
+    if to == _STDOUT and here.output is not Output.TABLE:
+        raise Failure(
+            f"cannot {what}: both the files and -o would be standard output",
+            Exit.USAGE,
+            hint="-O DIR writes the files elsewhere",
+        )
+    after = _after(start, what)
+    ready: list[Written] = []
+    refused = list(imported.refused)
+    for draft in imported.drafts:
+        try:
+            ready.append(written(draft, after=after, count=count))
+        except ImportProblem as problem:
+            refused.append(Refused(where=draft.where, reason=str(problem)))
+    files = _store(ready, to, force, what)
+    match here.output:
+        case Output.TABLE:
+            _tell(here, ready, files, source, to=to)
+        case Output.NAME:
+            for each in ready:
+                print(each.draft.name)
+        case _:
+            emit_data(here, _data(ready, files, refused))
+    _tell_refused(here, refused, len(ready), what, source, skip)
+
+
+def _tell_refused(
+    here: Session, refused: Sequence[Refused], others: int, what: str, source: str, skip: bool
+) -> None:
+    if not refused:
+        return
+    if skip:
+        for each in refused:
+            here.warn(f"not taken over: {one_line(str(each))}")
+        return
+    more = f", {others} could be" if others else ""
+    hint = "--skip makes this a warning"
+    if source == "systemd" and any("no counterpart: " in each.reason for each in refused):
+        hint = f"--ignore NAME leaves a directive out if it may be missing; {hint}"
+    raise Failure(
+        f"cannot {what}: {counted(len(refused), 'entry', 'entries')} not taken over{more}",
+        Exit.INVALID_DEFINITION,
+        lines=[str(each) for each in refused],
+        hint=hint,
+    )
+
+
+def _store(ready: Sequence[Written], to: str, force: bool, what: str) -> list[str]:
+    """Writes each to a file of its own, all or none if one is there already; gives their paths."""
+    if to == _STDOUT:
+        write_file("---\n".join(each.text for each in ready))
+        return [_STDOUT for _ in ready]
+    paths = [os.path.join(to, f"{each.draft.name}.yaml") for each in ready]
+    if os.path.exists(to) and not os.path.isdir(to):
+        raise Failure(
+            f"cannot {what}: {shown(to)} is no directory",
+            Exit.USAGE,
+            hint="-O names the directory of the files, which is made if there is none",
+        )
+    there = [path for path in paths if os.path.lexists(path)]
+    if there and not force:
+        raise Failure(
+            f"cannot {what}: {shown(there[0])} exists",
+            Exit.CONFLICT,
+            hint="--force writes over it, -O DIR elsewhere",
+        )
+    try:
+        if paths:
+            os.makedirs(to, exist_ok=True)
+        for path, each in zip(paths, ready, strict=True):
+            with open(path, "w" if force else "x", encoding="utf-8", newline="\n") as opened:
+                opened.write(each.text)
+    except OSError as error:
+        where = shown(str(error.filename or to))
+        raise Failure(
+            f"cannot {what}: cannot write {where}: {error.strerror or error}", Exit.USAGE
+        ) from error
+    return paths
+
+
+def _tell(
+    here: Session, ready: Sequence[Written], files: Sequence[str], source: str, *, to: str
+) -> None:
+    def say(text: str) -> None:
+        # Standard output may be the files themselves.
+        if to == _STDOUT:
+            here.note(text)
+        else:
+            print(text)
+
+    for each, file in zip(ready, files, strict=True):
+        place = "" if to == _STDOUT else f"{one_line(file)}: "
+        say(f"{place}{each.draft.name}, from {one_line(each.draft.where)}")
+        for note in each.draft.notes:
+            say(f"  note: {one_line(note)}")
+        for line in _side_by_side(each, source):
+            say(f"  {line}")
+        if each.same is False:
+            here.warn(f"{each.draft.name} is not due at the same times as in {source}")
+
+
+def _side_by_side(each: Written, source: str) -> list[str]:
+    if each.theirs is None and not each.ours:
+        return ["due once per boot of the machine"]
+    zone = each.draft.zone
+
+    def clock(times: Sequence[datetime], at: int) -> str:
+        if at >= len(times):
+            return "-"
+        return times[at].astimezone(zone).isoformat(sep=" ", timespec="seconds")
+
+    if each.theirs is None:
+        rows = [[clock(each.ours, at)] for at in range(len(each.ours))]
+        return wide_table(["TOBAN"], rows).splitlines()
+    length = max(len(each.theirs), len(each.ours))
+    if not length:
+        return ["never due again, on both sides"]
+    rows = [
+        [
+            clock(each.theirs, at),
+            clock(each.ours, at),
+            "same" if each.theirs[at : at + 1] == each.ours[at : at + 1] else "DIFFERENT",
+        ]
+        for at in range(length)
+    ]
+    return wide_table([source.upper(), "TOBAN", ""], rows).splitlines()
+
+
+def _data(
+    ready: Sequence[Written], files: Sequence[str], refused: Sequence[Refused]
+) -> dict[str, Any]:
+    return {
+        "workflows": [
+            {
+                "name": each.draft.name,
+                "file": file,
+                "source": each.draft.where,
+                "notes": list(each.draft.notes),
+                "due_there": None
+                if each.theirs is None
+                else [at.isoformat() for at in each.theirs],
+                "due_here": [at.isoformat() for at in each.ours],
+                "same": each.same,
+            }
+            for each, file in zip(ready, files, strict=True)
+        ],
+        "refused": [{"source": each.where, "reason": each.reason} for each in refused],
+    }
+
+
+def _after(start: str, what: str) -> datetime:
+    now = datetime.now(UTC).replace(microsecond=0)
+    if not start:
+        return now
+    try:
+        return parse_at(start, now).astimezone(UTC)
+    except ValueError as error:
+        raise Failure(f"cannot {what}: --from: {error}", Exit.USAGE) from error

@@ -1,0 +1,85 @@
+"""Cuts what steps printed into lines, each with the step it came from.
+
+Pieces of several steps arrive interleaved, and a piece may end within a line: what is not a whole line yet
+waits for its rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import TYPE_CHECKING, Final
+
+from toban.cli.human_text import stamp
+from toban.texts import escaped_line
+
+if TYPE_CHECKING:
+    from toban.v1 import run_pb2
+
+# A line longer than this is shown in several.
+_LONGEST: Final = 1024 * 1024
+
+# run_pb2.LOG_STREAM_SYSTEM, which this module need not load for.
+_SYSTEM: Final = 3
+
+
+@dataclass(slots=True)
+class _Rest:
+    prefix: bytes
+    data: bytearray = field(default_factory=bytearray)
+
+
+class Prefixer:
+    """Puts the step, and if asked for the time, before every line."""
+
+    def __init__(self, *, steps: bool, timestamps: bool) -> None:
+        self._steps = steps
+        self._timestamps = timestamps
+        self._rests: dict[tuple[str, int], _Rest] = {}
+
+    def feed(self, chunk: run_pb2.LogChunk) -> bytes:
+        """The whole lines that are known now."""
+        out = bytearray()
+        for record in chunk.records:
+            key = (chunk.process_execution_id or f"{chunk.step}/{chunk.attempt}", record.stream)
+            rest = self._rests.get(key)
+            data = record.data
+            if record.stream == _SYSTEM:
+                # Toban's own words, which may tell of others.
+                data = f"{escaped_line(data.decode('utf-8', 'replace').rstrip())}\n".encode()
+            prefix = self._prefix(chunk.step, record)
+            if rest is not None:
+                end = data.find(b"\n") + 1
+                if not end and len(rest.data) + len(data) < _LONGEST:
+                    rest.data += data
+                    continue
+                # A line has the time at which it began.
+                out += rest.prefix + rest.data + data[:end]
+                if not end:
+                    out += data + b"\n"
+                data = data[end:] if end else b""
+                del self._rests[key]
+            cut = data.rfind(b"\n") + 1
+            if cut:
+                body = data[: cut - 1]
+                out += prefix + body.replace(b"\n", b"\n" + prefix) + b"\n"
+            if cut < len(data):
+                self._rests[key] = _Rest(prefix, bytearray(data[cut:]))
+        return bytes(out)
+
+    def finish(self) -> bytes:
+        """The last lines, which had no end."""
+        out = b"".join(rest.prefix + rest.data + b"\n" for rest in self._rests.values())
+        self._rests.clear()
+        return out
+
+    def _prefix(self, step: str, record: run_pb2.LogRecord) -> bytes:
+        sign = "*" if record.stream == _SYSTEM else "|"
+        text = ""
+        if self._timestamps:
+            text = f"{stamp(record.at.ToDatetime(tzinfo=UTC))} "
+        if self._steps:
+            text += f"{escaped_line(step)} {sign} "
+        elif record.stream == _SYSTEM:
+            text += "* "
+        return text.encode()

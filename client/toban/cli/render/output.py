@@ -1,0 +1,260 @@
+"""Writes what commands found: tables for people, JSON, YAML and names for programs."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from toban.cli.human_text import indented, one_line, width
+from toban.cli.screen import colored
+from toban.cli.session import Output, Session, is_terminal
+from toban.texts import json_escaped, safe
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[_Item]):
+    """One column of a table: what it is called, what it shows, and the colour of that."""
+
+    header: str
+    value: Callable[[_Item], str]
+    style: Callable[[_Item], str] | None = None
+    # On a terminal that is too narrow: left out, or folded to several lines.
+    optional: bool = False
+    folds: bool = False
+
+
+def to_dict(message: Message) -> dict[str, Any]:
+    """A message as JSON has it: fields as in the proto, defaults written out, times in UTC."""
+    from google.protobuf.json_format import MessageToDict
+
+    data = MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return _ordered(data, message.DESCRIPTOR)
+
+
+def _ordered(data: dict[str, Any], descriptor: Any) -> dict[str, Any]:
+    """Fields in the order of the proto, whether they are set or not."""
+    ordered: dict[str, Any] = {}
+    for field in descriptor.fields:
+        if field.name not in data:
+            continue
+        value, inner = data[field.name], field.message_type
+        if inner is None or inner.GetOptions().map_entry:
+            ordered[field.name] = value
+        elif not inner.full_name.startswith("toban."):
+            ordered[field.name] = _whole(value)
+        elif isinstance(value, list):
+            ordered[field.name] = [_ordered(item, inner) for item in value]
+        else:
+            ordered[field.name] = _ordered(value, inner)
+    return ordered
+
+
+def _whole(value: Any) -> Any:
+    """Numbers of a Struct are doubles; a whole one is shown as it was given."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {key: _whole(item) for key, item in value.items()}
+        case list():
+            return [_whole(item) for item in value]
+        case _:
+            return value
+
+
+def take(items: Iterable[_Item], limit: int) -> tuple[list[_Item], bool]:
+    """The first ones, and whether there are more."""
+    found = list(itertools.islice(items, limit + 1))
+    return found[:limit], len(found) > limit
+
+
+def emit_list(
+    session: Session,
+    items: Sequence[Message],
+    columns: Sequence[Column[Any]],
+    *,
+    name: Callable[[Any], str],
+    more: bool = False,
+    empty: str = "",
+) -> None:
+    """Writes a listing in the form that was asked for."""
+    match session.output:
+        case Output.TABLE:
+            if items:
+                table(session, items, columns)
+            elif empty:
+                session.note(empty)
+        case Output.NAME:
+            for item in items:
+                print(name(item))
+        case _:
+            emit_data(session, [to_dict(item) for item in items])
+    if more:
+        session.note(f"there are more: --limit {len(items) * 2} shows further ones")
+
+
+def emit_one(session: Session, message: Message, *, name: str, show: Callable[[], None]) -> None:
+    """Writes one thing in the form that was asked for; `show` writes it for people."""
+    match session.output:
+        case Output.TABLE:
+            show()
+        case Output.NAME:
+            print(name)
+        case _:
+            emit_data(session, to_dict(message))
+
+
+def emit_data(session: Session, data: Any) -> None:
+    """Writes plain data as YAML if that was asked for, else as JSON."""
+    if session.output is Output.YAML:
+        from ruamel.yaml import YAML
+
+        yaml = YAML()
+        yaml.default_flow_style = False
+        yaml.width = 100_000
+        text = io.StringIO()
+        yaml.dump(data, text)
+        if not safe(text.getvalue()):
+            # What is not to be shown as it is can be told in escapes, and then all beyond ASCII is.
+            yaml.allow_unicode = False
+            text = io.StringIO()
+            yaml.dump(data, text)
+        print(text.getvalue(), end="")
+    else:
+        print(json_escaped(json.dumps(data, indent=2, ensure_ascii=False)))
+
+
+def tell_done(session: Session, name: str, outcome: str) -> None:
+    """One of several, at once: what was done stays done, whatever happens to the next one."""
+    if session.output is Output.TABLE:
+        print(f"{outcome} {name}", flush=True)
+    elif session.output is Output.NAME:
+        print(name, flush=True)
+
+
+def emit_line(data: Any) -> None:
+    """Writes one object of a stream, at once."""
+    print(json_escaped(json.dumps(data, ensure_ascii=False)), flush=True)
+
+
+def write_bytes(data: bytes) -> None:
+    """Writes bytes exactly as they are; seen at once only after `flush_bytes`."""
+    out = sys.stdout.buffer
+    written = out.write(data)
+    # Under PYTHONUNBUFFERED there is no buffer, and a write may take a part only.
+    while written < len(data):
+        written += out.write(memoryview(data)[written:])
+
+
+def write_file(text: str) -> None:
+    """Writes what could be a file: exactly as it is, except for the eyes of a person."""
+    if is_terminal():
+        print(text.replace("\r\n", "\n"), end="", flush=True)
+        return
+    sys.stdout.flush()
+    write_bytes(text.encode())
+    flush_bytes()
+
+
+def flush_bytes() -> None:
+    """Lets the reader have what was written."""
+    sys.stdout.buffer.flush()
+
+
+def table(session: Session, items: Iterable[_Item], columns: Sequence[Column[_Item]]) -> None:
+    """Writes a table: within the terminal's width on a terminal, as wide as it is elsewhere."""
+    items = list(items)
+    if is_terminal():
+        _terminal_table(session, items, columns)
+        return
+    rows = [[indented(column.value(item)) for column in columns] for item in items]
+    print(wide_table([column.header for column in columns], rows))
+
+
+def wide_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned by spaces, never cut."""
+    lines = [headers, *rows]
+    widths = [max(width(line[index]) for line in lines) for index in range(len(headers))]
+    return "\n".join(
+        "  ".join(
+            cell + " " * (widths[index] - width(cell)) for index, cell in enumerate(line)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _terminal_table(
+    session: Session, items: Sequence[_Item], columns: Sequence[Column[_Item]]
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    console = session.console()
+    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    shown = _fitting(items, columns, console.width)
+    for column in shown:
+        drawn.add_column(column.header, overflow="fold", no_wrap=not column.folds)
+    for item in items:
+        cells = [
+            Text(indented(column.value(item)), style=column.style(item) if column.style else "")
+            for column in shown
+        ]
+        drawn.add_row(*cells)
+    console.print(drawn, soft_wrap=False)
+
+
+def _fitting(
+    items: Sequence[_Item], columns: Sequence[Column[_Item]], room: int
+) -> list[Column[_Item]]:
+    """The columns without as many of the optional ones, from the last on, as there is no room for."""
+
+    def wanted(column: Column[_Item]) -> int:
+        cells = (width(indented(column.value(item))) for item in items)
+        return max(width(column.header), *cells, 0) + 2
+
+    shown = list(columns)
+    for column in reversed(columns):
+        if sum(map(wanted, shown)) <= room + 2:
+            break
+        if column.optional:
+            shown.remove(column)
+    return shown
+
+
+def fields(session: Session, pairs: Iterable[tuple[str, str]]) -> None:
+    """Writes names and values, one pair a line; pairs without a value are left out."""
+    told = [(label, one_line(value)) for label, value in pairs if value]
+    if not told:
+        return
+    left = max(width(label) for label, _ in told) + 2
+    for label, value in told:
+        print(f"{paint(session, label + ':', 'bold')}{' ' * (left - width(label) - 1)}{value}")
+
+
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "cyan": "36",
+}
+
+
+def paint(session: Session, text: str, style: str) -> str:
+    """The text in a colour, if there are colours."""
+    code = _CODES.get(style)
+    return colored(text, code) if code and session.color else text

@@ -1,0 +1,112 @@
+"""What processes used, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from toban.cli.human_text import duration, size
+from toban.cli.render.output import Column, paint, table
+from toban.cli.render.state_words import place
+from toban.cli.session import Session
+from toban.v1 import run_pb2
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_PLAIN_BARS: Final = "_.-:=+*#"
+_CURVE_WIDTH: Final = 24
+# Each has to be asked for by itself.
+_MOST: Final = 20
+
+
+def sampled(client: SyncClient, run: run_pb2.Run) -> list[run_pb2.ProcessExecution]:
+    """The last process of each step that was looked at while it ran, with its whole series."""
+    if not run.steps:
+        return []
+    attempts = {step.id: step.attempts for step in run.steps if not step.source_run}
+    found = []
+    for process in client.list_process_executions(run_id=run.id, page_size=1000):
+        if process.attempt == attempts.get(process.step) and process.resources.peak_rss_bytes:
+            found.append(client.get_process_execution(process.id))
+            if len(found) == _MOST:
+                break
+    order = {step.id: place(step) for step in run.steps}
+    return sorted(found, key=lambda process: order[process.step])
+
+
+def show_resources(here: Session, processes: Sequence[run_pb2.ProcessExecution]) -> None:
+    """A table of what they used; nothing if nothing is known."""
+    if not processes:
+        return
+    print()
+    print(paint(here, "Resource use:", "bold"))
+    columns: list[Column[run_pb2.ProcessExecution]] = [
+        Column("STEP", lambda process: process.step, lambda _: "bold"),
+        Column("CPU", cpu),
+        Column("MEMORY", memory),
+        Column("PROCESSES", lambda process: f"{process.resources.peak_processes}"),
+        Column("READ", lambda process: _last(process, "read_bytes"), optional=True),
+        Column("WRITTEN", lambda process: _last(process, "written_bytes"), optional=True),
+        Column("MEMORY OVER TIME", _curve),
+    ]
+    table(here, processes, columns)
+
+
+def cpu(process: run_pb2.ProcessExecution) -> str:
+    """Of one that runs: cores in use now. Of one that ended: all the time it had."""
+    if not process.HasField("finished_at"):
+        samples = process.resources.samples
+        return f"{samples[-1].cpu:.2f} cores" if samples else "-"
+    used = process.resources
+    return duration(used.user_time.ToTimedelta() + used.system_time.ToTimedelta())
+
+
+def memory(process: run_pb2.ProcessExecution) -> str:
+    used = process.resources
+    peak = max(used.peak_rss_bytes, used.max_rss_bytes)
+    if not peak:
+        return "-"
+    if not process.HasField("finished_at") and used.samples:
+        return f"{size(used.samples[-1].rss_bytes)}, peak {size(peak)}"
+    return f"peak {size(peak)}"
+
+
+def _last(process: run_pb2.ProcessExecution, name: str) -> str:
+    for sample in reversed(process.resources.samples):
+        if sample.HasField(name):  # type: ignore[arg-type]
+            return size(getattr(sample, name))
+    return "-"
+
+
+def _curve(process: run_pb2.ProcessExecution) -> str:
+    return curve([sample.rss_bytes for sample in process.resources.samples])
+
+
+def curve(values: Sequence[float]) -> str:
+    """Bars from nothing to the largest value, as many as fit; each stands for the largest of its share."""
+    most = max(values, default=0)
+    if not most:
+        return ""
+    bars = _BARS if _unicode() else _PLAIN_BARS
+    return "".join(
+        bars[min(len(bars) - 1, int(value / most * len(bars)))] for value in _shares(values)
+    )
+
+
+def _shares(values: Sequence[float]) -> Iterator[float]:
+    width = min(_CURVE_WIDTH, len(values))
+    for number in range(width):
+        begin, end = number * len(values) // width, (number + 1) * len(values) // width
+        yield max(values[begin:end])
+
+
+def _unicode() -> bool:
+    import sys
+
+    try:
+        _BARS.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,35 @@
+"""Other runs that a run speaks of: by what people call them, rather than by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from toban.cli.render.state_words import run_name
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+    from toban.v1 import run_pb2
+
+# Each has to be asked for by itself; the others keep their ids.
+_MOST: Final = 10
+
+
+def names_of(client: SyncClient, ids: Iterable[str]) -> dict[str, str]:
+    """`nightly#3` for each id of a run that is still there."""
+    from toban.sdk import NotFound
+
+    names: dict[str, str] = {}
+    for run_id in list(dict.fromkeys(filter(None, ids)))[:_MOST]:
+        try:
+            names[run_id] = run_name(client.get_run(run_id))
+        except NotFound:
+            continue
+    return names
+
+
+def mentioned(run: run_pb2.Run) -> list[str]:
+    """The ids of all runs that this one speaks of, those that matter most first."""
+    own = [run.retry_of, run.parent_run, run.from_run]
+    steps = [name for step in run.steps for name in (step.child_run, step.source_run)]
+    return [one for one in dict.fromkeys([*own, *steps]) if one]

@@ -1,0 +1,231 @@
+"""One run for people: its steps with states and times, and the last lines of what failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from toban.cli.human_text import clock, count, cut, size, span, state_word
+from toban.cli.render.last_lines import LastLines
+from toban.cli.render.output import Column, fields, paint, table, to_dict
+from toban.cli.render.resource_words import sampled, show_resources
+from toban.cli.render.run_links import mentioned, names_of
+from toban.cli.render.state_words import (
+    CHECK,
+    needs_approval,
+    run_event,
+    run_name,
+    run_state,
+    run_style,
+    shortfall,
+    typed,
+)
+from toban.cli.render.step_rows import Row, step_rows
+from toban.cli.session import Session
+from toban.v1 import run_pb2
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+
+# Of a run in which everything failed, the first ones say enough.
+_MOST_TAILS: Final = 3
+_MOST_MISSED: Final = 3
+_TAIL_LINES: Final = 10
+_MOST_PARAMS: Final = 1000
+
+_RETRYABLE: Final = (
+    run_pb2.RUN_STATE_FAILED,
+    run_pb2.RUN_STATE_TIMED_OUT,
+    run_pb2.RUN_STATE_CANCELLED,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """The last lines of a step, or of its completion check."""
+
+    name: str
+    attempt: int
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A run and all that is told with it. `names` are those of other runs, by id."""
+
+    run: run_pb2.Run
+    tails: Sequence[Tail]
+    processes: Sequence[run_pb2.ProcessExecution]
+    names: Mapping[str, str]
+
+
+def gather(client: SyncClient, run: run_pb2.Run) -> Picture:
+    """Asks for what belongs to a run. Raises TobanError."""
+    return Picture(
+        run=run,
+        tails=failed_tails(client, run),
+        processes=sampled(client, run),
+        names=names_of(client, mentioned(run)),
+    )
+
+
+def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
+    """The last lines of the steps that failed; nothing for a log that is gone."""
+    from toban.sdk import NotFound
+
+    tails = []
+    failed = [
+        step
+        for step in run.steps
+        if step.state in (run_pb2.STEP_STATE_FAILED, run_pb2.STEP_STATE_INCOMPLETE)
+        if step.attempts > 0 and _prints(step)
+    ]
+    for step in failed[:_MOST_TAILS]:
+        name, attempt = _last_process(step)
+        last = LastLines(_TAIL_LINES)
+        try:
+            for message in client.stream_logs(run.id, step=name, attempt=attempt, tail=_TAIL_LINES):
+                for record in message.chunk.records:
+                    last.feed(record.data)
+        except NotFound:
+            continue
+        tails.append(Tail(name=name, attempt=attempt, lines=last.shown()))
+    return tails
+
+
+def _prints(step: run_pb2.Step) -> bool:
+    """Whether it has output of its own in this run: instances have theirs, a child run its own, a person none."""
+    return not (step.instances or step.child_run or step.source_run or step.job_type == "approval")
+
+
+def _last_process(step: run_pb2.Step) -> tuple[str, int]:
+    """Whose words tell why it went wrong: if the step did its work, those of its check."""
+    if step.checks and step.HasField("exit_code") and step.exit_code == 0:
+        return step.id + CHECK, step.checks
+    return step.id, step.attempts
+
+
+def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
+    """Writes the whole picture of a run."""
+    now = datetime.now(UTC)
+    run, names = picture.run, picture.names
+    trigger = state_word(run_pb2.Trigger.Name(run.triggered_by)).removeprefix("trigger ")
+    fields(
+        here,
+        [
+            ("run", f"{run_name(run)} (version {run.version})"),
+            ("id", run.id),
+            ("state", run_state(run)),
+            ("error", run.error_message),
+            ("started by", ", ".join(dict.fromkeys(filter(None, (trigger, run.caller))))),
+            ("event", _event(run)),
+            ("schedule", _schedule(run)),
+            ("missed before", _missed(run)),
+            ("scope", run.scope if run.scope != "full" else ""),
+            ("retry of", names.get(run.retry_of, run.retry_of)),
+            ("child of", _parent(run, names)),
+            ("results of", names.get(run.from_run, run.from_run)),
+            ("priority", str(run.priority) if run.priority else ""),
+            ("parameters", _params(run)),
+            ("created", clock(run.created_at)),
+            ("started", clock(run.started_at, absent="")),
+            ("finished", clock(run.finished_at, absent="")),
+            ("took", span(run.started_at, run.finished_at, now).strip("-")),
+            ("paused", clock(run.paused_at, absent="")),
+            ("cancel asked", clock(run.cancel_requested_at, absent="")),
+            ("progress", _progress(run)),
+            ("artifacts", _artifacts(run)),
+        ],
+    )
+    print()
+    rows = step_rows(run.steps, now=now, every=all_steps, names=names)
+    columns: list[Column[Row]] = [
+        Column(
+            "STEP", lambda row: row.label, lambda row: "bold" if row.step is not None else "dim"
+        ),
+        Column("STATE", lambda row: row.state, lambda row: row.style),
+        Column("EXIT", lambda row: row.exit_code),
+        Column("STARTED", lambda row: row.started, optional=True),
+        Column("TOOK", lambda row: row.took(now)),
+        Column("NOTE", lambda row: row.note, folds=True),
+    ]
+    table(here, rows, columns)
+    show_resources(here, picture.processes)
+    for tail in picture.tails:
+        _write_tail(here, run, tail)
+    _say_what_next(here, run, hidden=any(row.step is None for row in rows))
+
+
+def _say_what_next(here: Session, run: run_pb2.Run, *, hidden: bool) -> None:
+    missing = shortfall(run)
+    if missing:
+        here.warn(f"{run_name(run)} succeeded, but {missing}")
+    if hidden:
+        here.note("hint: --all-steps shows every instance")
+    for step in run.steps:
+        if needs_approval(step):
+            command = f"toban runs approve {run_name(run)} {typed(step.id)}"
+            here.note(f"hint: `{command}` lets {step.id} go on")
+    if run.HasField("paused_at") and not run.HasField("finished_at"):
+        here.note(f"hint: `toban runs resume {run_name(run)}` lets it go on")
+    elif run.state in _RETRYABLE or missing:
+        here.note(f"hint: `toban runs retry {run_name(run)}` repeats what did not succeed")
+
+
+def _write_tail(here: Session, run: run_pb2.Run, tail: Tail) -> None:
+    print()
+    print(paint(here, f"Last lines of {tail.name} (attempt {tail.attempt}):", run_style(run)))
+    for line in tail.lines:
+        print(f"  {line}")
+    if not tail.lines:
+        print("  (it printed nothing)")
+    here.note(f"hint: `toban logs {run_name(run)} --step {typed(tail.name)}` shows all of it")
+
+
+def _parent(run: run_pb2.Run, names: Mapping[str, str]) -> str:
+    if not run.parent_run:
+        return ""
+    return f"{names.get(run.parent_run, run.parent_run)}, step {run.parent_step}"
+
+
+def _event(run: run_pb2.Run) -> str:
+    if not run.depth:
+        return run_event(run)
+    return f"{run_event(run)}, {count(run.depth, 'run')} before it in its chain"
+
+
+def _schedule(run: run_pb2.Run) -> str:
+    if not run.HasField("scheduled_at"):
+        return run.schedule
+    return f"{run.schedule}, due {clock(run.scheduled_at)}"
+
+
+def _missed(run: run_pb2.Run) -> str:
+    """The due times that it stands for too."""
+    if len(run.missed) <= _MOST_MISSED:
+        return ", ".join(clock(at) for at in run.missed)
+    told = count(len(run.missed), "due time")
+    return f"{told}, from {clock(run.missed[0])} to {clock(run.missed[-1])}"
+
+
+def _artifacts(run: run_pb2.Run) -> str:
+    found = [artifact for step in run.steps for artifact in step.artifacts]
+    if not found:
+        return ""
+    total = sum(artifact.bytes for artifact in found)
+    return f"{len(found)}, {size(total)}; see `toban runs artifacts {run_name(run)}`"
+
+
+def _params(run: run_pb2.Run) -> str:
+    params = to_dict(run).get("params")
+    return cut(json.dumps(params, ensure_ascii=False), most=_MOST_PARAMS) if params else ""
+
+
+def _progress(run: run_pb2.Run) -> str:
+    if run.HasField("finished_at"):
+        return ""
+    steps = f"{run.progress_current} of {count(int(run.progress_total), 'step')}"
+    return f"{steps}: {run.progress_message}" if run.progress_message else steps

@@ -1,0 +1,170 @@
+"""The live view of a run on a terminal: its steps below, what they print scrolling above."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final, Self
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from toban.cli.human_text import indented, last_state, one_line, span
+from toban.cli.render.state_words import (
+    ACTIVE_STEPS,
+    needs_approval,
+    place,
+    run_name,
+    run_state,
+    run_style,
+    step_state,
+    step_style,
+    tally,
+    typed,
+)
+from toban.cli.render.step_rows import instances, row_note
+from toban.cli.session import Session
+from toban.cli.wait.run_views import Tracker, View
+from toban.v1 import run_pb2
+
+# Escape sequences except colours: a cursor that is moved would tear the list of steps.
+_MOVES: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-ln-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
+)
+_OTHER_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+
+# Which steps are shown when not all of them have room: those that matter now come first.
+_ORDER: Final = {
+    run_pb2.STEP_STATE_RUNNING: 0,
+    run_pb2.STEP_STATE_CHECKING: 0,
+    run_pb2.STEP_STATE_FAILED: 1,
+    run_pb2.STEP_STATE_INCOMPLETE: 1,
+    run_pb2.STEP_STATE_READY: 2,
+    run_pb2.STEP_STATE_CANCELLED: 3,
+    run_pb2.STEP_STATE_PENDING: 4,
+}
+
+
+class _Raw:
+    """Text that goes to the terminal as it is."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Segment(self._text)
+
+
+class LiveView(View):
+    """A View for terminals."""
+
+    logs = True
+
+    def __init__(self, here: Session) -> None:
+        self._console = here.console()
+        self._tracker: Tracker | None = None
+        self._spinner = Spinner("dots" if self._console.encoding.startswith("utf") else "line")
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._draw,
+            refresh_per_second=8,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.stop()
+
+    def changed(
+        self,
+        tracker: Tracker,
+        change: run_pb2.WatchRunResponse,
+        moved: Sequence[run_pb2.Step],
+    ) -> None:
+        """Takes the run as it is now; it is drawn with the next frame."""
+        self._tracker = tracker
+
+    def wrote(self, text: bytes) -> None:
+        """Writes lines above the list of steps."""
+        if text:
+            lines = text.decode("utf-8", "replace").removesuffix("\n").split("\n")
+            shown = "".join(f"{_calm(line)}\n" for line in lines)
+            self._console.print(_Raw(shown), end="", crop=False)
+
+    def _draw(self) -> Group | Text:
+        tracker = self._tracker
+        if tracker is None:
+            return Text("")
+        now = datetime.now(UTC)
+        steps = list(tracker.steps.values())
+        room = max(self._console.height - 5, 3)
+        chosen = _choose(steps, room)
+        below = instances(steps)
+        rows = Table.grid(padding=(0, 2, 0, 0))
+        for step in chosen:
+            # One that waits for a person has nothing at work.
+            running = step.state in ACTIVE_STEPS and not needs_approval(step)
+            label = f"  {step.id}" if step.parent else step.id
+            note = row_note(step, below.get(step.id, ()), now)
+            rows.add_row(
+                self._spinner if running else Text(" "),
+                Text(indented(label), style="bold" if running else "", overflow="ellipsis"),
+                Text(one_line(step_state(step)), style=step_style(step), no_wrap=True),
+                Text(span(step.started_at, step.finished_at, now), no_wrap=True),
+                Text(one_line(note), style="dim", overflow="ellipsis", no_wrap=True),
+            )
+        parts: list[Text | Table] = [rows]
+        if not tracker.run.HasField("finished_at"):
+            # Afterwards the line below says it.
+            parts.insert(0, _headline(tracker.run, now))
+        if len(chosen) < len(steps):
+            parts.append(_rest(steps, {step.id for step in chosen}))
+        waiting = next(filter(needs_approval, steps), None)
+        if waiting is not None:
+            command = f"toban runs approve {run_name(tracker.run)} {typed(waiting.id)}"
+            text = one_line(f"`{command}` lets {waiting.id} go on")
+            parts.append(Text(text, style="yellow"))
+        return Group(*parts)
+
+
+def _calm(line: str) -> str:
+    """A line that may be coloured, and may do nothing else to the terminal."""
+    prefix, bar, rest = line.partition(" | ")
+    if bar:
+        line = f"{prefix} | {last_state(rest)}"
+    if "\x1b" in line:
+        line = _MOVES.sub("", line) + "\x1b[0m"
+    return _OTHER_CONTROL.sub("", line)
+
+
+def _choose(steps: Sequence[run_pb2.Step], room: int) -> list[run_pb2.Step]:
+    if len(steps) <= room:
+        return sorted(steps, key=place)
+    first = sorted(steps, key=lambda step: (_ORDER.get(step.state, 5), place(step)))[:room]
+    return sorted(first, key=place)
+
+
+def _headline(run: run_pb2.Run, now: datetime) -> Text:
+    text = Text()
+    text.append(one_line(run_name(run)), style="bold")
+    text.append(" ")
+    text.append(one_line(run_state(run)), style=run_style(run))
+    text.append(f" {span(run.started_at, run.finished_at, now)}", style="dim")
+    if run.progress_total:
+        text.append(f"  {run.progress_current}/{run.progress_total}")
+    if run.progress_message:
+        text.append(f" {one_line(run.progress_message)}")
+    return text
+
+
+def _rest(steps: Iterable[run_pb2.Step], chosen: set[str]) -> Text:
+    return Text(f"and {tally(step for step in steps if step.id not in chosen)}", style="dim")

@@ -1,0 +1,116 @@
+"""Waits for the end of a run and shows it meanwhile: live on a terminal, in plain lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from toban.cli.error_report import doing
+from toban.cli.exits import Exit
+from toban.cli.human_text import clock, one_line, span
+from toban.cli.render.log_lines import Prefixer
+from toban.cli.render.output import emit_data, paint, to_dict
+from toban.cli.render.state_words import run_exit, run_name, run_state, run_style, shortfall
+from toban.cli.session import Output, Session, complain, is_terminal
+from toban.cli.wait.run_views import Objects, Plain, Tracker, View
+from toban.v1 import run_pb2
+
+if TYPE_CHECKING:
+    from toban.sdk import Client
+
+
+def view_for_follow(here: Session) -> View:
+    """The view that `--follow` means here."""
+    match here.output:
+        case Output.JSON | Output.YAML:
+            return Objects()
+        case Output.NAME:
+            return View()
+        case Output.TABLE if is_terminal() and os.environ.get("TERM", "dumb") != "dumb":
+            from toban.cli.wait.live_view import LiveView
+
+            return LiveView(here)
+        case _:
+            return Plain(here)
+
+
+def until_end(here: Session, run_id: str, view: View, *, name: str = "") -> Exit:
+    """Shows a run until it has ended, tells how, and gives the exit code for that. Ctrl-C only detaches."""
+    name = name or run_id
+    try:
+        with doing(f"watch run {run_id}"):
+            run = asyncio.run(_show(here, run_id, view))
+    except KeyboardInterrupt:
+        complain(f"toban: detached; run {run_id} goes on")
+        complain(
+            f"hint: `toban runs watch {name}` waits for it, `toban logs -f {name}` shows its output"
+        )
+        raise typer.Exit(Exit.DETACHED) from None
+    except BrokenPipeError:
+        # Nobody reads any more: the run goes on, and its result is not known.
+        raise typer.Exit(Exit.DETACHED) from None
+    if here.output in (Output.JSON, Output.YAML) and not isinstance(view, Objects):
+        emit_data(here, to_dict(run))
+    tell_end(here, run)
+    return run_exit(run)
+
+
+def tell_end(here: Session, run: run_pb2.Run) -> None:
+    """How a run ended, and what to do if that is not as it should be."""
+    if here.output is Output.TABLE:
+        print(_ending(here, run), flush=True)
+    if missing := shortfall(run):
+        here.warn(f"{run_name(run)} succeeded, but {missing}")
+    elif run.state != run_pb2.RUN_STATE_SUCCEEDED:
+        here.note(f"hint: `toban runs show {run_name(run)}` shows what happened")
+
+
+async def _show(here: Session, run_id: str, view: View) -> run_pb2.Run:
+    async with here.async_client() as client:
+        with view:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(_watch(client, run_id, view))
+                    if view.logs:
+                        tasks.create_task(_copy_logs(here, client, run_id, view))
+            except BaseExceptionGroup as group:
+                raise group.exceptions[0] from None
+        return await client.get_run(run_id)
+
+
+async def _watch(client: Client, run_id: str, view: View) -> None:
+    tracker = Tracker()
+    async with aclosing(client.watch_run(run_id)) as changes:
+        async for change in changes:
+            moved = tracker.take(change)
+            view.changed(tracker, change, moved)
+
+
+async def _copy_logs(here: Session, client: Client, run_id: str, view: View) -> None:
+    from toban.sdk import NotFound
+
+    lines = Prefixer(steps=True, timestamps=False)
+    try:
+        async with aclosing(client.stream_logs(run_id, follow=True)) as messages:
+            async for message in messages:
+                if message.HasField("chunk"):
+                    view.wrote(lines.feed(message.chunk))
+    except NotFound as error:
+        here.warn(f"its output cannot be shown: {error.message}")
+    view.wrote(lines.finish())
+
+
+def _ending(here: Session, run: run_pb2.Run) -> str:
+    """The last line: how the run ended."""
+    state = paint(here, run_state(run), run_style(run))
+    text = f"{run_name(run)} {state}"
+    if run.HasField("started_at"):
+        text += f" in {span(run.started_at, run.finished_at, datetime.now(UTC))}"
+    else:
+        text += f" at {clock(run.finished_at)}"
+    return f"{text}: {one_line(run.error_message)}" if run.error_message else text

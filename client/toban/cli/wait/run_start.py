@@ -1,0 +1,59 @@
+"""What every command that starts a run has in common: telling which run it is, and waiting for it if asked to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toban.cli.error_report import Failure
+from toban.cli.exits import Exit
+from toban.cli.render.output import emit_one
+from toban.cli.session import Output, Session
+
+if TYPE_CHECKING:
+    from toban.v1 import run_pb2
+
+WaitOption = Annotated[
+    bool, typer.Option("--wait", "-w", help="Wait for the end and exit by the result.")
+]
+
+FollowOption = Annotated[
+    bool, typer.Option("--follow", "-f", help="Show steps and output until the end.")
+]
+
+RequestIdOption = Annotated[
+    str,
+    typer.Option(
+        "--request-id",
+        metavar="ID",
+        help="Makes a repeat harmless: the same id starts one run.",
+        show_default=False,
+    ),
+]
+
+
+def check_waiting(wait: bool, follow: bool) -> None:
+    """Raises Failure if both were asked for. Before anything is started."""
+    if wait and follow:
+        raise Failure("cannot both --wait and --follow: choose one", Exit.USAGE)
+
+
+def started(here: Session, run: run_pb2.Run, *, wait: bool, follow: bool, remark: str = "") -> None:
+    """Tells of a run that was started. With `wait` or `follow` it ends the command by the run's result."""
+    short = f"{run.workflow}#{run.number}"
+    told = f"started {short} ({run.id})"
+    if remark:
+        told = f"{told} {remark}"
+    if not (wait or follow):
+        emit_one(here, run, name=run.id, show=lambda: print(told))
+        return
+    from toban.cli.wait.run_follower import until_end, view_for_follow
+    from toban.cli.wait.run_views import View
+
+    if here.output is Output.NAME:
+        print(run.id, flush=True)
+    else:
+        here.note(told)
+    view = view_for_follow(here) if follow else View()
+    raise typer.Exit(until_end(here, run.id, view, name=short))
