@@ -16,10 +16,10 @@ from toban.definition.timing.blackouts import parse_blackout, stretch_at
 from toban.definition.timing.cron import parse_cron
 from toban.definition.timing.due import occurrences
 from toban.definition.timing.phrases.phrase import PhraseError, interpret
-from toban.importing.crontab_drafts import import_crontab
-from toban.importing.model import Draft, ImportProblem
-from toban.importing.timers import import_timer
-from toban.importing.writing import written
+from toban.importers.crontab_drafts import import_crontab
+from toban.importers.import_model import Draft, ImportProblem
+from toban.importers.systemd_timers import import_timer
+from toban.importers.workflow_writer import written
 
 NOW = datetime(2026, 11, 18, 2, 0, tzinfo=UTC)
 TOKYO, BERLIN = ZoneInfo("Asia/Tokyo"), ZoneInfo("Europe/Berlin")

@@ -20,7 +20,7 @@ from toban.limits import (
     weight,
 )
 from toban.sdk.errors import InvalidArgument
-from toban.sdk.values import to_struct
+from toban.sdk.message_values import to_struct
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=300),

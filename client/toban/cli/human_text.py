@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from toban.texts import escaped, escaped_line
+from toban.safe_text import escaped, escaped_line
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast
 
-from toban.texts import CONTROLS, written_out
+from toban.safe_text import CONTROLS, written_out
 
 _MARK: Final = os.urandom(8).hex()
 _UNSAFE: Final = re.compile(rf"\x1b{_MARK}(\[[0-9]+m)|[{CONTROLS}]")

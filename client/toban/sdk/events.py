@@ -11,9 +11,9 @@ import grpc.aio
 
 from toban.sdk.address import Address
 from toban.sdk.base import Calls, new_request_id, paged
+from toban.sdk.message_values import to_json
 from toban.sdk.origin import step_origin
 from toban.sdk.runs import RECONNECT
-from toban.sdk.values import to_json
 from toban.v1 import event_pb2, event_pb2_grpc
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import grpc.aio
 
 from toban.sdk.base import Calls, new_request_id, paged
-from toban.sdk.values import to_struct, to_timestamp
+from toban.sdk.message_values import to_struct, to_timestamp
 from toban.v1 import run_pb2, run_pb2_grpc
 
 # Seconds for which a stream looks for a daemon that went away.

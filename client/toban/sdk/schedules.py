@@ -9,7 +9,7 @@ from typing import Any
 
 from toban.sdk.base import Calls, new_request_id, paged
 from toban.sdk.errors import InvalidArgument, Violation
-from toban.sdk.values import to_duration, to_struct, to_timestamp
+from toban.sdk.message_values import to_duration, to_struct, to_timestamp
 from toban.v1 import schedule_pb2, schedule_pb2_grpc
 
 _PREFIX = "SCHEDULE_ACTION_"

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from toban.sdk.base import Calls, new_request_id, paged
 from toban.sdk.errors import Conflict, NotFound
-from toban.sdk.values import to_timestamp
+from toban.sdk.message_values import to_timestamp
 from toban.v1 import workflow_pb2, workflow_pb2_grpc
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import AsyncIterator, Sequence
 
-from toban.texts import sendable
+from toban.safe_text import sendable
 from toban.v1 import run_pb2 as pb
 from toband.api import convert, paging
 from toband.api.errors import InvalidFieldError

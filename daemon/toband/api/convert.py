@@ -11,7 +11,7 @@ from google.protobuf import duration_pb2, timestamp_pb2
 
 from toban.definition import Overlap, Step
 from toban.limits import MAX_LISTED_BYTES, MAX_SHOWN_BYTES
-from toban.texts import json_text, sendable
+from toban.safe_text import json_text, sendable
 from toban.v1 import dead_letter_pb2, run_pb2
 from toband.domain.plan import Plan
 from toband.domain.run_model import (

@@ -10,7 +10,7 @@ from google.protobuf import timestamp_pb2
 
 from toban.definition.timing.due import describe
 from toban.definition.timing.schedule_spec import Change
-from toban.texts import json_text
+from toban.safe_text import json_text
 from toban.v1 import job_pb2, workflow_pb2
 from toband.api.convert import timestamp
 from toband.api.paging import ROOM

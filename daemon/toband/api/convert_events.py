@@ -9,7 +9,7 @@ from google.protobuf import struct_pb2
 
 from toban.definition.scalars.values import to_json
 from toban.limits import MAX_LISTED_BYTES
-from toban.texts import whole
+from toban.safe_text import whole
 from toban.v1 import event_pb2, run_pb2, schedule_pb2
 from toband.api.convert import timestamp
 from toband.domain.emitted_events import Emitted, EventRun, EventState

@@ -15,7 +15,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from toban.definition import DefinitionKind, ParamError, Problem, RenderError
-from toban.texts import sendable
+from toban.safe_text import sendable
 from toban.v1 import workflow_pb2
 from toband.api.lanes import TooManyCallsError
 from toband.engine import errors

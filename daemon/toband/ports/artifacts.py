@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from toban.definition import Output
-from toban.texts import sendable
+from toban.safe_text import sendable
 from toband.domain.run_model import Artifact, Attempt
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from toban.definition import Scope, Step, parse, render
-from toban.importing.crontab import read_crontab, split_command
-from toban.importing.crontab_drafts import command_name, import_crontab, looks_like_system
-from toban.importing.model import Draft, Imported
-from toban.importing.writing import Written, written
+from toban.importers.crontab import read_crontab, split_command
+from toban.importers.crontab_drafts import command_name, import_crontab, looks_like_system
+from toban.importers.import_model import Draft, Imported
+from toban.importers.workflow_writer import Written, written
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 HOMES = {"": "/home/me", "alice": "/home/alice", "root": "/root"}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from toban.importing.exec_lines import Command, read_commands, split_words
-from toban.importing.model import ImportProblem
+from toban.importers.exec_lines import Command, read_commands, split_words
+from toban.importers.import_model import ImportProblem
 
 LINES = [
     (r"""--x="a b" --y='c' pre"fix" "a"b'c'd"e f" """, ["--x=a b", "--y=c", "prefix", "abcde f"]),

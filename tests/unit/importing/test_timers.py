@@ -14,11 +14,11 @@ import pytest
 
 from toban.cli.args.import_machine import calendar_times
 from toban.definition import parse
-from toban.importing.calendar import parse_calendar, schedule_of
-from toban.importing.model import Draft, ImportProblem
-from toban.importing.services import specifiers_of
-from toban.importing.timers import import_timer
-from toban.importing.writing import written
+from toban.importers.import_model import Draft, ImportProblem
+from toban.importers.systemd_calendar import parse_calendar, schedule_of
+from toban.importers.systemd_services import specifiers_of
+from toban.importers.systemd_timers import import_timer
+from toban.importers.workflow_writer import written
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 SYSTEM = "etc/systemd/system"

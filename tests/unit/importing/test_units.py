@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from toban.importing.model import ImportProblem
-from toban.importing.units import Unit, parse_bytes, parse_span, read_unit
+from toban.importers.import_model import ImportProblem
+from toban.importers.systemd_units import Unit, parse_bytes, parse_span, read_unit
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="links of POSIX")
 ETC, LIB = "etc/systemd/system", "usr/lib/systemd/system"

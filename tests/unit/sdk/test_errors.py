@@ -21,7 +21,7 @@ from toban.sdk import (
     Unreachable,
     Violation,
 )
-from toban.sdk.values import to_struct
+from toban.sdk.message_values import to_struct
 from toban.v1 import workflow_pb2
 
 from .fake_daemon import FakeDaemon

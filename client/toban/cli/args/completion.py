@@ -20,7 +20,7 @@ from typer.completion import (  # type: ignore[attr-defined]
 )
 
 from toban.cli.session import quiet_grpc
-from toban.texts import safe
+from toban.safe_text import safe
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient

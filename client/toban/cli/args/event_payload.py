@@ -56,7 +56,7 @@ def _some(file: BinaryIO) -> bytes:
 
 def _parse(data: bytes, what: str, place: str, *, hint: str) -> str:
     from toban.sdk import InvalidArgument
-    from toban.sdk.values import to_json
+    from toban.sdk.message_values import to_json
 
     if len(data) > _MOST:
         raise Failure(

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
-from toban.importing.model import ImportProblem
+from toban.importers.import_model import ImportProblem
 
 if TYPE_CHECKING:
-    from toban.importing.calendar import Calendar
+    from toban.importers.systemd_calendar import Calendar
 
 _LOCALTIME: Final = "/etc/localtime"
 _ELAPSES: Final = re.compile(

@@ -102,7 +102,7 @@ def crontab(
       toban import crontab jobs.cron -O -
     """
     from toban.cli.args.import_machine import home_of, is_user
-    from toban.importing.crontab_drafts import import_crontab, looks_like_system
+    from toban.importers.crontab_drafts import import_crontab, looks_like_system
 
     here = session(ctx, output)
     what = f"import {shown(file)}"
@@ -171,8 +171,8 @@ def systemd(
       toban import systemd backup.timer --ignore PrivateTmp
     """
     from toban.cli.args.import_machine import calendar_times, home_of
-    from toban.importing.model import Draft, Imported, ImportProblem, Refused
-    from toban.importing.timers import import_timer
+    from toban.importers.import_model import Draft, Imported, ImportProblem, Refused
+    from toban.importers.systemd_timers import import_timer
 
     here = session(ctx, output)
     what = f"import {', '.join(map(shown, timers))}"

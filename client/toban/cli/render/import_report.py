@@ -15,8 +15,8 @@ from toban.cli.render.output import emit_data, wide_table, write_file
 from toban.cli.session import Output, Session, shown
 
 if TYPE_CHECKING:
-    from toban.importing.model import Imported, Refused
-    from toban.importing.writing import Written
+    from toban.importers.import_model import Imported, Refused
+    from toban.importers.workflow_writer import Written
 
 _STDOUT: Final = "-"
 
@@ -33,8 +33,8 @@ def finish(
     start: str,
 ) -> None:
     """Writes the files and tells what came of it; raises Failure if something was not taken over."""
-    from toban.importing.model import ImportProblem, Refused
-    from toban.importing.writing import written
+    from toban.importers.import_model import ImportProblem, Refused
+    from toban.importers.workflow_writer import written
 
     if to == _STDOUT and here.output is not Output.TABLE:
         raise Failure(

@@ -11,7 +11,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from toban.cli.human_text import stamp
-from toban.texts import escaped_line
+from toban.safe_text import escaped_line
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2

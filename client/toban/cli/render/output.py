@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from toban.cli.human_text import indented, one_line, width
 from toban.cli.screen import colored
 from toban.cli.session import Output, Session, is_terminal
-from toban.texts import json_escaped, safe
+from toban.safe_text import json_escaped, safe
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

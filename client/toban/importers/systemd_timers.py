@@ -11,11 +11,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from toban.definition import format_duration
-from toban.importing.calendar import Calendar, parse_calendar, schedule_of
-from toban.importing.exec_lines import expand_specifiers
-from toban.importing.model import Draft, ImportProblem, Times, valid_name
-from toban.importing.services import specifiers_of, steps_of
-from toban.importing.units import Unit, parse_span, read_unit
+from toban.importers.exec_lines import expand_specifiers
+from toban.importers.import_model import Draft, ImportProblem, Times, valid_name
+from toban.importers.systemd_calendar import Calendar, parse_calendar, schedule_of
+from toban.importers.systemd_services import specifiers_of, steps_of
+from toban.importers.systemd_units import Unit, parse_span, read_unit
 
 # Long enough to stand for "however long ago".
 _ANY_TIME_AGO = "3650d"

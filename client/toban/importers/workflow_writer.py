@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from toban.definition import Schedule, parse
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import occurrences
-from toban.importing.model import Draft, ImportProblem
+from toban.importers.import_model import Draft, ImportProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

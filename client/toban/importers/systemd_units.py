@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from toban.importing.model import ImportProblem
+from toban.importers.import_model import ImportProblem
 
 SEARCH_PATH = (
     "/etc/systemd/system",

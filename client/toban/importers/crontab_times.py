@@ -6,8 +6,8 @@ import re
 from datetime import date, datetime, time
 from zoneinfo import ZoneInfo
 
-from toban.importing.local_times import first_times
-from toban.importing.model import ImportProblem, Times
+from toban.importers.import_model import ImportProblem, Times
+from toban.importers.local_times import first_times
 
 NAMED = {
     "@yearly": "0 0 1 1 *",

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from toban.definition import format_duration, format_size
-from toban.importing.exec_lines import (
+from toban.importers.exec_lines import (
     Command,
     expand_specifiers,
     read_commands,
     split_words,
 )
-from toban.importing.model import ImportProblem, Names, literal, valid_name
-from toban.importing.units import Unit, parse_bytes, parse_span
+from toban.importers.import_model import ImportProblem, Names, literal, valid_name
+from toban.importers.systemd_units import Unit, parse_bytes, parse_span
 
 _TYPES = ("simple", "exec", "oneshot", "idle")
 # What is made use of, and what changes nothing for a process that a daemon supervises and whose output it keeps.

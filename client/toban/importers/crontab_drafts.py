@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 from toban.definition import format_duration
 from toban.definition.timing.cron import parse_cron
 from toban.definition.timing.zones import check_zone
-from toban.importing.crontab import Line, read_crontab
-from toban.importing.crontab_times import REBOOT, cron_times
-from toban.importing.model import (
+from toban.importers.crontab import Line, read_crontab
+from toban.importers.crontab_times import REBOOT, cron_times
+from toban.importers.import_model import (
     Draft,
     Imported,
     ImportProblem,

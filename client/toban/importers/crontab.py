@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from toban.importing.crontab_times import NAMED, REBOOT
-from toban.importing.model import Refused
+from toban.importers.crontab_times import NAMED, REBOOT
+from toban.importers.import_model import Refused
 
 _SETTING = re.compile(
     r"""[ \t]*(?:(?P<bare>[^\s="'#][^\s=]*)|"(?P<double>[^"]*)"|'(?P<single>[^']*)')[ \t]*=(?P<value>.*)"""

@@ -14,8 +14,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from toban.definition.timing.zones import check_zone
-from toban.importing.local_times import first_times
-from toban.importing.model import ImportProblem, Times
+from toban.importers.import_model import ImportProblem, Times
+from toban.importers.local_times import first_times
 
 _SHORT = {
     "minutely": "*-*-* *:*:00",

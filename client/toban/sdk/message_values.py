@@ -11,8 +11,8 @@ from typing import Any, Final
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
 from toban.limits import SizeError, check_params
+from toban.safe_text import sendable, whole
 from toban.sdk.errors import InvalidArgument, Violation
-from toban.texts import sendable, whole
 
 # Numbers of a Struct are doubles: a larger integer would arrive as its neighbour.
 _LARGEST_INTEGER: Final = 2**53
