@@ -40,6 +40,4 @@ if sys.platform == "win32":
 if sys.platform != "win32":
     for signum in (signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(signum) is signal.SIG_IGN:
-            signal.signal(
-                signum, signal.default_int_handler if signum is signal.SIGINT else signal.SIG_DFL
-            )
+            signal.signal(signum, signal.default_int_handler if signum is signal.SIGINT else signal.SIG_DFL)

@@ -93,9 +93,7 @@ def check_about(fields: Mapping[str, Any]) -> None:
     """Of a definition. Raises SizeError."""
     about = [fields.get(name) for name in ("title", "description", "labels")]
     if weight(about, MAX_ABOUT_BYTES) > MAX_ABOUT_BYTES:
-        raise SizeError(
-            f"title, description and labels together may have {shown(MAX_ABOUT_BYTES)}, and they have more"
-        )
+        raise SizeError(f"title, description and labels together may have {shown(MAX_ABOUT_BYTES)}, and they have more")
 
 
 def cut(text: str, most: int = MAX_ERROR_CHARS) -> str:

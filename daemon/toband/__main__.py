@@ -107,9 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
     parser.add_argument("--log-file", metavar="FILE", help="write JSON lines there too")
-    parser.add_argument(
-        "--check-config", action="store_true", help="print the effective configuration and stop"
-    )
+    parser.add_argument("--check-config", action="store_true", help="print the effective configuration and stop")
     parser.add_argument(
         "--take-over",
         action="store_true",

@@ -168,9 +168,7 @@ class Application:
         guard.make_room_to_start()
         server = Server()
         watched_paths = WatchedPaths(
-            own=OwnFiles.of(
-                state_dir=self._config.state_dir, database_file=store.file, logs=self._logs()
-            )
+            own=OwnFiles.of(state_dir=self._config.state_dir, database_file=store.file, logs=self._logs())
         )
         watched = WatchedFiles(self._config.definitions)
         # Processes of their own each: a definition that is hard to read delays no step.
@@ -224,11 +222,7 @@ class Application:
                     state_dir=self._config.state_dir,
                     files=files,
                     database_file=store.file,
-                    sockets=[
-                        address.removeprefix("unix://")
-                        for address in listen
-                        if address.startswith("unix://")
-                    ],
+                    sockets=[address.removeprefix("unix://") for address in listen if address.startswith("unix://")],
                     spawner=lambda: self._spawner_of(launcher),
                     cgroup=lambda: self._cgroup_of(launcher),
                 ),
@@ -266,9 +260,7 @@ class Application:
                 },
             )
 
-            file_watches = FileWatches(
-                store=store, paths=watched_paths, announce=events.announce, conditions=health
-            )
+            file_watches = FileWatches(store=store, paths=watched_paths, announce=events.announce, conditions=health)
 
             def changed() -> None:
                 scheduling.changed()
@@ -485,9 +477,7 @@ class Application:
     if sys.platform == "win32":
 
         def _new_launcher(self, files: RunFiles, health: Health) -> WindowsLauncher:
-            return WindowsLauncher(
-                files, self._clock, self._state.join("shims.log"), conditions=health
-            )
+            return WindowsLauncher(files, self._clock, self._state.join("shims.log"), conditions=health)
 
         def _spawner_of(self, launcher: WindowsLauncher) -> int | None:
             return None

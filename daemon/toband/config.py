@@ -201,9 +201,7 @@ def _one_of(choices: Sequence[str]) -> Callable[[Any], str]:
 def _listen(value: Any) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not items:
-        raise ValueError(
-            f"found {_shown(value)}, expected addresses such as unix:///path or 127.0.0.1:0"
-        )
+        raise ValueError(f"found {_shown(value)}, expected addresses such as unix:///path or 127.0.0.1:0")
     return tuple(_address(_text(item).strip()) for item in items)
 
 
@@ -211,9 +209,7 @@ def _address(text: str) -> str:
     if text.startswith("unix://"):
         path = text.removeprefix("unix://")
         if not path.startswith("/"):
-            raise ValueError(
-                f"found {_shown(text)}, expected an absolute path as in unix:///run/toban.sock"
-            )
+            raise ValueError(f"found {_shown(text)}, expected an absolute path as in unix:///run/toban.sock")
         if "," in path:
             raise ValueError(
                 f"the socket path {path} has a comma, at which clients would cut it; choose another with `listen`"
@@ -228,9 +224,7 @@ def _address(text: str) -> str:
     if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
         raise ValueError(f"found {_shown(text)}, expected unix:///path or 127.0.0.1:PORT")
     if host not in ("127.0.0.1", "localhost", "[::1]"):
-        raise ValueError(
-            f"refusing to listen on {text!r}: without TLS only 127.0.0.1, localhost or [::1] are allowed"
-        )
+        raise ValueError(f"refusing to listen on {text!r}: without TLS only 127.0.0.1, localhost or [::1] are allowed")
     return text
 
 
@@ -270,9 +264,7 @@ def _database(value: Any) -> str:
     text = _text(value)
     scheme = urlsplit(text).scheme
     if scheme not in ("sqlite", "postgresql"):
-        raise ValueError(
-            f"found {_shown(_without_password(text))}, expected sqlite:///path or postgresql://…"
-        )
+        raise ValueError(f"found {_shown(_without_password(text))}, expected sqlite:///path or postgresql://…")
     return text
 
 

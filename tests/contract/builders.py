@@ -49,9 +49,7 @@ def text(name: str = "backup", **changes: Any) -> WorkflowText:
     return WorkflowText(**(values | changes))
 
 
-def request(
-    request_id: str = "r-1", rpc: str = "Create", caller: str = "me", digest: str = "d"
-) -> Request:
+def request(request_id: str = "r-1", rpc: str = "Create", caller: str = "me", digest: str = "d") -> Request:
     return Request(caller=caller, rpc=rpc, id=request_id, digest=digest)
 
 
@@ -86,9 +84,7 @@ def new_attempt(run: Run, step: str, **changes: Any) -> Attempt:
 
 def touched(run: Run, steps: Mapping[str, StepRun], **changes: Any) -> Run:
     """The run one change later, with these steps in place of its own."""
-    return replace(
-        run, **{"sequence": run.sequence + 1, "steps": {**run.steps, **steps}, **changes}
-    )
+    return replace(run, **{"sequence": run.sequence + 1, "steps": {**run.steps, **steps}, **changes})
 
 
 def launched(run: Run, step: str) -> Run:

@@ -22,11 +22,7 @@ NewStore = Callable[[], Awaitable[SqlStore]]
 
 
 # `skip` rather than `skipif`: those are reported once per file, not once per test.
-NEEDS_SERVER = (
-    []
-    if SERVER
-    else [pytest.mark.skip(reason="TOBAN_TEST_POSTGRES does not name a PostgreSQL server")]
-)
+NEEDS_SERVER = [] if SERVER else [pytest.mark.skip(reason="TOBAN_TEST_POSTGRES does not name a PostgreSQL server")]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=NEEDS_SERVER)])

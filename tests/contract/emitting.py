@@ -34,18 +34,14 @@ def on(*types: str, condition: str = "", priority: int = 0) -> EventTrigger:
     return EventTrigger(events=types, condition=condition, priority=priority)
 
 
-def event_run(
-    of: Emitted, workflow: str = "backup", *, priority: int = 0, **changes: Any
-) -> tuple[EventRun, Run]:
+def event_run(of: Emitted, workflow: str = "backup", *, priority: int = 0, **changes: Any) -> tuple[EventRun, Run]:
     """A run that the event starts, and its row."""
     run = new_run(workflow, trigger=Trigger.EVENT, event=of.seen(), depth=of.depth + 1, **changes)
     row = EventRun(workflow=workflow, priority=priority, outcome=STARTED, run_id=run.id)
     return row, run
 
 
-def resolution(
-    of: Emitted, *runs: tuple[EventRun, Run], at_most: int | None = None, **changes: Any
-) -> EventResolution:
+def resolution(of: Emitted, *runs: tuple[EventRun, Run], at_most: int | None = None, **changes: Any) -> EventResolution:
     values: dict[str, Any] = {
         "event_id": of.id,
         "state": EventState.RESOLVED,

@@ -16,9 +16,7 @@ MINUTELY = Schedule(every=60.0)
 MINUTE = timedelta(minutes=1)
 
 
-def entry(
-    index: int = 0, spec: Schedule = MINUTELY, *, workflow: str = "backup", **changes: Any
-) -> ScheduleEntry:
+def entry(index: int = 0, spec: Schedule = MINUTELY, *, workflow: str = "backup", **changes: Any) -> ScheduleEntry:
     """One of a definition."""
     values: dict[str, Any] = {
         "id": f"{workflow}/{index}",
@@ -47,9 +45,7 @@ def reminder(subject: str, **changes: Any) -> ScheduleEntry:
     return ScheduleEntry(**(values | changes))
 
 
-async def with_schedules(
-    store: Store, *entries: ScheduleEntry, workflow: str = "backup", **changes: Any
-) -> None:
+async def with_schedules(store: Store, *entries: ScheduleEntry, workflow: str = "backup", **changes: Any) -> None:
     await store.create_workflow(text(workflow, schedules=entries, **changes), at=NOW)
 
 
@@ -76,13 +72,9 @@ def started(of: ScheduleEntry, due_at: datetime, **changes: Any) -> tuple[Fire, 
     return line(of, due_at, FireOutcome.FIRED, run_id=run.id), run
 
 
-def firing(
-    of: ScheduleEntry, *runs: tuple[Fire, Run], lines: tuple[Fire, ...] = (), at_most: int | None
-) -> Firing:
+def firing(of: ScheduleEntry, *runs: tuple[Fire, Run], lines: tuple[Fire, ...] = (), at_most: int | None) -> Firing:
     """The schedule moves on by a minute for each due time."""
     count = len(runs) + len(lines)
     assert of.next_due is not None
     after = replace(of, next_due=of.next_due + count * MINUTE, occurrences=of.occurrences + count)
-    return Firing(
-        before=of, after=after, fires=lines, runs=tuple((*each, at_most) for each in runs)
-    )
+    return Firing(before=of, after=after, fires=lines, runs=tuple((*each, at_most) for each in runs))

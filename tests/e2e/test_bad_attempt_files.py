@@ -45,35 +45,41 @@ def end_frame(claim: dict[str, Any], **facts: Any) -> bytes:
 
 
 WHOLE = {
-    "cause": "exited", "error": "", "pid": 7, "started_at": 1, "finished_at": 2, "exit_code": 0,
-    "signal": None, "signals": [], "leftovers": 0, "survivors": 0, "proved_empty": True, "took": 0.0,
-    "stdout_bytes": 1, "stderr_bytes": 2, "dropped": 0, "user_time": 0.0, "system_time": 0.0,
+    "cause": "exited",
+    "error": "",
+    "pid": 7,
+    "started_at": 1,
+    "finished_at": 2,
+    "exit_code": 0,
+    "signal": None,
+    "signals": [],
+    "leftovers": 0,
+    "survivors": 0,
+    "proved_empty": True,
+    "took": 0.0,
+    "stdout_bytes": 1,
+    "stderr_bytes": 2,
+    "dropped": 0,
+    "user_time": 0.0,
+    "system_time": 0.0,
     "max_rss": 0,
-}  # fmt: skip
+}
 BAD: dict[str, Callable[[dict[str, Any]], bytes]] = {
     "end-without-keys": lambda claim: rewritten(claim, end_frame(claim)),
     "claim-is-a-list": lambda _: rewritten([1, 2, 3]),
     "claim-is-no-json": lambda _: frames.encode(frames.CLAIM, 1, b"{nonsense"),
     "claim-has-nan": lambda claim: rewritten(claim | {"pid": float("nan")}),
-    "claim-lacks-its-boot": lambda claim: rewritten(
-        {k: v for k, v in claim.items() if k != "boot_id"}
-    ),
+    "claim-lacks-its-boot": lambda claim: rewritten({k: v for k, v in claim.items() if k != "boot_id"}),
     "claim-of-another": lambda claim: rewritten(claim | {"token": "other"}),
-    "negative-times": lambda claim: rewritten(
-        claim, end_frame(claim, **{**WHOLE, "finished_at": -1})
-    ),
-    "huge-number": lambda claim: rewritten(
-        claim, end_frame(claim, **{**WHOLE, "stdout_bytes": 1 << 80})
-    ),
+    "negative-times": lambda claim: rewritten(claim, end_frame(claim, **{**WHOLE, "finished_at": -1})),
+    "huge-number": lambda claim: rewritten(claim, end_frame(claim, **{**WHOLE, "stdout_bytes": 1 << 80})),
     "unknown-cause": lambda claim: rewritten(claim, end_frame(claim, **{**WHOLE, "cause": "luck"})),
     "garbage": lambda _: b"\xff" * 5000,
     "empty": lambda _: b"",
 }
 
 
-def test_bad_attempt_files_stop_neither_the_start_nor_another_run(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_bad_attempt_files_stop_neither_the_start_nor_another_run(daemon: Daemon, tmp_path: Path) -> None:
     witness, gate = tmp_path / "witness", Gate(f"{tmp_path}/gate")
     for name in BAD:
         daemon.apply(f"""
@@ -129,9 +135,7 @@ signal.pause()
 """
 
 
-def test_a_step_that_forges_its_end_record_is_lost_and_reported(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_step_that_forges_its_end_record_is_lost_and_reported(daemon: Daemon, tmp_path: Path) -> None:
     """While the daemon runs: the record is read in a callback of its event loop."""
     witness = tmp_path / "witness"
     args = ["-c", FORGER, str(witness)]

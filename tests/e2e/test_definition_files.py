@@ -121,9 +121,7 @@ def seconds_until_applied(daemon: Daemon, folder: Path, title: str) -> float:
     return time.monotonic() - began
 
 
-def test_an_edit_under_load_changes_the_schedule_within_two_seconds(
-    daemon: Daemon, folder: Path
-) -> None:
+def test_an_edit_under_load_changes_the_schedule_within_two_seconds(daemon: Daemon, folder: Path) -> None:
     with load(daemon):
         # A machine that is busy with something else is so for a while, and not for all of these.
         took = [seconds_until_applied(daemon, folder, "edit 1")]
@@ -189,9 +187,7 @@ def test_two_documents_of_which_one_is_broken_store_neither(daemon: Daemon, fold
     assert titled(daemon, "one", "new")
 
 
-def test_what_is_removed_is_disabled_and_is_back_with_its_file(
-    daemon: Daemon, folder: Path
-) -> None:
+def test_what_is_removed_is_disabled_and_is_back_with_its_file(daemon: Daemon, folder: Path) -> None:
     write(folder / "kept.yaml", definition("kept") + "---\n" + definition("left"))
     wait_until(lambda: get(daemon, "left"), "it was not applied")
     write(folder / "kept.yaml", definition("kept"))
@@ -229,10 +225,7 @@ def test_a_restart_with_unchanged_files_makes_no_new_versions(daemon: Daemon, fo
     daemon.stop()
     daemon.start()
     wait_until(
-        lambda: (
-            all(file.HasField("loaded_at") for file in files_of(daemon).values())
-            and len(files_of(daemon)) == 3
-        ),
+        lambda: all(file.HasField("loaded_at") for file in files_of(daemon).values()) and len(files_of(daemon)) == 3,
         "the files were not loaded",
     )
     for name in ("kept", "a-user"):

@@ -73,9 +73,7 @@ def takes_huge_files(directory: Path) -> bool:
     return True
 
 
-def test_four_steps_that_watch_ten_terabytes_disturb_no_other_run(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_four_steps_that_watch_ten_terabytes_disturb_no_other_run(daemon: Daemon, tmp_path: Path) -> None:
     if not takes_huge_files(tmp_path):
         pytest.skip("no file of 10 TiB here")
     steps = "".join(SPARSE_STEP % {"number": number} for number in range(4))
@@ -170,9 +168,7 @@ def conditions(daemon: Daemon) -> dict[str, str]:
 
 
 @needs_mounts
-def test_outputs_that_do_not_fit_fail_the_step_when_its_time_is_over(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_outputs_that_do_not_fit_fail_the_step_when_its_time_is_over(daemon: Daemon, tmp_path: Path) -> None:
     daemon.apply(NORMAL)
     with small_disk(tmp_path / "small", 8 * MIB) as disk:
         fill(disk / "filling", leave=MIB)

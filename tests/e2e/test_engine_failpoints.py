@@ -90,12 +90,19 @@ steps:
     max_retries: 0
     depends_on: [make, loop, each, child, maybe, never, tried]
 """
-ONCE = ["make", "loop", "loop", "check", "check", "each[0]", "each[1]", "each[2]", "only", "maybe", "tried",
-        "tried"]  # fmt: skip
+ONCE = ["make", "loop", "loop", "check", "check", "each[0]", "each[1]", "each[2]", "only", "maybe", "tried", "tried"]
 STATES = {
-    "make": "SUCCEEDED", "loop": "SUCCEEDED", "each": "SUCCEEDED", "each[0]": "SUCCEEDED", "each[1]": "SUCCEEDED",
-    "each[2]": "SUCCEEDED", "child": "SUCCEEDED", "maybe": "SUCCEEDED", "never": "SKIPPED(when)", "tried": "SUCCEEDED",
-}  # fmt: skip
+    "make": "SUCCEEDED",
+    "loop": "SUCCEEDED",
+    "each": "SUCCEEDED",
+    "each[0]": "SUCCEEDED",
+    "each[1]": "SUCCEEDED",
+    "each[2]": "SUCCEEDED",
+    "child": "SUCCEEDED",
+    "maybe": "SUCCEEDED",
+    "never": "SKIPPED(when)",
+    "tried": "SUCCEEDED",
+}
 
 LIVES = (
     ("values.spilled=kill@1", "what a step left is in its file, and that it ended is not known"),
@@ -175,9 +182,19 @@ def test_counts_are_those_of_what_happened(outcome: Outcome) -> None:
         assert taken == (set() if run is outcome.first else STATES.keys() - {"never"})
     executed = Counter(process.step for process in outcome.daemon.processes(outcome.first.id))
     assert executed == Counter(
-        {"make": 1, "loop": 2, "loop.check": 2, "each[0]": 1, "each[1]": 1, "each[2]": 1, "child": 1, "maybe": 1,
-         "tried": 2, "join": 1}
-    )  # fmt: skip
+        {
+            "make": 1,
+            "loop": 2,
+            "loop.check": 2,
+            "each[0]": 1,
+            "each[1]": 1,
+            "each[2]": 1,
+            "child": 1,
+            "maybe": 1,
+            "tried": 2,
+            "join": 1,
+        }
+    )
     assert [process.step for process in outcome.daemon.processes(outcome.again.id)] == ["join"]
 
 
@@ -191,9 +208,7 @@ def test_there_is_one_child_and_one_dead_letter(outcome: Outcome) -> None:
     assert json.loads(steps_of(outcome.again)["child"].result_json) == told
     request = dead_letter_pb2.ListDeadLettersRequest()
     letters = outcome.daemon.dead_letters.ListDeadLetters(request, timeout=20).dead_letters
-    assert [(each.run_id, each.step, each.attempts) for each in letters] == [
-        (outcome.first.id, "join", 1)
-    ]
+    assert [(each.run_id, each.step, each.attempts) for each in letters] == [(outcome.first.id, "join", 1)]
 
 
 def test_values_and_files_are_whole(outcome: Outcome) -> None:

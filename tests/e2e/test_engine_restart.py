@@ -48,9 +48,7 @@ class Life:
 
     def apply(self, name: str, steps: dict[str, Any], **fields: Any) -> None:
         env = {"WITNESS": f"{self.directory}/{name}.witness"}
-        self.daemon.apply(
-            json.dumps({"name": name, "description": "x", "env": env, **fields, "steps": steps})
-        )
+        self.daemon.apply(json.dumps({"name": name, "description": "x", "env": env, **fields, "steps": steps}))
 
     def start(self, name: str, steps: dict[str, Any], **fields: Any) -> str:
         self.apply(name, steps, **fields)
@@ -140,9 +138,7 @@ def prepare(life: Life) -> None:
     life.start(
         "large",
         {
-            "big": {
-                "run": "head -c 100000 /dev/zero | tr '\\0' x | sed 's/^/text=/' >> $TOBAN_OUTPUT"
-            },
+            "big": {"run": "head -c 100000 /dev/zero | tr '\\0' x | sed 's/^/text=/' >> $TOBAN_OUTPUT"},
             "hold": {"run": life.held("large"), "depends_on": ["big"]},
             "use": {
                 "run": "echo {{ size(steps.big.outputs.text) }}",
@@ -150,9 +146,7 @@ def prepare(life: Life) -> None:
             },
         },
     )
-    life.start(
-        "paused", {"a": {"run": life.held("paused")}, "b": {"run": note("b"), "depends_on": ["a"]}}
-    )
+    life.start("paused", {"a": {"run": life.held("paused")}, "b": {"run": note("b"), "depends_on": ["a"]}})
 
 
 def prepare_children(life: Life) -> None:
@@ -179,9 +173,7 @@ def prepare_children(life: Life) -> None:
 def prepare_turns(life: Life) -> None:
     """Runs that wait for their turn, one that others take it from, and one that keeps what another made."""
     first = f"test $TOBAN_RUN_ID != $(head -n 1 $WITNESS) || {life.held('queue')}"
-    life.start(
-        "queue", {"a": {"run": f"{note('$TOBAN_RUN_ID')}; {first}; {note('end')}"}}, overlap="queue"
-    )
+    life.start("queue", {"a": {"run": f"{note('$TOBAN_RUN_ID')}; {first}; {note('end')}"}}, overlap="queue")
     life.daemon.wait_started(life.runs["queue"], "a")
     for number in (2, 3):
         life.runs[f"queue {number}"] = life.daemon.start_run("queue")
@@ -346,8 +338,13 @@ def test_a_loop_goes_on_with_the_check_that_was_under_way(life: Life) -> None:
     run = life.ended("loop")
     assert run_state(run) == "SUCCEEDED", run.error_message
     assert life.witness("loop") == [
-        "run 1, ", "check 1", "run 2, said 1", "check 2", "run 3, said 2", "check 3",
-    ]  # fmt: skip
+        "run 1, ",
+        "check 1",
+        "run 2, said 1",
+        "check 2",
+        "run 3, said 2",
+        "check 3",
+    ]
     step = steps_of(run)["a"]
     assert (step.iteration, step.attempts, step.checks) == (3, 3, 3)
 
@@ -361,9 +358,7 @@ def test_no_item_is_run_twice_and_results_are_in_order(life: Life) -> None:
 
 def test_an_approval_still_waits_and_can_be_given(life: Life) -> None:
     assert step_states(life.now("approval"))["ask"] == "RUNNING"
-    request = run_pb2.ApproveStepRequest(
-        run_id=life.runs["approval"], step="ask", approved=True, note="fine"
-    )
+    request = run_pb2.ApproveStepRequest(run_id=life.runs["approval"], step="ask", approved=True, note="fine")
     life.daemon.runs.ApproveStep(request, timeout=20)
     run = life.ended("approval")
     assert run_state(run) == "SUCCEEDED"
@@ -377,9 +372,7 @@ def test_an_approval_that_nobody_gave_in_time_has_failed(life: Life) -> None:
     asked = steps_of(run)["ask"]
     assert asked.reason == "timed out: nobody decided in time"
     took = asked.finished_at.ToMicroseconds() - asked.started_at.ToMicroseconds()
-    assert took == life.patience * SECOND, (
-        "when its time was over, and not when somebody was there to see it"
-    )
+    assert took == life.patience * SECOND, "when its time was over, and not when somebody was there to see it"
     assert run.finished_at == asked.finished_at
 
 

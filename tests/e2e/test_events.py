@@ -68,14 +68,10 @@ def printed(daemon: Daemon, run_id: str) -> str:
 
 
 def test_an_event_starts_all_that_match_and_its_runs_know_it(daemon: Daemon) -> None:
-    created = (
-        "{event: [DATA_CHANGED, OTHER], priority: 30, condition: event.payload.action == 'created'}"
-    )
+    created = "{event: [DATA_CHANGED, OTHER], priority: 30, condition: event.payload.action == 'created'}"
     daemon.apply(listening("analyse", created, "echo {{ event.type }} {{ event.payload.id }}"))
     daemon.apply(listening("audit", "DATA_CHANGED"))
-    daemon.apply(
-        listening("removed", "{event: DATA_CHANGED, condition: event.payload.action == 'deleted'}")
-    )
+    daemon.apply(listening("removed", "{event: DATA_CHANGED, condition: event.payload.action == 'deleted'}"))
     event = daemon.emit("DATA_CHANGED", {"entity": "issue", "action": "created", "id": 12345678901})
     assert event.state == event_pb2.EVENT_STATE_RESOLVED
     assert [(run.workflow, run.priority) for run in event.runs] == [("analyse", 30), ("audit", 0)]
@@ -89,9 +85,7 @@ def test_an_event_starts_all_that_match_and_its_runs_know_it(daemon: Daemon) -> 
     )
     assert (run.priority, run.depth) == (30, 0)
     assert printed(daemon, run.id) == "DATA_CHANGED 12345678901\n"
-    again = daemon.runs.RetryRun(
-        run_pb2.RetryRunRequest(id=run.id, everything=True), timeout=20
-    ).run
+    again = daemon.runs.RetryRun(run_pb2.RetryRunRequest(id=run.id, everything=True), timeout=20).run
     assert daemon.wait_run(again.id).event_id == event.id
     assert printed(daemon, again.id) == "DATA_CHANGED 12345678901\n"
 
@@ -111,12 +105,8 @@ def test_workflows_that_start_each_other_come_to_an_end(daemon: Daemon) -> None:
 
 
 def test_a_step_emits_with_nothing_to_configure(daemon: Daemon) -> None:
-    daemon.apply(
-        listening("first", "BEGIN", """toban emit MIDDLE -d '{"n": 7}' --dedupe-key once""")
-    )
-    daemon.apply(
-        listening("second", "MIDDLE", "echo {{ event.payload.n }} {{ event.source_step }}")
-    )
+    daemon.apply(listening("first", "BEGIN", """toban emit MIDDLE -d '{"n": 7}' --dedupe-key once"""))
+    daemon.apply(listening("second", "MIDDLE", "echo {{ event.payload.n }} {{ event.source_step }}"))
     daemon.emit("BEGIN")
     (event,) = wait_until(lambda: events_of(daemon, "MIDDLE"), "the step emitted nothing")
     (first,) = runs_of(daemon, "first")
@@ -132,9 +122,7 @@ def test_a_step_emits_with_nothing_to_configure(daemon: Daemon) -> None:
 
 def test_what_fails_is_an_event(daemon: Daemon) -> None:
     daemon.apply("name: fails\ndescription: x\nsteps: {bad: {run: exit 3}}\n")
-    daemon.apply(
-        listening("told", "[RUN_FAILED, STEP_FAILED]", "echo {{ event.payload.workflow }}")
-    )
+    daemon.apply(listening("told", "[RUN_FAILED, STEP_FAILED]", "echo {{ event.payload.workflow }}"))
     run = daemon.run("fails")
 
     def about_it() -> list[event_pb2.Event]:
@@ -151,9 +139,7 @@ def test_what_fails_is_an_event(daemon: Daemon) -> None:
 
 
 def test_a_changed_definition_is_an_event(daemon: Daemon) -> None:
-    daemon.apply(
-        listening("watcher", "{event: DATA_CHANGED, condition: event.payload.entity == 'workflow'}")
-    )
+    daemon.apply(listening("watcher", "{event: DATA_CHANGED, condition: event.payload.entity == 'workflow'}"))
     daemon.apply(listening("fresh", "NOTHING"))
     request = workflow_pb2.SetWorkflowEnabledRequest(name="fresh", enabled=False)
     daemon.workflows.SetWorkflowEnabled(request, timeout=20)
@@ -164,9 +150,7 @@ def test_a_changed_definition_is_an_event(daemon: Daemon) -> None:
     assert {each["data"]["name"] for each in told} == {"fresh"}
 
 
-def test_runs_of_events_wait_for_a_place_and_the_most_urgent_goes_first(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_runs_of_events_wait_for_a_place_and_the_most_urgent_goes_first(daemon: Daemon, tmp_path: Path) -> None:
     gates = [Gate(str(tmp_path / str(number))) for number in range(4)]
     for number, (gate, priority) in enumerate(zip(gates, (0, 0, 10, 90), strict=True)):
         on = f"{{event: E{number}, priority: {priority}}}"
@@ -212,9 +196,7 @@ def test_while_the_daemon_drains_events_are_kept(daemon: Daemon) -> None:
 
 
 def test_a_schedule_of_a_subject_tells_of_itself_and_starts_its_workflow(daemon: Daemon) -> None:
-    daemon.apply(
-        "name: remind\ndescription: x\nsteps: {only: {run: 'echo {{ event.payload.issueId }}'}}\n"
-    )
+    daemon.apply("name: remind\ndescription: x\nsteps: {only: {run: 'echo {{ event.payload.issueId }}'}}\n")
     created = daemon.schedules.CreateSchedule(
         schedule_pb2.CreateScheduleRequest(
             subject="issue-42",

@@ -80,9 +80,7 @@ class Toban:
 
     def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> Said:
         """In this process: starting another one takes longer than everything that is done here."""
-        given, out, err = (
-            io.TextIOWrapper(io.BytesIO(text), "utf-8") for text in (stdin.encode(), b"", b"")
-        )
+        given, out, err = (io.TextIOWrapper(io.BytesIO(text), "utf-8") for text in (stdin.encode(), b"", b""))
         with patch.multiple(sys, stdin=given, stdout=out, stderr=err):
             ended = main(["--server", self.daemon.socket, *arguments])
         said = [stream.buffer.getvalue().decode() for stream in (out, err)]
@@ -185,11 +183,22 @@ def cut_at_last(toban: Toban, event_type: str, about: str) -> None:
 
 def test_watching(toban: Toban) -> None:
     watching = subprocess.Popen(
-        [sys.executable, "-m", "toban.cli", "--server", toban.daemon.socket,
-         "events", "watch", "--type", "ORDER_SENT", "-o", "json"],
+        [
+            sys.executable,
+            "-m",
+            "toban.cli",
+            "--server",
+            toban.daemon.socket,
+            "events",
+            "watch",
+            "--type",
+            "ORDER_SENT",
+            "-o",
+            "json",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )  # fmt: skip
+    )
     assert watching.stdout is not None
     assert watching.stderr is not None
     with watching:
@@ -233,9 +242,7 @@ def test_a_schedule_of_a_subject(toban: Toban) -> None:
     assert all(line.endswith("15:00:00+09:00 Asia/Tokyo") for line in due)
     assert schedule in toban("schedules", "list", "--subject", "issue-42").out
     assert "request:    毎日午後3時に進捗確認" in toban("schedules", "show", schedule).out
-    assert toban("schedules", "cancel", "--subject", "issue-42").out == (
-        "cancelled 1 schedule of issue-42\n"
-    )
+    assert toban("schedules", "cancel", "--subject", "issue-42").out == ("cancelled 1 schedule of issue-42\n")
     assert toban("schedules", "list", "-s", "issue-42").out == ""
     assert "cancelled" in toban("schedules", "list", "-s", "issue-42", "--all").out
 

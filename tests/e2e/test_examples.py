@@ -66,11 +66,7 @@ def names_in(examples: Path) -> set[str]:
 
 
 def left_in(examples: Path) -> list[str]:
-    return sorted(
-        str(path.relative_to(examples))
-        for path in examples.rglob("*")
-        if "__pycache__" not in path.parts
-    )
+    return sorted(str(path.relative_to(examples)) for path in examples.rglob("*") if "__pycache__" not in path.parts)
 
 
 def test_every_example_has_a_case() -> None:
@@ -79,14 +75,10 @@ def test_every_example_has_a_case() -> None:
 
 def test_every_example_is_listed() -> None:
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    assert [
-        path.name for path in EXAMPLES.glob("*.yaml") if f"[{path.name}]({path.name})" not in text
-    ] == []
+    assert [path.name for path in EXAMPLES.glob("*.yaml") if f"[{path.name}]({path.name})" not in text] == []
 
 
-@pytest.mark.parametrize(
-    "case", CASES, ids=lambda case: "-".join([case["workflow"], *case.get("params", ())])
-)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join([case["workflow"], *case.get("params", ())]))
 def test_example(daemon: Daemon, examples: Path, case: dict[str, Any]) -> None:
     expect = dict(case)
     before = left_in(examples)
@@ -101,22 +93,14 @@ def test_example(daemon: Daemon, examples: Path, case: dict[str, Any]) -> None:
     assert_same(expect.pop("steps", {}), states)
     assert_same(
         expect.pop("prints", {}),
-        {
-            step: text.decode().splitlines()
-            for (step, stream), text in printed.items()
-            if stream == OUT
-        },
+        {step: text.decode().splitlines() for (step, stream), text in printed.items() if stream == OUT},
     )
-    repeated = {
-        step.id: step.attempts for step in run.steps if step.attempts > 1 and not step.instances
-    }
+    repeated = {step.id: step.attempts for step in run.steps if step.attempts > 1 and not step.instances}
     assert repeated == expect.pop("attempts", {})
     assert_same(expect.pop("classes", {}), {step.id: error_class(step) for step in run.steps})
     assert len(dead_letters(daemon, run_id)) == expect.pop("dead_letters", 0)
     assert not expect, "a case expects what nobody looks at"
-    failed = [
-        name for name, state in states.items() if state == "FAILED" and not steps[name].parent
-    ]
+    failed = [name for name, state in states.items() if state == "FAILED" and not steps[name].parent]
     assert run.failed_steps == len(failed)
     assert_in_order(run)
     assert left_in(examples) == before

@@ -62,9 +62,7 @@ def lived_through(place: str, directory: Path) -> Outcome:
         # Commits may be shared, so that the Nth one may be of a later run.
         with contextlib.suppress(grpc.RpcError):
             while len(requests) < 3:
-                requests.append(
-                    run_pb2.StartRunRequest(workflow="two", request_id=place + "x" * len(requests))
-                )
+                requests.append(run_pb2.StartRunRequest(workflow="two", request_id=place + "x" * len(requests)))
                 daemon.wait_run(daemon.runs.StartRun(requests[-1], timeout=20).run.id)
         how = daemon.wait()
         daemon.start()

@@ -103,9 +103,7 @@ def test_what_hides_is_gone_after_timeout_and_grace_and_a_bystander_is_not(
     assert alive(bystander)
 
 
-def test_background_children_are_ended_and_counted_and_not_waited_for(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_background_children_are_ended_and_counted_and_not_waited_for(daemon: Daemon, tmp_path: Path) -> None:
     """They hold the pipes open, and one of them is deaf; the main process's exit is the result."""
     pids = tmp_path / "pids"
     script = f"""
@@ -185,9 +183,7 @@ def stopped(daemon: Daemon) -> run_pb2.ProcessExecution:
     raise AssertionError("it does not stop itself")
 
 
-def test_a_step_that_kills_its_supervisor_is_lost_and_leaves_nothing(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_step_that_kills_its_supervisor_is_lost_and_leaves_nothing(daemon: Daemon, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"sleep 600 & echo $! $$ > {pids}; echo before; kill -9 $PPID; sleep 600"
     apply(daemon, "patricide", script)
@@ -205,9 +201,7 @@ def test_a_step_that_kills_its_supervisor_is_lost_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "PIPE", "ABRT"])
-def test_a_signal_to_its_supervisor_changes_nothing(
-    daemon: Daemon, tmp_path: Path, name: str
-) -> None:
+def test_a_signal_to_its_supervisor_changes_nothing(daemon: Daemon, tmp_path: Path, name: str) -> None:
     witness = tmp_path / "witness"
     script = f"echo x >> {witness}; kill -{name} $PPID; echo after; exit 3"
     apply(daemon, f"signals-{name.lower()}", script)
@@ -218,17 +212,13 @@ def test_a_signal_to_its_supervisor_changes_nothing(
     assert witness.read_text() == "x\n"
 
 
-def test_a_step_that_stops_its_supervisor_is_timed_out_and_can_be_cancelled(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_step_that_stops_its_supervisor_is_timed_out_and_can_be_cancelled(daemon: Daemon, tmp_path: Path) -> None:
     witness = tmp_path / "witness"
     script = f"kill -STOP $PPID; echo $$ >> {witness}; exec sleep 600"
     apply(daemon, "stops-late", script, timeout="3s", kill_grace="200ms")
     apply(daemon, "stops-cancelled", script, kill_grace="200ms")
     late, cancelled = daemon.start_run("stops-late"), daemon.start_run("stops-cancelled")
-    wait_until(
-        lambda: witness.exists() and len(witness.read_text().split()) == 2, "they do not begin"
-    )
+    wait_until(lambda: witness.exists() and len(witness.read_text().split()) == 2, "they do not begin")
     steps_seen = [seen(int(pid)) for pid in witness.read_text().split()]
     daemon.cancel(cancelled)
     assert run_state(daemon.wait_run(cancelled)) == "CANCELLED"

@@ -25,9 +25,7 @@ def known(user: str) -> bool:
     return True
 
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not known(NOBODY), reason="only root takes on another user"
-)
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not known(NOBODY), reason="only root takes on another user")
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +85,7 @@ def planter(witness: Witness) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("user", ["root", NOBODY])
-def test_a_link_in_a_workspace_makes_root_write_nowhere_else(
-    daemon: Daemon, witness: Witness, user: str
-) -> None:
+def test_a_link_in_a_workspace_makes_root_write_nowhere_else(daemon: Daemon, witness: Witness, user: str) -> None:
     taking = {
         "name": "b",
         "depends_on": ["a"],
@@ -109,9 +105,7 @@ def test_a_link_in_a_workspace_makes_root_write_nowhere_else(
 
 
 @pytest.mark.parametrize("user", ["root", NOBODY])
-def test_a_link_in_a_workspace_makes_root_keep_nothing_else(
-    daemon: Daemon, witness: Witness, user: str
-) -> None:
+def test_a_link_in_a_workspace_makes_root_keep_nothing_else(daemon: Daemon, witness: Witness, user: str) -> None:
     """Neither does it start a step elsewhere."""
     leaving = {
         "name": "b",

@@ -24,9 +24,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def test_a_step_over_its_memory_says_so(daemon: Daemon) -> None:
-    script = (
-        "import os, time; [os.fork() for _ in range(2)]; x = b'x' * (50 << 20); time.sleep(600)"
-    )
+    script = "import os, time; [os.fork() for _ in range(2)]; x = b'x' * (50 << 20); time.sleep(600)"
     step = {
         "name": "only",
         "job_type": "exec",

@@ -47,9 +47,7 @@ def supervisor(daemon: Daemon, run_id: str, number: int, tokens: Path) -> tuple[
     """The shim of the step's attempt of that number, and the step, once it runs and has said so."""
 
     def pid() -> int:
-        return next(
-            (p.pid for p in daemon.processes(run_id) if p.step == "only" and p.attempt == number), 0
-        )
+        return next((p.pid for p in daemon.processes(run_id) if p.step == "only" and p.attempt == number), 0)
 
     step = seen(wait_until(pid, f"attempt {number} does not start"))
     wait_until(lambda: has_said(tokens, number), f"attempt {number} does not get going")

@@ -164,8 +164,7 @@ def was_too_slow(daemon: Daemon, this: Played, run: run_pb2.Run) -> bool:
         own = [each.ending.cause for each in executions if each.step == told]
         # One that hangs has to be reached, and none of the others may be ended for want of time.
         if begun < (hangs[0] if hangs else 1) or any(
-            cause in OF_TIME and word not in HANGING
-            for cause, word in zip(own, words, strict=False)
+            cause in OF_TIME and word not in HANGING for cause, word in zip(own, words, strict=False)
         ):
             return True
     return False
@@ -174,14 +173,10 @@ def was_too_slow(daemon: Daemon, this: Played, run: run_pb2.Run) -> bool:
 # -- a case as a definition
 
 
-def definition(
-    workflow: str, case: Mapping[str, Any], witness: Path, second: float
-) -> dict[str, Any]:
+def definition(workflow: str, case: Mapping[str, Any], witness: Path, second: float) -> dict[str, Any]:
     """The case as a workflow whose steps do what its outcomes say."""
     outcomes: Mapping[str, Sequence[int | str]] = case.get("outcomes", {})
-    steps = {
-        name: step(name, given, outcomes, witness, second) for name, given in case["steps"].items()
-    }
+    steps = {name: step(name, given, outcomes, witness, second) for name, given in case["steps"].items()}
     made: dict[str, Any] = {"name": workflow, "description": case["name"], "steps": steps}
     if "concurrency" in case:
         made["concurrency"] = case["concurrency"]
@@ -213,30 +208,21 @@ def step(
 
 def in_real_time(fields: Mapping[str, Any], second: float) -> dict[str, Any]:
     durations = ("timeout", "kill_grace", "delay", "max_delay")
-    return {
-        name: scaled(value, second) if name in durations else value
-        for name, value in fields.items()
-    }
+    return {name: scaled(value, second) if name in durations else value for name, value in fields.items()}
 
 
 def scaled(duration: float | str, second: float) -> float:
     return second * (parse_duration(duration) if isinstance(duration, str) else duration)
 
 
-def script(
-    name: str, suffix: str, outcomes: Mapping[str, Sequence[int | str]], witness: Path
-) -> str:
+def script(name: str, suffix: str, outcomes: Mapping[str, Sequence[int | str]], witness: Path) -> str:
     """Leaves a mark for each launch, and does what its outcomes say of that launch."""
     own = {
         told.removesuffix(CHECK): words
         for told, words in outcomes.items()
         if told.removesuffix(CHECK).split("[")[0] == name and told.endswith(CHECK) == bool(suffix)
     }
-    hanging = [
-        told
-        for told, words in outcomes.items()
-        if set(words) & set(HANGING) and not told.endswith(CHECK)
-    ]
+    hanging = [told for told, words in outcomes.items() if set(words) & set(HANGING) and not told.endswith(CHECK)]
     marks = f'{shlex.quote(str(witness))}/"$TOBAN_STEP"{suffix}'
     deaf = any("hang_ignoring_term" in words for words in own.values())
     lines = ["trap '' TERM"] if deaf else []
@@ -278,9 +264,7 @@ def let_happen(daemon: Daemon, this: Played, event: str) -> None:
         case "cancel":
             daemon.cancel(this.run_id)
         case "approve" | "reject":
-            request = run_pb2.ApproveStepRequest(
-                run_id=this.run_id, step=step, approved=what == "approve"
-            )
+            request = run_pb2.ApproveStepRequest(run_id=this.run_id, step=step, approved=what == "approve")
             daemon.runs.ApproveStep(request, timeout=20)
         case _:
             raise AssertionError(f"nobody knows how to {event!r}")

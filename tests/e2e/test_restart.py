@@ -80,9 +80,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def life(directory: Path) -> Iterator[Life]:
     """Steps in every situation, then the kill, then what happens while nobody watches, then the new start."""
-    gates = {
-        name: Gate(f"{directory}/{name}") for name in ("good", "bad", "a", "b", "c", "meanwhile")
-    }
+    gates = {name: Gate(f"{directory}/{name}") for name in ("good", "bad", "a", "b", "c", "meanwhile")}
     held = "echo {0} one; echo {0} err >&2; read _ < {1}; echo {0} two; exit {2}"
 
     def step(name: str, code: int = 0) -> str:
@@ -90,12 +88,8 @@ def life(directory: Path) -> Iterator[Life]:
 
     with running_daemon(directory / "s") as daemon:
         life = Life(daemon)
-        life.start(
-            "good", f'  - {{name: held, run: "{step("good")}"}}\n  - {{name: next, run: echo next}}'
-        )
-        life.start(
-            "bad", f'  - {{name: held, run: "{step("bad", 42)}"}}\n  - {{name: never, run: "true"}}'
-        )
+        life.start("good", f'  - {{name: held, run: "{step("good")}"}}\n  - {{name: next, run: echo next}}')
+        life.start("bad", f'  - {{name: held, run: "{step("bad", 42)}"}}\n  - {{name: never, run: "true"}}')
         branches = "".join(f'  {name}: {{run: "{step(name)}"}}\n' for name in "abc")
         life.start("wide", f"{branches}  join: {{run: echo join, depends_on: [a, b, c]}}")
         life.start("meanwhile", f'  - {{name: held, run: "{step("meanwhile", 5)}"}}')
@@ -128,12 +122,8 @@ def kill_before_time_is_over(life: Life) -> list[Process]:
     for life.limit in (2, 10, 50):
         names = [f"{name}-{life.limit}" for name in ("step-timeout", "run-timeout")]
         limit = f"timeout: {life.limit}s"
-        life.start(
-            names[0], f"  - {{name: slow, run: echo begun; sleep 600, {limit}, kill_grace: 1s}}"
-        )
-        life.start(
-            names[1], "  - {name: slow, run: sleep 600}\n  - {name: never, run: 'true'}", limit
-        )
+        life.start(names[0], f"  - {{name: slow, run: echo begun; sleep 600, {limit}, kill_grace: 1s}}")
+        life.start(names[1], "  - {name: slow, run: sleep 600}\n  - {name: never, run: 'true'}", limit)
         with suppress(AssertionError):  # it may be over already
             for name in names:
                 life.started(name, "slow")
@@ -248,9 +238,7 @@ def test_positions_of_the_killed_daemon_go_on_exactly_there(life: Life) -> None:
     for number, message in enumerate(life.chunks):
         rest = texts(life.daemon.chunks(run_id, message.position, follow=True))
         before = texts(life.chunks[: number + 1])
-        together = {
-            key: before.get(key, b"") + rest.get(key, b"") for key in before.keys() | rest.keys()
-        }
+        together = {key: before.get(key, b"") + rest.get(key, b"") for key in before.keys() | rest.keys()}
         assert together == whole
 
 

@@ -78,8 +78,13 @@ def test_only_what_failed_and_what_follows_is_executed(daemon: Daemon, tmp_path:
     assert again.triggered_by == run_pb2.TRIGGER_RETRY
     steps = steps_of(again)
     assert {name for name, step in steps.items() if step.source_run == first.id} >= {
-        "a", "b", "c", "d", "d[0]", "d[1]",
-    }  # fmt: skip
+        "a",
+        "b",
+        "c",
+        "d",
+        "d[0]",
+        "d[1]",
+    }
     assert step_states(again)["e"] == "SKIPPED(when)"
     assert steps["a"].attempts == 1
     assert {execution.step for execution in daemon.processes(again.id)} <= set("fghij")
@@ -120,9 +125,7 @@ def test_the_newest_version_repeats_what_changed(daemon: Daemon, tmp_path: Path)
         path.unlink()
     changed = source.replace("; test -e", "; true ||").replace("cat in; echo", "echo")
     definition = workflow_pb2.Definition(source=changed)
-    update = workflow_pb2.UpdateWorkflowRequest(
-        workflow=workflow_pb2.Workflow(name="newest", definition=definition)
-    )
+    update = workflow_pb2.UpdateWorkflowRequest(workflow=workflow_pb2.Workflow(name="newest", definition=definition))
     daemon.workflows.UpdateWorkflow(update, timeout=20)
     again = retry(daemon, first.id, newest_version=True)
     assert run_state(again) == "SUCCEEDED", again.error_message
@@ -165,9 +168,7 @@ def test_what_cannot_be_retried(daemon: Daemon, tmp_path: Path) -> None:
     assert len(daemon.processes(whole.id)) == 10
 
 
-def test_a_retry_that_starts_no_process_of_its_own_has_the_files_too(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_retry_that_starts_no_process_of_its_own_has_the_files_too(daemon: Daemon, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     daemon.apply(f"name: leaf\ndescription: x\nsteps: {{only: {{run: test -e {ready}}}}}\n")
     daemon.apply("""
@@ -188,9 +189,7 @@ steps:
     assert b"".join(answer.data for answer in answers) == b"1\n2\n3\n"
 
 
-def test_a_retry_of_a_retry_repeats_what_is_not_kept_any_more(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_retry_of_a_retry_repeats_what_is_not_kept_any_more(daemon: Daemon, tmp_path: Path) -> None:
     daemon.apply(f"""
 name: gone
 description: its second step fails until it is told otherwise

@@ -23,10 +23,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def definition(name: str, schedule: str, fields: str = "", run: str = "true") -> str:
-    return (
-        f"name: {name}\ndescription: x\n{fields}\nschedule: {schedule}\n"
-        f"steps: {{only: {{run: '{run}'}}}}\n"
-    )
+    return f"name: {name}\ndescription: x\n{fields}\nschedule: {schedule}\nsteps: {{only: {{run: '{run}'}}}}\n"
 
 
 def runs_of(daemon: Daemon, name: str) -> Sequence[run_pb2.Run]:
@@ -41,8 +38,7 @@ def fires_of(daemon: Daemon, name: str) -> Sequence[workflow_pb2.Fire]:
 
 def outcomes(daemon: Daemon, name: str) -> Counter[str]:
     return Counter(
-        workflow_pb2.FireOutcome.Name(fire.outcome).removeprefix("FIRE_OUTCOME_")
-        for fire in fires_of(daemon, name)
+        workflow_pb2.FireOutcome.Name(fire.outcome).removeprefix("FIRE_OUTCOME_") for fire in fires_of(daemon, name)
     )
 
 
@@ -133,9 +129,7 @@ def test_a_change_of_the_definition_changes_the_schedule_at_once(daemon: Daemon)
     assert [due.due_at.ToDatetime().month for due in upcoming] == [1, 1]
     changed = workflow_pb2.Definition(source=definition("changed", EVERY_SECOND, "overlap: allow"))
     workflow = workflow_pb2.Workflow(name=never.name, definition=changed)
-    daemon.workflows.UpdateWorkflow(
-        workflow_pb2.UpdateWorkflowRequest(workflow=workflow), timeout=20
-    )
+    daemon.workflows.UpdateWorkflow(workflow_pb2.UpdateWorkflowRequest(workflow=workflow), timeout=20)
     wait_until(lambda: len(runs_of(daemon, "changed")) >= 1, "it never became due")
     daemon.system.Drain(system_pb2.DrainRequest(), timeout=20)
     wait_until(lambda: outcomes(daemon, "changed")["SKIPPED"] >= 1, "it went on")

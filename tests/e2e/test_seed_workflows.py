@@ -217,32 +217,35 @@ def meeting(place: Path) -> None:
 
 
 @pytest.mark.parametrize(("test_exit", "test_state"), [(0, "SUCCEEDED"), (1, "FAILED")])
-def test_implement_review_fix(
-    daemon: Daemon, tmp_path: Path, test_exit: int, test_state: str
-) -> None:
+def test_implement_review_fix(daemon: Daemon, tmp_path: Path, test_exit: int, test_state: str) -> None:
     (tmp_path / "repo").mkdir()
     meeting(tmp_path)
-    source = IMPLEMENT_REVIEW_FIX.replace(
-        "name: implement-review-fix", f"name: implement-review-fix-{test_exit}", 1
-    )
+    source = IMPLEMENT_REVIEW_FIX.replace("name: implement-review-fix", f"name: implement-review-fix-{test_exit}", 1)
     daemon.apply(source, base_dir=str(tmp_path))
     run = daemon.run(f"implement-review-fix-{test_exit}", test_exit=test_exit)
     assert run_state(run) == "SUCCEEDED", run.error_message
     assert run.failed_steps == test_exit
     assert step_states(run) == {
-        "implement": "SUCCEEDED", "test": test_state, "review": "SUCCEEDED", "fix": "SUCCEEDED",
-    }  # fmt: skip
+        "implement": "SUCCEEDED",
+        "test": test_state,
+        "review": "SUCCEEDED",
+        "fix": "SUCCEEDED",
+    }
     order = launched(daemon, run)
     assert order[:2] == ["implement", "implement"], "it was tried again"
-    assert set(order[2:4]) == {"test", "review"}, (
-        "they ran at the same time, or meet would have failed"
-    )
+    assert set(order[2:4]) == {"test", "review"}, "they ran at the same time, or meet would have failed"
     assert order[4] == "fix"
 
     context, workflow = notes(daemon, run)
     assert workflow.keys() == {
-        "runId", "name", "version", "status", "startedAt", "completedAt", "steps",
-    }  # fmt: skip
+        "runId",
+        "name",
+        "version",
+        "status",
+        "startedAt",
+        "completedAt",
+        "steps",
+    }
     assert (workflow["runId"], workflow["status"]) == (run.id, "SUCCEEDED")
     assert workflow["steps"]["test"]["status"] == test_state
     implement = context / "implement" / "implementation" / "src" / "feature.ts"
@@ -251,13 +254,13 @@ def test_implement_review_fix(
     assert "betterNamed" in fixed.read_text()
     told = meta(context, "implement")
     assert told["attempts"] == 2
-    assert told["artifacts"] == [
-        {"name": "implementation", "path": "implementation/src/feature.ts", "type": "code"}
-    ]
+    assert told["artifacts"] == [{"name": "implementation", "path": "implementation/src/feature.ts", "type": "code"}]
     assert told["wallTimeMs"] == told["completedAt"] - told["startedAt"]
     assert (told["stepId"], told["status"], told["workerKind"]) == (
-        "implement", "SUCCEEDED", "shell",
-    )  # fmt: skip
+        "implement",
+        "SUCCEEDED",
+        "shell",
+    )
     read = daemon.log_of(run.id, "fix")[run_pb2.LOG_STREAM_STDOUT]
     # A report of a test that failed is not kept: it is there, and empty.
     assert read == b"name it better\n" + (b"" if test_exit else b"one test failed\n")
@@ -272,10 +275,12 @@ def test_multi_repo_migration(daemon: Daemon, tmp_path: Path) -> None:
     assert (run.failed_steps, step_states(run)) == (
         1,
         {
-            "plan": "SUCCEEDED", "apply-repo-a": "SUCCEEDED", "apply-repo-b": "FAILED",
+            "plan": "SUCCEEDED",
+            "apply-repo-a": "SUCCEEDED",
+            "apply-repo-b": "FAILED",
             "verify": "SUCCEEDED",
         },
-    )  # fmt: skip
+    )
     steps = steps_of(run)
     assert steps["apply-repo-a"].attempts == steps["apply-repo-b"].attempts == 2
     order = launched(daemon, run)

@@ -55,9 +55,7 @@ def processes(host: Machine, run: str) -> list[Any]:
 def begun(host: Machine) -> Any:
     host.run("rm", "-f", "/var/lib/toban/go")
     toban(host, "run", "long")
-    return wait_until(
-        lambda: next((p for p in processes(host, "long") if p["pid"]), None), "it does not start"
-    )
+    return wait_until(lambda: next((p for p in processes(host, "long") if p["pid"]), None), "it does not start")
 
 
 def start_time(host: Machine, pid: int) -> str:
@@ -78,18 +76,13 @@ def test_steps_outlive_restarts_and_crashes_of_the_service(host: Machine) -> Non
     assert start_time(host, first["pid"]) == born
 
     host.run("kill", "-9", str(restarted))
-    crashed = wait_until(
-        lambda: (pid := host.main_pid(UNIT)) != restarted and pid, "it is not started again"
-    )
+    crashed = wait_until(lambda: (pid := host.main_pid(UNIT)) != restarted and pid, "it is not started again")
     wait_until(lambda: host.run("systemctl", "is-active", UNIT, check=False) == "active", "no")
     assert crashed
     assert start_time(host, first["pid"]) == born
     info = wait_until(
         lambda: (
-            (found := json.loads(toban(host, "system", "info", "-o", "json")))["recovery"].get(
-                "finished_at"
-            )
-            and found
+            (found := json.loads(toban(host, "system", "info", "-o", "json")))["recovery"].get("finished_at") and found
         ),
         "recovery does not end",
     )
@@ -97,9 +90,7 @@ def test_steps_outlive_restarts_and_crashes_of_the_service(host: Machine) -> Non
     assert shown(host, "long")["state"] == "RUN_STATE_RUNNING"
 
     host.run("touch", "/var/lib/toban/go")
-    wait_until(
-        lambda: shown(host, "long")["state"] == "RUN_STATE_SUCCEEDED", "it does not come to its end"
-    )
+    wait_until(lambda: shown(host, "long")["state"] == "RUN_STATE_SUCCEEDED", "it does not come to its end")
     assert toban(host, "logs", "long", "--step", "first") == "begun\nended"
     (again,) = [p for p in processes(host, "long") if p["step"] == "first"]
     assert (again["pid"], again["attempt"]) == (first["pid"], 1)

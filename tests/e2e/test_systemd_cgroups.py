@@ -25,9 +25,7 @@ pytestmark = pytest.mark.skipif(missing() != "", reason=f"a systemd of its own: 
 
 
 @pytest.fixture(scope="module", params=["toban", "root"])
-def host(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Machine]:
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """One whose daemon is the user of the unit, and one whose daemon is root."""
     base = tmp_path_factory.mktemp("m")
     # Others must be able to walk to the overlay's layers.

@@ -118,9 +118,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("lasts", ["0", "0.5"])
-def test_a_step_that_says_that_it_never_began_is_lost(
-    daemon: Daemon, witness: Path, lasts: str
-) -> None:
+def test_a_step_that_says_that_it_never_began_is_lost(daemon: Daemon, witness: Path, lasts: str) -> None:
     args = ["-c", FORGED_VOID, str(witness), lasts]
     step = {"name": "only", "job_type": "exec", "target": sys.executable, "args": args}
     name = f"void-{lasts.replace('.', '-')}"

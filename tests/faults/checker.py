@@ -90,9 +90,7 @@ class _Run(StepChecks):
     """One run against its model."""
 
     def defects(self) -> list[Defect]:
-        if {step.id for step in self._model.steps} != {
-            s.id for s in self._run.steps if not s.parent
-        }:
+        if {step.id for step in self._model.steps} != {s.id for s in self._run.steps if not s.parent}:
             self._bad(Kind.SKIPPED, f"it has the steps {sorted(self._states)}")
             return self._found
         self._check_run()
@@ -106,11 +104,7 @@ class _Run(StepChecks):
 
     def _check_run(self) -> None:
         run, cause = self._run, self._run.ending.cause
-        failed = [
-            step.id
-            for step in self._model.steps
-            if self._states[step.id] == "FAILED" and not step.continues
-        ]
+        failed = [step.id for step in self._model.steps if self._states[step.id] == "FAILED" and not step.continues]
         stopped = [s.id for s in run.steps if _stopped_by_cancel(s)]
         if run.id in self._ledger.cancel_acknowledged and not run.HasField("cancel_requested_at"):
             self._bad(Kind.CONTRADICTED, "its cancel was acknowledged, and is not known")
@@ -182,9 +176,7 @@ class _Run(StepChecks):
         """Run and name of all that may leave lines for a step."""
         if step.child:
             return [
-                (child.id, each.id)
-                for child in self._history.children(self._run.id, step.id)
-                for each in child.steps
+                (child.id, each.id) for child in self._history.children(self._run.id, step.id) for each in child.steps
             ]
         names = [f"{step.id}[{n}]" for n in range(step.items)] if step.items else [step.id]
         if step.iterations:
@@ -257,10 +249,7 @@ class _Run(StepChecks):
                 self._bad(Kind.UNASKED, f"a process of {process.step}")
                 continue
             begin = self._begin_of(process)
-            got = tuple(
-                printed.streams.get((process.step, process.attempt, stream), b"")
-                for stream in (OUT, ERR)
-            )
+            got = tuple(printed.streams.get((process.step, process.attempt, stream), b"") for stream in (OUT, ERR))
             if begin is None:
                 if any(got):
                     self._bad(Kind.LOG, f"{process.step} never began, and printed {got!r:.80}")
@@ -275,9 +264,7 @@ class _Run(StepChecks):
                 if digests != end.digests:
                     self._bad(Kind.LOG, f"{process.step} says that it wrote something else")
 
-    def _compare(
-        self, process: run_pb2.ProcessExecution, got: Sequence[bytes], whole: Sequence[bytes]
-    ) -> None:
+    def _compare(self, process: run_pb2.ProcessExecution, got: Sequence[bytes], whole: Sequence[bytes]) -> None:
         """All of it if the step came to its end, else as far as it came."""
         ended = process_state(process) in ("COMPLETED", "FAILED")
         counted = (process.stdout_bytes, process.stderr_bytes)

@@ -133,8 +133,7 @@ class Emitters:
         works: list[Callable[[random.Random], None]] = [self._emit_on] * CLIENTS
         works += [self._bind_on, self._start_chains, self._apply_on, self._put_files]
         self._threads = [
-            threading.Thread(target=self._work, args=(work, random.Random(self._rng.random())))
-            for work in works
+            threading.Thread(target=self._work, args=(work, random.Random(self._rng.random()))) for work in works
         ]
 
     def start(self) -> None:
@@ -192,9 +191,7 @@ class Emitters:
             if not self._stop.is_set():
                 self._emit(rng, rng.choice((CHAIN, CHAIN, LOOP)), {"hops": HOPS}, "")
 
-    def _emit(
-        self, rng: random.Random, event_type: str, payload: Mapping[str, Any], key: str
-    ) -> None:
+    def _emit(self, rng: random.Random, event_type: str, payload: Mapping[str, Any], key: str) -> None:
         # Without a key an event that is asked for twice is stored once because of the id of its request.
         request_id = _request_id(rng) if not key or rng.random() < 0.5 else ""
         request = event_pb2.EmitEventRequest(
@@ -204,9 +201,7 @@ class Emitters:
             request_id=request_id,
         )
         answer = self._answered(
-            lambda channel: event_pb2_grpc.EventServiceStub(channel).EmitEvent(
-                request, timeout=_CALL
-            )
+            lambda channel: event_pb2_grpc.EventServiceStub(channel).EmitEvent(request, timeout=_CALL)
         )
         asked = Asked(
             type=event_type,
@@ -234,9 +229,7 @@ class Emitters:
         self.told.cancelled.add(subject)
         request = schedule_pb2.CancelBySubjectRequest(subject=subject)
         self._answered(
-            lambda channel: schedule_pb2_grpc.ScheduleServiceStub(channel).CancelBySubject(
-                request, timeout=_CALL
-            )
+            lambda channel: schedule_pb2_grpc.ScheduleServiceStub(channel).CancelBySubject(request, timeout=_CALL)
         )
 
     def _bind(self, rng: random.Random, subject: str) -> None:
@@ -270,9 +263,7 @@ class Emitters:
         schedule_id = ""
         try:
             schedule_id = self._answered(
-                lambda channel: schedule_pb2_grpc.ScheduleServiceStub(channel).CreateSchedule(
-                    request, timeout=_CALL
-                )
+                lambda channel: schedule_pb2_grpc.ScheduleServiceStub(channel).CreateSchedule(request, timeout=_CALL)
             ).schedule.id
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.INVALID_ARGUMENT or not 0 < at < time.time():
@@ -309,9 +300,7 @@ class Emitters:
         )
         asked = time.time()
         answer = self._answered(
-            lambda channel: workflow_pb2_grpc.WorkflowServiceStub(channel).UpdateWorkflow(
-                request, timeout=_CALL
-            )
+            lambda channel: workflow_pb2_grpc.WorkflowServiceStub(channel).UpdateWorkflow(request, timeout=_CALL)
         )
         self.told.applied.append(
             Applied(

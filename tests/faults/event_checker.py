@@ -170,9 +170,7 @@ def _check_runs(workflows: Mapping[str, Listening], outcome: Outcome) -> Iterato
 def _check_announced(workflows: Mapping[str, Listening], outcome: Outcome) -> Iterator[str]:
     """Each end of a run is told once, and each step that emits has emitted once; nothing else is."""
     found = Counter(
-        (event.type, event.source_run, event.source_step, event.depth)
-        for event in outcome.events
-        if event.source_run
+        (event.type, event.source_run, event.source_step, event.depth) for event in outcome.events if event.source_run
     )
     expected: Counter[tuple[str, str, str, int]] = Counter()
     for run in outcome.runs.values():
@@ -193,9 +191,7 @@ def _check_announced(workflows: Mapping[str, Listening], outcome: Outcome) -> It
             yield f"{shown(event)} is from {event_pb2.EventSource.Name(event.source)}"
         if event.source == _STEP:
             before = outcome.runs.get(event.source_run)
-            caused = [
-                e for e in outcome.of(CHAIN) if before is not None and e.id == before.event_id
-            ]
+            caused = [e for e in outcome.of(CHAIN) if before is not None and e.id == before.event_id]
             if len(caused) != 1 or payload_of(event)["hops"] != payload_of(caused[0])["hops"] - 1:
                 yield f"{shown(event)} does not follow on the event of its run"
         elif event.source_run and payload_of(event).get("run_id") != event.source_run:
@@ -236,9 +232,7 @@ def _check_schedules(told: Told, outcome: Outcome) -> Iterator[str]:
             yield f"{shown(event)} is of no schedule"
 
 
-def _check_due(
-    bound: Bound, schedule: schedule_pb2.Schedule, outcome: Outcome, *, cancelled: bool
-) -> Iterator[str]:
+def _check_due(bound: Bound, schedule: schedule_pb2.Schedule, outcome: Outcome, *, cancelled: bool) -> Iterator[str]:
     """Each due time has one line, and each line names its event; times that were missed share one."""
     due = _due_times(bound, schedule)
     lines = sorted(
@@ -254,9 +248,7 @@ def _check_due(
     if was_cancelled and times and times[-1] > schedule.cancelled_at.ToMicroseconds():
         yield f"{bound} was due after it was cancelled"
     events = {
-        event.id: event
-        for event in outcome.of(SCHEDULE_TRIGGERED)
-        if payload_of(event)["scheduleId"] == schedule.id
+        event.id: event for event in outcome.of(SCHEDULE_TRIGGERED) if payload_of(event)["scheduleId"] == schedule.id
     }
     named: dict[str, list[int]] = defaultdict(list)
     for count, line in enumerate(lines, 1):

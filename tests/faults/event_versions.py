@@ -11,9 +11,7 @@ from faults.event_outcome import Outcome, payload_of
 from faults.listeners import DATA_CHANGED, Listening
 
 
-def check_versions(
-    workflows: Mapping[str, Listening], told: Told, outcome: Outcome
-) -> Iterator[str]:
+def check_versions(workflows: Mapping[str, Listening], told: Told, outcome: Outcome) -> Iterator[str]:
     """Each text that was applied is one version, told once, and the one of what came after it."""
     applied: dict[str, list[Applied]] = defaultdict(list)
     for each in told.applied:

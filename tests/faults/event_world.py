@@ -79,9 +79,7 @@ class World:
         self.inbox.watched = [f"{INBOX}/2"]
 
     def defects(self) -> list[str]:
-        found = check_events(
-            WORKFLOWS, self.told, self.outcome, inbox=self.inbox, drains=self.drains
-        )
+        found = check_events(WORKFLOWS, self.told, self.outcome, inbox=self.inbox, drains=self.drains)
         return list(found)
 
     def event(self, event_type: str, place: int = 0) -> event_pb2.Event:
@@ -117,14 +115,10 @@ class World:
             {"path": path, "change": "added", "workflow": WATCHING, "watch": str(INBOX)},
         )
 
-    def _client(
-        self, event_type: str, payload: dict[str, Any], key: str, *, waits: int = 0
-    ) -> None:
+    def _client(self, event_type: str, payload: dict[str, Any], key: str, *, waits: int = 0) -> None:
         source = event_pb2.EVENT_SOURCE_CLIENT
         event = self._emit(event_type, payload, source=source, waits=waits, dedupe_key=key)
-        self.told.asked.append(
-            Asked(type=event_type, payload=payload, key=key, event_id=event.id, created=True)
-        )
+        self.told.asked.append(Asked(type=event_type, payload=payload, key=key, event_id=event.id, created=True))
 
     def _emit(
         self,
@@ -187,9 +181,7 @@ class World:
         if model.emits:
             hops = json.loads(event.payload_json)["hops"] - 1
             source = event_pb2.EVENT_SOURCE_STEP
-            self._emit(
-                CHAIN, {"hops": hops}, source=source, source_step=STEP, dedupe_key=run.id, **after
-            )
+            self._emit(CHAIN, {"hops": hops}, source=source, source_step=STEP, dedupe_key=run.id, **after)
         if model.fails:
             self._emit(STEP_FAILED, about, source_step=STEP, **after)
         self._emit(RUN_FAILED if model.fails else RUN_SUCCEEDED, about, **after)

@@ -144,9 +144,7 @@ class Forged:
 
     def run(self, name: str, state: str, cause: str = "", took: float = 1.0) -> run_pb2.Run:
         """A run whose id is its workflow's name."""
-        made = run_pb2.Run(
-            id=name, workflow=name, state=run_pb2.RunState.Value(f"RUN_STATE_{state}")
-        )
+        made = run_pb2.Run(id=name, workflow=name, state=run_pb2.RunState.Value(f"RUN_STATE_{state}"))
         made.started_at.FromMicroseconds(START * 1_000_000)
         made.finished_at.FromMicroseconds(int((START + took) * 1e6))
         if cause:
@@ -158,9 +156,7 @@ class Forged:
         self.ledger.requests[name] = f"request of {name}"
         return made
 
-    def add_step(
-        self, run_id: str, step: str, state: str, reason: str = "", *, token: str = "", **facts: Any
-    ) -> None:
+    def add_step(self, run_id: str, step: str, state: str, reason: str = "", *, token: str = "", **facts: Any) -> None:
         """With an artifact of the attempt of that token, if one is given."""
         made_step = self.runs[run_id].steps.add(id=step, reason=reason, **facts)
         made_step.state = run_pb2.StepState.Value(f"STEP_STATE_{state}")
@@ -183,9 +179,7 @@ class Forged:
         printed: Sequence[bytes] | None = None,
     ) -> run_pb2.ProcessExecution:
         """Its token is its step's name with the number of the attempt."""
-        made = run_pb2.ProcessExecution(
-            run_id=run_id, step=step, attempt=attempt, iteration=iteration, pid=77
-        )
+        made = run_pb2.ProcessExecution(run_id=run_id, step=step, attempt=attempt, iteration=iteration, pid=77)
         made.id = f"{run_id}-{len(self.processes[run_id]):03}"
         made.state = run_pb2.ProcessState.Value(f"PROCESS_STATE_{state}")
         made.started_at.FromMicroseconds(START * 1_000_000)

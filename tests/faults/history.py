@@ -60,9 +60,7 @@ class History:
     files: dict[str, list[AttemptOnDisk]] = field(default_factory=dict)
 
     def children(self, run_id: str, step: str) -> list[run_pb2.Run]:
-        return [
-            run for run in self.runs.values() if (run.parent_run, run.parent_step) == (run_id, step)
-        ]
+        return [run for run in self.runs.values() if (run.parent_run, run.parent_step) == (run_id, step)]
 
 
 class ApiLogs:
@@ -81,9 +79,7 @@ class ApiLogs:
             for record in chunk.records:
                 key = (chunk.step, chunk.attempt, record.stream)
                 streams.setdefault(key, bytearray()).extend(record.data)
-        return Printed(
-            streams={key: bytes(data) for key, data in streams.items()}, complete=complete
-        )
+        return Printed(streams={key: bytes(data) for key, data in streams.items()}, complete=complete)
 
 
 class ApiArtifacts:
@@ -103,11 +99,7 @@ def read_history(daemon: Daemon, *, within: float = 120.0) -> History:
         runs |= {run_id: daemon.wait_run(run_id, within) for run_id in new}
     processes = {run_id: daemon.processes(run_id) for run_id in runs}
     # Only what has no end needs to be looked at on disk.
-    lost = [
-        run_id
-        for run_id, found in processes.items()
-        if any(process_state(process) == "LOST" for process in found)
-    ]
+    lost = [run_id for run_id, found in processes.items() if any(process_state(process) == "LOST" for process in found)]
     return History(
         runs=runs,
         processes=processes,

@@ -173,9 +173,7 @@ class Load:
             request = run_pb2.ResumeRunRequest(id=run_id)
             self._ask(run_id, "resume", partial(_resume, request=request))
 
-    def _ask(
-        self, run_id: str, what: str, call: Callable[[run_pb2_grpc.RunServiceStub], object]
-    ) -> bool:
+    def _ask(self, run_id: str, what: str, call: Callable[[run_pb2_grpc.RunServiceStub], object]) -> bool:
         """Asks something of an acknowledged run; False: it had ended. That it is not known can never be right."""
         answer = self._answered(lambda stub: _refusal(stub, call))
         if answer is grpc.StatusCode.NOT_FOUND:

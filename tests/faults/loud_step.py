@@ -15,16 +15,11 @@ BLOCK = 500
 
 def lines(token: str, stream: str, first: int, count: int) -> bytes:
     filler = "0123456789abcdef" * 8
-    return b"".join(
-        f"{token} {stream} {n:08} {filler[: n % 113]}\n".encode()
-        for n in range(first, first + count)
-    )
+    return b"".join(f"{token} {stream} {n:08} {filler[: n % 113]}\n".encode() for n in range(first, first + count))
 
 
 def main() -> None:
-    who = " ".join(
-        os.environ[name] for name in ("TOBAN_RUN_ID", "TOBAN_STEP", "TOBAN_ATTEMPT_TOKEN")
-    )
+    who = " ".join(os.environ[name] for name in ("TOBAN_RUN_ID", "TOBAN_STEP", "TOBAN_ATTEMPT_TOKEN"))
     token = os.environ["TOBAN_ATTEMPT_TOKEN"]
     note(f"B {who}")
     digests = (hashlib.sha256(), hashlib.sha256())

@@ -164,9 +164,7 @@ def again_and_again(
                 thread.join(0.1)
 
 
-def expect_cancelled(
-    daemon: Daemon, run_ids: Sequence[str], attack: str, within: float = ENDS_WITHIN
-) -> None:
+def expect_cancelled(daemon: Daemon, run_ids: Sequence[str], attack: str, within: float = ENDS_WITHIN) -> None:
     """A cancel is answered, and ends each run."""
     began = time.monotonic()
     for run_id in run_ids:

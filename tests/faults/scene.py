@@ -42,9 +42,7 @@ class Scene:
 
 
 @contextlib.contextmanager
-def daemon_on(
-    disk: Path, log: Path, environment: Mapping[str, str] | None = None
-) -> Iterator[Daemon]:
+def daemon_on(disk: Path, log: Path, environment: Mapping[str, str] | None = None) -> Iterator[Daemon]:
     """A daemon, not started, with its state on a disk that may fail; its log is elsewhere.
 
     After a failure it is not asked to end in order, which it may not be able to do.

@@ -120,17 +120,14 @@ class ShimKiller:
             return "there is an end record"
         # It may claim long after the daemon that it was forked for was killed.
         _, forked = file.shim
-        if file.shim in self.killed or any(
-            each.first <= forked <= each.last for each in self._armed
-        ):
+        if file.shim in self.killed or any(each.first <= forked <= each.last for each in self._armed):
             return ""
         return f"its shim {file.shim} was not killed"
 
     def unstarted(self, process: run_pb2.ProcessExecution, _file: AttemptOnDisk | None) -> str:
         at = process.finished_at.ToMicroseconds() / 1e6
         if process.error_message.startswith(_CANNOT_START) and any(
-            each.name == "shim.before_claim" and each.began <= at <= each.ended
-            for each in self._armed
+            each.name == "shim.before_claim" and each.began <= at <= each.ended for each in self._armed
         ):
             return ""
         return "its shim was not killed before it had its claim"

@@ -162,9 +162,7 @@ class StepChecks:
             self._bad(Kind.LETTER, f"that of {step.id} tells of {found[0].attempts} attempts")
         return expected
 
-    def _check_loop(
-        self, model: StepModel, step: run_pb2.Step, attempts: Sequence[run_pb2.ProcessExecution]
-    ) -> None:
+    def _check_loop(self, model: StepModel, step: run_pb2.Step, attempts: Sequence[run_pb2.ProcessExecution]) -> None:
         """Attempt and check in turns, each once in an iteration, until a check is content or that was all."""
         iteration, checking, over = 1, False, ""
         for process in attempts:
@@ -192,9 +190,7 @@ class StepChecks:
             text = f"{step.id} is told to have {step.iteration} iterations"
             self._bad(Kind.UNTRUE, f"{text}, and had {attempts[-1].iteration}")
 
-    def _why_kept(
-        self, model: StepModel, step: run_pb2.Step, last: run_pb2.ProcessExecution
-    ) -> str:
+    def _why_kept(self, model: StepModel, step: run_pb2.Step, last: run_pb2.ProcessExecution) -> str:
         """Why it cannot be that a step did not succeed after its work was done; empty: its outputs were not kept."""
         state = self._states[step.id]
         if not model.makes or process_state(last) != "COMPLETED":
@@ -304,9 +300,7 @@ class StepChecks:
             case other:
                 self._bad(Kind.UNTRUE, f"a process of {model.id} is {other}")
 
-    def _exited(
-        self, model: StepModel, process: run_pb2.ProcessExecution, end: End | None, state: str
-    ) -> None:
+    def _exited(self, model: StepModel, process: run_pb2.ProcessExecution, end: End | None, state: str) -> None:
         if end is None:
             what = f"exit code {process.exit_code}, signal {process.signal}"
             self._bad(Kind.UNTRUE, f"{model.id} is {state} ({what}) and never came to its end")
@@ -318,9 +312,7 @@ class StepChecks:
             which = f"attempt {process.attempt}, iteration {process.iteration}"
             self._bad(Kind.UNTRUE, f"{model.id} exited with {end.code}, which is not of {which}")
 
-    def _timed_out(
-        self, model: StepModel, process: run_pb2.ProcessExecution, end: End | None
-    ) -> None:
+    def _timed_out(self, model: StepModel, process: run_pb2.ProcessExecution, end: End | None) -> None:
         cause = process.ending.cause
         limit = model.timeout if cause == "timeout" else self._model.timeout
         if cause not in ("timeout", "run_timeout") or limit is None:
@@ -377,9 +369,7 @@ def _never_began(process: run_pb2.ProcessExecution) -> bool:
     return process_state(process) == "CANCELLED" and not process.pid
 
 
-def _only_one_that_lived(
-    processes: Sequence[run_pb2.ProcessExecution], process: run_pb2.ProcessExecution
-) -> bool:
+def _only_one_that_lived(processes: Sequence[run_pb2.ProcessExecution], process: run_pb2.ProcessExecution) -> bool:
     """Those before it were lost, and perhaps so early that they left no line."""
     lived = [each for each in processes if process_state(each) != "LOST"]
     return lived == [process]

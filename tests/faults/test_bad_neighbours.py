@@ -163,9 +163,7 @@ steps: [{name: only, run: "yes 01234567890123456789 | head -c 100000000; exec sl
 
 
 def test_five_thousand_calls_at_once(daemon: Daemon) -> None:
-    daemon.apply(
-        "name: long\ndescription: x\nsteps: [{name: only, run: exec sleep 600, kill_grace: 1s}]"
-    )
+    daemon.apply("name: long\ndescription: x\nsteps: [{name: only, run: exec sleep 600, kill_grace: 1s}]")
     neighbour = Neighbour(daemon)
     run_id = daemon.start_run("long")
     with bad_client("callers", daemon) as client:

@@ -22,10 +22,7 @@ pytestmark = pytest.mark.skipif(bool(clock.why_not()), reason=f"no clock: {clock
 
 
 def _definition(name: str, schedule: str, overlap: str) -> str:
-    return (
-        f"name: {name}\ndescription: x\noverlap: {overlap}\n"
-        f"schedule: {schedule}\nsteps: {{only: {{run: 'true'}}}}\n"
-    )
+    return f"name: {name}\ndescription: x\noverlap: {overlap}\nschedule: {schedule}\nsteps: {{only: {{run: 'true'}}}}\n"
 
 
 @pytest.mark.slow

@@ -238,12 +238,10 @@ FORGERIES: list[tuple[str, Forge, Kind]] = [
     ("parent went on before its child was over", lambda m: _move_to_front(m, "B parent after"), Kind.ORDER),
     ("out of turn", _overtaken, Kind.ORDER),
     ("step says it wrote more", lambda m: m.lines.append(m.lines.pop(m.line("E plain loud"))[:-1] + "x"), Kind.LOG),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(
-    ("forge", "kind"), [each[1:] for each in FORGERIES], ids=[each[0] for each in FORGERIES]
-)
+@pytest.mark.parametrize(("forge", "kind"), [each[1:] for each in FORGERIES], ids=[each[0] for each in FORGERIES])
 def test_a_forgery_is_found(forge: Forge, kind: Kind) -> None:
     made = truth()
     forge(made)

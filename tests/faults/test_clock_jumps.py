@@ -32,9 +32,7 @@ def jumping(tmp_path_factory: pytest.TempPathFactory) -> clock.Clock:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [HOURS, -HOURS], ids=["forwards", "back"])
-def test_timeouts_hold_when_the_clock_jumps(
-    tmp_path: Path, jumping: clock.Clock, offset: float
-) -> None:
+def test_timeouts_hold_when_the_clock_jumps(tmp_path: Path, jumping: clock.Clock, offset: float) -> None:
     of_step, of_run = Heartbeats(tmp_path / "step"), Heartbeats(tmp_path / "run")
     gate, jumped = Gate(f"{tmp_path}/gate"), Gate(f"{tmp_path}/jumped")
     limit, grace = f"{TIMEOUT}s", f"{GRACE}s"

@@ -293,9 +293,7 @@ def test_finds_nothing_in_what_is_true() -> None:
     assert max(depths) == DEPTH_MOST, "there is a chain that is cut"
 
 
-@pytest.mark.parametrize(
-    ("forge", "found"), FORGERIES, ids=lambda each: getattr(each, "__name__", "")
-)
+@pytest.mark.parametrize(("forge", "found"), FORGERIES, ids=lambda each: getattr(each, "__name__", ""))
 def test_finds_what_is_forged(forge: Callable[[World], None], found: str) -> None:
     world = World()
     forge(world)

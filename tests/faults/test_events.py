@@ -31,9 +31,7 @@ from toban.v1 import event_pb2
 
 LIVES = 60 if LONG else 8
 PAUSE = 0.15
-IN_POSTGRESQL = pytest.mark.skipif(
-    not (LONG and SERVER), reason="in the long form, with TOBAN_TEST_POSTGRES"
-)
+IN_POSTGRESQL = pytest.mark.skipif(not (LONG and SERVER), reason="in the long form, with TOBAN_TEST_POSTGRES")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=IN_POSTGRESQL)])
@@ -48,9 +46,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 8 * LIVES)
-def test_every_event_starts_what_listens_to_it_once(
-    tmp_path: Path, database: dict[str, str]
-) -> None:
+def test_every_event_starts_what_listens_to_it_once(tmp_path: Path, database: dict[str, str]) -> None:
     announce("events")
     with running_daemon(tmp_path / "s", environment=database) as daemon:
         rng = random.Random(f"{SEED} events")
@@ -73,9 +69,7 @@ def test_power_cuts_lose_no_event(tmp_path: Path) -> None:
         _live_through(lives, daemon, rng, CUTS, Inbox(tmp_path / "inbox"))
 
 
-def _live_through(
-    lives: Lives, daemon: Daemon, rng: random.Random, count: int, inbox: Inbox
-) -> None:
+def _live_through(lives: Lives, daemon: Daemon, rng: random.Random, count: int, inbox: Inbox) -> None:
     """So many lives under load, then one in which all comes to rest. Raises AssertionError with what is wrong then."""
     inbox.make()
     workflows = listeners(inbox.path)

@@ -53,9 +53,7 @@ steps: [{name: only, run: echo small}]
 def small_disk(directory: Path) -> Iterator[Path]:
     directory.mkdir()
     options = f"size={MEGABYTES}m"
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)], check=True, timeout=60
-    )
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)], check=True, timeout=60)
     try:
         yield directory
     finally:

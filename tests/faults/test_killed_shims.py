@@ -54,10 +54,7 @@ def test_only_what_a_killed_shim_served_is_lost(tmp_path: Path) -> None:
         )
         defects += check_left(daemon.state_dir)
     lost = [
-        process
-        for processes in history.processes.values()
-        for process in processes
-        if process_state(process) == "LOST"
+        process for processes in history.processes.values() for process in processes if process_state(process) == "LOST"
     ]
     ways = ", ".join(f"{way}: {count}" for way, count in killer.ways.most_common())
     print(f"{SHIM_ROUNDS} rounds ({ways}), {len(history.runs)} runs, {len(lost)} lost attempts")

@@ -167,13 +167,9 @@ def test_power_cuts_lose_nothing_that_was_acknowledged(tmp_path: Path, files: st
         defects = check(workflows, load.ledger, history, found, lost=lost, unkept=machine.unkept)
         defects += check_left(daemon.state_dir)
     count = sum(
-        process.state == run_pb2.PROCESS_STATE_LOST
-        for processes in history.processes.values()
-        for process in processes
+        process.state == run_pb2.PROCESS_STATE_LOST for processes in history.processes.values() for process in processes
     )
     ways = ", ".join(f"{way}: {count}" for way, count in machine.ways.most_common())
-    print(
-        f"{CUTS} cuts ({ways}), {len(history.runs)} runs, {count} lost attempts, files {saboteur.ways}"
-    )
+    print(f"{CUTS} cuts ({ways}), {len(history.runs)} runs, {count} lost attempts, files {saboteur.ways}")
     assert not defects, report(defects)
     assert len(history.runs) >= CUTS, "too little happened to prove anything"

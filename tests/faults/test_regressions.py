@@ -37,9 +37,7 @@ def test_the_log_of_a_run_whose_step_was_never_started_is_complete(tmp_path: Pat
     armed = {"TOBAN_FAILPOINTS": "launch.before_send=kill@1"}
     with running_daemon(tmp_path / "s", environment=armed) as daemon:
         daemon.environment.pop("TOBAN_FAILPOINTS")
-        daemon.apply(
-            "name: late\ndescription: x\ntimeout: 10ms\nsteps: [{name: only, run: echo hello}]"
-        )
+        daemon.apply("name: late\ndescription: x\ntimeout: 10ms\nsteps: [{name: only, run: echo hello}]")
         since = time.monotonic()
         run_id = died_before_it_started_anything(daemon, "late")
         wait_until(lambda: time.monotonic() > since + 0.01, "time stands still")
@@ -72,9 +70,7 @@ except OSError as error:
 
 def test_without_descriptors_nobody_is_told_that_a_user_does_not_exist() -> None:
     """The user data base cannot be opened then, and answers as if it were empty: the step failed for ever."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("Too many open files\n", 0), done.stderr
 
 
@@ -82,9 +78,7 @@ def test_resource_samples_that_cannot_be_taken_do_not_end_the_daemon(tmp_path: P
     """Without descriptors nobody can look at a process; the daemon ended with its sampler."""
     gate = Gate(f"{tmp_path}/gate")
     with running_daemon(tmp_path / "s") as daemon:
-        daemon.apply(
-            f"name: held\ndescription: x\nsteps: [{{name: only, run: read _ < {gate.path}}}]"
-        )
+        daemon.apply(f"name: held\ndescription: x\nsteps: [{{name: only, run: read _ < {gate.path}}}]")
         run_id = daemon.start_run("held")
         daemon.wait_started(run_id, "only")
         with no_descriptors(daemon.pid):
@@ -103,9 +97,7 @@ def test_a_step_that_is_cancelled_while_it_gets_its_place_is_not_started_or_is_e
     gate = Gate(f"{tmp_path}/gate")
     one = {"TOBAN_MAX_ATTEMPTS_RUNNING": "1"}
     with running_daemon(tmp_path / "s", environment=one) as daemon:
-        daemon.apply(
-            f"name: first\ndescription: x\nsteps: [{{name: a, run: read _ < {gate.path}}}]"
-        )
+        daemon.apply(f"name: first\ndescription: x\nsteps: [{{name: a, run: read _ < {gate.path}}}]")
         daemon.apply("name: second\ndescription: x\nsteps: [{name: b, run: exec sleep 600}]")
         first = daemon.start_run("first")
         daemon.wait_started(first, "a")

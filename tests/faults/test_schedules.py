@@ -24,9 +24,7 @@ from faults.timed_runs import check_runs_done
 ACTIONS = 56 if LONG else 14
 ENOUGH = 10
 """Due times with a run, of each kind."""
-IN_POSTGRESQL = pytest.mark.skipif(
-    not (LONG and SERVER), reason="in the long form, with TOBAN_TEST_POSTGRES"
-)
+IN_POSTGRESQL = pytest.mark.skipif(not (LONG and SERVER), reason="in the long form, with TOBAN_TEST_POSTGRES")
 OVERLAPS = ("allow", "skip", "queue", "replace", "skip", "queue", "allow", "replace")
 
 pytestmark = pytest.mark.skipif(bool(clock.why_not()), reason=f"no clock: {clock.why_not()}")
@@ -54,9 +52,7 @@ def disk(tmp_path: Path, database: str) -> Iterator[power.Disk | None]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400 + 40 * ACTIONS)
-def test_every_due_time_is_decided_once(
-    tmp_path: Path, database: str, disk: power.Disk | None
-) -> None:
+def test_every_due_time_is_decided_once(tmp_path: Path, database: str, disk: power.Disk | None) -> None:
     announce("schedules")
     rng = random.Random(f"{SEED} schedules")
     chaos = Chaos(tmp_path, rng, database=database, disk=disk)
@@ -87,9 +83,7 @@ def test_every_due_time_is_decided_once(
     reasons = Counter(line.reason.split()[0] for line in ledger.lines if line.outcome == "SKIPPED")
     states = Counter(run.state for run in ledger.runs.values())
     folded = sum(len(run.missed) for run in ledger.runs.values())
-    print(
-        f"{dict(chaos.ways)}: {dict(outcomes)}, skipped {dict(reasons)}, {len(chaos.time.boots)} boots"
-    )
+    print(f"{dict(chaos.ways)}: {dict(outcomes)}, skipped {dict(reasons)}, {len(chaos.time.boots)} boots")
     print(f"runs {dict(states)}, {folded} due times stood for; defects: {len(defects)}")
     assert not defects, f"{len(defects)} defects:\n" + "\n".join([*defects[:20], str(chaos.time)])
     assert min(outcomes[name] for name in WITH_RUN) >= ENOUGH, "too little happened"

@@ -46,15 +46,11 @@ def test_no_other_run_stands_for_a_due_time_that_had_its_run(tmp_path: Path) -> 
         dial.set(0)
         last = max(run.scheduled_at.ToSeconds() for run in runs())
         wait_until(
-            lambda: any(
-                run.id not in before and run.scheduled_at.ToSeconds() > last for run in runs()
-            ),
+            lambda: any(run.id not in before and run.scheduled_at.ToSeconds() > last for run in runs()),
             "it did not go on",
             60,
         )
-        stood_for = Counter(
-            at.ToSeconds() for run in runs() for at in (run.scheduled_at, *run.missed)
-        )
+        stood_for = Counter(at.ToSeconds() for run in runs() for at in (run.scheduled_at, *run.missed))
     finally:
         dial.set(0)
         daemon.clear()

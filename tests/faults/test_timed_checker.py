@@ -73,9 +73,7 @@ class Forged:
         run = f"boot-{due - START:g}"
         line = Line(schedule="b/0", due=due, outcome="FIRED", at=BACK_AT, reason="", run=run)
         self.lines[due] = line
-        self._run(
-            Started(id=run, workflow="b", schedule="b/0", due=due, missed=(), created=BACK_AT)
-        )
+        self._run(Started(id=run, workflow="b", schedule="b/0", due=due, missed=(), created=BACK_AT))
 
     def _run(self, run: Started) -> None:
         self.runs[run.id] = run
@@ -86,11 +84,7 @@ class Forged:
         run = f"run-{due - START:g}"
         self.lines[due] = Line(schedule="w/0", due=due, outcome="FIRED", at=at, reason="", run=run)
         number = int(due - START)
-        self._run(
-            Started(
-                id=run, workflow="w", schedule="w/0", due=due, missed=(), created=at, number=number
-            )
-        )
+        self._run(Started(id=run, workflow="w", schedule="w/0", due=due, missed=(), created=at, number=number))
 
     def of(self, number: float) -> Line:
         return self.lines[START + number]
@@ -315,9 +309,7 @@ def test_nobody_is_blamed_while_the_machine_holds_everybody_up() -> None:
     assert not time.was_away(START + 5)
 
 
-def test_a_machine_that_holds_everybody_up_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_holds_everybody_up_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = itertools.chain((0.0, 0.5, 0.5, 3.0), itertools.repeat(3.0))
     monkeypatch.setattr("faults.pulse.time", SimpleNamespace(time=lambda: next(shown)))
     stalls: list[tuple[float, float]] = []

@@ -33,11 +33,9 @@ def test_timeouts_of_a_step_and_of_a_run_hold_while_the_daemon_is_down(tmp_path:
     ):
         daemon.apply(
             workflow("step", {"slow": of_step.step(timeout=limit, kill_grace=grace), "other": {"run": "sleep 0.1"}})
-        )  # fmt: skip
-        never = {"run": "true", "depends_on": ["slow"]}
-        daemon.apply(
-            workflow("run", {"slow": of_run.step(kill_grace=grace), "never": never}, timeout=limit)
         )
+        never = {"run": "true", "depends_on": ["slow"]}
+        daemon.apply(workflow("run", {"slow": of_run.step(kill_grace=grace), "never": never}, timeout=limit))
         asked = time.monotonic()
         ids = {name: daemon.start_run(name) for name in ("step", "run")}
         began = max(of_step.began(), of_run.began())

@@ -114,9 +114,7 @@ class Chaos:
         versions = workflow.versions[index]
         if versions:
             versions[-1].end_asked, versions[-1].end_stored = asked, stored
-        made = Version(
-            spec=spec, asked=asked, stored=stored, end_asked=math.inf, end_stored=math.inf
-        )
+        made = Version(spec=spec, asked=asked, stored=stored, end_asked=math.inf, end_stored=math.inf)
         made.delay = self._delay(workflow.name, index, spec)
         versions.append(made)
 
@@ -144,9 +142,7 @@ class Chaos:
         specs[index] = self._spec()
         return workflow, index, specs
 
-    def _update(
-        self, workflow: Timed, specs: list[Spec], note: str
-    ) -> workflow_pb2.UpdateWorkflowRequest:
+    def _update(self, workflow: Timed, specs: list[Spec], note: str) -> workflow_pb2.UpdateWorkflowRequest:
         definition = workflow_pb2.Definition(source=workflow.definition(specs, note))
         changed = workflow_pb2.Workflow(name=workflow.name, definition=definition)
         return workflow_pb2.UpdateWorkflowRequest(workflow=changed)
@@ -399,11 +395,7 @@ class Chaos:
         return Counter(line.outcome for line in self._lines())
 
     def _lines(self) -> list[Line]:
-        return [
-            line
-            for each in (*self.workflows, *self.booting)
-            for line in lines_of(self._daemon, each.name)
-        ]
+        return [line for each in (*self.workflows, *self.booting) for line in lines_of(self._daemon, each.name)]
 
     def read(self, end: float) -> Ledger:
         """The lines first: a run that is missing then has none."""

@@ -55,9 +55,7 @@ class Ledger:
     """What the steps say themselves."""
 
     def of(self, schedule: str) -> list[Line]:
-        return sorted(
-            (line for line in self.lines if line.schedule == schedule), key=lambda line: line.due
-        )
+        return sorted((line for line in self.lines if line.schedule == schedule), key=lambda line: line.due)
 
 
 def _due(line: Line) -> float:
@@ -97,23 +95,17 @@ def check_timed(
             schedule = f"{workflow.name}/{index}"
             known.add(schedule)
             found += _Schedule(workflow, versions, schedule, ledger, line_time).check()
-    found += [
-        f"nobody made this schedule: {line}" for line in ledger.lines if line.schedule not in known
-    ]
+    found += [f"nobody made this schedule: {line}" for line in ledger.lines if line.schedule not in known]
     return found
 
 
-def missing(
-    workflows: Sequence[Timed], ledger: Ledger, line_time: Timeline, *, at_all: bool = False
-) -> list[str]:
+def missing(workflows: Sequence[Timed], ledger: Ledger, line_time: Timeline, *, at_all: bool = False) -> list[str]:
     """Due times that must have been decided, and have no line. `at_all`: those that may still be decided count too."""
     return [
         text
         for workflow in workflows
         for index, versions in enumerate(workflow.versions)
-        for text in _Schedule(
-            workflow, versions, f"{workflow.name}/{index}", ledger, line_time
-        ).missing(at_all=at_all)
+        for text in _Schedule(workflow, versions, f"{workflow.name}/{index}", ledger, line_time).missing(at_all=at_all)
     ]
 
 
@@ -168,8 +160,7 @@ class _Schedule:
         self._has_line = {line.due for line in self._lines}
         # If one became due while it was stored, all counting begins there.
         self._may = [
-            (self._due(version, version.asked - NEAR), self._due(version, version.stored))
-            for version in versions
+            (self._due(version, version.asked - NEAR), self._due(version, version.stored)) for version in versions
         ]
 
     def _due(self, version: Version, since: float) -> set[float]:
@@ -233,8 +224,7 @@ class _Schedule:
             ends = [
                 probe + end - self._time.shown(probe)
                 for probe in (latest - LATE - TURNS, latest - LATE, latest)
-                if probe < math.inf
-                and (end := self._workflow.shut_until(version.spec.zone, self._time.shown(probe)))
+                if probe < math.inf and (end := self._workflow.shut_until(version.spec.zone, self._time.shown(probe)))
             ]
             later = max((from_then(end + TURNS) for end in ends), default=latest)
             if later <= latest:
@@ -253,9 +243,7 @@ class _Schedule:
             return [f"decided at a time at which there was no such schedule: {lines[0]}"]
         return min(complaints, key=len)
 
-    def _complain(
-        self, lines: list[Line], version: Version, times: set[float], at: float
-    ) -> Iterator[str]:
+    def _complain(self, lines: list[Line], version: Version, times: set[float], at: float) -> Iterator[str]:
         if self._time.was_away(at):
             yield f"decided while nobody was there: {lines[0]}"
         for line in lines:
@@ -293,9 +281,7 @@ class _Schedule:
             return f"{SHUT}{moment(until.timestamp())}"
         return line.outcome
 
-    def _wanted(
-        self, lines: Sequence[Line], version: Version, times: set[float], at: float
-    ) -> Iterator[list[str]]:
+    def _wanted(self, lines: Sequence[Line], version: Version, times: set[float], at: float) -> Iterator[list[str]]:
         """What each of the due times that were decided together may become."""
         now = lines[0].at
         for line in lines:
@@ -345,8 +331,7 @@ class _Schedule:
     def _was_there(self, alarm: float, at: float) -> bool:
         """Whether somebody surely was from when the clock showed that until then."""
         return any(
-            before <= at + NEAR and not self._time.broken(before - ON_TIME, at)
-            for before in self._time.moments(alarm)
+            before <= at + NEAR and not self._time.broken(before - ON_TIME, at) for before in self._time.moments(alarm)
         )
 
     def _shut(self, version: Version, at: float) -> str:

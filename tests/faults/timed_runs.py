@@ -131,13 +131,9 @@ def _wrong_end(
             return "it has not come to its end"
 
 
-def _check_turns(
-    workflow: Timed, own: Sequence[Started], told: Witnessed, time: Timeline
-) -> Iterator[str]:
+def _check_turns(workflow: Timed, own: Sequence[Started], told: Witnessed, time: Timeline) -> Iterator[str]:
     """One at a time; those that wait for each other in the order in which they were made."""
-    begun = sorted(
-        (run for run in own if run.id in told.began), key=lambda run: told.began[run.id][0]
-    )
+    begun = sorted((run for run in own if run.id in told.began), key=lambda run: told.began[run.id][0])
     for one, other in pairwise(begun):
         # One whose end nobody saw was cancelled, and had no time to say so.
         over = told.over(one.id, time.cut)

@@ -83,8 +83,7 @@ class Timeline:
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{name} {getattr(self, name)}"
-            for name in ("offsets", "away", "woken", "drained", "boots", "stalls")
+            f"{name} {getattr(self, name)}" for name in ("offsets", "away", "woken", "drained", "boots", "stalls")
         )
 
     def shown(self, at: float) -> float:
@@ -125,10 +124,9 @@ class Timeline:
 
     def broken(self, since: float, until: float) -> bool:
         """Whether the daemon may have been away between them, or its clock was set."""
-        return any(
-            begin <= until + NEAR and end >= since - NEAR
-            for begin, end in (*self.away, *self.stalls)
-        ) or any(since - NEAR - self._slowest <= at <= until + NEAR for at, _ in self.offsets)
+        return any(begin <= until + NEAR and end >= since - NEAR for begin, end in (*self.away, *self.stalls)) or any(
+            since - NEAR - self._slowest <= at <= until + NEAR for at, _ in self.offsets
+        )
 
     def decided_by(self, shown: float, since: float) -> float:
         """Until when the daemon must have seen that this was due. Never, if it had not enough time for it.

@@ -37,9 +37,7 @@ def injected(pid: int, calls: str, what: str, scratch: Path) -> Iterator[None]:
             stderr=errors,
         )
     try:
-        wait_until(
-            lambda: tracer.poll() is not None or all(_tracers(pid)), "strace does not attach"
-        )
+        wait_until(lambda: tracer.poll() is not None or all(_tracers(pid)), "strace does not attach")
         assert tracer.poll() is None, f"cannot trace {pid}: {said.read_text()}"
         yield
     finally:
@@ -54,7 +52,5 @@ def _tracers(pid: int) -> list[int]:
     for task in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             text = Path(f"/proc/{pid}/task/{task}/status").read_text()
-            found += [
-                int(line.split()[1]) for line in text.splitlines() if line.startswith("TracerPid:")
-            ]
+            found += [int(line.split()[1]) for line in text.splitlines() if line.startswith("TracerPid:")]
     return found

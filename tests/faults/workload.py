@@ -149,9 +149,7 @@ class StepModel:
         cases = [f"{n}) code={code};;" for n, code in enumerate(self.codes[:-1], 1)]
         return f"case $TOBAN_ATTEMPT in {' '.join(cases)} *) code={self.codes[-1]};; esac"
 
-    def printed(
-        self, token: str, repeated: str = "", read: Sequence[str] = ()
-    ) -> tuple[bytes, bytes]:
+    def printed(self, token: str, repeated: str = "", read: Sequence[str] = ()) -> tuple[bytes, bytes]:
         """What it prints to both streams if nobody ends it.
 
         `repeated` is the token of the step that it repeats, `read` are those of what it reads.
@@ -301,9 +299,7 @@ def workload(*, rerun: bool = False) -> Mapping[str, WorkflowModel]:
         ),
         WorkflowModel(
             name="tolerant",
-            steps=_sequence(
-                StepModel(id="bad", code=4, continues=True), StepModel(id="after", work="sleep 0.02")
-            ),
+            steps=_sequence(StepModel(id="bad", code=4, continues=True), StepModel(id="after", work="sleep 0.02")),
         ),
         WorkflowModel(
             name="loud",
@@ -312,7 +308,7 @@ def workload(*, rerun: bool = False) -> Mapping[str, WorkflowModel]:
         ),
         *_repeating(),
         *_handing_on(),
-    ]  # fmt: skip
+    ]
     return {workflow.name: workflow for workflow in found}
 
 
@@ -323,9 +319,7 @@ def _repeating() -> Sequence[WorkflowModel]:
             name="retried",
             weight=2,
             cancelled=0.15,
-            steps=_sequence(
-                StepModel(id="flaky", codes=(3, 4, 0), retries=3), StepModel(id="after")
-            ),
+            steps=_sequence(StepModel(id="flaky", codes=(3, 4, 0), retries=3), StepModel(id="after")),
         ),
         WorkflowModel(
             name="exhausted",
@@ -333,9 +327,7 @@ def _repeating() -> Sequence[WorkflowModel]:
         ),
         WorkflowModel(
             name="incomplete",
-            steps=_sequence(
-                StepModel(id="loop", iterations=9, max_iterations=2), StepModel(id="after")
-            ),
+            steps=_sequence(StepModel(id="loop", iterations=9, max_iterations=2), StepModel(id="after")),
         ),
         WorkflowModel(
             name="queued",
@@ -376,9 +368,7 @@ def _handing_on() -> Sequence[WorkflowModel]:
             name="parent",
             weight=2,
             cancelled=0.15,
-            steps=_sequence(
-                StepModel(id="before"), StepModel(id="child", child="leaf"), StepModel(id="after")
-            ),
+            steps=_sequence(StepModel(id="before"), StepModel(id="child", child="leaf"), StepModel(id="after")),
         ),
         WorkflowModel(
             name="leaf",
@@ -388,4 +378,4 @@ def _handing_on() -> Sequence[WorkflowModel]:
                 StepModel(id="use", depends_on=["make"], reads="make"),
             ],
         ),
-    ]  # fmt: skip
+    ]

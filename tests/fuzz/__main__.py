@@ -40,9 +40,7 @@ def _turns(names: list[str], seconds: float, seed: int, grow: bool) -> int:
     while waiting and time.monotonic() < until:
         for name in list(waiting):
             print(f"fuzz: {name}, seed {seed}", end="", flush=True)
-            report = fuzz(
-                TARGETS[name], seed=seed, seconds=turn, grow=CORPUS / name if grow else None
-            )
+            report = fuzz(TARGETS[name], seed=seed, seconds=turn, grow=CORPUS / name if grow else None)
             if report.finding is None:
                 print(f": {report.inputs} inputs, {report.outcomes} outcomes")
                 continue
@@ -62,14 +60,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="scripts/fuzz", description="Feeds mutated input to everything that Toban reads."
     )
     parser.add_argument("--minutes", type=float, default=1.0, metavar="N", help="how long in all")
-    parser.add_argument(
-        "--target", action="append", choices=list(TARGETS), help="only this one; may be repeated"
-    )
+    parser.add_argument("--target", action="append", choices=list(TARGETS), help="only this one; may be repeated")
     parser.add_argument("--seed", type=int, metavar="S", help="the seed of the first round")
     parser.add_argument("--input", type=Path, metavar="FILE", help="only this input, once")
-    parser.add_argument(
-        "--grow", action="store_true", help="keep small inputs with a new outcome in the corpus"
-    )
+    parser.add_argument("--grow", action="store_true", help="keep small inputs with a new outcome in the corpus")
     return parser
 
 

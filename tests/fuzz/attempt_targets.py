@@ -37,16 +37,41 @@ LOST = replace(ATTEMPT, state=AttemptState.LOST)
 NOW = 1_790_000_000_000_000
 
 _CLAIM = {
-    "format": frames.FORMAT, "attempt": ATTEMPT.id, "token": ATTEMPT.token, "pid": 4242, "start": 987654,
-    "boot_id": BOOT, "seal": "5ea1",
-}  # fmt: skip
+    "format": frames.FORMAT,
+    "attempt": ATTEMPT.id,
+    "token": ATTEMPT.token,
+    "pid": 4242,
+    "start": 987654,
+    "boot_id": BOOT,
+    "seal": "5ea1",
+}
 _END = {
-    "seal": "5ea1", "cause": "exited", "error": "", "pid": 4243, "started_at": NOW, "finished_at": NOW + 5,
-    "exit_code": 0, "signal": None, "signals": ["TERM"], "leftovers": 1, "survivors": 1,
-    "survivor_pids": [[4244, 1234]], "proved_empty": True, "limit": "", "cgroup": False, "took": 0.25,
-    "stdout_bytes": 6, "stderr_bytes": 4, "dropped": 0, "user_time": 0.1, "system_time": 0.2,
-    "max_rss": 4096000, "unsynced": False, "output": "a=1\nb<<E\nx\nE\n", "result": '{"k": [1, 2.5]}',
-}  # fmt: skip
+    "seal": "5ea1",
+    "cause": "exited",
+    "error": "",
+    "pid": 4243,
+    "started_at": NOW,
+    "finished_at": NOW + 5,
+    "exit_code": 0,
+    "signal": None,
+    "signals": ["TERM"],
+    "leftovers": 1,
+    "survivors": 1,
+    "survivor_pids": [[4244, 1234]],
+    "proved_empty": True,
+    "limit": "",
+    "cgroup": False,
+    "took": 0.25,
+    "stdout_bytes": 6,
+    "stderr_bytes": 4,
+    "dropped": 0,
+    "user_time": 0.1,
+    "system_time": 0.2,
+    "max_rss": 4096000,
+    "unsynced": False,
+    "output": "a=1\nb<<E\nx\nE\n",
+    "result": '{"k": [1, 2.5]}',
+}
 
 
 def _file(*parts: bytes) -> bytes:
@@ -55,9 +80,7 @@ def _file(*parts: bytes) -> bytes:
 
 CLAIM = frames.encode_json(frames.CLAIM, NOW, _CLAIM)
 STARTED = frames.encode_json(frames.STARTED, NOW + 1, {"pid": 4243, "at": NOW + 1})
-OUTPUT = frames.encode(frames.STDOUT, NOW + 2, b"one\ntw") + frames.encode(
-    frames.STDERR, NOW + 3, b"err\n"
-)
+OUTPUT = frames.encode(frames.STDOUT, NOW + 2, b"one\ntw") + frames.encode(frames.STDERR, NOW + 3, b"err\n")
 NOTE = frames.encode(frames.NOTE, NOW + 4, b"5 bytes of output were dropped here: x\n")
 END = frames.encode_end(NOW + 5, _END)
 VOID = frames.encode_json(frames.CLAIM, NOW, {"format": 1, "attempt": ATTEMPT.id, "void": True})

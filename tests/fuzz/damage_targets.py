@@ -104,9 +104,7 @@ class Round:
         for run_id in self._runs:
             run = self._daemon.wait_run(run_id, within=_ENDS_WITHIN)
             attempts = [process_state(each) for each in self._daemon.processes(run_id)]
-            shown = (
-                f"{self._victims.get(run_id, 'unharmed')}: {run_state(run)}, attempts {attempts}"
-            )
+            shown = f"{self._victims.get(run_id, 'unharmed')}: {run_state(run)}, attempts {attempts}"
             if run_id not in self._victims:
                 assert run_state(run) == "SUCCEEDED", shown
             else:

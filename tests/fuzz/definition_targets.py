@@ -30,10 +30,14 @@ AT_ONCE = 0.5
 """Seconds of processor time for what is evaluated in the event loop."""
 _STEPS: dict[str, dict[str, Any]] = {
     "one": {
-        "stdout": "out", "stderr": "", "exit_code": 0, "status": "SUCCEEDED", "outputs": {"k": "v"},
+        "stdout": "out",
+        "stderr": "",
+        "exit_code": 0,
+        "status": "SUCCEEDED",
+        "outputs": {"k": "v"},
         "result": {"changed": False, "list": [1, 2, "x"]},
     }
-}  # fmt: skip
+}
 
 
 @contextlib.contextmanager
@@ -78,10 +82,7 @@ def _expressions(work: Path) -> Iterator[Check]:
     def check(data: bytes) -> str:
         """An expression is refused when it is stored, fails when it is evaluated, or has its value."""
         text = json.dumps(data.decode(errors="replace"))
-        outcomes = [
-            _evaluated(f"{HEAD}    {field}: {text}\n")
-            for field in ("when", "for_each", "description")
-        ]
+        outcomes = [_evaluated(f"{HEAD}    {field}: {text}\n") for field in ("when", "for_each", "description")]
         template = json.dumps("{{ " + data.decode(errors="replace") + " }}")
         outcomes.append(_evaluated(f"{HEAD}    env: {{X: {template}}}\n"))
         return "; ".join(outcomes)
@@ -143,9 +144,15 @@ def _params(work: Path) -> Iterator[Check]:
 @contextlib.contextmanager
 def _conditions(work: Path) -> Iterator[Check]:
     event = {
-        "id": "e", "type": "data.changed", "payload": {"n": 1, "s": "x" * 100, "xs": [1, "a", None]},
-        "source": "", "source_run": "", "source_step": "", "depth": 0, "at": "2026-11-18T00:00:00Z",
-    }  # fmt: skip
+        "id": "e",
+        "type": "data.changed",
+        "payload": {"n": 1, "s": "x" * 100, "xs": [1, "a", None]},
+        "source": "",
+        "source_run": "",
+        "source_step": "",
+        "depth": 0,
+        "at": "2026-11-18T00:00:00Z",
+    }
 
     def check(data: bytes) -> str:
         """A condition that could be stored is true of an event, false, or fails with its reason."""
@@ -166,21 +173,129 @@ def _conditions(work: Path) -> Iterator[Check]:
 
 
 _CEL = (
-    "==", "!=", "&&", "||", "!", "?", ":", "+", "-", "*", "/", "%", "in", "(", ")", "[", "]", "{", "}", ".", ",", "//",
-    "true", "null", "1", "0", "9223372036854775807", "1u", "1.5", "1e308", '"x"', "'a'", "b'x'", "r'\\d'",
-    "params.s", "params.xs", "params.n", "steps.one.result", "event.payload", "item", "size(", ".size()",
-    ".map(x, x + x)", ".map(x, [x, x])", ".filter(x, true)", ".exists(x, x == 1)", ".all(x, true)",
+    "==",
+    "!=",
+    "&&",
+    "||",
+    "!",
+    "?",
+    ":",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "in",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ".",
+    ",",
+    "//",
+    "true",
+    "null",
+    "1",
+    "0",
+    "9223372036854775807",
+    "1u",
+    "1.5",
+    "1e308",
+    '"x"',
+    "'a'",
+    "b'x'",
+    "r'\\d'",
+    "params.s",
+    "params.xs",
+    "params.n",
+    "steps.one.result",
+    "event.payload",
+    "item",
+    "size(",
+    ".size()",
+    ".map(x, x + x)",
+    ".map(x, [x, x])",
+    ".filter(x, true)",
+    ".exists(x, x == 1)",
+    ".all(x, true)",
     ".matches('(a*)*b')",
-    ".matches('(.|.)*{1000}')", ".contains(", ".startsWith(", "string(", "int(", "double(", "timestamp(", "duration(",
-    "has(", "dyn(", "type(", "[0,1,2,3,4,5,6,7,8,9]",
-)  # fmt: skip
+    ".matches('(.|.)*{1000}')",
+    ".contains(",
+    ".startsWith(",
+    "string(",
+    "int(",
+    "double(",
+    "timestamp(",
+    "duration(",
+    "has(",
+    "dyn(",
+    "type(",
+    "[0,1,2,3,4,5,6,7,8,9]",
+)
 _YAML = (
-    ":", "- ", "\n", "\n  ", "\n    ", "&a ", "*a", "<<: *a", "<<: [*a, *a]", "|", ">", "---", "...", "!!python/object",
-    "!!binary", "%YAML 1.1", "{", "}", "[", "]", '"', "'", "#", "? ", "~", "0x10", "1_000", ".inf", ".nan",
-    "2026-11-18", "name", "steps", "run", "depends_on", "for_each", "when", "params", "default", "retry", "loop",
-    "timeout", "schedule", "cron", "matrix", "on", "event", "inputs", "outputs", "jobs", "kind", "env", "workspace",
-    "overlap", "{{", "}}", "\\ud83d\\ude00", "\\ud83d", "\t", "\x85", "\u2028",
-)  # fmt: skip
+    ":",
+    "- ",
+    "\n",
+    "\n  ",
+    "\n    ",
+    "&a ",
+    "*a",
+    "<<: *a",
+    "<<: [*a, *a]",
+    "|",
+    ">",
+    "---",
+    "...",
+    "!!python/object",
+    "!!binary",
+    "%YAML 1.1",
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    "'",
+    "#",
+    "? ",
+    "~",
+    "0x10",
+    "1_000",
+    ".inf",
+    ".nan",
+    "2026-11-18",
+    "name",
+    "steps",
+    "run",
+    "depends_on",
+    "for_each",
+    "when",
+    "params",
+    "default",
+    "retry",
+    "loop",
+    "timeout",
+    "schedule",
+    "cron",
+    "matrix",
+    "on",
+    "event",
+    "inputs",
+    "outputs",
+    "jobs",
+    "kind",
+    "env",
+    "workspace",
+    "overlap",
+    "{{",
+    "}}",
+    "\\ud83d\\ude00",
+    "\\ud83d",
+    "\t",
+    "\x85",
+    "\u2028",
+)
 
 TARGETS = (
     Target(

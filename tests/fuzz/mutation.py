@@ -22,14 +22,62 @@ _DEEP_LIST = "\ue000deep list\ue000"
 _DEEP_MAP = "\ue000deep map\ue000"
 _INTERESTING = (0, 1, 0x7F, 0x80, 0xFF)
 _NUMBERS = (
-    0, -1, 1, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 2**64, 10**30, 10**400,
-    0.0, -0.0, 0.5, 1e308, -1e308, 5e-324, float("nan"), float("inf"), float("-inf"),
-)  # fmt: skip
+    0,
+    -1,
+    1,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**53 + 1,
+    2**63 - 1,
+    2**63,
+    -(2**63) - 1,
+    2**64,
+    10**30,
+    10**400,
+    0.0,
+    -0.0,
+    0.5,
+    1e308,
+    -1e308,
+    5e-324,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+)
 _TEXTS = (
-    "", " ", "\0", "\n", "x" * 5000, "../../../etc/passwd", "/dev/null", "\ud83d", "\udcff", "\u202e", "\x1b[2J",
-    "0", "-1", "true", "null", "NaN", "1e999", "9" * 5000, "\u0660", "é", "当番", "\U0001f600", "{{", "}}", "%s", "%n",
-    "2026-13-45T99:99:99Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00", _DEEP_LIST, _DEEP_MAP,
-)  # fmt: skip
+    "",
+    " ",
+    "\0",
+    "\n",
+    "x" * 5000,
+    "../../../etc/passwd",
+    "/dev/null",
+    "\ud83d",
+    "\udcff",
+    "\u202e",
+    "\x1b[2J",
+    "0",
+    "-1",
+    "true",
+    "null",
+    "NaN",
+    "1e999",
+    "9" * 5000,
+    "\u0660",
+    "é",
+    "当番",
+    "\U0001f600",
+    "{{",
+    "}}",
+    "%s",
+    "%n",
+    "2026-13-45T99:99:99Z",
+    "9999-12-31T23:59:59Z",
+    "0001-01-01T00:00:00",
+    _DEEP_LIST,
+    _DEEP_MAP,
+)
 _WORD = re.compile(rb"\w+|\s+|[^\w\s]")
 
 
@@ -221,9 +269,7 @@ def mutated_frames(random: Random, data: bytes, others: Sequence[bytes]) -> byte
 def _mutated_payload(random: Random, kind: int, payload: bytes) -> bytes:
     body = payload[:-_TRAILER_SIZE] if kind == frames.END else payload
     if kind in _JSON_KINDS:
-        return mutated_json(random, body, ()) + (
-            b"\0" * _TRAILER_SIZE if kind == frames.END else b""
-        )
+        return mutated_json(random, body, ()) + (b"\0" * _TRAILER_SIZE if kind == frames.END else b"")
     return mutated_bytes(random, body, ())
 
 

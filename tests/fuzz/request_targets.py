@@ -29,11 +29,17 @@ from toban.v1 import (
 METHODS: dict[str, MethodDescriptor] = {
     f"/{service.full_name}/{method.name}": method
     for module in (
-        dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2,
+        dead_letter_pb2,
+        event_pb2,
+        job_pb2,
+        run_pb2,
+        schedule_pb2,
+        system_pb2,
+        workflow_pb2,
     )
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
-}  # fmt: skip
+}
 ANSWERED = {
     grpc.StatusCode.OK,
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -62,24 +68,81 @@ steps:
 """
 _JOB = "kind: job\nname: work\ndescription: x\nrun: 'true'\n"
 _VALUES = {
-    "id": "@run", "run_id": "@run", "workflow": "known", "name": "known", "step": "only", "job": "work",
-    "source": SOURCE, "payload_json": '{"n": 1, "xs": [1, "a"]}', "type": "data.changed", "words": "in 2 hours",
-    "text": "tomorrow at 9am", "timezone": "Asia/Tokyo", "position": "1.0", "page_token": "@token",
-    "step_page_token": "@token", "subject": "somebody", "etag": "@etag", "artifact": "raw", "path": "raw",
-}  # fmt: skip
+    "id": "@run",
+    "run_id": "@run",
+    "workflow": "known",
+    "name": "known",
+    "step": "only",
+    "job": "work",
+    "source": SOURCE,
+    "payload_json": '{"n": 1, "xs": [1, "a"]}',
+    "type": "data.changed",
+    "words": "in 2 hours",
+    "text": "tomorrow at 9am",
+    "timezone": "Asia/Tokyo",
+    "position": "1.0",
+    "page_token": "@token",
+    "step_page_token": "@token",
+    "subject": "somebody",
+    "etag": "@etag",
+    "artifact": "raw",
+    "path": "raw",
+}
 _TEXTS = (
-    "", "\0", "x" * 5000, "../" * 50, "\ufdd0\uffff", "\x1b[31m\u202e", "9" * 5000, "@run", "@token", "1.0", "1.0.0-5",
-    "1.9.9-99999999999999999999", "1." + "0-1." * 3000, "MQ", "YQBi", "known", "only", "*", "%", "-1", "null", "{",
-)  # fmt: skip
+    "",
+    "\0",
+    "x" * 5000,
+    "../" * 50,
+    "\ufdd0\uffff",
+    "\x1b[31m\u202e",
+    "9" * 5000,
+    "@run",
+    "@token",
+    "1.0",
+    "1.0.0-5",
+    "1.9.9-99999999999999999999",
+    "1." + "0-1." * 3000,
+    "MQ",
+    "YQBi",
+    "known",
+    "only",
+    "*",
+    "%",
+    "-1",
+    "null",
+    "{",
+)
 _NUMBERS = (0, 1, -1, 2, 100, 2**31 - 1, -(2**31))
 _LARGE = (0, 1, -1, 2**62, -(2**63), 2**63 - 1)
 _source = words_of(
-    ":", "\n", "- ", "for_each", "when", "&a ", "*a", "<<: *a", "{", "}", "[", "]", '"', "'", "params.n", "item",
-    "matrix", "schedule", "cron", "retry", "loop", "timeout", "outputs", "inputs", "[1,2].map(x, x)", "\\ud83d",
-)  # fmt: skip
-_phrase = words_of(
-    "every", "day", "at", "9", "monday", "次", "毎日", "99999999999", "-", ":", "until"
+    ":",
+    "\n",
+    "- ",
+    "for_each",
+    "when",
+    "&a ",
+    "*a",
+    "<<: *a",
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    "'",
+    "params.n",
+    "item",
+    "matrix",
+    "schedule",
+    "cron",
+    "retry",
+    "loop",
+    "timeout",
+    "outputs",
+    "inputs",
+    "[1,2].map(x, x)",
+    "\\ud83d",
 )
+_phrase = words_of("every", "day", "at", "9", "monday", "次", "毎日", "99999999999", "-", ":", "until")
 
 
 def encoded(path: str, request: bytes) -> bytes:
@@ -213,9 +276,7 @@ class _Calls:
         self._daemon = daemon
         self._log = daemon.log.open(errors="replace")
         self._log.read()
-        source = (
-            "name: known\ndescription: x\noverlap: allow\nsteps: [{name: only, run: echo hello}]\n"
-        )
+        source = "name: known\ndescription: x\noverlap: allow\nsteps: [{name: only, run: echo hello}]\n"
         daemon.apply(source)
         run_id = daemon.start_run("known")
         daemon.wait_run(run_id)

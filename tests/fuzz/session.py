@@ -83,9 +83,7 @@ def fuzz(
         return Report(finding=Finding(data=data, reason=_reason(code, errors)))
 
 
-def smaller(
-    target: Target, finding: Finding, *, seconds: float = 60.0, table: str = "fuzz.table"
-) -> Finding:
+def smaller(target: Target, finding: Finding, *, seconds: float = 60.0, table: str = "fuzz.table") -> Finding:
     """The finding with as much of its input left out as can be within the time."""
     until = time.monotonic() + seconds
     size = len(finding.data) // 2

@@ -56,9 +56,7 @@ def test_a_reader_without_a_fault_passes() -> None:
 
 
 def test_a_finding_is_made_smaller_and_stays_the_same() -> None:
-    large = Finding(
-        data=b"x" * 700 + b"needle" + b"y" * 1300, reason="Traceback\nLookupError: found"
-    )
+    large = Finding(data=b"x" * 700 + b"needle" + b"y" * 1300, reason="Traceback\nLookupError: found")
     found = smaller(planted_targets.TARGETS["needle"], large, table="fuzz.planted_targets")
     assert b"needle" in found.data
     assert 100 <= len(found.data) < 400

@@ -101,9 +101,7 @@ def _crontab(work: Path) -> Iterator[Check]:
         text = data.decode(errors="replace")
         outcomes = []
         for system in (False, True):
-            found = import_crontab(
-                text, file="crontab", system=system, zone="Europe/Berlin", home=_home
-            )
+            found = import_crontab(text, file="crontab", system=system, zone="Europe/Berlin", home=_home)
             outcomes += [_write(draft) for draft in found.drafts[:20]]
             outcomes += [refused.reason for refused in found.refused[:2]]
         return "; ".join(outcomes)

@@ -43,9 +43,7 @@ CALL_WITHIN = 60.0
 class Daemon:
     """Owns one state directory; `start` may be called again after `kill` or `stop`."""
 
-    def __init__(
-        self, state_dir: Path, *arguments: str, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, state_dir: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self.state_dir = state_dir
         self.environment = {
             "TOBAN_LOG_FORMAT": "json",
@@ -162,9 +160,7 @@ class Daemon:
         return schedule_pb2_grpc.ScheduleServiceStub(self.channel)
 
     def emit(self, event_type: str, payload: Any = None, **fields: Any) -> event_pb2.Event:
-        request = event_pb2.EmitEventRequest(
-            type=event_type, payload_json=json.dumps(payload), **fields
-        )
+        request = event_pb2.EmitEventRequest(type=event_type, payload_json=json.dumps(payload), **fields)
         return self.events.EmitEvent(request, timeout=CALL_WITHIN).event
 
     @property
@@ -291,9 +287,7 @@ def select_pause() -> None:
 
 
 @contextmanager
-def running_daemon(
-    state_dir: Path, *arguments: str, environment: Mapping[str, str] | None = None
-) -> Iterator[Daemon]:
+def running_daemon(state_dir: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Daemon]:
     """A daemon that serves; at the end it is gone, with all that it started."""
     daemon = Daemon(state_dir, *arguments, environment=environment)
     try:

@@ -31,9 +31,7 @@ def stat_of(pid: int) -> Stat | None:
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return Stat(
-        fields[0].decode(), int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[19])
-    )
+    return Stat(fields[0].decode(), int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[19]))
 
 
 def seen(pid: int) -> Process:

@@ -14,8 +14,6 @@ class InlineSandbox:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def call(
-        self, function: Callable[..., _Result], *args: Any, key: str, seconds: float
-    ) -> _Result:
+    async def call(self, function: Callable[..., _Result], *args: Any, key: str, seconds: float) -> _Result:
         self.asked.append(function.__name__)
         return function(*args)

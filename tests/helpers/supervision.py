@@ -125,9 +125,7 @@ def new_launch(
 class Supervision:
     """One opened launcher. What it reports is kept in order and can be waited for."""
 
-    def __init__(
-        self, place: Place, cgroups: Cgroups | None = None, patience: Patience | None = None
-    ) -> None:
+    def __init__(self, place: Place, cgroups: Cgroups | None = None, patience: Patience | None = None) -> None:
         self.place = place
         self.files = place.files
         self.conditions = Noted()
@@ -244,9 +242,7 @@ class Supervision:
             found = [each for each in self.events_of(attempt) if isinstance(each, AttemptStarted)]
             if found:
                 return found[0]
-            assert not self.ends_of(attempt), (
-                f"ended before it was started: {self.ends_of(attempt)}"
-            )
+            assert not self.ends_of(attempt), f"ended before it was started: {self.ends_of(attempt)}"
             await self._next(until, f"{attempt.step} was not started")
 
     async def end(self, attempt: Attempt, deadline: float = DEADLINE) -> Event:

@@ -107,9 +107,7 @@ def _cgroup(path: Path) -> Iterator[None]:
 
 
 def _furnish(root: Path) -> None:
-    machine_id = subprocess.run(
-        ["systemd-id128", "new"], check=True, capture_output=True, text=True, timeout=30
-    ).stdout
+    machine_id = subprocess.run(["systemd-id128", "new"], check=True, capture_output=True, text=True, timeout=30).stdout
     (root / "etc/machine-id").write_text(machine_id)
     units = root / "etc/systemd/system"
     for unit in _QUIET:
@@ -145,11 +143,21 @@ def _booted(root: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
         if Path(f"/sys/fs/cgroup/{hierarchy}/{name}").is_dir()
     )
     command = [
-        "systemd-nspawn", "-q", "--register=no", "--keep-unit", "--link-journal=no",
-        "-D", str(root), "--boot", "--private-network", "-M", name, "--console=pipe",
+        "systemd-nspawn",
+        "-q",
+        "--register=no",
+        "--keep-unit",
+        "--link-journal=no",
+        "-D",
+        str(root),
+        "--boot",
+        "--private-network",
+        "-M",
+        name,
+        "--console=pipe",
         *(f"--bind-ro={outside}:{inside}" for inside, outside in binds.items()),
         "systemd.unit=multi-user.target",
-    ]  # fmt: skip
+    ]
     process = subprocess.Popen(
         ["/bin/sh", "-c", f'{into or ":"}; exec "$@"', "sh", *command],
         env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},

@@ -37,11 +37,7 @@ pytestmark = pytest.mark.timeout(600)
 def run(
     command: Sequence[str | Path], environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    clean = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("TOBAN_", "PYTHON", "VIRTUAL_ENV"))
-    }
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("TOBAN_", "PYTHON", "VIRTUAL_ENV"))}
     return subprocess.run(
         command,
         env=clean | dict(environment or {}),
@@ -84,9 +80,7 @@ def test_versions_agree(project: dict[str, Any]) -> None:
 
 
 def test_the_changelog_knows_this_version(project: dict[str, Any]) -> None:
-    headings = re.findall(
-        r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
-    )
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased" or headings[0] == project["version"]
 
 
@@ -117,8 +111,7 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
 
 def test_the_thin_client_brings_nothing_of_the_daemon(thin: Path) -> None:
     program = (
-        "import importlib.util, json, sys; "
-        "print(json.dumps([n for n in sys.argv[1:] if importlib.util.find_spec(n)]))"
+        "import importlib.util, json, sys; print(json.dumps([n for n in sys.argv[1:] if importlib.util.find_spec(n)]))"
     )
     found = run([thin / "python", "-c", program, "grpc", *DAEMON_ONLY])
     assert json.loads(found.stdout) == ["grpc"]

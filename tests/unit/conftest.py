@@ -54,9 +54,7 @@ TESTS = {
     "watching/test_paths.py::test_paths_come": "wine tells of a directory, but not of those in it",
     "watching/test_paths.py::test_what_is_not_there": "a watched directory goes when it is let go of",
 }
-FAKE_DAEMON = (
-    "the daemon of the test serves a unix socket; tests/windows has a real one on loopback"
-)
+FAKE_DAEMON = "the daemon of the test serves a unix socket; tests/windows has a real one on loopback"
 
 if sys.platform == "win32":
     collect_ignore = [str(HERE / each) for each in MODULES]

@@ -180,7 +180,7 @@ days = 3
         ("stop_deadline = 0", "more than nothing"),
         ('database = "/var/lib/toban.db"', "expected sqlite:///path"),
         ("[log]\nlevel = [1]", "expected one of"),
-        ('[log]\nfile = 7', "expected text"),
+        ("[log]\nfile = 7", "expected text"),
         ('state_dir = ""', "expected a directory"),
         ('timezone = "Mars/Base"', "expected a name such as Asia/Tokyo"),
         ('timezone = "Asia"', "expected a name such as Asia/Tokyo"),
@@ -203,7 +203,7 @@ days = 3
         (f"cgroup = '{'x' * 5000}'", "x…, expected one of auto, off"),
         ("#" * (1024 * 1024 + 1), "it has more than 1MiB"),
     ],
-)  # fmt: skip
+)
 def test_wrong_values(tmp_path: Path, text: str, problem: str) -> None:
     (found,) = problems(text, tmp_path, HOME)
     assert problem in found
@@ -315,9 +315,7 @@ def test_wrong_configuration_is_one_line_per_problem_and_exit_code_2(
 
 
 @pytest.mark.parametrize("flag", ["--stat", "--unknown", "extra"])
-def test_flags_that_do_not_exist_are_a_matter_of_usage(
-    flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_flags_that_do_not_exist_are_a_matter_of_usage(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([flag])
     assert caught.value.code == 2
@@ -409,9 +407,7 @@ def test_a_relative_path_in_the_file_is_below_the_directory_of_the_file(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    text = (
-        "state_dir = 'state'\ndefinitions = ['workflows', '../shared']\nlog.file = 'toband.log'\n"
-    )
+    text = "state_dir = 'state'\ndefinitions = ['workflows', '../shared']\nlog.file = 'toband.log'\n"
     config = loaded(text, tmp_path, HOME)
     assert config.state_dir == str(tmp_path / "state")
     assert config.definitions == (str(tmp_path / "workflows"), str(tmp_path.parent / "shared"))
@@ -421,9 +417,7 @@ def test_a_relative_path_in_the_file_is_below_the_directory_of_the_file(
 
 
 @pytest.mark.parametrize("name", ["", "Mars/Base", None])
-def test_a_host_without_a_known_time_zone_is_in_utc(
-    monkeypatch: pytest.MonkeyPatch, name: str | None
-) -> None:
+def test_a_host_without_a_known_time_zone_is_in_utc(monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
     monkeypatch.setattr("tzlocal.get_localzone_name", lambda: name)
     assert load(None, HOME, {}).timezone == "UTC"
 

@@ -33,9 +33,7 @@ def lines_of(file: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def test_json_lines_on_the_console_and_in_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_lines_on_the_console_and_in_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "log"
     file.write_text('{"event": "of yesterday"}\n')
     daemon_log.set_up("info", "json", str(file))

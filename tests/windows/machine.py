@@ -142,9 +142,7 @@ class Patient:
 
     def start_run(self, workflow: str) -> run_pb2.Run:
         request_id = uuid4().hex
-        run: run_pb2.Run = self._heard(
-            lambda client: client.start_run(workflow, {}, request_id=request_id)
-        )
+        run: run_pb2.Run = self._heard(lambda client: client.start_run(workflow, {}, request_id=request_id))
         return run
 
     def close(self) -> None:

@@ -104,9 +104,7 @@ def facts_of(attempt: Attempt) -> dict[str, Any]:
 
 def recovered(files: RunFiles, attempt: Attempt) -> Event | None:
     async def look() -> Event | None:
-        launcher = WindowsLauncher(
-            files, Clock(), os.path.join(files.root, "shims.log"), conditions=Quiet()
-        )
+        launcher = WindowsLauncher(files, Clock(), os.path.join(files.root, "shims.log"), conditions=Quiet())
         await launcher.open(lambda run_id, event: None)
         try:
             return await launcher.recover(attempt)

@@ -83,9 +83,7 @@ for number in range(20000):
     assert printed[OUT] == b"".join(b"%06d out %s\n" % (n, b"x" * 40) for n in range(20000))
     assert printed[ERR] == b"".join(b"%06d err\n" % n for n in range(20000))
     execution = shared.executions(run.id)["print"]
-    assert (execution.stdout_bytes, execution.stderr_bytes) == tuple(
-        len(printed[stream]) for stream in (OUT, ERR)
-    )
+    assert (execution.stdout_bytes, execution.stderr_bytes) == tuple(len(printed[stream]) for stream in (OUT, ERR))
 
 
 def test_standard_input(shared: Daemon) -> None:
@@ -120,9 +118,7 @@ sys.stdout.buffer.write(json.dumps(seen, ensure_ascii=False).encode())
     place = shared.work / "a b" / "日本語"
     place.mkdir(parents=True)
     given = ["", "a b", 'say "hi"', "back\\slash\\", "%PATH%", "a&b|c^d", "日本語 ü"]
-    run = shared.run(
-        "words", step("show", code, *given, workspace=str(place), env={"GREETING": "こんにちは ü"})
-    )
+    run = shared.run("words", step("show", code, *given, workspace=str(place), env={"GREETING": "こんにちは ü"}))
     assert run_state(run) == "SUCCEEDED", shared.logged(run.id, "show")
     import json
 
@@ -133,9 +129,7 @@ sys.stdout.buffer.write(json.dumps(seen, ensure_ascii=False).encode())
     }
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"), [(0, 0), (1, 1), (255, 255), (0xC0000005, -1073741819)]
-)
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1), (255, 255), (0xC0000005, -1073741819)])
 def test_exit_codes(shared: Daemon, code: int, expected: int) -> None:
     program = f"import ctypes; ctypes.windll.kernel32.ExitProcess({code})"
     run = shared.run("codes", step("exit", program))
@@ -222,9 +216,7 @@ def test_a_timeout_ends_the_whole_tree(shared: Daemon) -> None:
 
 
 def test_a_cancelled_tree_is_gone(shared: Daemon) -> None:
-    run_id = shared.begin(
-        "long", step("long", TREE, "long", "2", env={"CODE": TREE}, kill_grace="0.2s")
-    )
+    run_id = shared.begin("long", step("long", TREE, "long", "2", env={"CODE": TREE}, kill_grace="0.2s"))
     processes = tree(shared, "long")
     shared.client.cancel_run(run_id)
     assert run_state(shared.ended(run_id)) == "CANCELLED"
@@ -235,9 +227,7 @@ def test_a_cancelled_tree_is_gone(shared: Daemon) -> None:
 
 def test_what_the_main_process_leaves_is_ended(shared: Daemon) -> None:
     environment = {"CODE": TREE, "LEAVE": "2"}
-    run_id = shared.begin(
-        "leave", step("leave", TREE, "leave", "2", env=environment, kill_grace="0.2s")
-    )
+    run_id = shared.begin("leave", step("leave", TREE, "leave", "2", env=environment, kill_grace="0.2s"))
     run = shared.ended(run_id)
     assert run_state(run) == "SUCCEEDED"
     ending = shared.executions(run_id)["leave"].ending

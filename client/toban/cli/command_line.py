@@ -86,18 +86,14 @@ def options(
             show_default=False,
         ),
     ] = Output.TABLE,
-    no_color: Annotated[
-        bool, typer.Option("--no-color", help="No colours; also NO_COLOR.")
-    ] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; also NO_COLOR.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="More words; tracebacks of internal errors.")
     ] = False,
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", help="Show the version and exit.", callback=_version, is_eager=True
-        ),
+        typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     ctx.obj = Session(server=server, output=output, no_color=no_color, quiet=quiet, verbose=verbose)

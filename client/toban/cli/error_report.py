@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from toban.sdk import InvalidArgument, TobanError
 
 START_HINT: Final = (
-    "start a daemon with `toband`, or try things with `toban dev`; "
-    "--server or TOBAN_SERVER names another address"
+    "start a daemon with `toband`, or try things with `toban dev`; --server or TOBAN_SERVER names another address"
 )
 
 
@@ -95,8 +94,7 @@ def explain(error: TobanError, what: str) -> Failure:
             return Failure(message, Exit.CONFLICT, hint=_conflict_hint(error), reason=error.reason)
         case sdk.InvalidDefinition():
             lines = [
-                f"{problem.line}:{problem.column}: {problem.path}: {problem.message}"
-                for problem in error.problems
+                f"{problem.line}:{problem.column}: {problem.path}: {problem.message}" for problem in error.problems
             ]
             return Failure(message, Exit.INVALID_DEFINITION, lines=lines)
         case sdk.InvalidArgument():
@@ -120,9 +118,7 @@ def _invalid(error: InvalidArgument, message: str) -> Failure:
             text = message.replace(f"{only.field}: ", f"{option}: ", 1) if option else message
             return Failure(text, Exit.USAGE, hint=hint, reason=error.reason)
     wrong = [str(violation).removeprefix("params.") for violation in error.violations]
-    return Failure(
-        _without(message, wrong), Exit.USAGE, lines=wrong, hint=hint, reason=error.reason
-    )
+    return Failure(_without(message, wrong), Exit.USAGE, lines=wrong, hint=hint, reason=error.reason)
 
 
 def _without(message: str, lines: list[str]) -> str:
@@ -138,9 +134,7 @@ def _without(message: str, lines: list[str]) -> str:
 def _conflict_hint(error: TobanError) -> str:
     active = error.metadata.get("run_id") or error.metadata.get("active_run_id")
     if error.reason == "RUN_ALREADY_ACTIVE" and active:
-        return (
-            f"`toban runs show {active}` shows the active run, `toban runs cancel {active}` ends it"
-        )
+        return f"`toban runs show {active}` shows the active run, `toban runs cancel {active}` ends it"
     if error.reason == "OWNED_BY_FILE":
         return "--force does it all the same, until the daemon reads the file again"
     return ""

@@ -112,9 +112,7 @@ def _parsed(text: str, now: datetime, expected: str) -> datetime:
     parts = _PART.findall(ago)
     try:
         if parts and "".join(number + unit for number, unit in parts) == ago:
-            return now - timedelta(
-                seconds=sum(float(number) * _UNITS[unit] for number, unit in parts)
-            )
+            return now - timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
         at = datetime.fromisoformat(text)
     except OverflowError:
         raise ValueError(f"{text!r} is beyond the calendar: expected {expected}") from None
@@ -172,8 +170,7 @@ def width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )
 
 

@@ -43,9 +43,7 @@ OutputOption = Annotated[
     ),
 ]
 
-LimitOption = Annotated[
-    int, typer.Option("--limit", min=1, metavar="N", help="Show at most this many.")
-]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Show at most this many.")]
 
 ForceOption = Annotated[
     bool,

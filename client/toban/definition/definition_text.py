@@ -8,9 +8,7 @@ from toban.definition.source.problems import Parsed, Problem
 from toban.limits import MAX_SOURCE_BYTES
 
 
-def parse(
-    text: str | bytes, file: str = "<definition>", jobs: Mapping[str, str] | None = None
-) -> Parsed:
+def parse(text: str | bytes, file: str = "<definition>", jobs: Mapping[str, str] | None = None) -> Parsed:
     """Everything in a file, and everything that is wrong with it. Raises nothing.
 
     `file` only names the file in problems; nothing is opened. `jobs` has the sources of the jobs that steps may name
@@ -27,11 +25,7 @@ def parse(
     found, stopped = read_documents(source)
     problems = [_problem(entry.message, entry.line, entry.column, file) for entry in stopped]
     # An empty document, such as after a last "---", is nothing.
-    found = [
-        entry
-        for entry in found
-        if entry.root is not None and (entry.root.kind != "scalar" or entry.root.text)
-    ]
+    found = [entry for entry in found if entry.root is not None and (entry.root.kind != "scalar" or entry.root.text)]
     documents, wrong = read_file(found, source, file, jobs)
     problems += wrong
     if not documents and not problems:
@@ -47,9 +41,7 @@ def _decode(text: str | bytes, file: str) -> str | Problem:
             size = len(text.encode())
         except UnicodeEncodeError as error:
             line, column = _place(text[: error.start])
-            message = (
-                f"found half a character, U+{ord(text[error.start]):04X}: save the file as UTF-8"
-            )
+            message = f"found half a character, U+{ord(text[error.start]):04X}: save the file as UTF-8"
             return _problem(message, line, column, file)
     else:
         size = len(text)

@@ -20,11 +20,7 @@ class ParamError(DefinitionError):
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         self.problems = problems
-        super().__init__(
-            "; ".join(
-                f"parameter {name}: {message}" if name else message for name, message in problems
-            )
-        )
+        super().__init__("; ".join(f"parameter {name}: {message}" if name else message for name, message in problems))
 
 
 class RenderError(DefinitionError):

@@ -27,17 +27,47 @@ from toban.importers.import_model import (
 
 # What cron itself reads, and what it does not let a crontab change.
 _FOR_CRON = frozenset(
-    {"SHELL", "CRON_TZ", "MAILTO", "MAILFROM", "RANDOM_DELAY", "CONTENT_TYPE",
-     "CONTENT_TRANSFER_ENCODING", "LOGNAME", "USER"}
-)  # fmt: skip
+    {
+        "SHELL",
+        "CRON_TZ",
+        "MAILTO",
+        "MAILFROM",
+        "RANDOM_DELAY",
+        "CONTENT_TYPE",
+        "CONTENT_TRANSFER_ENCODING",
+        "LOGNAME",
+        "USER",
+    }
+)
 _STEP_SHELLS = ("/bin/sh", "/usr/bin/sh")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
 # Words before the one that says what a command does.
 _WRAPPERS = frozenset(
-    {"nice", "ionice", "nohup", "sudo", "exec", "env", "time", "timeout", "flock", "chronic",
-     "setsid", "command", "sh", "bash", "dash", "python", "python3", "perl", "ruby", "php", "node"}
-)  # fmt: skip
+    {
+        "nice",
+        "ionice",
+        "nohup",
+        "sudo",
+        "exec",
+        "env",
+        "time",
+        "timeout",
+        "flock",
+        "chronic",
+        "setsid",
+        "command",
+        "sh",
+        "bash",
+        "dash",
+        "python",
+        "python3",
+        "perl",
+        "ruby",
+        "php",
+        "node",
+    }
+)
 _GUARDS = frozenset({"cd", "test", "[", "[[", "sleep", "umask", "set", "export", ".", "source"})
 
 
@@ -99,9 +129,7 @@ def command_name(command: str) -> str:
     return "cron-job"
 
 
-def _draft(
-    line: Line, name: str, where: str, machine: str, user: str, home: Callable[[str], str]
-) -> Draft:
+def _draft(line: Line, name: str, where: str, machine: str, user: str, home: Callable[[str], str]) -> Draft:
     settings = line.settings
     notes: list[str] = []
     comments = [f"Imported from {where}"]
@@ -129,9 +157,7 @@ def _draft(
             schedule["jitter"] = format_duration(int(delay) * 60)
     if settings.get("MAILTO"):
         comments.append(f"cron mailed its output to {settings['MAILTO']}")
-        notes.append(
-            f"nothing is mailed to {settings['MAILTO']}: `toban logs {name}` has the output"
-        )
+        notes.append(f"nothing is mailed to {settings['MAILTO']}: `toban logs {name}` has the output")
     if "TZ" in settings:
         notes.append("TZ is for the command only, as in cron: its times are not those of that zone")
     if line.quiet:
@@ -182,9 +208,7 @@ def _step(line: Line, user: str, home: Callable[[str], str], comments: list[str]
         step["workspace"] = literal(directory)
         comments.append("cron starts commands in the home directory, and so does workspace")
     else:
-        comments.append(
-            f"cron started it in the home directory of {user or 'its user'}: set workspace"
-        )
+        comments.append(f"cron started it in the home directory of {user or 'its user'}: set workspace")
     if user:
         step["user"] = user
     return step

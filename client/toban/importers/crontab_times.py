@@ -47,9 +47,7 @@ def cron_times(expression: str, zone: ZoneInfo) -> Times:
     times = [time(hour, minute) for hour in sorted(hours) for minute in sorted(minutes)]
 
     def first(after: datetime, count: int) -> list[datetime]:
-        return first_times(
-            after, count, zone=zone, on=on, times=times, shifts=not follows, repeats=follows
-        )
+        return first_times(after, count, zone=zone, on=on, times=times, shifts=not follows, repeats=follows)
 
     return first
 

@@ -8,8 +8,19 @@ from dataclasses import dataclass
 
 from toban.importers.import_model import ImportProblem
 
-_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
-            "\\": "\\", '"': '"', "'": "'", "s": " "}  # fmt: skip
+_ESCAPES = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "\\": "\\",
+    '"': '"',
+    "'": "'",
+    "s": " ",
+}
 _ESCAPE = re.compile(
     r"""\\(?:(?P<char>[abfnrtvs\\"'])|(?P<octal>[0-3][0-7]{2})|x(?P<byte>[0-9A-Fa-f]{2})"""
     r"""|u(?P<short>[0-9A-Fa-f]{4})|U(?P<long>[0-9A-Fa-f]{8}))"""
@@ -32,9 +43,7 @@ class Command:
     privileged: bool = False
 
 
-def read_commands(
-    text: str, *, env: Mapping[str, str], specifiers: Mapping[str, str]
-) -> list[Command]:
+def read_commands(text: str, *, env: Mapping[str, str], specifiers: Mapping[str, str]) -> list[Command]:
     """The commands of one line; `;` alone separates several. Raises ImportProblem for what cannot be said here."""
     commands: list[Command] = []
     words: list[str] = []

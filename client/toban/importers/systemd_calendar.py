@@ -24,9 +24,7 @@ _SHORT = {
     "weekly": "Mon *-*-* 00:00:00",
     "monthly": "*-*-01 00:00:00",
     "quarterly": "*-01,04,07,10-01 00:00:00",
-    **dict.fromkeys(
-        ("semiannually", "semi-annually", "biannually", "bi-annually"), "*-01,07-01 00:00:00"
-    ),
+    **dict.fromkeys(("semiannually", "semi-annually", "biannually", "bi-annually"), "*-01,07-01 00:00:00"),
     **dict.fromkeys(("yearly", "annually", "anually"), "*-01-01 00:00:00"),
 }
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -72,9 +70,7 @@ class Calendar:
         ]
 
         def first(after: datetime, count: int) -> list[datetime]:
-            return first_times(
-                after, count, zone=zone, on=self.matches, times=of_day, shifts=False, repeats=False
-            )
+            return first_times(after, count, zone=zone, on=self.matches, times=of_day, shifts=False, repeats=False)
 
         return first
 
@@ -147,9 +143,7 @@ def schedule_of(calendar: Calendar, zone: ZoneInfo) -> dict[str, Any]:
         if len(calendar.years) != last - first + 1:
             raise ImportProblem(f'the years of "{calendar.text}" are not in one piece')
         schedule["start"] = _begin(first, zone).isoformat()
-        schedule["end"] = (
-            datetime(last, 12, 31, 23, 59, 59, tzinfo=zone).astimezone(UTC).isoformat()
-        )
+        schedule["end"] = datetime(last, 12, 31, 23, 59, 59, tzinfo=zone).astimezone(UTC).isoformat()
     return schedule
 
 
@@ -191,8 +185,7 @@ def _day_fields(calendar: Calendar) -> tuple[str, str]:
         others = crons - {0}
         return day, f"*/7,{_list(others)}" if others else "*/7"
     raise ImportProblem(
-        f'"{calendar.text}" needs a day of the week and of the month at once, '
-        "which a crontab expression cannot say"
+        f'"{calendar.text}" needs a day of the week and of the month at once, which a crontab expression cannot say'
     )
 
 
@@ -213,9 +206,7 @@ def _list(values: Iterable[int]) -> str:
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
-def _read_date(
-    text: str, whole: str
-) -> tuple[frozenset[int] | None, frozenset[int], frozenset[int], bool]:
+def _read_date(text: str, whole: str) -> tuple[frozenset[int] | None, frozenset[int], frozenset[int], bool]:
     from_end = "~" in text
     parts = text.replace("~", "-").split("-")
     if len(parts) == 2:
@@ -235,9 +226,7 @@ def _year(text: str) -> int:
     return year if year > 99 else year + (2000 if year < 70 else 1900)
 
 
-def _read(
-    text: str, low: int, high: int, whole: str, *, of: Callable[[str], int] = int
-) -> frozenset[int]:
+def _read(text: str, low: int, high: int, whole: str, *, of: Callable[[str], int] = int) -> frozenset[int]:
     if text == "*":
         return frozenset(range(low, high + 1))
     found: set[int] = set()
@@ -251,9 +240,7 @@ def _read(
         if not low <= first <= last <= high:
             raise ImportProblem(f'"{element}" of "{whole}": expected {low} to {high}')
         if not step or (match["step"] and not match["high"] and first + step > high):
-            raise ImportProblem(
-                f'"{element}" of "{whole}": expected a step of 1 or more that stays below {high + 1}'
-            )
+            raise ImportProblem(f'"{element}" of "{whole}": expected a step of 1 or more that stays below {high + 1}')
         found.update(range(first, last + 1, step))
     return frozenset(found)
 

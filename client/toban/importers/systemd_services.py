@@ -21,19 +21,30 @@ from toban.importers.systemd_units import Unit, parse_bytes, parse_span
 _TYPES = ("simple", "exec", "oneshot", "idle")
 # What is made use of, and what changes nothing for a process that a daemon supervises and whose output it keeps.
 _TAKEN = frozenset(
-    {"Type", "ExecStart", "ExecStartPre", "ExecStartPost", "Environment", "User", "WorkingDirectory",
-     "TimeoutStartSec", "TimeoutStopSec", "TimeoutSec", "RuntimeMaxSec", "Nice", "MemoryMax",
-     "TasksMax", "CPUQuota", "SuccessExitStatus"}
-)  # fmt: skip
-_HARMLESS = frozenset(
-    {"SyslogIdentifier", "MemoryAccounting", "CPUAccounting", "TasksAccounting", "IOAccounting"}
-)  # fmt: skip
+    {
+        "Type",
+        "ExecStart",
+        "ExecStartPre",
+        "ExecStartPost",
+        "Environment",
+        "User",
+        "WorkingDirectory",
+        "TimeoutStartSec",
+        "TimeoutStopSec",
+        "TimeoutSec",
+        "RuntimeMaxSec",
+        "Nice",
+        "MemoryMax",
+        "TasksMax",
+        "CPUQuota",
+        "SuccessExitStatus",
+    }
+)
+_HARMLESS = frozenset({"SyslogIdentifier", "MemoryAccounting", "CPUAccounting", "TasksAccounting", "IOAccounting"})
 _NOTED = {
     "EnvironmentFile": "EnvironmentFile={0} is not read: what it sets belongs in env",
 }
-_UNIT_HARMLESS = frozenset(
-    {"Description", "Documentation", "DefaultDependencies", "Before", "Conflicts"}
-)
+_UNIT_HARMLESS = frozenset({"Description", "Documentation", "DefaultDependencies", "Before", "Conflicts"})
 _UNIT_NOTED = frozenset({"After", "Wants"})
 _OFF = ("no", "false", "off", "0", "n", "f")
 _OUTPUTS = ("StandardOutput", "StandardError")
@@ -55,8 +66,16 @@ _STOP_TIME = "90s"
 _ENDLESS = "3650d"
 _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 # In the units of a user they are others.
-_OF_ROOT = {"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc",
-            "h": "/root", "u": "root", "U": "0"}  # fmt: skip
+_OF_ROOT = {
+    "t": "/run",
+    "S": "/var/lib",
+    "C": "/var/cache",
+    "L": "/var/log",
+    "E": "/etc",
+    "h": "/root",
+    "u": "root",
+    "U": "0",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +105,7 @@ def _unescaped(text: str) -> str:
 
 def steps_of(service: Unit, *, home: Callable[[str], str]) -> Steps:
     """Raises ImportProblem with every directive that has no counterpart."""
-    kind = service.last(
-        "Service", "Type", "simple" if service.all("Service", "ExecStart") else "oneshot"
-    )
+    kind = service.last("Service", "Type", "simple" if service.all("Service", "ExecStart") else "oneshot")
     if kind not in _TYPES:
         raise ImportProblem(f"Type={kind} has no counterpart: a step ends with its process")
     notes = _unmapped(service, kind)
@@ -175,9 +192,7 @@ def _common(
         notes.append("it is a user's unit: it runs as the daemon's user unless a step has a user")
     elif not user:
         user = "root"
-        notes.append(
-            "there is no User=: it runs as root, as in systemd, for which the daemon must be root"
-        )
+        notes.append("there is no User=: it runs as root, as in systemd, for which the daemon must be root")
     if user:
         common["user"] = user
     whole = service.last("Service", "TimeoutSec")
@@ -193,14 +208,10 @@ def _common(
         common["kill_grace"] = format_duration(grace)
     else:
         common["kill_grace"] = _ENDLESS
-        notes.append(
-            "the stop has no end in systemd: kill_grace is ten years, which is as good as none"
-        )
+        notes.append("the stop has no end in systemd: kill_grace is ten years, which is as good as none")
     if codes := " ".join(service.all("Service", "SuccessExitStatus")).split():
         if not all(code.isdecimal() for code in codes):
-            raise ImportProblem(
-                f"SuccessExitStatus={' '.join(codes)}: only numbers have a counterpart"
-            )
+            raise ImportProblem(f"SuccessExitStatus={' '.join(codes)}: only numbers have a counterpart")
         common["success_codes"] = sorted({0, *map(int, codes)})
     if resources := _resources(service):
         common["resources"] = resources

@@ -20,15 +20,21 @@ from toban.importers.systemd_units import Unit, parse_span, read_unit
 # Long enough to stand for "however long ago".
 _ANY_TIME_AGO = "3650d"
 _TAKEN = frozenset(
-    {"OnCalendar", "OnBootSec", "OnStartupSec", "OnUnitActiveSec", "Persistent",
-     "RandomizedDelaySec", "Unit", "AccuracySec"}
-)  # fmt: skip
+    {
+        "OnCalendar",
+        "OnBootSec",
+        "OnStartupSec",
+        "OnUnitActiveSec",
+        "Persistent",
+        "RandomizedDelaySec",
+        "Unit",
+        "AccuracySec",
+    }
+)
 # They change nothing about when the service is started.
 _HARMLESS = frozenset({"RemainAfterElapse", "FixedRandomDelay"})
 _ALWAYS_OFF = frozenset({"WakeSystem", "OnClockChange", "OnTimezoneChange", "DeferReactivation"})
-_OF_UNIT = frozenset(
-    {"Description", "Documentation", "DefaultDependencies", "Before", "After", "Wants", "Conflicts"}
-)
+_OF_UNIT = frozenset({"Description", "Documentation", "DefaultDependencies", "Before", "After", "Wants", "Conflicts"})
 CalendarTimes = Callable[[Calendar, ZoneInfo], Times]
 
 
@@ -55,9 +61,7 @@ def import_timer(
     unit, dropped = read_unit(name, root=root, beside=beside).without(ignored)
     asked, name = name, unit.name
     specifiers = specifiers_of(name, of_a_user=unit.of_a_user)
-    service_name = expand_specifiers(
-        unit.last("Timer", "Unit", f"{name.removesuffix('.timer')}.service"), specifiers
-    )
+    service_name = expand_specifiers(unit.last("Timer", "Unit", f"{name.removesuffix('.timer')}.service"), specifiers)
     if not service_name.endswith(".service"):
         raise ImportProblem(f"Unit={service_name}: only services have a counterpart")
     service, also = read_unit(service_name, root=root, beside=beside).without(ignored)
@@ -119,9 +123,7 @@ def _check_mapped(unit: Unit) -> None:
         raise ImportProblem(f"no counterpart: {', '.join(wrong)}")
 
 
-def _schedules(
-    unit: Unit, zone: str, notes: list[str]
-) -> tuple[list[dict[str, Any]], list[Calendar]]:
+def _schedules(unit: Unit, zone: str, notes: list[str]) -> tuple[list[dict[str, Any]], list[Calendar]]:
     persistent = unit.flag("Timer", "Persistent")
     common: dict[str, Any] = {"misfire": "skip"}
     if persistent:
@@ -132,10 +134,7 @@ def _schedules(
     if accuracy := unit.last("Timer", "AccuracySec"):
         notes.append(f"AccuracySec={accuracy} has no meaning here: runs start when they are due")
     calendars = [parse_calendar(text) for text in unit.all("Timer", "OnCalendar")]
-    schedules = [
-        {**schedule_of(calendar, ZoneInfo(calendar.zone or zone)), **common}
-        for calendar in calendars
-    ]
+    schedules = [{**schedule_of(calendar, ZoneInfo(calendar.zone or zone)), **common} for calendar in calendars]
     for key in ("OnBootSec", "OnStartupSec"):
         for text in unit.all("Timer", key):
             if parse_span(text):
@@ -148,10 +147,7 @@ def _schedules(
             # Persistent is for calendars only.
             schedules.append({**common, "every": format_duration(every), "misfire": "skip"})
             schedules[-1].pop("misfire_grace", None)
-            notes.append(
-                f"OnUnitActiveSec={text} is counted from when the workflow is stored, "
-                "not from the last start"
-            )
+            notes.append(f"OnUnitActiveSec={text} is counted from when the workflow is stored, not from the last start")
     if not schedules:
         raise ImportProblem("the timer does not say when")
     return schedules, calendars

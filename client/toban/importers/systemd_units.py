@@ -18,15 +18,37 @@ SEARCH_PATH = (
 )
 
 _UNITS = {
-    "us": 1e-6, "usec": 1e-6, "µs": 1e-6, "ms": 1e-3, "msec": 1e-3,
-    "": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0,
-    "m": 60.0, "min": 60.0, "minute": 60.0, "minutes": 60.0,
-    "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "hours": 3600.0,
-    "d": 86400.0, "day": 86400.0, "days": 86400.0,
-    "w": 604800.0, "week": 604800.0, "weeks": 604800.0,
-    "M": 2629800.0, "month": 2629800.0, "months": 2629800.0,
-    "y": 31557600.0, "year": 31557600.0, "years": 31557600.0,
-}  # fmt: skip
+    "us": 1e-6,
+    "usec": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "msec": 1e-3,
+    "": 1.0,
+    "s": 1.0,
+    "sec": 1.0,
+    "second": 1.0,
+    "seconds": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "minute": 60.0,
+    "minutes": 60.0,
+    "h": 3600.0,
+    "hr": 3600.0,
+    "hour": 3600.0,
+    "hours": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+    "days": 86400.0,
+    "w": 604800.0,
+    "week": 604800.0,
+    "weeks": 604800.0,
+    "M": 2629800.0,
+    "month": 2629800.0,
+    "months": 2629800.0,
+    "y": 31557600.0,
+    "year": 31557600.0,
+    "years": 31557600.0,
+}
 _TRIGGERS = (
     "OnActiveSec",
     "OnBootSec",
@@ -67,9 +89,7 @@ class Unit:
     def without(self, keys: Collection[str]) -> tuple[Unit, list[str]]:
         """The unit without these directives, and those that it had, as they stood."""
         left = {place: given for place, given in self.values.items() if place[1] not in keys}
-        gone = [
-            f"{key}={given[-1]}" for (_, key), given in self.values.items() if key in keys and given
-        ]
+        gone = [f"{key}={given[-1]}" for (_, key), given in self.values.items() if key in keys and given]
         return replace(self, values=left), gone
 
     def flag(self, section: str, key: str) -> bool:
@@ -189,9 +209,7 @@ def _other_names(name: str, places: _Places) -> list[str]:
                     links.setdefault(each, _with_instance_of(each, meant))
     found = [each for each in (name, _template_of(name)) if each]
     for own in found:
-        found += [
-            link for link, meant in sorted(links.items()) if meant == own and link not in found
-        ]
+        found += [link for link, meant in sorted(links.items()) if meant == own and link not in found]
     instances = [_with_instance_of(name, each) for each in found]
     return [each for each in dict.fromkeys(instances) if each != name]
 
@@ -205,9 +223,7 @@ def _drop_ins(name: str, places: _Places) -> list[str]:
         for own in names
         for each in _dropped_in_as(own)
     ]
-    folders += [
-        os.path.join(directory, f"{name.rpartition('.')[2]}.d") for directory in places.directories
-    ]
+    folders += [os.path.join(directory, f"{name.rpartition('.')[2]}.d") for directory in places.directories]
     found: dict[str, str] = {}
     for folder in folders:
         if os.path.isdir(folder):
@@ -227,9 +243,7 @@ def _dropped_in_as(name: str) -> Iterator[str]:
     dash = prefix.removesuffix("-").rfind("-")
     if dash > 0:
         shorter = prefix[: dash + 1]
-        yield from _dropped_in_as(
-            f"{shorter}@{instance}.{kind}" if instance else f"{shorter}.{kind}"
-        )
+        yield from _dropped_in_as(f"{shorter}@{instance}.{kind}" if instance else f"{shorter}.{kind}")
 
 
 def _read_into(values: dict[tuple[str, str], list[str]], path: str, content: str) -> None:

@@ -46,9 +46,7 @@ def written(draft: Draft, *, after: datetime, count: int) -> Written:
     return Written(draft=draft, text=text, theirs=theirs, ours=_times(known, draft, after, count))
 
 
-def _times(
-    schedules: Sequence[Schedule], draft: Draft, after: datetime, count: int
-) -> list[datetime]:
+def _times(schedules: Sequence[Schedule], draft: Draft, after: datetime, count: int) -> list[datetime]:
     def of(schedule: Schedule) -> Iterator[datetime]:
         zone = ZoneInfo(schedule.timezone) if schedule.timezone else draft.zone
         dues = occurrences(schedule, zone=zone, after=after, stored_at=after)

@@ -58,9 +58,7 @@ def parse(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or "/" in host or not port.isascii() or not port.isdigit():
-        raise InvalidArgument(
-            f"cannot use the address {text!r}: expected unix:///path or host:port"
-        )
+        raise InvalidArgument(f"cannot use the address {text!r}: expected unix:///path or host:port")
     if not 0 < int(port) < 65536:
         raise InvalidArgument(f"cannot use the address {text!r}: {port} is not a port")
     if not _is_loopback(host):

@@ -28,9 +28,7 @@ class ArtifactCalls(Calls):
         async def fetch(token: str) -> tuple[list[run_pb2.StepArtifact], str]:
             answer = await self._connection.call(
                 self._artifacts.ListArtifacts,
-                run_pb2.ListArtifactsRequest(
-                    run_id=run_id, step=step, page_size=page_size, page_token=token
-                ),
+                run_pb2.ListArtifactsRequest(run_id=run_id, step=step, page_size=page_size, page_token=token),
             )
             return list(answer.artifacts), answer.next_page_token
 

@@ -86,9 +86,7 @@ class Connection:
     Inside of a step of the daemon every call tells which one it is from.
     """
 
-    def __init__(
-        self, address: Address, *, timeout: float, retry_for: float, connect_for: float
-    ) -> None:
+    def __init__(self, address: Address, *, timeout: float, retry_for: float, connect_for: float) -> None:
         self.address: Final = address
         self._timeout = timeout
         self._retry_for = retry_for
@@ -206,9 +204,7 @@ class Connection:
         if not isinstance(failure, Unreachable) or failure.reason:
             return failure
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return Unreachable(
-                f"the daemon at {self.address.text} did not answer within {within or self._timeout:g} s"
-            )
+            return Unreachable(f"the daemon at {self.address.text} did not answer within {within or self._timeout:g} s")
         path = self.address.path
         if path and os.path.exists(path) and not os.access(path, os.W_OK):
             return Refused(f"permission denied on the socket {path}")

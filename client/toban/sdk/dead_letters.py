@@ -44,18 +44,14 @@ class DeadLetterCalls(Calls):
         )
         return answer.dead_letter
 
-    async def requeue_dead_letter(
-        self, letter_id: str, *, request_id: str | None = None
-    ) -> run_pb2.Run:
+    async def requeue_dead_letter(self, letter_id: str, *, request_id: str | None = None) -> run_pb2.Run:
         """The new run that repeats the old one from the failed step on.
 
         Raises NotFound, Conflict `DEAD_LETTER_CLOSED`, and others as `retry_run`.
         """
         answer = await self._connection.call(
             self._dead_letters.RequeueDeadLetter,
-            dead_letter_pb2.RequeueDeadLetterRequest(
-                id=letter_id, request_id=new_request_id(request_id)
-            ),
+            dead_letter_pb2.RequeueDeadLetterRequest(id=letter_id, request_id=new_request_id(request_id)),
         )
         return answer.run
 

@@ -44,9 +44,7 @@ class Violation:
 class TobanError(Exception):
     """Any failure of a call, in words that can be shown to a person."""
 
-    def __init__(
-        self, message: str, *, reason: str = "", metadata: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, message: str, *, reason: str = "", metadata: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.message: Final = message
         self.reason: Final = reason

@@ -54,13 +54,9 @@ class EventCalls(Calls):
 
     async def get_event(self, event_id: str) -> event_pb2.GetEventResponse:
         """One event, its runs with their states, and whether all of them have ended. Raises NotFound."""
-        return await self._connection.call(
-            self._events.GetEvent, event_pb2.GetEventRequest(id=event_id)
-        )
+        return await self._connection.call(self._events.GetEvent, event_pb2.GetEventRequest(id=event_id))
 
-    def list_events(
-        self, *, types: Iterable[str] = (), page_size: int = 0
-    ) -> AsyncGenerator[event_pb2.Event, None]:
+    def list_events(self, *, types: Iterable[str] = (), page_size: int = 0) -> AsyncGenerator[event_pb2.Event, None]:
         """Events, newest first; of these types, if any is given. Payloads over 4 KiB are left out."""
         wanted = list(types)
 

@@ -63,15 +63,11 @@ class JobCalls(Calls):
             etag=etag,
             definition=workflow_pb2.Definition(source=source, base_dir=base_dir),
         )
-        request = job_pb2.UpdateJobRequest(
-            job=job, request_id=new_request_id(request_id), force=force
-        )
+        request = job_pb2.UpdateJobRequest(job=job, request_id=new_request_id(request_id), force=force)
         request.update_mask.paths.append("definition")
         return await self._connection.call(self._jobs.UpdateJob, request)
 
-    async def apply_job(
-        self, job_id: str, source: str, *, base_dir: str = "", force: bool = False
-    ) -> AppliedJob:
+    async def apply_job(self, job_id: str, source: str, *, base_dir: str = "", force: bool = False) -> AppliedJob:
         """Creates the job, or updates it if it is there. Raises InvalidDefinition and Conflict."""
         try:
             return await self._update_job(job_id, source, base_dir, force)
@@ -84,9 +80,7 @@ class JobCalls(Calls):
                 raise
             # Somebody was faster.
             return await self._update_job(job_id, source, base_dir, force)
-        return AppliedJob(
-            outcome=Outcome.CREATED, job=created.job, warnings=tuple(created.warnings)
-        )
+        return AppliedJob(outcome=Outcome.CREATED, job=created.job, warnings=tuple(created.warnings))
 
     async def _update_job(self, job_id: str, source: str, base_dir: str, force: bool) -> AppliedJob:
         updated = await self.update_job(job_id, source, base_dir=base_dir, force=force)
@@ -121,9 +115,7 @@ class JobCalls(Calls):
 
         Raises NotFound, Conflict `JOB_IN_USE`, `RUN_ALREADY_ACTIVE` and `OWNED_BY_FILE`.
         """
-        await self._connection.delete(
-            self._jobs.DeleteJob, job_pb2.DeleteJobRequest(id=job_id, etag=etag, force=force)
-        )
+        await self._connection.delete(self._jobs.DeleteJob, job_pb2.DeleteJobRequest(id=job_id, etag=etag, force=force))
 
     async def set_job_enabled(self, job_id: str, enabled: bool) -> job_pb2.Job:
         """Sets whether schedules and events start it; workflows go on using it. Raises NotFound; may be repeated."""
@@ -142,8 +134,6 @@ class JobCalls(Calls):
         """Starts a job alone, as a run of its own. Raises NotFound and Conflict `RUN_ALREADY_ACTIVE`."""
         answer = await self._connection.call(
             self._jobs.RunJob,
-            job_pb2.RunJobRequest(
-                id=job_id, triggered_by=triggered_by, request_id=new_request_id(request_id)
-            ),
+            job_pb2.RunJobRequest(id=job_id, triggered_by=triggered_by, request_id=new_request_id(request_id)),
         )
         return answer.run

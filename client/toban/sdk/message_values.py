@@ -55,9 +55,7 @@ def to_json(value: Any, name: str) -> str:
         wrong.append(Violation(field=name, description="a number in it is not finite"))
     if wrong:
         first = wrong[0]
-        raise InvalidArgument(
-            f"cannot send the {name}: {first.field}: {first.description}", violations=wrong
-        )
+        raise InvalidArgument(f"cannot send the {name}: {first.field}: {first.description}", violations=wrong)
     return text
 
 
@@ -84,9 +82,7 @@ def to_timestamp(at: datetime) -> timestamp_pb2.Timestamp:
     return timestamp
 
 
-def _check(
-    value: object, path: str, wrong: list[Violation], largest: int | None = _LARGEST_INTEGER
-) -> None:
+def _check(value: object, path: str, wrong: list[Violation], largest: int | None = _LARGEST_INTEGER) -> None:
     match value:
         case None | bool() | float():
             pass
@@ -112,6 +108,4 @@ def _check(
             for index, item in enumerate(value):
                 _check(item, f"{path}[{index}]", wrong, largest)
         case _:
-            wrong.append(
-                Violation(field=path, description=f"{type(value).__name__} is no JSON value")
-            )
+            wrong.append(Violation(field=path, description=f"{type(value).__name__} is no JSON value"))

@@ -139,9 +139,7 @@ class RunCalls(Calls):
 
     async def get_current_run(self, workflow: str) -> run_pb2.Run:
         """The active run of a workflow, or else its latest one. Raises NotFound."""
-        answer = await self._connection.call(
-            self._runs.GetCurrentRun, run_pb2.GetCurrentRunRequest(workflow=workflow)
-        )
+        answer = await self._connection.call(self._runs.GetCurrentRun, run_pb2.GetCurrentRunRequest(workflow=workflow))
         return answer.run
 
     def list_runs(
@@ -174,23 +172,17 @@ class RunCalls(Calls):
 
     async def cancel_run(self, run_id: str, *, reason: str = "") -> run_pb2.Run:
         """Asks for the end of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
-        answer = await self._connection.call(
-            self._runs.CancelRun, run_pb2.CancelRunRequest(id=run_id, reason=reason)
-        )
+        answer = await self._connection.call(self._runs.CancelRun, run_pb2.CancelRunRequest(id=run_id, reason=reason))
         return answer.run
 
     async def pause_run(self, run_id: str) -> run_pb2.Run:
         """Starts nothing more of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
-        answer = await self._connection.call(
-            self._runs.PauseRun, run_pb2.PauseRunRequest(id=run_id)
-        )
+        answer = await self._connection.call(self._runs.PauseRun, run_pb2.PauseRunRequest(id=run_id))
         return answer.run
 
     async def resume_run(self, run_id: str) -> run_pb2.Run:
         """Takes up a paused run again. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
-        answer = await self._connection.call(
-            self._runs.ResumeRun, run_pb2.ResumeRunRequest(id=run_id)
-        )
+        answer = await self._connection.call(self._runs.ResumeRun, run_pb2.ResumeRunRequest(id=run_id))
         return answer.run
 
     async def approve_step(
@@ -202,9 +194,7 @@ class RunCalls(Calls):
         """
         answer = await self._connection.call(
             self._runs.ApproveStep,
-            run_pb2.ApproveStepRequest(
-                run_id=run_id, step=step, approved=approved, note=note, by=by
-            ),
+            run_pb2.ApproveStepRequest(run_id=run_id, step=step, approved=approved, note=note, by=by),
         )
         return answer.run
 
@@ -318,9 +308,7 @@ class RunCalls(Calls):
         async def fetch(token: str) -> tuple[list[run_pb2.ProcessExecution], str]:
             answer = await self._connection.call(
                 self._runs.ListProcessExecutions,
-                run_pb2.ListProcessExecutionsRequest(
-                    run_id=run_id, step=step, page_size=page_size, page_token=token
-                ),
+                run_pb2.ListProcessExecutionsRequest(run_id=run_id, step=step, page_size=page_size, page_token=token),
             )
             return list(answer.process_executions), answer.next_page_token
 

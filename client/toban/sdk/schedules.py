@@ -108,9 +108,7 @@ class ScheduleCalls(Calls):
         )
         return answer.cancelled
 
-    async def interpret_time(
-        self, words: str, timezone: str = ""
-    ) -> schedule_pb2.InterpretTimeResponse:
+    async def interpret_time(self, words: str, timezone: str = "") -> schedule_pb2.InterpretTimeResponse:
         """What words mean now, and when that would be due; stores nothing. Raises InvalidArgument."""
         return await self._connection.call(
             self._schedules.InterpretTime,
@@ -118,9 +116,7 @@ class ScheduleCalls(Calls):
         )
 
 
-def _rule(
-    words: str, cron: str, every: timedelta | float | None, at: datetime | None
-) -> schedule_pb2.ScheduleRule:
+def _rule(words: str, cron: str, every: timedelta | float | None, at: datetime | None) -> schedule_pb2.ScheduleRule:
     given = [name for name, value in (("words", words), ("cron", cron)) if value]
     given += [name for name, value in (("every", every), ("at", at)) if value is not None]
     if len(given) != 1:
@@ -142,10 +138,7 @@ def _action(
 ) -> schedule_pb2.ScheduleAction.ValueType:
     if not isinstance(given, str):
         return given
-    known = {
-        name.removeprefix(_PREFIX).lower(): value
-        for name, value in schedule_pb2.ScheduleAction.items()
-    }
+    known = {name.removeprefix(_PREFIX).lower(): value for name, value in schedule_pb2.ScheduleAction.items()}
     unset = known.pop("unspecified")
     found = known.get(given.lower().replace("-", "_")) if given else unset
     if found is None:

@@ -38,9 +38,7 @@ def _iterating(
     method: Callable[Concatenate[Client, _P], AsyncGenerator[_Item, None]],
 ) -> Callable[Concatenate[SyncClient, _P], Generator[_Item, None, None]]:
     @functools.wraps(method)
-    def call(
-        self: SyncClient, /, *args: _P.args, **kwargs: _P.kwargs
-    ) -> Generator[_Item, None, None]:
+    def call(self: SyncClient, /, *args: _P.args, **kwargs: _P.kwargs) -> Generator[_Item, None, None]:
         return self._iterate(method(self._client, *args, **kwargs))
 
     return call
@@ -198,9 +196,7 @@ class SyncClient:
                 raise RuntimeError("the client is closed")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=_serve, args=(self._loop,), name="toban-sdk", daemon=True
-                )
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="toban-sdk", daemon=True)
                 self._thread.start()
             return self._loop
 

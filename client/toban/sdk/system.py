@@ -58,6 +58,4 @@ class SystemCalls(Calls):
 
         Many files may take a while, at most `within` seconds here; the daemon finishes it in any case.
         """
-        return await self._connection.call(
-            self._system.Reload, system_pb2.ReloadRequest(), within=within
-        )
+        return await self._connection.call(self._system.Reload, system_pb2.ReloadRequest(), within=within)

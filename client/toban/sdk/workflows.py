@@ -75,9 +75,7 @@ class WorkflowCalls(Calls):
         request.update_mask.paths.append("definition")
         return await self._connection.call(self._workflows.UpdateWorkflow, request)
 
-    async def apply_workflow(
-        self, name: str, source: str, *, base_dir: str = "", force: bool = False
-    ) -> Applied:
+    async def apply_workflow(self, name: str, source: str, *, base_dir: str = "", force: bool = False) -> Applied:
         """Creates the workflow, or updates it if it is there. Raises InvalidDefinition and Conflict."""
         try:
             return await self._update(name, source, base_dir, force)
@@ -90,9 +88,7 @@ class WorkflowCalls(Calls):
                 raise
             # Somebody was faster.
             return await self._update(name, source, base_dir, force)
-        return Applied(
-            outcome=Outcome.CREATED, workflow=created.workflow, warnings=tuple(created.warnings)
-        )
+        return Applied(outcome=Outcome.CREATED, workflow=created.workflow, warnings=tuple(created.warnings))
 
     async def _update(self, name: str, source: str, base_dir: str, force: bool) -> Applied:
         updated = await self.update_workflow(name, source, base_dir=base_dir, force=force)
@@ -104,9 +100,7 @@ class WorkflowCalls(Calls):
 
     async def get_workflow(self, name: str) -> workflow_pb2.Workflow:
         """One workflow with its definition. Raises NotFound."""
-        answer = await self._connection.call(
-            self._workflows.GetWorkflow, workflow_pb2.GetWorkflowRequest(name=name)
-        )
+        answer = await self._connection.call(self._workflows.GetWorkflow, workflow_pb2.GetWorkflowRequest(name=name))
         return answer.workflow
 
     def list_workflows(
@@ -117,9 +111,7 @@ class WorkflowCalls(Calls):
         async def fetch(token: str) -> tuple[list[workflow_pb2.Workflow], str]:
             answer = await self._connection.call(
                 self._workflows.ListWorkflows,
-                workflow_pb2.ListWorkflowsRequest(
-                    labels=labels or {}, page_size=page_size, page_token=token
-                ),
+                workflow_pb2.ListWorkflowsRequest(labels=labels or {}, page_size=page_size, page_token=token),
             )
             return list(answer.workflows), answer.next_page_token
 
@@ -135,15 +127,11 @@ class WorkflowCalls(Calls):
             workflow_pb2.DeleteWorkflowRequest(name=name, etag=etag, force=force),
         )
 
-    async def validate_workflow(
-        self, source: str, *, base_dir: str = ""
-    ) -> workflow_pb2.ValidateWorkflowResponse:
+    async def validate_workflow(self, source: str, *, base_dir: str = "") -> workflow_pb2.ValidateWorkflowResponse:
         """What the daemon would say of a definition; stores nothing."""
         return await self._connection.call(
             self._workflows.ValidateWorkflow,
-            workflow_pb2.ValidateWorkflowRequest(
-                definition=workflow_pb2.Definition(source=source, base_dir=base_dir)
-            ),
+            workflow_pb2.ValidateWorkflowRequest(definition=workflow_pb2.Definition(source=source, base_dir=base_dir)),
         )
 
     def list_workflow_versions(
@@ -154,9 +142,7 @@ class WorkflowCalls(Calls):
         async def fetch(token: str) -> tuple[list[workflow_pb2.WorkflowVersion], str]:
             answer = await self._connection.call(
                 self._workflows.ListWorkflowVersions,
-                workflow_pb2.ListWorkflowVersionsRequest(
-                    workflow=name, page_size=page_size, page_token=token
-                ),
+                workflow_pb2.ListWorkflowVersionsRequest(workflow=name, page_size=page_size, page_token=token),
             )
             return list(answer.versions), answer.next_page_token
 
@@ -213,26 +199,18 @@ class WorkflowCalls(Calls):
         answer = await self._connection.call(self._workflows.PreviewSchedule, request)
         return list(answer.due_times)
 
-    async def explain_schedule(
-        self, name: str, *, at: datetime | None = None
-    ) -> workflow_pb2.ExplainScheduleResponse:
+    async def explain_schedule(self, name: str, *, at: datetime | None = None) -> workflow_pb2.ExplainScheduleResponse:
         """Why it did or did not run, at that time or lately, in plain words. Raises NotFound."""
-        request = workflow_pb2.ExplainScheduleRequest(
-            name=name, at=to_timestamp(at) if at is not None else None
-        )
+        request = workflow_pb2.ExplainScheduleRequest(name=name, at=to_timestamp(at) if at is not None else None)
         return await self._connection.call(self._workflows.ExplainSchedule, request)
 
-    def list_fires(
-        self, *, workflow: str = "", page_size: int = 0
-    ) -> AsyncGenerator[workflow_pb2.Fire, None]:
+    def list_fires(self, *, workflow: str = "", page_size: int = 0) -> AsyncGenerator[workflow_pb2.Fire, None]:
         """What became of the times at which schedules were due, the latest first. Raises NotFound."""
 
         async def fetch(token: str) -> tuple[list[workflow_pb2.Fire], str]:
             answer = await self._connection.call(
                 self._workflows.ListFires,
-                workflow_pb2.ListFiresRequest(
-                    workflow=workflow, page_size=page_size, page_token=token
-                ),
+                workflow_pb2.ListFiresRequest(workflow=workflow, page_size=page_size, page_token=token),
             )
             return list(answer.fires), answer.next_page_token
 

@@ -42,9 +42,7 @@ def _setting(name: str) -> str:
     try:
         return os.environ[name]
     except KeyError:
-        raise NotInAStepError(
-            f"there is no ${name} here: this works in a step that Toban started"
-        ) from None
+        raise NotInAStepError(f"there is no ${name} here: this works in a step that Toban started") from None
 
 
 def params() -> dict[str, Any]:
@@ -187,9 +185,7 @@ class _Sdk:
 
     def emit(self, event_type: str, text: str, dedupe_key: str) -> Any:
         payload = json.loads(text)
-        event, _ = self._ask(
-            lambda client: client.emit_event(event_type, payload, dedupe_key=dedupe_key)
-        )
+        event, _ = self._ask(lambda client: client.emit_event(event_type, payload, dedupe_key=dedupe_key))
         return self._to_dict(event)
 
     def schedule(self, subject: str, words: str, options: dict[str, Any]) -> Any:

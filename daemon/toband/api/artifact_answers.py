@@ -42,9 +42,7 @@ class ArtifactAnswers:
             next_page_token=paging.token(names[end - 1]) if end < len(names) else "",
         )
 
-    async def download(
-        self, request: pb.DownloadArtifactRequest
-    ) -> AsyncIterator[pb.DownloadArtifactResponse]:
+    async def download(self, request: pb.DownloadArtifactRequest) -> AsyncIterator[pb.DownloadArtifactResponse]:
         found = {
             (step, artifact.name): files
             for step, artifact, files in await self._artifacts.list(request.run_id, request.step)
@@ -65,9 +63,7 @@ def _shown(step: str, artifact: Artifact, files: Sequence[Stored]) -> pb.StepArt
     return pb.StepArtifact(
         step=step,
         artifact=convert.artifact(artifact),
-        files=[
-            pb.ArtifactFile(path=sendable(each.path), bytes=each.bytes) for each in files[:FILES]
-        ],
+        files=[pb.ArtifactFile(path=sendable(each.path), bytes=each.bytes) for each in files[:FILES]],
     )
 
 
@@ -78,9 +74,7 @@ def _path(asked: str, files: Sequence[Stored]) -> str:
     return next((each.path for each in files if sendable(each.path) == asked), asked)
 
 
-def _header(
-    request: pb.DownloadArtifactRequest, path: str, files: Sequence[Stored]
-) -> pb.ArtifactHeader:
+def _header(request: pb.DownloadArtifactRequest, path: str, files: Sequence[Stored]) -> pb.ArtifactHeader:
     """Raises ArtifactNotFoundError."""
     chosen = [each for each in files if each.path == path] if path else files
     if path and not chosen:

@@ -90,9 +90,7 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
     if not made.waiting_for and value.state is RunState.RUNNING:
         made.waiting_for = _held_up(value, made.steps)
     if value.ending is not None:
-        made.ending.CopyFrom(
-            run_pb2.RunEnding(cause=value.ending.cause.value, at=timestamp(value.ending.at))
-        )
+        made.ending.CopyFrom(run_pb2.RunEnding(cause=value.ending.cause.value, at=timestamp(value.ending.at)))
     own = [each for each in value.steps.values() if not each.parent]
     if value.total_steps == len(own):
         made.summary_json = summary(own)

@@ -25,9 +25,7 @@ _CHANGES = {
 }
 
 
-def workflow(
-    value: StoredWorkflow, schedules: Sequence[ScheduleEntry] = ()
-) -> workflow_pb2.Workflow:
+def workflow(value: StoredWorkflow, schedules: Sequence[ScheduleEntry] = ()) -> workflow_pb2.Workflow:
     """`schedules` are all that it has."""
     return workflow_pb2.Workflow(
         name=value.name,

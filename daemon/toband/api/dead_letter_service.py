@@ -27,9 +27,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
         self._shows = shows
 
     @unary
-    async def ListDeadLetters(
-        self, request: pb.ListDeadLettersRequest, context: Context
-    ) -> pb.ListDeadLettersResponse:
+    async def ListDeadLetters(self, request: pb.ListDeadLettersRequest, context: Context) -> pb.ListDeadLettersResponse:
         states = [_state(state) for state in request.states]
         first = paging.last(request.page_token)
 
@@ -43,14 +41,10 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
             return convert.dead_letter(letter)
 
         page = await paging.filled(paging.size(request.page_size, 100), read, make)
-        return pb.ListDeadLettersResponse(
-            dead_letters=page.parts, next_page_token=page.token(attrgetter("id"))
-        )
+        return pb.ListDeadLettersResponse(dead_letters=page.parts, next_page_token=page.token(attrgetter("id")))
 
     @unary
-    async def GetDeadLetter(
-        self, request: pb.GetDeadLetterRequest, context: Context
-    ) -> pb.GetDeadLetterResponse:
+    async def GetDeadLetter(self, request: pb.GetDeadLetterRequest, context: Context) -> pb.GetDeadLetterResponse:
         letter = await self._letter(request.id)
         return pb.GetDeadLetterResponse(dead_letter=convert.dead_letter(letter))
 
@@ -73,9 +67,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
     async def DiscardDeadLetter(
         self, request: pb.DiscardDeadLetterRequest, context: Context
     ) -> pb.DiscardDeadLetterResponse:
-        found = await self._store.discard_dead_letter(
-            request.id, at=self._clock.now(), by=caller(context)
-        )
+        found = await self._store.discard_dead_letter(request.id, at=self._clock.now(), by=caller(context))
         if found is None:
             raise DeadLetterNotFoundError(request.id)
         letter, _ = found

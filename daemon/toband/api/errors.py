@@ -108,13 +108,7 @@ async def abort(context: Context, error: Exception) -> NoReturn:
 
 def status_of(error: Exception) -> status_pb2.Status:
     """What the client is told; an error that nobody expected is logged."""
-    return (
-        _missing(error)
-        or _wrong_request(error)
-        or _wrong_state(error)
-        or _unable(error)
-        or _unexpected(error)
-    )
+    return _missing(error) or _wrong_request(error) or _wrong_state(error) or _unable(error) or _unexpected(error)
 
 
 def _missing(error: Exception) -> status_pb2.Status | None:
@@ -126,49 +120,58 @@ def _missing(error: Exception) -> status_pb2.Status | None:
             return _make(code_pb2.NOT_FOUND, error, "JOB_NOT_FOUND", job=error.name)
         case errors.VersionNotFoundError():
             return _make(
-                code_pb2.NOT_FOUND, error, "VERSION_NOT_FOUND",
-                workflow=error.name, version=str(error.version),
-            )  # fmt: skip
+                code_pb2.NOT_FOUND,
+                error,
+                "VERSION_NOT_FOUND",
+                workflow=error.name,
+                version=str(error.version),
+            )
         case errors.RunNotFoundError():
             return _make(code_pb2.NOT_FOUND, error, "RUN_NOT_FOUND", run_id=error.run_id)
         case errors.NeverRunError():
             return _make(code_pb2.NOT_FOUND, error, "RUN_NOT_FOUND", workflow=error.workflow)
         case errors.StepNotFoundError():
-            return _make(
-                code_pb2.NOT_FOUND, error, "STEP_NOT_FOUND", run_id=error.run_id, step=error.step
-            )
+            return _make(code_pb2.NOT_FOUND, error, "STEP_NOT_FOUND", run_id=error.run_id, step=error.step)
         case errors.AttemptNotFoundError():
             return _make(
-                code_pb2.NOT_FOUND, error, "PROCESS_EXECUTION_NOT_FOUND",
+                code_pb2.NOT_FOUND,
+                error,
+                "PROCESS_EXECUTION_NOT_FOUND",
                 process_execution_id=error.attempt_id,
-            )  # fmt: skip
+            )
         case RunGoneError():
             return _make(
-                code_pb2.NOT_FOUND, f"run {error.args[0]} is not kept any more",
-                "RUN_NOT_FOUND", run_id=error.args[0],
-            )  # fmt: skip
+                code_pb2.NOT_FOUND,
+                f"run {error.args[0]} is not kept any more",
+                "RUN_NOT_FOUND",
+                run_id=error.args[0],
+            )
         case errors.LogExpiredError():
             return _make(
-                code_pb2.OUT_OF_RANGE, error, "LOG_EXPIRED",
-                process_execution_id=error.attempt_id, step=error.step,
-            )  # fmt: skip
+                code_pb2.OUT_OF_RANGE,
+                error,
+                "LOG_EXPIRED",
+                process_execution_id=error.attempt_id,
+                step=error.step,
+            )
         case errors.ArtifactNotFoundError():
             return _make(
-                code_pb2.NOT_FOUND, error, "ARTIFACT_NOT_FOUND",
-                run_id=error.run_id, step=error.step, artifact=error.name, path=error.path,
-            )  # fmt: skip
-        case errors.DeadLetterNotFoundError():
-            return _make(
-                code_pb2.NOT_FOUND, error, "DEAD_LETTER_NOT_FOUND", dead_letter_id=error.letter_id
+                code_pb2.NOT_FOUND,
+                error,
+                "ARTIFACT_NOT_FOUND",
+                run_id=error.run_id,
+                step=error.step,
+                artifact=error.name,
+                path=error.path,
             )
+        case errors.DeadLetterNotFoundError():
+            return _make(code_pb2.NOT_FOUND, error, "DEAD_LETTER_NOT_FOUND", dead_letter_id=error.letter_id)
         case errors.EventNotFoundError():
             return _make(code_pb2.NOT_FOUND, error, "EVENT_NOT_FOUND", event_id=error.event_id)
         case errors.EventSourceNotFoundError():
             return _make(code_pb2.NOT_FOUND, error, "EVENT_SOURCE_NOT_FOUND", run_id=error.run_id)
         case errors.ScheduleNotFoundError():
-            return _make(
-                code_pb2.NOT_FOUND, error, "SCHEDULE_NOT_FOUND", schedule_id=error.schedule_id
-            )
+            return _make(code_pb2.NOT_FOUND, error, "SCHEDULE_NOT_FOUND", schedule_id=error.schedule_id)
         case _:
             return None
 
@@ -181,9 +184,7 @@ def _wrong_request(error: Exception) -> status_pb2.Status | None:
         case errors.InvalidDefinitionError():
             return _invalid_definition(error)
         case ParamError():
-            violations = [
-                (f"params.{name}" if name else "params", text) for name, text in error.problems
-            ]
+            violations = [(f"params.{name}" if name else "params", text) for name, text in error.problems]
             text = "; ".join(f"{name}: {text}" if name else text for name, text in error.problems)
             return _invalid("INVALID_PARAMS", f"the parameters do not fit: {text}", violations)
         case InvalidFieldError():
@@ -199,28 +200,38 @@ def _wrong_request(error: Exception) -> status_pb2.Status | None:
             return _invalid("INVALID_ARGUMENT", f"action: {error}", [("action", str(error))])
         case errors.UnknownScopeError():
             return _make(
-                code_pb2.INVALID_ARGUMENT, error, "UNKNOWN_SCOPE",
-                workflow=error.workflow, scope=error.scope,
-            )  # fmt: skip
+                code_pb2.INVALID_ARGUMENT,
+                error,
+                "UNKNOWN_SCOPE",
+                workflow=error.workflow,
+                scope=error.scope,
+            )
         case errors.UnknownStepError():
             return _make(
-                code_pb2.INVALID_ARGUMENT, error, "UNKNOWN_STEP",
-                workflow=error.workflow, step=error.step,
-            )  # fmt: skip
-        case errors.NothingToRunError():
-            return _make(
-                code_pb2.INVALID_ARGUMENT, error, "NOTHING_TO_RUN", workflow=error.workflow
+                code_pb2.INVALID_ARGUMENT,
+                error,
+                "UNKNOWN_STEP",
+                workflow=error.workflow,
+                step=error.step,
             )
+        case errors.NothingToRunError():
+            return _make(code_pb2.INVALID_ARGUMENT, error, "NOTHING_TO_RUN", workflow=error.workflow)
         case RequestReusedError():
             return _make(
-                code_pb2.INVALID_ARGUMENT, "this request_id was used before, for another request",
-                "REQUEST_ID_REUSED", request_id=str(error.args[0]),
-            )  # fmt: skip
+                code_pb2.INVALID_ARGUMENT,
+                "this request_id was used before, for another request",
+                "REQUEST_ID_REUSED",
+                request_id=str(error.args[0]),
+            )
         case errors.NotApproverError():
             return _make(
-                code_pb2.PERMISSION_DENIED, error, "NOT_AN_APPROVER",
-                step=error.step, caller=error.caller, approvers=", ".join(error.approvers),
-            )  # fmt: skip
+                code_pb2.PERMISSION_DENIED,
+                error,
+                "NOT_AN_APPROVER",
+                step=error.step,
+                caller=error.caller,
+                approvers=", ".join(error.approvers),
+            )
         case _:
             return None
 
@@ -230,60 +241,83 @@ def _wrong_state(error: Exception) -> status_pb2.Status | None:
     match error:
         case errors.RunTerminalError():
             return _make(
-                code_pb2.FAILED_PRECONDITION, error, "RUN_ALREADY_TERMINAL",
-                run_id=error.run.id, state=error.run.state.value,
-            )  # fmt: skip
+                code_pb2.FAILED_PRECONDITION,
+                error,
+                "RUN_ALREADY_TERMINAL",
+                run_id=error.run.id,
+                state=error.run.state.value,
+            )
         case errors.RunActiveError():
             return _make(
-                code_pb2.FAILED_PRECONDITION, error, "RUN_NOT_TERMINAL",
-                run_id=error.run.id, state=error.run.state.value,
-            )  # fmt: skip
+                code_pb2.FAILED_PRECONDITION,
+                error,
+                "RUN_NOT_TERMINAL",
+                run_id=error.run.id,
+                state=error.run.state.value,
+            )
         case errors.RunInUseError():
             return _make(code_pb2.FAILED_PRECONDITION, error, "RUN_IN_USE", run_id=error.run_id)
         case errors.NothingToRetryError():
-            return _make(
-                code_pb2.FAILED_PRECONDITION, error, "NOTHING_TO_RETRY", run_id=error.run_id
-            )
+            return _make(code_pb2.FAILED_PRECONDITION, error, "NOTHING_TO_RETRY", run_id=error.run_id)
         case errors.NoPriorResultError():
             return _make(
-                code_pb2.FAILED_PRECONDITION, error, "NO_PRIOR_RESULT",
-                step=error.step, run_id=error.run_id,
-            )  # fmt: skip
+                code_pb2.FAILED_PRECONDITION,
+                error,
+                "NO_PRIOR_RESULT",
+                step=error.step,
+                run_id=error.run_id,
+            )
         case errors.NotWaitingError():
             return _make(
-                code_pb2.FAILED_PRECONDITION, error, "STEP_NOT_WAITING",
-                run_id=error.run_id, step=error.step, state=error.state,
-            )  # fmt: skip
+                code_pb2.FAILED_PRECONDITION,
+                error,
+                "STEP_NOT_WAITING",
+                run_id=error.run_id,
+                step=error.step,
+                state=error.state,
+            )
         case RenderError():
             return _make(code_pb2.FAILED_PRECONDITION, error, "TEMPLATE_FAILED")
         case errors.WorkflowRecursionError():
             return _make(
-                code_pb2.FAILED_PRECONDITION, error, "WORKFLOW_RECURSION",
+                code_pb2.FAILED_PRECONDITION,
+                error,
+                "WORKFLOW_RECURSION",
                 path=" → ".join(error.path),
-            )  # fmt: skip
+            )
         case errors.OwnedByFileError():
             return _make(
-                code_pb2.FAILED_PRECONDITION, error, "OWNED_BY_FILE",
-                name=error.name, path=error.path,
-            )  # fmt: skip
+                code_pb2.FAILED_PRECONDITION,
+                error,
+                "OWNED_BY_FILE",
+                name=error.name,
+                path=error.path,
+            )
         case errors.ZoneGoneError():
             return _make(
-                code_pb2.FAILED_PRECONDITION, error, "TIME_ZONE_NOT_FOUND",
-                schedule_id=error.schedule_id, zone=error.zone,
-            )  # fmt: skip
+                code_pb2.FAILED_PRECONDITION,
+                error,
+                "TIME_ZONE_NOT_FOUND",
+                schedule_id=error.schedule_id,
+                zone=error.zone,
+            )
         case DeadLetterClosedError():
             return _dead_letter_closed(error)
         case JobInUseError():
             names = ", ".join(error.args[0])
             return _make(
-                code_pb2.FAILED_PRECONDITION, f"the job is used by {names}", "JOB_IN_USE",
+                code_pb2.FAILED_PRECONDITION,
+                f"the job is used by {names}",
+                "JOB_IN_USE",
                 workflows=names,
-            )  # fmt: skip
+            )
         case ActiveRunError():
             return _make(
-                code_pb2.FAILED_PRECONDITION, f"a run is active already: {error.args[0]}",
-                "RUN_ALREADY_ACTIVE", run_id=error.args[0],
-            )  # fmt: skip
+                code_pb2.FAILED_PRECONDITION,
+                f"a run is active already: {error.args[0]}",
+                "RUN_ALREADY_ACTIVE",
+                run_id=error.args[0],
+            )
         case WorkflowExistsError():
             name, kind = str(error.args[0]), error.kind
             text = f"there is a {kind.value} {name!r} already"
@@ -307,14 +341,21 @@ def _unable(error: Exception) -> status_pb2.Status | None:
             return _too_many_calls(error)
         case errors.QueueFullError():
             return _make(
-                code_pb2.RESOURCE_EXHAUSTED, error, "QUEUE_FULL",
-                workflow=error.workflow, limit=str(error.limit),
-            )  # fmt: skip
+                code_pb2.RESOURCE_EXHAUSTED,
+                error,
+                "QUEUE_FULL",
+                workflow=error.workflow,
+                limit=str(error.limit),
+            )
         case errors.DiskFullError():
             return _make(
-                code_pb2.RESOURCE_EXHAUSTED, error, "DISK_FULL",
-                path=error.path, free=str(error.free), reserve=str(error.reserve),
-            )  # fmt: skip
+                code_pb2.RESOURCE_EXHAUSTED,
+                error,
+                "DISK_FULL",
+                path=error.path,
+                free=str(error.free),
+                reserve=str(error.reserve),
+            )
         case errors.RefusedError():
             return _make(code_pb2.UNAVAILABLE, error, "DAEMON_UNHEALTHY", condition=error.condition)
         case StoreFullError():
@@ -338,23 +379,30 @@ def _too_many_calls(error: TooManyCallsError) -> status_pb2.Status:
     again.retry_delay.FromMilliseconds(RETRY_AFTER_MS)
     reason = "TOO_MANY_STREAMS" if error.lane == "stream" else "TOO_MANY_CALLS"
     return _make(
-        code_pb2.RESOURCE_EXHAUSTED, error, reason, again,
-        kind=error.lane, limit=str(error.limit.active), waiting=str(error.limit.waiting),
-    )  # fmt: skip
+        code_pb2.RESOURCE_EXHAUSTED,
+        error,
+        reason,
+        again,
+        kind=error.lane,
+        limit=str(error.limit.active),
+        waiting=str(error.limit.waiting),
+    )
 
 
 def _dead_letter_closed(error: DeadLetterClosedError) -> status_pb2.Status:
     letter = error.letter
     become = f"requeued as run {letter.requeued_as}" if letter.requeued_as else "discarded"
     return _make(
-        code_pb2.FAILED_PRECONDITION, f"the dead letter was {become} before", "DEAD_LETTER_CLOSED",
-        dead_letter_id=letter.id, state=letter.state.value, requeued_as=letter.requeued_as,
-    )  # fmt: skip
+        code_pb2.FAILED_PRECONDITION,
+        f"the dead letter was {become} before",
+        "DEAD_LETTER_CLOSED",
+        dead_letter_id=letter.id,
+        state=letter.state.value,
+        requeued_as=letter.requeued_as,
+    )
 
 
-def _make(
-    code: int, message: object, reason: str, *details: Message, **metadata: str
-) -> status_pb2.Status:
+def _make(code: int, message: object, reason: str, *details: Message, **metadata: str) -> status_pb2.Status:
     shown = {key: _cut(value) for key, value in metadata.items()}
     info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=shown)
     text = sendable(str(message))
@@ -404,6 +452,4 @@ def _invalid_definition(error: errors.InvalidDefinitionError) -> status_pb2.Stat
             break
     given, count = len(problems.problems), len(error.problems)
     text = str(error) if given == count else f"{error}, of which {given} are given here"
-    return _make(
-        code_pb2.INVALID_ARGUMENT, text, "INVALID_DEFINITION", bad, problems, problems=str(count)
-    )
+    return _make(code_pb2.INVALID_ARGUMENT, text, "INVALID_DEFINITION", bad, problems, problems=str(count))

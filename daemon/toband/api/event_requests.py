@@ -44,9 +44,7 @@ def event_id(text: str) -> str:
 def stored_event(request: pb.ResolveEventRequest) -> str:
     """The id of the event that it is about; empty if it describes one."""
     if request.event_id and (request.type or request.payload_json):
-        raise InvalidFieldError(
-            "event_id", "it cannot be given together with `type` or `payload_json`"
-        )
+        raise InvalidFieldError("event_id", "it cannot be given together with `type` or `payload_json`")
     return event_id(request.event_id)
 
 
@@ -96,9 +94,7 @@ def origin(request: pb.EmitEventRequest, context: Context) -> Origin | None:
     given = request.origin
     if not given.run_id or not given.attempt_token:
         missing = "attempt_token" if given.run_id else "run_id"
-        raise InvalidFieldError(
-            f"origin.{missing}", "it is missing: a step has it in its environment"
-        )
+        raise InvalidFieldError(f"origin.{missing}", "it is missing: a step has it in its environment")
     key(given.run_id, "origin.run_id")
     key(given.attempt_token, "origin.attempt_token")
     return Origin(run_id=given.run_id, token=given.attempt_token)

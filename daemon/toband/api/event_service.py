@@ -25,9 +25,7 @@ class EventService(event_pb2_grpc.EventServiceServicer):
         self._store = store
 
     @unary
-    async def EmitEvent(
-        self, request: pb.EmitEventRequest, context: Context
-    ) -> pb.EmitEventResponse:
+    async def EmitEvent(self, request: pb.EmitEventRequest, context: Context) -> pb.EmitEventResponse:
         event, created = await self._events.emit(
             event_requests.event_type(request.type),
             event_requests.payload(request.payload_json),
@@ -52,9 +50,7 @@ class EventService(event_pb2_grpc.EventServiceServicer):
         )
 
     @unary
-    async def ListEvents(
-        self, request: pb.ListEventsRequest, context: Context
-    ) -> pb.ListEventsResponse:
+    async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsResponse:
         types = event_requests.event_types(request.types)
         first = paging.number(request.page_token) if request.page_token else None
         pending = self._events.why_pending()
@@ -67,9 +63,7 @@ class EventService(event_pb2_grpc.EventServiceServicer):
             return convert_events.event(event, pending=pending, listed=True)
 
         page = await paging.filled(paging.size(request.page_size, 100), read, make)
-        return pb.ListEventsResponse(
-            events=page.parts, next_page_token=page.token(attrgetter("sequence"))
-        )
+        return pb.ListEventsResponse(events=page.parts, next_page_token=page.token(attrgetter("sequence")))
 
     @streaming
     async def WatchEvents(
@@ -96,26 +90,18 @@ class EventService(event_pb2_grpc.EventServiceServicer):
             # What is still to be resolved comes too. A daemon that has just started has not looked yet.
             return self._events.resolved_to or last
         if not 0 <= request.after_sequence <= last:
-            raise InvalidFieldError(
-                "after_sequence", f"found {request.after_sequence}, the last event is {last}"
-            )
+            raise InvalidFieldError("after_sequence", f"found {request.after_sequence}, the last event is {last}")
         return request.after_sequence
 
-    async def _next(
-        self, after: int, up_to: int, types: tuple[str, ...]
-    ) -> list[pb.WatchEventsResponse]:
+    async def _next(self, after: int, up_to: int, types: tuple[str, ...]) -> list[pb.WatchEventsResponse]:
         found = await self._store.events_after(after, up_to=up_to, types=types, limit=BATCH)
         return [
-            pb.WatchEventsResponse(
-                event=convert_events.event(each, listed=True), sequence=each.sequence
-            )
+            pb.WatchEventsResponse(event=convert_events.event(each, listed=True), sequence=each.sequence)
             for each in found
         ]
 
     @unary
-    async def ResolveEvent(
-        self, request: pb.ResolveEventRequest, context: Context
-    ) -> pb.ResolveEventResponse:
+    async def ResolveEvent(self, request: pb.ResolveEventRequest, context: Context) -> pb.ResolveEventResponse:
         event_id = event_requests.stored_event(request)
         if event_id:
             found, others = await self._events.explain_stored(event_id)

@@ -95,9 +95,7 @@ def _one_to_many(
     return call
 
 
-async def _serialized(
-    answers: AsyncIterator[Any], serialize: Callable[[Any], bytes]
-) -> AsyncIterator[bytes]:
+async def _serialized(answers: AsyncIterator[Any], serialize: Callable[[Any], bytes]) -> AsyncIterator[bytes]:
     async for answer in answers:
         data = serialize(answer)
         del answer

@@ -38,9 +38,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self._shows = shows
 
     @unary
-    async def CreateJob(
-        self, request: pb.CreateJobRequest, context: Context
-    ) -> pb.CreateJobResponse:
+    async def CreateJob(self, request: pb.CreateJobRequest, context: Context) -> pb.CreateJobResponse:
         stored, warnings = await self._workflows.create(
             request.definition.source,
             base_dir(request.definition),
@@ -48,9 +46,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             kind=_JOB,
             origin=origin_of(context),
         )
-        return pb.CreateJobResponse(
-            job=await self._schedules.job(stored), warnings=[problem(w) for w in warnings]
-        )
+        return pb.CreateJobResponse(job=await self._schedules.job(stored), warnings=[problem(w) for w in warnings])
 
     @unary
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
@@ -64,9 +60,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
         async def read(last: StoredWorkflow | None, count: int) -> Sequence[StoredWorkflow]:
             after = last.name if last is not None else first
-            return await self._store.list_workflows(
-                after=after, limit=count, labels=dict(request.labels), kind=_JOB
-            )
+            return await self._store.list_workflows(after=after, limit=count, labels=dict(request.labels), kind=_JOB)
 
         async def make(stored: StoredWorkflow) -> pb.Job:
             return convert_definitions.job(stored)
@@ -75,9 +69,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         return pb.ListJobsResponse(jobs=page.parts, next_page_token=page.token(attrgetter("name")))
 
     @unary
-    async def UpdateJob(
-        self, request: pb.UpdateJobRequest, context: Context
-    ) -> pb.UpdateJobResponse:
+    async def UpdateJob(self, request: pb.UpdateJobRequest, context: Context) -> pb.UpdateJobResponse:
         check_mask(request.update_mask)
         given = request.job
         updated = await self._workflows.update(
@@ -91,30 +83,22 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             origin=origin_of(context),
         )
         return pb.UpdateJobResponse(
-            job=await self._schedules.job(
-                updated.stored, await self._store.workflows_using(given.id)
-            ),
+            job=await self._schedules.job(updated.stored, await self._store.workflows_using(given.id)),
             changed=updated.changed,
             warnings=[problem(w) for w in updated.warnings],
             updated_workflows=updated.users,
         )
 
     @unary
-    async def DeleteJob(
-        self, request: pb.DeleteJobRequest, context: Context
-    ) -> pb.DeleteJobResponse:
+    async def DeleteJob(self, request: pb.DeleteJobRequest, context: Context) -> pb.DeleteJobResponse:
         await self._workflows.delete(
             request.id, request.etag, kind=_JOB, force=request.force, origin=origin_of(context)
         )
         return pb.DeleteJobResponse()
 
     @unary
-    async def SetJobEnabled(
-        self, request: pb.SetJobEnabledRequest, context: Context
-    ) -> pb.SetJobEnabledResponse:
-        stored = await self._workflows.set_enabled(
-            request.id, request.enabled, kind=_JOB, origin=origin_of(context)
-        )
+    async def SetJobEnabled(self, request: pb.SetJobEnabledRequest, context: Context) -> pb.SetJobEnabledResponse:
+        stored = await self._workflows.set_enabled(request.id, request.enabled, kind=_JOB, origin=origin_of(context))
         users = await self._store.workflows_using(request.id)
         return pb.SetJobEnabledResponse(job=await self._schedules.job(stored, users))
 

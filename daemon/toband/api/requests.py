@@ -66,9 +66,7 @@ def request_of(rpc: str, message: Message, request_id: str, context: Context) ->
     if not request_id:
         return None
     if len(request_id) > MAX_REQUEST_ID_CHARS:
-        raise InvalidFieldError(
-            "request_id", f"found {len(request_id)} characters, at most {MAX_REQUEST_ID_CHARS}"
-        )
+        raise InvalidFieldError("request_id", f"found {len(request_id)} characters, at most {MAX_REQUEST_ID_CHARS}")
     body = message.SerializeToString(deterministic=True)
     digest = hashlib.sha256(body).hexdigest()
     return Request(caller=caller(context), rpc=rpc, id=request_id, digest=digest)
@@ -77,9 +75,7 @@ def request_of(rpc: str, message: Message, request_id: str, context: Context) ->
 def base_dir(definition: workflow_pb2.Definition) -> str:
     """Raises InvalidFieldError."""
     if definition.base_dir and not os.path.isabs(definition.base_dir):
-        raise InvalidFieldError(
-            "definition.base_dir", f"found {definition.base_dir!r}, expected an absolute path"
-        )
+        raise InvalidFieldError("definition.base_dir", f"found {definition.base_dir!r}, expected an absolute path")
     return definition.base_dir
 
 

@@ -108,16 +108,12 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         return pb.PauseRunResponse(run=await self.shown(request.id))
 
     @unary
-    async def ResumeRun(
-        self, request: pb.ResumeRunRequest, context: Context
-    ) -> pb.ResumeRunResponse:
+    async def ResumeRun(self, request: pb.ResumeRunRequest, context: Context) -> pb.ResumeRunResponse:
         await self._control.resume(request.id)
         return pb.ResumeRunResponse(run=await self.shown(request.id))
 
     @unary
-    async def ApproveStep(
-        self, request: pb.ApproveStepRequest, context: Context
-    ) -> pb.ApproveStepResponse:
+    async def ApproveStep(self, request: pb.ApproveStepRequest, context: Context) -> pb.ApproveStepResponse:
         if not request.HasField("approved"):
             raise InvalidFieldError("approved", "it is missing")
         note = run_requests.short(request.note, "note")
@@ -147,9 +143,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         )
 
     @unary
-    async def DeleteRun(
-        self, request: pb.DeleteRunRequest, context: Context
-    ) -> pb.DeleteRunResponse:
+    async def DeleteRun(self, request: pb.DeleteRunRequest, context: Context) -> pb.DeleteRunResponse:
         await self._control.delete(request.id)
         return pb.DeleteRunResponse()
 
@@ -168,9 +162,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         )
 
     @unary
-    async def GetCurrentRun(
-        self, request: pb.GetCurrentRunRequest, context: Context
-    ) -> pb.GetCurrentRunResponse:
+    async def GetCurrentRun(self, request: pb.GetCurrentRunRequest, context: Context) -> pb.GetCurrentRunResponse:
         run = await self._store.current_run(request.workflow)
         if run is None:
             if await self._store.get_workflow(request.workflow) is None:
@@ -200,24 +192,18 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         return pb.ListRunsResponse(runs=page.parts, next_page_token=page.token(attrgetter("id")))
 
     @unary
-    async def CancelRun(
-        self, request: pb.CancelRunRequest, context: Context
-    ) -> pb.CancelRunResponse:
+    async def CancelRun(self, request: pb.CancelRunRequest, context: Context) -> pb.CancelRunResponse:
         run = await self._control.cancel(request.id, run_requests.short(request.reason, "reason"))
         return pb.CancelRunResponse(run=await self.shown(run.id))
 
     @streaming
-    async def WatchRun(
-        self, request: pb.WatchRunRequest, context: Context
-    ) -> AsyncIterator[pb.WatchRunResponse]:
+    async def WatchRun(self, request: pb.WatchRunRequest, context: Context) -> AsyncIterator[pb.WatchRunResponse]:
         with self._changes.watching(request.id) as watch:
             sequence = request.after_sequence
             run = await self._page(request.id, limit=0)
             plan = await self._runs.plan_of(run)
             if not 0 <= sequence <= run.sequence:
-                raise InvalidFieldError(
-                    "after_sequence", f"found {sequence}, the run has come to {run.sequence}"
-                )
+                raise InvalidFieldError("after_sequence", f"found {sequence}, the run has come to {run.sequence}")
             if sequence == 0:
                 first = True
                 async for run, more in self._picture(request.id):
@@ -235,9 +221,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                 for entry in entries:
                     sequence, state = entry.sequence, entry.run.state
                     for part, rest in _parts(convert.run(entry.run, plan), WATCHED_ROOM):
-                        yield pb.WatchRunResponse(
-                            sequence=sequence, run=part, partial=rest, event=entry.event
-                        )
+                        yield pb.WatchRunResponse(sequence=sequence, run=part, partial=rest, event=entry.event)
                 if state.terminal:
                     return
                 if self._changes.closed:
@@ -260,9 +244,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             page, more = await self._next_page(run_id, after, WATCHED_STEPS)
 
     @streaming
-    async def StreamLogs(
-        self, request: pb.StreamLogsRequest, context: Context
-    ) -> AsyncIterator[pb.StreamLogsResponse]:
+    async def StreamLogs(self, request: pb.StreamLogsRequest, context: Context) -> AsyncIterator[pb.StreamLogsResponse]:
         async for item in self._logs.stream(run_requests.query(request)):
             match item:
                 case LogChunk():
@@ -288,9 +270,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         names = {run_id: await self._workflow_of(run_id) for run_id in {a.run_id for a in found}}
         usage = await self._usages.of([attempt.id for attempt in found[:limit]])
         attempts = [
-            convert.process_execution(
-                attempt, names[attempt.run_id], usage.get(attempt.id), only_latest=True
-            )
+            convert.process_execution(attempt, names[attempt.run_id], usage.get(attempt.id), only_latest=True)
             for attempt in found[:limit]
         ]
         count = paging.fitting(attempts)
@@ -308,14 +288,10 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             raise AttemptNotFoundError(request.id)
         name = await self._workflow_of(attempt.run_id)
         usage = (await self._usages.of([attempt.id])).get(attempt.id)
-        return pb.GetProcessExecutionResponse(
-            process_execution=convert.process_execution(attempt, name, usage)
-        )
+        return pb.GetProcessExecutionResponse(process_execution=convert.process_execution(attempt, name, usage))
 
     @unary
-    async def ListArtifacts(
-        self, request: pb.ListArtifactsRequest, context: Context
-    ) -> pb.ListArtifactsResponse:
+    async def ListArtifacts(self, request: pb.ListArtifactsRequest, context: Context) -> pb.ListArtifactsResponse:
         return await self._artifacts.page(request)
 
     @streaming

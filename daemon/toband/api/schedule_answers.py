@@ -52,9 +52,7 @@ class ScheduleAnswers:
         count = min(paging.size(request.count, PREVIEW, "count"), PREVIEW_MOST)
         start = _moment(request.from_time, "from_time") if request.HasField("from_time") else None
         found = await self._outlook.preview(request.name, count, start)
-        return pb.PreviewScheduleResponse(
-            due_times=[convert_definitions.due_time(each) for each in found]
-        )
+        return pb.PreviewScheduleResponse(due_times=[convert_definitions.due_time(each) for each in found])
 
     async def explain(self, request: pb.ExplainScheduleRequest) -> pb.ExplainScheduleResponse:
         """Raises InvalidFieldError and WorkflowNotFoundError."""
@@ -82,9 +80,7 @@ class ScheduleAnswers:
         fires = [convert_definitions.fire(each) for each in found[:limit]]
         count = paging.fitting(fires)
         more = len(found) > count
-        return pb.ListFiresResponse(
-            fires=fires[:count], next_page_token=_token(found[count - 1]) if more else ""
-        )
+        return pb.ListFiresResponse(fires=fires[:count], next_page_token=_token(found[count - 1]) if more else "")
 
     async def _check(self, name: str) -> None:
         if not await self._store.list_versions(name, before=None, limit=1):

@@ -38,9 +38,7 @@ def wanted(request: pb.CreateScheduleRequest) -> Wanted:
     if request.params.fields and not request.workflow:
         raise InvalidFieldError("params", "they are for a workflow: it needs `workflow`")
     if request.max_occurrences < 0:
-        raise InvalidFieldError(
-            "max_occurrences", f"found {request.max_occurrences}, expected 0 or more"
-        )
+        raise InvalidFieldError("max_occurrences", f"found {request.max_occurrences}, expected 0 or more")
     subject = key(request.subject, "subject", required=True)
     action = _action(request)
     if not request.workflow.isprintable():
@@ -115,13 +113,9 @@ def _cron(text: str) -> str:
     try:
         cron = parse_cron(text)
     except ValueError as error:
-        raise UnclearTimeError(
-            "rule.cron", f"cannot read the crontab expression: {error}"
-        ) from None
+        raise UnclearTimeError("rule.cron", f"cannot read the crontab expression: {error}") from None
     if cron.reboot:
-        raise UnclearTimeError(
-            "rule.cron", f"cannot schedule {REBOOT}: that is for workflows; give a time"
-        )
+        raise UnclearTimeError("rule.cron", f"cannot schedule {REBOOT}: that is for workflows; give a time")
     return cron.text
 
 

@@ -26,9 +26,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
         self._store = store
 
     @unary
-    async def CreateSchedule(
-        self, request: pb.CreateScheduleRequest, context: Context
-    ) -> pb.CreateScheduleResponse:
+    async def CreateSchedule(self, request: pb.CreateScheduleRequest, context: Context) -> pb.CreateScheduleResponse:
         wanted = schedule_requests.wanted(request)
         entry, created = await self._subjects.create(
             subject=wanted.subject,
@@ -43,16 +41,12 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
         return pb.CreateScheduleResponse(schedule=self._told(entry), created=created)
 
     @unary
-    async def GetSchedule(
-        self, request: pb.GetScheduleRequest, context: Context
-    ) -> pb.GetScheduleResponse:
+    async def GetSchedule(self, request: pb.GetScheduleRequest, context: Context) -> pb.GetScheduleResponse:
         entry = await self._subjects.get(_id(request.id))
         return pb.GetScheduleResponse(schedule=self._told(entry))
 
     @unary
-    async def ListSchedules(
-        self, request: pb.ListSchedulesRequest, context: Context
-    ) -> pb.ListSchedulesResponse:
+    async def ListSchedules(self, request: pb.ListSchedulesRequest, context: Context) -> pb.ListSchedulesResponse:
         subject, workflow = key(request.subject, "subject"), key(request.workflow, "workflow")
         first = key(paging.last(request.page_token), "page_token")
 
@@ -70,28 +64,20 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             return convert_events.schedule(entry, self._subjects)
 
         page = await paging.filled(paging.size(request.page_size, 100), read, make)
-        return pb.ListSchedulesResponse(
-            schedules=page.parts, next_page_token=page.token(attrgetter("id"))
-        )
+        return pb.ListSchedulesResponse(schedules=page.parts, next_page_token=page.token(attrgetter("id")))
 
     @unary
-    async def CancelSchedule(
-        self, request: pb.CancelScheduleRequest, context: Context
-    ) -> pb.CancelScheduleResponse:
+    async def CancelSchedule(self, request: pb.CancelScheduleRequest, context: Context) -> pb.CancelScheduleResponse:
         entry = await self._subjects.cancel(_id(request.id))
         return pb.CancelScheduleResponse(schedule=self._told(entry))
 
     @unary
-    async def CancelBySubject(
-        self, request: pb.CancelBySubjectRequest, context: Context
-    ) -> pb.CancelBySubjectResponse:
+    async def CancelBySubject(self, request: pb.CancelBySubjectRequest, context: Context) -> pb.CancelBySubjectResponse:
         subject = key(request.subject, "subject", required=True)
         return pb.CancelBySubjectResponse(cancelled=await self._subjects.cancel_subject(subject))
 
     @unary
-    async def InterpretTime(
-        self, request: pb.InterpretTimeRequest, context: Context
-    ) -> pb.InterpretTimeResponse:
+    async def InterpretTime(self, request: pb.InterpretTimeRequest, context: Context) -> pb.InterpretTimeResponse:
         zone = schedule_requests.zone(request.timezone)
         try:
             read = self._subjects.interpret(request.words, zone)

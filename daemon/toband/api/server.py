@@ -110,9 +110,7 @@ class Server:
             schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, server)
             system_pb2_grpc.add_SystemServiceServicer_to_server(system, server)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-            reflection.enable_server_reflection(
-                [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server
-            )
+            reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
 
         self._register = register
         register(self._servers[0])
@@ -238,9 +236,7 @@ def _clear_stale(path: str) -> None:
         raise ListenError(f"cannot listen on unix://{path}: there is no directory {directory}")
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise ListenError(
-                f"cannot listen on unix://{path}: there is something else of that name"
-            )
+            raise ListenError(f"cannot listen on unix://{path}: there is something else of that name")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

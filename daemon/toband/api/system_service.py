@@ -137,9 +137,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         )
 
     @unary
-    async def CollectGarbage(
-        self, request: pb.CollectGarbageRequest, context: Context
-    ) -> pb.CollectGarbageResponse:
+    async def CollectGarbage(self, request: pb.CollectGarbageRequest, context: Context) -> pb.CollectGarbageResponse:
         done = await self._retention.collect(dry_run=request.dry_run)
         return pb.CollectGarbageResponse(
             runs=[
@@ -186,9 +184,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         return pb.ResumeResponse(changed=before)
 
     @unary
-    async def GetConfig(
-        self, request: pb.GetConfigRequest, context: Context
-    ) -> pb.GetConfigResponse:
+    async def GetConfig(self, request: pb.GetConfigRequest, context: Context) -> pb.GetConfigResponse:
         return pb.GetConfigResponse(
             values=[
                 pb.ConfigValue(key=key, value_json=json.dumps(value), source=source)

@@ -23,9 +23,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         self._schedules = schedules
 
     @unary
-    async def CreateWorkflow(
-        self, request: pb.CreateWorkflowRequest, context: Context
-    ) -> pb.CreateWorkflowResponse:
+    async def CreateWorkflow(self, request: pb.CreateWorkflowRequest, context: Context) -> pb.CreateWorkflowResponse:
         stored, warnings = await self._workflows.create(
             request.definition.source,
             base_dir(request.definition),
@@ -38,36 +36,26 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         )
 
     @unary
-    async def GetWorkflow(
-        self, request: pb.GetWorkflowRequest, context: Context
-    ) -> pb.GetWorkflowResponse:
+    async def GetWorkflow(self, request: pb.GetWorkflowRequest, context: Context) -> pb.GetWorkflowResponse:
         stored = await self._workflows.get(request.name)
         return pb.GetWorkflowResponse(workflow=await self._schedules.workflow(stored))
 
     @unary
-    async def ListWorkflows(
-        self, request: pb.ListWorkflowsRequest, context: Context
-    ) -> pb.ListWorkflowsResponse:
+    async def ListWorkflows(self, request: pb.ListWorkflowsRequest, context: Context) -> pb.ListWorkflowsResponse:
         first = paging.last(request.page_token)
 
         async def read(last: StoredWorkflow | None, count: int) -> Sequence[StoredWorkflow]:
             after = last.name if last is not None else first
-            return await self._store.list_workflows(
-                after=after, limit=count, labels=dict(request.labels)
-            )
+            return await self._store.list_workflows(after=after, limit=count, labels=dict(request.labels))
 
         async def make(stored: StoredWorkflow) -> pb.Workflow:
             return convert_definitions.workflow(stored)
 
         page = await paging.filled(paging.size(request.page_size, 100), read, make)
-        return pb.ListWorkflowsResponse(
-            workflows=page.parts, next_page_token=page.token(attrgetter("name"))
-        )
+        return pb.ListWorkflowsResponse(workflows=page.parts, next_page_token=page.token(attrgetter("name")))
 
     @unary
-    async def UpdateWorkflow(
-        self, request: pb.UpdateWorkflowRequest, context: Context
-    ) -> pb.UpdateWorkflowResponse:
+    async def UpdateWorkflow(self, request: pb.UpdateWorkflowRequest, context: Context) -> pb.UpdateWorkflowResponse:
         check_mask(request.update_mask)
         given = request.workflow
         updated = await self._workflows.update(
@@ -86,21 +74,15 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         )
 
     @unary
-    async def DeleteWorkflow(
-        self, request: pb.DeleteWorkflowRequest, context: Context
-    ) -> pb.DeleteWorkflowResponse:
-        await self._workflows.delete(
-            request.name, request.etag, force=request.force, origin=origin_of(context)
-        )
+    async def DeleteWorkflow(self, request: pb.DeleteWorkflowRequest, context: Context) -> pb.DeleteWorkflowResponse:
+        await self._workflows.delete(request.name, request.etag, force=request.force, origin=origin_of(context))
         return pb.DeleteWorkflowResponse()
 
     @unary
     async def ValidateWorkflow(
         self, request: pb.ValidateWorkflowRequest, context: Context
     ) -> pb.ValidateWorkflowResponse:
-        problems = await self._workflows.validate(
-            request.definition.source, base_dir(request.definition)
-        )
+        problems = await self._workflows.validate(request.definition.source, base_dir(request.definition))
         return pb.ValidateWorkflowResponse(
             valid=all(p.warning for p in problems), problems=[problem(p) for p in problems]
         )
@@ -152,25 +134,17 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     async def SetWorkflowEnabled(
         self, request: pb.SetWorkflowEnabledRequest, context: Context
     ) -> pb.SetWorkflowEnabledResponse:
-        stored = await self._workflows.set_enabled(
-            request.name, request.enabled, origin=origin_of(context)
-        )
+        stored = await self._workflows.set_enabled(request.name, request.enabled, origin=origin_of(context))
         return pb.SetWorkflowEnabledResponse(workflow=await self._schedules.workflow(stored))
 
     @unary
-    async def PreviewSchedule(
-        self, request: pb.PreviewScheduleRequest, context: Context
-    ) -> pb.PreviewScheduleResponse:
+    async def PreviewSchedule(self, request: pb.PreviewScheduleRequest, context: Context) -> pb.PreviewScheduleResponse:
         return await self._schedules.preview(request)
 
     @unary
-    async def ExplainSchedule(
-        self, request: pb.ExplainScheduleRequest, context: Context
-    ) -> pb.ExplainScheduleResponse:
+    async def ExplainSchedule(self, request: pb.ExplainScheduleRequest, context: Context) -> pb.ExplainScheduleResponse:
         return await self._schedules.explain(request)
 
     @unary
-    async def ListFires(
-        self, request: pb.ListFiresRequest, context: Context
-    ) -> pb.ListFiresResponse:
+    async def ListFires(self, request: pb.ListFiresRequest, context: Context) -> pb.ListFiresResponse:
         return await self._schedules.fires(request)

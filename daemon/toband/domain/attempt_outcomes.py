@@ -52,9 +52,7 @@ class Outcomes(Draft):
         self._set(name, state=StepState.READY, retries=0, phase=phase)
         self._effects.append(LaunchReady())
 
-    def _checked(
-        self, attempt: Attempt, event: AttemptEnded, error: str, error_class: ErrorClass | None
-    ) -> None:
+    def _checked(self, attempt: Attempt, event: AttemptEnded, error: str, error_class: ErrorClass | None) -> None:
         """A completion check ended: complete, not yet, or a failure of the check itself."""
         name, definition = attempt.owner, self._plan.step(attempt.owner)
         step = self._steps[name]
@@ -102,14 +100,10 @@ class Outcomes(Draft):
         self._conclude(name, StepState.SUCCEEDED, at=self._then)
         self._over(name)
 
-    def _failed(
-        self, name: str, error: str, error_class: ErrorClass, event: AttemptEnded | None
-    ) -> None:
+    def _failed(self, name: str, error: str, error_class: ErrorClass, event: AttemptEnded | None) -> None:
         """An attempt failed, or what follows it: it is tried again, or the step has failed."""
         step, definition = self._steps[name], self._plan.step(name)
-        loop_over = step.reason == TIMED_OUT or (
-            event is not None and event.ending.cause is TreeCause.LOOP_TIMEOUT
-        )
+        loop_over = step.reason == TIMED_OUT or (event is not None and event.ending.cause is TreeCause.LOOP_TIMEOUT)
         exit_code = event.exit_code if event is not None else None
         delay = None
         if not loop_over and may_retry(definition, step, error_class, exit_code):
@@ -119,9 +113,7 @@ class Outcomes(Draft):
             self._set(name, retries=number)
         self._again_or_fail(name, error, error_class, delay)
 
-    def _again_or_fail(
-        self, name: str, error: str, error_class: ErrorClass, delay: float | None
-    ) -> None:
+    def _again_or_fail(self, name: str, error: str, error_class: ErrorClass, delay: float | None) -> None:
         """It is tried again after that many seconds; None: it has failed."""
         if delay is None:
             self._fail(name, error, error_class, at=self._then)

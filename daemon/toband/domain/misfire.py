@@ -224,9 +224,7 @@ def _decided(
     )
 
 
-def at_boot(
-    entry: ScheduleEntry, booted_at: datetime, now: datetime, in_the_way: str = ""
-) -> Decision:
+def at_boot(entry: ScheduleEntry, booted_at: datetime, now: datetime, in_the_way: str = "") -> Decision:
     """What becomes of `@reboot`: it is due when the machine starts, however much later the daemon does."""
     spec = entry.spec
     early = spec.start is not None and booted_at < spec.start
@@ -254,9 +252,7 @@ def _due_by(entry: ScheduleEntry, now: datetime) -> tuple[list[datetime], bool]:
         left = max(0, entry.spec.max_occurrences - entry.occurrences)
     jitter = entry.alarm - entry.next_due
     times = [entry.next_due]
-    for due in occurrences(
-        entry.spec, zone=ZoneInfo(entry.zone), after=entry.next_due, stored_at=entry.stored_at
-    ):
+    for due in occurrences(entry.spec, zone=ZoneInfo(entry.zone), after=entry.next_due, stored_at=entry.stored_at):
         if due.at + jitter > now or (left is not None and len(times) >= left):
             break
         if len(times) >= most:
@@ -265,9 +261,7 @@ def _due_by(entry: ScheduleEntry, now: datetime) -> tuple[list[datetime], bool]:
     return times[:left], True
 
 
-def _dues(
-    entry: ScheduleEntry, times: Sequence[datetime], whole: bool, given: Circumstances
-) -> list[_Due]:
+def _dues(entry: ScheduleEntry, times: Sequence[datetime], whole: bool, given: Circumstances) -> list[_Due]:
     jitter = timedelta(seconds=jitter_of(entry.id, entry.spec))
     dues = [_fate(entry, at, at + jitter, given) for at in times]
     last = max((number for number, due in enumerate(dues) if due.open), default=-1)
@@ -279,9 +273,7 @@ def _dues(
             # In their order, and not all together.
             keep = last if whole else -1
             return [
-                replace(due, fate=_Fate.LATE)
-                if due.fate is _Fate.ON_TIME and number != keep
-                else due
+                replace(due, fate=_Fate.LATE) if due.fate is _Fate.ON_TIME and number != keep else due
                 for number, due in enumerate(dues)
             ]
         case Misfire.SKIP:
@@ -316,9 +308,7 @@ def _left_out(due: _Due) -> _Due:
     if due.fate is _Fate.AWAY:
         reason = "nobody was there, and `misfire: skip` says to leave it"
     elif due.fate is _Fate.LATE:
-        reason = (
-            f"it could not be started for {BUSY_MOST:g} s, and `misfire: skip` says to leave it"
-        )
+        reason = f"it could not be started for {BUSY_MOST:g} s, and `misfire: skip` says to leave it"
     else:
         return due
     return replace(due, fate=_Fate.MISSED, reason=reason)
@@ -336,9 +326,7 @@ def _too_late(entry: ScheduleEntry, until: datetime, given: Circumstances) -> st
 # ------------------------------------------------------------------------------------------------ lines
 
 
-def _lines(
-    entry: ScheduleEntry, dues: Sequence[_Due], now: datetime, most: int = LINES_AT_ONCE
-) -> tuple[Fire, ...]:
+def _lines(entry: ScheduleEntry, dues: Sequence[_Due], now: datetime, most: int = LINES_AT_ONCE) -> tuple[Fire, ...]:
     """Of those that start nothing: a line for each of the last; the first of these stands for those before it too."""
     fires: list[Fire] = []
     for (fate, reason), group in groupby(dues, key=lambda due: (due.fate, due.reason)):

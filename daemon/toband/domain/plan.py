@@ -21,16 +21,12 @@ class Plan:
         self.steps: Mapping[str, Step] = workflow.steps
         self.ordered = tuple(workflow.steps)
         self.index = {step: number for number, step in enumerate(self.ordered)}
-        self.approvals = frozenset(
-            name for name, step in workflow.steps.items() if step.job_type is JobType.APPROVAL
-        )
+        self.approvals = frozenset(name for name, step in workflow.steps.items() if step.job_type is JobType.APPROVAL)
         dependents: dict[str, list[str]] = {step: [] for step in self.ordered}
         for step in workflow.steps.values():
             for needed in step.depends_on:
                 dependents[needed].append(step.id)
-        self.dependents: Mapping[str, tuple[str, ...]] = {
-            k: tuple(v) for k, v in dependents.items()
-        }
+        self.dependents: Mapping[str, tuple[str, ...]] = {k: tuple(v) for k, v in dependents.items()}
 
     def step(self, name: str) -> Step:
         """The definition of a step, or of the step that an instance such as `build[3]` is one of."""
@@ -82,9 +78,7 @@ class Plan:
             if step in kept:
                 steps[step] = kept[step]
             elif chosen is not None and step not in chosen:
-                steps[step] = StepRun(
-                    id=step, index=number, state=StepState.SKIPPED, reason="scope", finished_at=at
-                )
+                steps[step] = StepRun(id=step, index=number, state=StepState.SKIPPED, reason="scope", finished_at=at)
             else:
                 steps[step] = StepRun(id=step, index=number)
         states = Counter(step.state for step in steps.values())

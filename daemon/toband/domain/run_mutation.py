@@ -167,9 +167,14 @@ class Draft:
         started_at = step.started_at or self._at
         if _is_approval(definition):
             self._set(
-                step.id, state=StepState.RUNNING, phase=Phase.APPROVAL, reason="",
-                attempts=step.attempts + 1, evaluated=True, started_at=self._at,
-            )  # fmt: skip
+                step.id,
+                state=StepState.RUNNING,
+                phase=Phase.APPROVAL,
+                reason="",
+                attempts=step.attempts + 1,
+                evaluated=True,
+                started_at=self._at,
+            )
             self._effects += step_timer(definition, self._steps[step.id])
             return
         check = step.phase is Phase.CHECK
@@ -240,9 +245,7 @@ class Draft:
             reason = f"{bad.id}: {bad.reason}{more}"
         elif states & {StepState.CANCELLED, StepState.SKIPPED}:
             state = StepState.CANCELLED
-            stopped = next(
-                m for m in members if m.state in (StepState.CANCELLED, StepState.SKIPPED)
-            )
+            stopped = next(m for m in members if m.state in (StepState.CANCELLED, StepState.SKIPPED))
             reason = stopped.reason
         elif StepState.INCOMPLETE in states:
             state = StepState.INCOMPLETE

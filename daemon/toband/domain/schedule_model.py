@@ -121,9 +121,7 @@ def entries_of(
     return tuple(entries)
 
 
-def _resolved(
-    spec: Schedule, zone: str, now: datetime, known: Mapping[tuple[str, str], Schedule]
-) -> Schedule:
+def _resolved(spec: Schedule, zone: str, now: datetime, known: Mapping[tuple[str, str], Schedule]) -> Schedule:
     if not spec.words or spec.cron or spec.every is not None or spec.at is not None:
         return spec
     before = known.get((spec.words, zone))

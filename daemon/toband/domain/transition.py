@@ -73,9 +73,7 @@ RERUNS_MOST = 3
 _TIMEOUTS = (TreeCause.TIMEOUT, TreeCause.LOOP_TIMEOUT, TreeCause.RUN_TIMEOUT)
 
 
-def transition(
-    plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids
-) -> tuple[Run, Sequence[Effect]]:
+def transition(plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids) -> tuple[Run, Sequence[Effect]]:
     """What the run is after the event, and what must be done about it. The same run object: nothing happened."""
     if run.state.terminal:
         return run, ()
@@ -204,14 +202,16 @@ class _Move(Outcomes):
             self._skip(step.id, "empty")
         else:
             self._set(
-                step.id, evaluated=True, state=StepState.RUNNING, phase=Phase.GROUP,
-                instances=len(event.items), started_at=self._at,
-            )  # fmt: skip
+                step.id,
+                evaluated=True,
+                state=StepState.RUNNING,
+                phase=Phase.GROUP,
+                instances=len(event.items),
+                started_at=self._at,
+            )
             for number, item in enumerate(event.items):
                 name = f"{step.id}[{number}]"
-                self._steps[name] = StepRun(
-                    id=name, index=step.index, parent=step.id, instance=number, item=item
-                )
+                self._steps[name] = StepRun(id=name, index=step.index, parent=step.id, instance=number, item=item)
             self._launch()
 
     def evaluation_failed(self, event: EvaluationFailed) -> None:
@@ -244,9 +244,7 @@ class _Move(Outcomes):
         attempt = self._live(event.step, event.token)
         if attempt is None or attempt.state is not AttemptState.STARTING:
             return
-        self._set_attempt(
-            attempt, state=AttemptState.RUNNING, pid=event.pid, started_at=event.started_at
-        )
+        self._set_attempt(attempt, state=AttemptState.RUNNING, pid=event.pid, started_at=event.started_at)
 
     def attempt_ended(self, event: AttemptEnded) -> None:
         attempt = self._live(event.step, event.token)
@@ -265,15 +263,11 @@ class _Move(Outcomes):
         fine = own and not event.not_started and not event.error
         succeeded = fine and event.exit_code in definition.success_codes
         # The shim keeps the run's deadline too, and may be the first to say that it has passed.
-        stopped = cause is TreeCause.RUN_TIMEOUT or (
-            cause is TreeCause.CANCEL and run_ending is not None
-        )
+        stopped = cause is TreeCause.RUN_TIMEOUT or (cause is TreeCause.CANCEL and run_ending is not None)
         error_class = None if succeeded or stopped else classify(definition, event)
         error = "" if succeeded else why(event)
         if cause is TreeCause.CANCEL and run_ending is None:
-            error = (
-                "ended from outside: its supervisor received SIGTERM, and nobody had asked for it"
-            )
+            error = "ended from outside: its supervisor received SIGTERM, and nobody had asked for it"
         if cause in _TIMEOUTS:
             state = AttemptState.TIMED_OUT
         elif cause is TreeCause.CANCEL:
@@ -298,9 +292,12 @@ class _Move(Outcomes):
         )
         if not attempt.check:
             self._set(
-                attempt.owner, exit_code=event.exit_code, result=event.result,
-                outputs=event.outputs, spilled=event.spilled,
-            )  # fmt: skip
+                attempt.owner,
+                exit_code=event.exit_code,
+                result=event.result,
+                outputs=event.outputs,
+                spilled=event.spilled,
+            )
         if cause is TreeCause.RUN_TIMEOUT:
             self._end(EndingCause.TIMED_OUT, "the run's timeout passed")
         if stopped:
@@ -344,9 +341,7 @@ class _Move(Outcomes):
         if self._run.ending is not None:
             cause = self._run.ending.cause
             error = "not started: the run was ending"
-            self._set_attempt(
-                attempt, state=AttemptState.CANCELLED, error=error, finished_at=self._at
-            )
+            self._set_attempt(attempt, state=AttemptState.CANCELLED, error=error, finished_at=self._at)
             self._never_began(self._steps[attempt.owner], cause)
             self._over(attempt.owner)
             return
@@ -402,9 +397,13 @@ class _Move(Outcomes):
                 state = AttemptState.FAILED
         succeeded = state is AttemptState.COMPLETED
         self._set_attempt(
-            attempt, state=state, error=error, started_at=event.started_at, finished_at=event.finished_at,
+            attempt,
+            state=state,
+            error=error,
+            started_at=event.started_at,
+            finished_at=event.finished_at,
             error_class=None if succeeded or stopped else error_class,
-        )  # fmt: skip
+        )
         self._set(name, result=told)
         if succeeded:
             self._ran(name)
@@ -467,9 +466,7 @@ class _Move(Outcomes):
         step = self._collecting(event.step, event.token)
         if step is not None:
             same = bool(event.fingerprint) and event.fingerprint == step.fingerprint
-            self._set(
-                step.id, artifacts=event.artifacts, fingerprint=event.fingerprint, unchanged=same
-            )
+            self._set(step.id, artifacts=event.artifacts, fingerprint=event.fingerprint, unchanged=same)
             self._check_or_succeed(step.id)
 
     def collection_failed(self, event: CollectionFailed) -> None:

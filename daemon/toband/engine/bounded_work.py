@@ -11,9 +11,7 @@ from toband.ports import StoppedError
 T = TypeVar("T")
 
 
-async def bounded(
-    work: Coroutine[Any, Any, T], *, seconds: float, stop: asyncio.Event, grace: float = 0.0
-) -> T:
+async def bounded(work: Coroutine[Any, Any, T], *, seconds: float, stop: asyncio.Event, grace: float = 0.0) -> T:
     """Its result. Work that is done all the same when it should end counts; with `grace` it gets that long for it.
 
     Raises TimeoutError when the time is over, StoppedError when it was stopped, and whatever the work raises.

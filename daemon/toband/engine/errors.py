@@ -156,9 +156,7 @@ class RunInUseError(EngineError):
     """An active run needs it."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(
-            f"cannot delete run {run_id}: an active run reads its results, or started it and waits for it"
-        )
+        super().__init__(f"cannot delete run {run_id}: an active run reads its results, or started it and waits for it")
         self.run_id = run_id
 
 
@@ -266,9 +264,7 @@ class ZoneGoneError(EngineError):
 class StoppingError(EngineError):
     """The daemon stops: a stream is cut short and can be taken up again at the next one, or a run is not begun."""
 
-    def __init__(
-        self, text: str = "the daemon is stopping; take the stream up again where it broke off"
-    ) -> None:
+    def __init__(self, text: str = "the daemon is stopping; take the stream up again where it broke off") -> None:
         super().__init__(text)
 
 

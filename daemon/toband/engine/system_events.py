@@ -47,9 +47,7 @@ class Announcing:
             if self.listens(event_type)
         )
 
-    def event(
-        self, event_type: str, payload: Any, *, run: Run | None = None, step: str = ""
-    ) -> Emitted:
+    def event(self, event_type: str, payload: Any, *, run: Run | None = None, step: str = "") -> Emitted:
         """One of the daemon's own; `run` is the one that it is about, and comes before it in its chain."""
         return Emitted(
             id=self._ids.new_id(),

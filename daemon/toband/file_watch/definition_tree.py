@@ -127,9 +127,7 @@ class _Search:
     def _counted(self, name: str) -> str:
         self.entries += 1
         if self.entries > ENTRIES_MOST:
-            raise _TooMuchError(
-                f"it has more than {ENTRIES_MOST:,} entries: list fewer directories"
-            )
+            raise _TooMuchError(f"it has more than {ENTRIES_MOST:,} entries: list fewer directories")
         return name
 
     def _entry(self, path: str, name: str, depth: int) -> None:

@@ -88,9 +88,7 @@ class Inotify:
         if gone:
             self._todo = [each for each in self._todo if self._wanted(each[0])]
             self._denied = {path: told for path, told in self._denied.items() if self._wanted(path)}
-            self._troubles = {
-                path: text for path, text in self._troubles.items() if self._wanted(path)
-            }
+            self._troubles = {path: text for path, text in self._troubles.items() if self._wanted(path)}
         # One that went and came back is the same spot, but no longer watched.
         waiting = {path for path, _ in self._todo}.union(self._denied)
         lost = {spot for spot in spots if spot.path not in self._watches}

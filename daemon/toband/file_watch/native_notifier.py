@@ -39,9 +39,7 @@ class Native:
 
     @property
     def busy(self) -> bool:
-        return any(
-            group is not None and not group.begun.is_set() for group in self._groups.values()
-        )
+        return any(group is not None and not group.begun.is_set() for group in self._groups.values())
 
     def want(self, spots: Set[Spot], fresh: Set[Spot]) -> None:
         for tree in (True, False):
@@ -91,9 +89,7 @@ class Native:
 class _Group:
     """Paths that one thread watches, until it is stopped or cannot."""
 
-    def __init__(
-        self, paths: Sequence[str], *, tree: bool, told: queue.SimpleQueue[Told | None]
-    ) -> None:
+    def __init__(self, paths: Sequence[str], *, tree: bool, told: queue.SimpleQueue[Told | None]) -> None:
         self.paths = paths
         self.error = ""
         self.begun = threading.Event()

@@ -209,8 +209,7 @@ class Follower:
         if not self._own.has(os.path.realpath(path)):
             return place
         self._left_out[path] = (
-            "it is the daemon's own, or below its state directory, of which nothing is told; "
-            "watch a path elsewhere"
+            "it is the daemon's own, or below its state directory, of which nothing is told; watch a path elsewhere"
         )
         spots = frozenset(spot for spot in place.spots if not spot.tree)
         return replace(place, mark=None, root="", spots=spots)

@@ -45,9 +45,7 @@ class Place:
 
 def place_of(declared: str) -> Place:
     """Looks at an absolute path. Raises OSError, but not for one that is not there."""
-    entry = os.path.join(
-        os.path.realpath(os.path.dirname(declared)), os.path.basename(declared.rstrip(os.sep))
-    )
+    entry = os.path.join(os.path.realpath(os.path.dirname(declared)), os.path.basename(declared.rstrip(os.sep)))
     real = os.path.realpath(declared)
     found = _stat(declared)
     names: set[str] = set()
@@ -61,9 +59,7 @@ def place_of(declared: str) -> Place:
     root = real if found is not None and stat.S_ISDIR(found.st_mode) else ""
     if found is not None and root:
         spots.add(Spot(root, found.st_dev, found.st_ino, True))
-    return Place(
-        mark=_mark(found), root=root, own=own, names=frozenset(names), spots=frozenset(spots)
-    )
+    return Place(mark=_mark(found), root=root, own=own, names=frozenset(names), spots=frozenset(spots))
 
 
 def is_as_before(declared: str, place: Place) -> bool:
@@ -71,8 +67,7 @@ def is_as_before(declared: str, place: Place) -> bool:
     if _mark(_stat(declared)) != place.mark:
         return False
     return all(
-        (found := _stat(spot.path)) is not None
-        and (found.st_dev, found.st_ino) == (spot.device, spot.inode)
+        (found := _stat(spot.path)) is not None and (found.st_dev, found.st_ino) == (spot.device, spot.inode)
         for spot in place.spots
     )
 

@@ -70,9 +70,7 @@ class WatchedPaths:
             thread.stop()
             await asyncio.to_thread(thread.join)
 
-    def _take(
-        self, thread: _Thread, batch: Sequence[WatchChanges], troubles: Mapping[str, str]
-    ) -> None:
+    def _take(self, thread: _Thread, batch: Sequence[WatchChanges], troubles: Mapping[str, str]) -> None:
         if thread is self._thread:
             self._tell(batch, troubles)
 

@@ -80,9 +80,7 @@ class Artifacts(Protocol):
         """
         ...
 
-    async def place(
-        self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = ""
-    ) -> None:
+    async def place(self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = "") -> None:
         """Links files where that is possible, else copies them. `own`: the workspace is the run's own directory.
 
         Elsewhere only what an earlier run laid out there, and nobody has touched since, is replaced. Raises

@@ -63,9 +63,7 @@ class Logs(Protocol):
         """
         ...
 
-    async def tail(
-        self, attempt: Attempt, lines: int, kinds: Collection[LogKind]
-    ) -> tuple[int, int]:
+    async def tail(self, attempt: Attempt, lines: int, kinds: Collection[LogKind]) -> tuple[int, int]:
         """Where the last lines begin: the offset of a piece, and how many bytes of it to pass over."""
         ...
 

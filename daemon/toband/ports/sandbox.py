@@ -13,9 +13,7 @@ class OverLimitError(Exception):
 
 
 class Sandbox(Protocol):
-    async def call(
-        self, function: Callable[..., _Result], *args: Any, key: str, seconds: float
-    ) -> _Result:
+    async def call(self, function: Callable[..., _Result], *args: Any, key: str, seconds: float) -> _Result:
         """What a function gives that can be found by its name, with arguments that can be sent to another process.
 
         It may take so many seconds of processor time, and a fixed amount of memory. Requests of different keys take

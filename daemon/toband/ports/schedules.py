@@ -39,9 +39,7 @@ class ScheduleStore(Protocol):
         """How many of those that go on have a line for a due time after now, and the latest of these due times."""
         ...
 
-    async def start_schedules(
-        self, *, after: str = "", limit: int = 200
-    ) -> Sequence[ScheduleEntry]:
+    async def start_schedules(self, *, after: str = "", limit: int = 200) -> Sequence[ScheduleEntry]:
         """Those that are due whenever the daemon starts, in order of id, from behind `after` on."""
         ...
 

@@ -253,9 +253,7 @@ class Store(ScheduleStore, EventStore, Protocol):
         """
         ...
 
-    async def history(
-        self, run_id: str, *, after: int = 0, limit: int = 500
-    ) -> Sequence[HistoryEntry]: ...
+    async def history(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[HistoryEntry]: ...
 
     async def list_attempts(
         self, *, run_id: str = "", step: str = "", before: str = "", limit: int = 100
@@ -296,9 +294,7 @@ class Store(ScheduleStore, EventStore, Protocol):
 
     async def get_dead_letter(self, letter_id: str) -> DeadLetter | None: ...
 
-    async def discard_dead_letter(
-        self, letter_id: str, *, at: datetime, by: str
-    ) -> tuple[DeadLetter, bool] | None:
+    async def discard_dead_letter(self, letter_id: str, *, at: datetime, by: str) -> tuple[DeadLetter, bool] | None:
         """The letter as it is now, and whether this closed it: False if it was closed before. None: there is none."""
         ...
 

@@ -36,9 +36,7 @@ class ProcessSandbox:
     def pids(self) -> tuple[int, ...]:
         return tuple(worker.pid for worker in (*self._busy, *self._idle) if worker.usable)
 
-    async def call(
-        self, function: Callable[..., _Result], *args: Any, key: str, seconds: float
-    ) -> _Result:
+    async def call(self, function: Callable[..., _Result], *args: Any, key: str, seconds: float) -> _Result:
         await self._slot(key)
         worker: WorkerProcess | None = None
         try:

@@ -35,15 +35,17 @@ class WorkerProcess:
     async def start(cls, memory: int = MEMORY) -> WorkerProcess:
         """Raises OSError if there can be none."""
         packages = [os.path.dirname(path) for module in (toban, toband) for path in module.__path__]
-        program = (
-            f"import sys; sys.path[:0] = {packages!r}; "
-            f"from toband.sandbox import worker; worker.main({memory})"
-        )
+        program = f"import sys; sys.path[:0] = {packages!r}; from toband.sandbox import worker; worker.main({memory})"
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-c", program,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            sys.executable,
+            "-I",
+            "-c",
+            program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             env={key: value for key, value in os.environ.items() if key in _PASSED_ON},
-        )  # fmt: skip
+        )
         worker = cls(process)
         ready = False
         try:
@@ -65,9 +67,7 @@ class WorkerProcess:
     def usable(self) -> bool:
         return not self._ended and self._process.returncode is None
 
-    async def call(
-        self, function: Callable[..., Any], args: tuple[Any, ...], seconds: float
-    ) -> Any:
+    async def call(self, function: Callable[..., Any], args: tuple[Any, ...], seconds: float) -> Any:
         """What the function gives. Raises what it raises, and OverLimitError; then, and if it is cancelled, the
         process is gone."""
         request = pickle.dumps((function, args, seconds))

@@ -30,9 +30,7 @@ class SqlSchedules(SqlAccess):
     async def decided_ahead(self, now: datetime) -> tuple[int, datetime | None]:
         return await self._read(schedules.read_decided_ahead, now)
 
-    async def start_schedules(
-        self, *, after: str = "", limit: int = 200
-    ) -> Sequence[ScheduleEntry]:
+    async def start_schedules(self, *, after: str = "", limit: int = 200) -> Sequence[ScheduleEntry]:
         return await self._read(schedules.read_at_start, after, limit)
 
     async def list_schedules(
@@ -45,9 +43,7 @@ class SqlSchedules(SqlAccess):
         active_only: bool = True,
         of_subjects: bool = False,
     ) -> Sequence[ScheduleEntry]:
-        return await self._read(
-            schedules.read_all, workflow, subject, after, limit, active_only, of_subjects
-        )
+        return await self._read(schedules.read_all, workflow, subject, after, limit, active_only, of_subjects)
 
     async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
         return await self._read(schedules.read, schedule_id)
@@ -79,9 +75,7 @@ class SqlSchedules(SqlAccess):
         after: datetime | None = None,
         limit: int = 100,
     ) -> Sequence[Fire]:
-        return await self._read(
-            fire_ledger.read, schedule_id, workflow, before, before_schedule, after, limit
-        )
+        return await self._read(fire_ledger.read, schedule_id, workflow, before, before_schedule, after, limit)
 
     async def forget_schedules(self, before: datetime) -> int:
         gone = 0

@@ -77,9 +77,7 @@ class SqlStore(SqlSchedules, SqlEvents):
         also: Sequence[WorkflowText] = (),
         cause: Cause | None = None,
     ) -> tuple[StoredWorkflow, bool] | None:
-        return await self._write.do(
-            workflows.change(self._sql, text, at, etag, request, also, cause)
-        )
+        return await self._write.do(workflows.change(self._sql, text, at, etag, request, also, cause))
 
     async def put_definitions(
         self,
@@ -175,9 +173,7 @@ class SqlStore(SqlSchedules, SqlEvents):
     ) -> Sequence[Run]:
         for column, to in (("parent_run", parent_run), ("retry_of", retry_of)):
             if to:
-                return await self._read(
-                    runs.read_linked, column, to, workflow, states, before, limit
-                )
+                return await self._read(runs.read_linked, column, to, workflow, states, before, limit)
         return await self._read(runs.read_runs, workflow, states, before, limit)
 
     async def current_run(self, workflow: str) -> Run | None:
@@ -189,9 +185,7 @@ class SqlStore(SqlSchedules, SqlEvents):
     async def latest_success(self, workflow: str, steps: Collection[str]) -> Mapping[str, str]:
         return await self._read(runs.read_latest_success, workflow, steps)
 
-    async def history(
-        self, run_id: str, *, after: int = 0, limit: int = 500
-    ) -> Sequence[HistoryEntry]:
+    async def history(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[HistoryEntry]:
         return await self._read(read_history, run_id, after, limit)
 
     # attempts
@@ -230,9 +224,7 @@ class SqlStore(SqlSchedules, SqlEvents):
     async def get_dead_letter(self, letter_id: str) -> DeadLetter | None:
         return await self._read(dead_letters.read, letter_id)
 
-    async def discard_dead_letter(
-        self, letter_id: str, *, at: datetime, by: str
-    ) -> tuple[DeadLetter, bool] | None:
+    async def discard_dead_letter(self, letter_id: str, *, at: datetime, by: str) -> tuple[DeadLetter, bool] | None:
         return await self._write.do(dead_letters.discard(letter_id, at, by))
 
     # retention
@@ -252,9 +244,7 @@ class SqlStore(SqlSchedules, SqlEvents):
         after: str = "",
         limit: int = 500,
     ) -> Sequence[EndedRun]:
-        return await self._read(
-            retention.read_removable, workflow, finished_before, number_below, after, limit
-        )
+        return await self._read(retention.read_removable, workflow, finished_before, number_below, after, limit)
 
     async def kept_number(self, workflow: str, keep: int) -> int:
         return await self._read(retention.read_kept_number, workflow, keep)

@@ -149,15 +149,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print everything, for programs")
     parser.add_argument("--rounds", type=_rounds, metavar="N", help="default: 5")
-    parser.add_argument(
-        "--only", action="append", choices=NAMES, help="measure only this; may be repeated"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes, to see that it works; judges nothing"
-    )
-    parser.add_argument(
-        "--profile", choices=["chain"], help="instead: show where the time of a step goes"
-    )
+    parser.add_argument("--only", action="append", choices=NAMES, help="measure only this; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works; judges nothing")
+    parser.add_argument("--profile", choices=["chain"], help="instead: show where the time of a step goes")
     parser.add_argument(
         "--dir",
         metavar="DIR",

@@ -72,9 +72,7 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
             self._process.wait(STOP_WITHIN)
-            raise BenchError(
-                f"cannot stop the daemon: it had to be killed:\n{self._said()}"
-            ) from None
+            raise BenchError(f"cannot stop the daemon: it had to be killed:\n{self._said()}") from None
         finally:
             if spawner >= 0:
                 os.close(spawner)
@@ -136,9 +134,7 @@ def run_module(name: str, *arguments: object) -> str:
 
 def run_program(what: str, words: Sequence[str], given: str = "") -> str:
     try:
-        done = subprocess.run(
-            words, input=given, capture_output=True, text=True, timeout=DRIVE_WITHIN, check=False
-        )
+        done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=DRIVE_WITHIN, check=False)
     except subprocess.TimeoutExpired:
         raise BenchError(f"cannot measure: {what} took longer than {DRIVE_WITHIN:.0f} s") from None
     if done.returncode != 0:

@@ -90,8 +90,7 @@ def check_outcome(connection: sqlite3.Connection, at: int, after: int, count: in
     ).fetchone()
     if (succeeded, fired) != (count, count):
         raise BenchError(
-            f"cannot measure: of {count} runs that were due {succeeded} succeeded, "
-            f"and {fired} are in the ledger"
+            f"cannot measure: of {count} runs that were due {succeeded} succeeded, and {fired} are in the ledger"
         )
 
 

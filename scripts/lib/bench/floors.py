@@ -43,9 +43,7 @@ def fill(source: str, target: str) -> float:
     read, write = os.pipe()
     with contextlib.suppress(OSError):
         fcntl.fcntl(read, _F_SETPIPE_SZ, READ_SIZE)
-    pid = os.posix_spawnp(
-        "cat", ["cat", source], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)]
-    )
+    pid = os.posix_spawnp("cat", ["cat", source], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)])
     os.close(write)
     while data := os.read(read, READ_SIZE):
         while data:

@@ -34,9 +34,16 @@ _FLOORS = str(Path(__file__).with_name("floors.py"))
 
 async def serve(socket: str, source: str, target: str, chunk: int) -> None:
     filler = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", _FLOORS, "fill", source, target,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-I",
+        "-S",
+        _FLOORS,
+        "fill",
+        source,
+        target,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
     assert filler.stdin is not None
     assert filler.stdout is not None
     await filler.stdout.readline()
@@ -53,9 +60,7 @@ async def serve(socket: str, source: str, target: str, chunk: int) -> None:
 
     handler: Any = grpc.unary_stream_rpc_method_handler(stream)
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
-    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     print("ready", flush=True)

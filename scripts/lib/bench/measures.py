@@ -228,9 +228,7 @@ class Bench:
             ours=Series(unit="MB/s", samples=ours),
             target=Target(at_least=0.4),
             more={
-                "the floor in chunks of 1 MiB instead of 64 KiB": Series(
-                    unit="MB/s", samples=large
-                ),
+                "the floor in chunks of 1 MiB instead of 64 KiB": Series(unit="MB/s", samples=large),
                 "only through a pipe into a file": Series(unit="MB/s", samples=pipe),
             },
         )
@@ -314,9 +312,7 @@ class Bench:
             more={
                 "the daemon": Series(unit="MB", samples=daemons),
                 "the spawner": Series(unit="MB", samples=spawners),
-                "both, if nothing else shared their libraries, at most": Series(
-                    unit="MB", samples=alone
-                ),
+                "both, if nothing else shared their libraries, at most": Series(unit="MB", samples=alone),
                 "both, idle after the work of this bench": Series(unit="MB", samples=[after]),
             },
         )

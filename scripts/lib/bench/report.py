@@ -12,9 +12,7 @@ from scripts.lib.bench.step_times import Line, StepTimes
 _HEAD = ("", "floor", "ours", "ratio", "target", "")
 
 
-def table(
-    machine: Mapping[str, Any], proof: Proof, results: Sequence[Result], *, judged: bool
-) -> str:
+def table(machine: Mapping[str, Any], proof: Proof, results: Sequence[Result], *, judged: bool) -> str:
     rows = [_HEAD, *(_row(result, judged) for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     lines = [_machine(machine), _proof(proof), ""]
@@ -32,9 +30,7 @@ def table(
         else:
             lines.append(f"    {_spread(result.ours)}")
         for name, series in result.more.items():
-            lines.append(
-                f"    {name}: {_figure(series.median, series.unit)}{_against(result, series)}"
-            )
+            lines.append(f"    {name}: {_figure(series.median, series.unit)}{_against(result, series)}")
     return "\n".join(lines)
 
 

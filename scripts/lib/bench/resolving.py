@@ -35,7 +35,7 @@ from toband.store import SqlStore
 _STORED_AT_ONCE = 500
 _TEXT = WorkflowText(
     name="", title="", description="one step", labels={}, enabled=True, source="", parsed={}, base_dir="/"
-)  # fmt: skip
+)
 
 
 def event_type(number: int) -> str:
@@ -73,9 +73,7 @@ def payload(number: int) -> dict[str, Any]:
 
 def workflow(number: int, candidates: int) -> WorkflowText:
     kind, place = divmod(number, candidates)
-    trigger = EventTrigger(
-        events=(event_type(kind),), condition=condition(place), priority=_priority(place)
-    )
+    trigger = EventTrigger(events=(event_type(kind),), condition=condition(place), priority=_priority(place))
     name = _name(place)
     return replace(_TEXT, name=f"{name}-{kind}", source=f"# {name}", triggers=(trigger,))
 

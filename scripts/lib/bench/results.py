@@ -36,18 +36,14 @@ class Target:
     plus: float = 0.0
 
     def holds(self, value: float) -> bool:
-        return (self.at_most is None or value <= self.at_most) and (
-            self.at_least is None or value >= self.at_least
-        )
+        return (self.at_most is None or value <= self.at_most) and (self.at_least is None or value >= self.at_least)
 
     def __str__(self) -> str:
         limit = f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
         return f"{limit}, +{self.plus:g}" if self.plus else limit
 
     def to_json(self) -> dict[str, float]:
-        name, value = (
-            ("at_most", self.at_most) if self.at_most is not None else ("at_least", self.at_least)
-        )
+        name, value = ("at_most", self.at_most) if self.at_most is not None else ("at_least", self.at_least)
         assert value is not None
         return {name: value, "plus": self.plus} if self.plus else {name: value}
 

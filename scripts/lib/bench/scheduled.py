@@ -96,9 +96,7 @@ class Schedules:
                 target=Target(at_most=160),
                 more={
                     "the same without a schedule": Series(unit="MB", samples=empty),
-                    "both, if nothing else shared their libraries, at most": Series(
-                        unit="MB", samples=alone
-                    ),
+                    "both, if nothing else shared their libraries, at most": Series(unit="MB", samples=alone),
                 },
             ),
         ]

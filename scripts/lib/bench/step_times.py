@@ -110,8 +110,7 @@ def _marks(state: Path, run: str) -> Iterator[dict[str, int]]:
     """Moments of each step but the last, in microseconds."""
     with closing(sqlite3.connect(f"file:{state}/toban.db?mode=ro", uri=True)) as connection:
         rows = connection.execute(
-            "SELECT step, number, created_at FROM process_executions"
-            " WHERE run_id = ? ORDER BY ordinal",
+            "SELECT step, number, created_at FROM process_executions WHERE run_id = ? ORDER BY ordinal",
             (run,),
         ).fetchall()
     for (step, number, decided), (_, _, following) in itertools.pairwise(rows):

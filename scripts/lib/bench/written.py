@@ -26,12 +26,8 @@ def rows(daemon: Daemon, run: str) -> int:
     """Rows that were inserted and updated: those of the start, and what each entry of the history says it changed."""
     uri = f"file:{daemon.state}/toban.db?mode=ro"
     with closing(sqlite3.connect(uri, uri=True)) as connection:
-        (steps,) = connection.execute(
-            "SELECT count(*) FROM step_runs WHERE run_id = ?", (run,)
-        ).fetchone()
-        changes = connection.execute(
-            "SELECT change FROM run_history WHERE run_id = ?", (run,)
-        ).fetchall()
+        (steps,) = connection.execute("SELECT count(*) FROM step_runs WHERE run_id = ?", (run,)).fetchone()
+        changes = connection.execute("SELECT change FROM run_history WHERE run_id = ?", (run,)).fetchall()
     written = 1 + steps
     for (change,) in changes:
         touched = json.loads(change)["steps"]

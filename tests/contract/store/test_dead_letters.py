@@ -77,9 +77,7 @@ async def test_a_transition_that_is_refused_leaves_no_letter(store: Store) -> No
     run = await save(store, stale, launched(stale, "s0"))
     for before in (stale, replace(run, sequence=7), new_run()):
         letter = letter_of(before)
-        change = RunChange(
-            before=before, after=finished(before), at=NOW, event="x", dead_letters=(letter,)
-        )
+        change = RunChange(before=before, after=finished(before), at=NOW, event="x", dead_letters=(letter,))
         assert await store.save(change) is not UpdateResult.UPDATED
     assert await store.list_dead_letters() == []
 
@@ -110,9 +108,7 @@ async def test_letters_are_listed_newest_first(store: Store) -> None:
     assert await store.list_dead_letters(before=newest[2].id, limit=3) == newest[3:6]
     assert await store.list_dead_letters(workflow="a") == of_a
     for states in ([OPEN], [DISCARDED], [OPEN, DISCARDED], [REQUEUED], list(DeadLetterState)):
-        assert await store.list_dead_letters(states=states) == [
-            letter for letter in newest if letter.state in states
-        ]
+        assert await store.list_dead_letters(states=states) == [letter for letter in newest if letter.state in states]
         assert (
             await store.list_dead_letters(workflow="a", states=states, limit=2)
             == [letter for letter in of_a if letter.state in states][:2]
@@ -139,18 +135,12 @@ def repeating(letter: DeadLetter, **changes: Any) -> Run:
 async def test_a_letter_is_requeued_with_its_run(store: Store) -> None:
     await with_workflow(store)
     (letter,) = await failed(store)
-    run, new = await store.create_run(
-        repeating(letter), max_active=1, request=request(), requeue=letter.id, by="uid:7"
-    )
+    run, new = await store.create_run(repeating(letter), max_active=1, request=request(), requeue=letter.id, by="uid:7")
     assert new
-    closed = replace(
-        letter, state=REQUEUED, resolved_at=later(7), resolved_by="uid:7", requeued_as=run.id
-    )
+    closed = replace(letter, state=REQUEUED, resolved_at=later(7), resolved_by="uid:7", requeued_as=run.id)
     assert await store.get_dead_letter(letter.id) == closed
     # The same request is the same run; another one comes too late.
-    again = await store.create_run(
-        repeating(letter), max_active=1, request=request(), requeue=letter.id, by="uid:7"
-    )
+    again = await store.create_run(repeating(letter), max_active=1, request=request(), requeue=letter.id, by="uid:7")
     assert again == (run, False)
     with pytest.raises(DeadLetterClosedError) as refused:
         await store.create_run(repeating(letter), max_active=None, requeue=letter.id)
@@ -172,10 +162,7 @@ async def test_of_two_who_requeue_one_gets_through(stores: list[Store]) -> None:
     await with_workflow(stores[0])
     (letter,) = await failed(stores[0])
     results = await asyncio.gather(
-        *(
-            stores[n % 2].create_run(repeating(letter), max_active=None, requeue=letter.id)
-            for n in range(6)
-        ),
+        *(stores[n % 2].create_run(repeating(letter), max_active=None, requeue=letter.id) for n in range(6)),
         return_exceptions=True,
     )
     assert sum(isinstance(result, tuple) for result in results) == 1

@@ -57,12 +57,8 @@ async def test_an_event_and_its_runs(store: Store) -> None:
 
 async def test_one_that_starts_nothing(store: Store) -> None:
     event = await stored_event(store)
-    resolved = await store.resolve_event(
-        resolution(event, state=EventState.CUT, reason="its chain has 16 runs")
-    )
-    after = replace(
-        event, state=EventState.CUT, reason="its chain has 16 runs", resolved_at=later(1)
-    )
+    resolved = await store.resolve_event(resolution(event, state=EventState.CUT, reason="its chain has 16 runs"))
+    after = replace(event, state=EventState.CUT, reason="its chain has 16 runs", resolved_at=later(1))
     assert resolved == Resolved(event=after, runs=())
     assert await store.pending_events() == []
 
@@ -152,9 +148,7 @@ async def test_many_are_resolved_at_once(store: Store) -> None:
     await with_workflow(store)
     answers = await store.add_events([new_event() for _ in range(40)])
     pairs = [(event, event_run(event)) for event, _ in answers]
-    results = await asyncio.gather(
-        *(store.resolve_event(resolution(event, pair)) for event, pair in pairs)
-    )
+    results = await asyncio.gather(*(store.resolve_event(resolution(event, pair)) for event, pair in pairs))
     made = [run for result in results if result is not None for run in result.runs]
     assert [run.id for run in made] == [run.id for _, (_, run) in pairs]
     assert sorted(run.number for run in made) == list(range(1, 41))

@@ -130,9 +130,7 @@ async def told(store: Store) -> list[tuple[str, str, str, int, str]]:
         assert set(payload) == {"entity", "action", "data"}
         data = payload["data"]
         assert set(data) == {"name", "version", "owner"}
-        found.append(
-            (payload["entity"], payload["action"], data["name"], data["version"], data["owner"])
-        )
+        found.append((payload["entity"], payload["action"], data["name"], data["version"], data["owner"]))
     return found
 
 
@@ -212,10 +210,7 @@ async def test_what_a_step_changes_is_one_deeper_in_its_chain(store: Store) -> N
         "deleted",
         "created",
     ]
-    found = [
-        (event.source_run, event.source_step, event.depth)
-        for event in await store.events_after(0, up_to=1000)
-    ]
+    found = [(event.source_run, event.source_step, event.depth) for event in await store.events_after(0, up_to=1000)]
     assert found == [*(4 * [("r", "only", 4)]), ("", "", 0)]
 
 
@@ -252,9 +247,7 @@ async def test_what_files_do(store: Store) -> None:
     with pytest.raises(ConflictError):
         await store.put_definitions([owned("a"), owned("b", uses=frozenset({"no"}))], at=NOW)
     await store.disown_definition("user", FILE, at=NOW)
-    await store.put_definitions(
-        [replace(user, parsed={"steps": 2})], at=NOW, take_over={"user": FILE + REMOVED}
-    )
+    await store.put_definitions([replace(user, parsed={"steps": 2})], at=NOW, take_over={"user": FILE + REMOVED})
     await store.set_enabled("tool", False, at=NOW)
     await store.disown_definition("tool", FILE, at=NOW)
     assert await told(store) == [

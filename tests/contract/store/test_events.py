@@ -130,9 +130,7 @@ async def test_a_repeated_request_is_the_same_event(store: Store) -> None:
     assert await store.add_events([new_event("B")], request=request()) == [(stored, True)]
     # What was answered because of a dedupe key is remembered too, and told as it is now.
     again = request("r-2")
-    assert await store.add_events([new_event("A", dedupe_key="k")], request=again) == [
-        (stored, False)
-    ]
+    assert await store.add_events([new_event("A", dedupe_key="k")], request=again) == [(stored, False)]
     done = await store.resolve_event(resolution(stored))
     assert done is not None
     assert await store.add_events([new_event("A")], request=again) == [(done.event, False)]
@@ -145,22 +143,16 @@ async def test_a_repeated_request_is_the_same_event(store: Store) -> None:
 
 async def test_many_add_at_once(stores: list[Store]) -> None:
     """However many write: each sequence is given once, and none is left out."""
-    answers = await asyncio.gather(
-        *(stores[n % 2].add_events([new_event("A"), new_event("B")]) for n in range(30))
-    )
+    answers = await asyncio.gather(*(stores[n % 2].add_events([new_event("A"), new_event("B")]) for n in range(30)))
     stored = [event for answer in answers for event, new in answer if new]
     assert sorted(places(stored)) == list(range(1, 61))
     # Those that were added together stand together.
     assert all(second.sequence == first.sequence + 1 for (first, _), (second, _) in answers)
-    assert await stores[0].list_events(limit=100) == sorted(
-        stored, key=lambda event: -event.sequence
-    )
+    assert await stores[0].list_events(limit=100) == sorted(stored, key=lambda event: -event.sequence)
 
 
 async def test_of_many_with_the_same_key_one_is_stored(stores: list[Store]) -> None:
-    answers = await asyncio.gather(
-        *(stores[n % 2].add_events([new_event("A", dedupe_key="k")]) for n in range(8))
-    )
+    answers = await asyncio.gather(*(stores[n % 2].add_events([new_event("A", dedupe_key="k")]) for n in range(8)))
     assert sum(new for ((_, new),) in answers) == 1
     assert len({event.id for ((event, _),) in answers}) == 1
     assert await stores[1].last_event() == 1
@@ -326,9 +318,7 @@ async def test_what_a_request_was_answered_with_stays(store: Store) -> None:
     """As long as the request is remembered."""
     ((first, _),) = await store.add_events([new_event(at=later(-90))], request=request("r-1"))
     old = await stored_event(store, "A", at=later(-90), dedupe_key="k")
-    ((same, new),) = await store.add_events(
-        [new_event("A", dedupe_key="k", at=later(-30))], request=request("r-2")
-    )
+    ((same, new),) = await store.add_events([new_event("A", dedupe_key="k", at=later(-30))], request=request("r-2"))
     assert (same, new) == (old, False)
     for event in (first, old):
         assert await store.resolve_event(resolution(event)) is not None
@@ -353,9 +343,7 @@ async def test_a_request_that_an_older_daemon_answered(sql_store: SqlStore) -> N
     assert await sql_store.add_events([new_event()], request=request()) == [(event, True)]
 
 
-async def test_forgetting_much_takes_several_transactions(
-    sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_forgetting_much_takes_several_transactions(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     removed: list[int] = []
     remove = events.remove
 

@@ -172,9 +172,7 @@ async def test_a_run_that_is_active_is_in_the_way(store: Store) -> None:
     what = firing(due, (one, run), lines=(stood_for,), at_most=1)
     fired = await store.fire(what)
     reason = f"overlap: run {active.id} is active"
-    skipped = [
-        replace(each, outcome=SKIPPED, reason=reason, run_id="") for each in (one, stood_for)
-    ]
+    skipped = [replace(each, outcome=SKIPPED, reason=reason, run_id="") for each in (one, stood_for)]
     assert fired == Fired(runs=(), skipped=tuple(skipped))
     assert await store.fires() == skipped
     assert [each.id for each in await store.list_runs()] == [active.id]
@@ -220,9 +218,7 @@ async def test_nothing_runs_twice_for_the_same_due_time(store: Store) -> None:
     assert keys(fired.skipped) == [("backup/0", 0.0)]
     assert "was decided before" in fired.skipped[0].reason
     assert await store.fires() == [other[0], first[0], *fired.skipped]
-    assert await store.get_schedule(due.id) == replace(
-        anew, next_due=later(60) + 3 * MINUTE, occurrences=3
-    )
+    assert await store.get_schedule(due.id) == replace(anew, next_due=later(60) + 3 * MINUTE, occurrences=3)
 
 
 async def test_a_due_time_that_is_told_twice_has_one_line(store: Store) -> None:
@@ -274,10 +270,7 @@ async def test_many_fire_at_once(store: Store) -> None:
     await with_schedules(store, *entries)
     pairs = [started(each, later(60)) for each in entries]
     results = await asyncio.gather(
-        *(
-            store.fire(firing(each, pair, at_most=None))
-            for each, pair in zip(entries, pairs, strict=True)
-        )
+        *(store.fire(firing(each, pair, at_most=None)) for each, pair in zip(entries, pairs, strict=True))
     )
     made = [run for result in results if result is not None for run in result.runs]
     assert [run.id for run in made] == [run.id for _, run in pairs]
@@ -310,11 +303,7 @@ async def told(store: Store, of: ScheduleEntry, count: int) -> list[Fire]:
 async def test_lines_are_told_newest_first(store: Store) -> None:
     await with_schedules(store, entry(0), entry(1))
     await with_schedules(store, entry(0, workflow="other"), workflow="other")
-    lines = [
-        each
-        for of in (entry(0), entry(1), entry(0, workflow="other"))
-        for each in await told(store, of, 3)
-    ]
+    lines = [each for of in (entry(0), entry(1), entry(0, workflow="other")) for each in await told(store, of, 3)]
     newest = sorted(lines, key=lambda each: (each.due_at, each.schedule_id), reverse=True)
     own = [each for each in newest if each.workflow == "backup"]
 
@@ -334,9 +323,7 @@ async def test_lines_are_told_newest_first(store: Store) -> None:
     while page:
         walked += page
         last = page[-1]
-        page = await store.fires(
-            workflow="backup", before=last.due_at, before_schedule=last.schedule_id, limit=1
-        )
+        page = await store.fires(workflow="backup", before=last.due_at, before_schedule=last.schedule_id, limit=1)
     assert walked == own
 
 

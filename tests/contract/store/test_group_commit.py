@@ -75,14 +75,10 @@ async def prepared(store: SqlStore, count: int) -> list[Run]:
     return [await stored_run(store) for _ in range(count)]
 
 
-async def test_what_queued_up_shares_one_commit(
-    sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_queued_up_shares_one_commit(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = await prepared(sql_store, 30)
     with counted_commits(monkeypatch) as commits:
-        results = await together(
-            sql_store, *(sql_store.save(change(run, launched(run, "s0"))) for run in runs)
-        )
+        results = await together(sql_store, *(sql_store.save(change(run, launched(run, "s0"))) for run in runs))
     assert results == [UpdateResult.UPDATED] * 30
     assert len(commits) == 2  # the one that held the writer, and ours
 
@@ -91,16 +87,12 @@ async def test_a_batch_is_bounded(sql_store: SqlStore, monkeypatch: pytest.Monke
     (run,) = await prepared(sql_store, 1)
     stale = change(replace(run, sequence=5), touched(run, {}, sequence=6))
     with counted_commits(monkeypatch) as commits:
-        results = await together(
-            sql_store, *(sql_store.save(stale) for _ in range(2 * MAX_BATCH + 1))
-        )
+        results = await together(sql_store, *(sql_store.save(stale) for _ in range(2 * MAX_BATCH + 1)))
     assert set(results) == {UpdateResult.WRONG_STATE}
     assert len(commits) == 4
 
 
-async def test_one_alone_is_committed_at_once(
-    sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_alone_is_committed_at_once(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = await prepared(sql_store, 1)
     with counted_commits(monkeypatch) as commits:
         for _ in range(5):
@@ -154,9 +146,7 @@ async def test_one_that_fails_does_not_hurt_the_others(sql_store: SqlStore) -> N
 
 async def test_a_batch_in_which_all_fail(sql_store: SqlStore) -> None:
     runs = await prepared(sql_store, 1)
-    results = await together(
-        sql_store, *(sql_store.create_workflow(text(), at=NOW) for _ in range(3))
-    )
+    results = await together(sql_store, *(sql_store.create_workflow(text(), at=NOW) for _ in range(3)))
     assert [type(result) for result in results] == [WorkflowExistsError] * 3
     await save(sql_store, runs[0], launched(runs[0], "s0"))
 
@@ -219,9 +209,7 @@ async def test_a_commit_that_the_database_refuses(
     def spoil(session: Session) -> None:
         if kind == "sqlite":
             session.connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
-            session.connection.exec_driver_sql(
-                "INSERT INTO run_history VALUES ('nowhere', 1, 1, 'x', '{}')"
-            )
+            session.connection.exec_driver_sql("INSERT INTO run_history VALUES ('nowhere', 1, 1, 'x', '{}')")
         else:
             pid = session.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
             with sql_store._database.writer.connect() as other:
@@ -274,9 +262,7 @@ async def test_a_connection_that_breaks_within_an_operation(sql_store: SqlStore,
     await works_again(sql_store, runs)
 
 
-async def test_an_answer_comes_only_behind_the_commit(
-    sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_comes_only_behind_the_commit(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = await prepared(sql_store, 1)
     committing, go = threading.Event(), threading.Event()
     real = Session.commit

@@ -82,9 +82,7 @@ async def watched(url: str, watcher: Watcher) -> SqlStore:
     return store
 
 
-async def test_a_full_disk_has_its_own_error_and_stored_nothing(
-    store: Store, arm: Callable[[str], None]
-) -> None:
+async def test_a_full_disk_has_its_own_error_and_stored_nothing(store: Store, arm: Callable[[str], None]) -> None:
     await with_workflow(store)
     arm("store.before_commit=ENOSPC")
     with pytest.raises(StoreFullError, match="No space left"):
@@ -94,9 +92,7 @@ async def test_a_full_disk_has_its_own_error_and_stored_nothing(
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-async def test_ballast_is_thrown_off_and_the_same_write_tried_again(
-    url: str, arm: Callable[[str], None]
-) -> None:
+async def test_ballast_is_thrown_off_and_the_same_write_tried_again(url: str, arm: Callable[[str], None]) -> None:
     watcher = Watcher(ballast=3)
     store = await watched(url, watcher)
     try:

@@ -247,9 +247,7 @@ async def test_a_save_looks_only_at_what_was_touched(store: Store) -> None:
 async def test_a_step_that_is_not_there_cannot_be_touched(store: Store) -> None:
     await with_workflow(store)
     run = await stored_run(store)
-    wrong = RunChange(
-        before=run, after=launched(run, "s0"), at=later(1), event="x", touched={"s0", "nope"}
-    )
+    wrong = RunChange(before=run, after=launched(run, "s0"), at=later(1), event="x", touched={"s0", "nope"})
     with pytest.raises(KeyError, match="nope"):
         await store.save(wrong)
     assert await store.get_run(run.id) == run
@@ -269,9 +267,7 @@ async def test_a_child_run_and_its_parent(store: Store) -> None:
     assert await store.get_run(child.id) == child
 
     async def children(workflow: str = "", before: str = "", limit: int = 9) -> list[str]:
-        found = await store.list_runs(
-            parent_run=parent.id, workflow=workflow, before=before, limit=limit
-        )
+        found = await store.list_runs(parent_run=parent.id, workflow=workflow, before=before, limit=limit)
         assert all(run.steps == {} for run in found)
         return [run.id for run in found]
 

@@ -146,9 +146,7 @@ async def test_a_changed_job_takes_its_users_along(store: Store) -> None:
         user("c", parsed={"new": "c"}),
         user("gone", parsed={"new": "gone"}, expected_version=3),
     ]
-    answer = await store.update_workflow(
-        job(source="# 2"), at=later(1), request=request(), also=also
-    )
+    answer = await store.update_workflow(job(source="# 2"), at=later(1), request=request(), also=also)
     assert answer is not None
     assert (answer[0].version, answer[1]) == (2, True)
     for name, version in (("a", 2), ("b", 1), ("c", 2)):
@@ -166,9 +164,7 @@ async def test_a_changed_job_takes_its_users_along(store: Store) -> None:
     assert await store.get_workflow("gone") is None
     assert await store.workflows_using("fetch") == ["a", "b", "c"]
     # Once is enough.
-    again = await store.update_workflow(
-        job(source="# 2"), at=later(2), request=request(), also=also
-    )
+    again = await store.update_workflow(job(source="# 2"), at=later(2), request=request(), also=also)
     assert again == answer
     assert (await read(store, "a")).version == 2
 
@@ -221,15 +217,10 @@ async def test_a_job_and_its_users_never_part(stores: list[Store]) -> None:
         store = stores[number % 2]
         while True:
             users = [await read(store, name) for name in await store.workflows_using("fetch")]
-            also = [
-                user(each.name, parsed={"job": number}, expected_version=each.version)
-                for each in users
-            ]
+            also = [user(each.name, parsed={"job": number}, expected_version=each.version) for each in users]
             try:
                 parsed = {"job": number}
-                await store.update_workflow(
-                    job(source=f"# {number}", parsed=parsed), at=NOW, also=also
-                )
+                await store.update_workflow(job(source=f"# {number}", parsed=parsed), at=NOW, also=also)
             except ConflictError:
                 continue
             return

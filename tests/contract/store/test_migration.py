@@ -34,53 +34,157 @@ def fill(connection: Connection, table: str, *rows: dict[str, Any]) -> None:
 
 
 def fill_all(connection: Connection, run_id: str, attempt_id: str) -> None:
-    version = {"workflow": "backup", "version": 1, "digest": "d", "source": "# 1", "base_dir": "/srv",
-        "parsed": "{}", "enabled": True, "created_at": AT}  # fmt: skip
-    workflow = {"name": "backup", "title": "Backup", "description": "", "labels": "{}",
-        "enabled": True, "version": 1, "revision": 0, "owner": "api", "created_at": AT,
-        "updated_at": AT}  # fmt: skip
+    version = {
+        "workflow": "backup",
+        "version": 1,
+        "digest": "d",
+        "source": "# 1",
+        "base_dir": "/srv",
+        "parsed": "{}",
+        "enabled": True,
+        "created_at": AT,
+    }
+    workflow = {
+        "name": "backup",
+        "title": "Backup",
+        "description": "",
+        "labels": "{}",
+        "enabled": True,
+        "version": 1,
+        "revision": 0,
+        "owner": "api",
+        "created_at": AT,
+        "updated_at": AT,
+    }
     fill(connection, "workflow_versions", version)
     fill(connection, "workflows", workflow)
     answer = json.dumps({**workflow, "labels": {}, "changed": True})
-    fill(connection, "requests", {"caller": "me", "rpc": "Create", "request_id": "r-1",
-        "digest": "d", "answer": answer, "created_at": AT})  # fmt: skip
-    fill(connection, "runs", {"id": run_id, "workflow": "backup", "version": 1, "number": 1,
-        "scope": "full", "triggered_by": "API", "caller": "uid:7", "params": "{}", "priority": 3,
-        "created_at": AT, "state": "RUNNING", "sequence": 1, "started_at": AT, "finished_at": None,
-        "error": "", "failed_steps": 0, "ended_steps": 0, "total_steps": STEPS,
-        "current_step": "s1", "cancel_requested_at": None, "ending_cause": None, "ending_at": None,
-        "launches": 1, "timeout": 2.5})  # fmt: skip
+    fill(
+        connection,
+        "requests",
+        {"caller": "me", "rpc": "Create", "request_id": "r-1", "digest": "d", "answer": answer, "created_at": AT},
+    )
+    fill(
+        connection,
+        "runs",
+        {
+            "id": run_id,
+            "workflow": "backup",
+            "version": 1,
+            "number": 1,
+            "scope": "full",
+            "triggered_by": "API",
+            "caller": "uid:7",
+            "params": "{}",
+            "priority": 3,
+            "created_at": AT,
+            "state": "RUNNING",
+            "sequence": 1,
+            "started_at": AT,
+            "finished_at": None,
+            "error": "",
+            "failed_steps": 0,
+            "ended_steps": 0,
+            "total_steps": STEPS,
+            "current_step": "s1",
+            "cancel_requested_at": None,
+            "ending_cause": None,
+            "ending_at": None,
+            "launches": 1,
+            "timeout": 2.5,
+        },
+    )
     fill(connection, "step_runs", *(step_row(run_id, n, attempt_id) for n in range(STEPS)))
-    fill(connection, "process_executions", {"id": attempt_id, "run_id": run_id, "step": "s1",
-        "number": 1, "ordinal": 0, "created_at": AT, "token": "t", "state": "RUNNING",
-        "command": "cp", "boot_id": "b", "pid": 7, "exit_code": None, "signal": None,
-        "error_class": None, "error": "", "ending": None, "started_at": AT, "finished_at": None,
-        "user_time": 0.0, "system_time": 0.0, "max_rss_bytes": 0, "stdout_bytes": 0,
-        "stderr_bytes": 0, "dropped_bytes": 5})  # fmt: skip
+    fill(
+        connection,
+        "process_executions",
+        {
+            "id": attempt_id,
+            "run_id": run_id,
+            "step": "s1",
+            "number": 1,
+            "ordinal": 0,
+            "created_at": AT,
+            "token": "t",
+            "state": "RUNNING",
+            "command": "cp",
+            "boot_id": "b",
+            "pid": 7,
+            "exit_code": None,
+            "signal": None,
+            "error_class": None,
+            "error": "",
+            "ending": None,
+            "started_at": AT,
+            "finished_at": None,
+            "user_time": 0.0,
+            "system_time": 0.0,
+            "max_rss_bytes": 0,
+            "stdout_bytes": 0,
+            "stderr_bytes": 0,
+            "dropped_bytes": 5,
+        },
+    )
     fill(connection, "run_sizes", {"run_id": run_id, "bytes": 9, "log_bytes": 8})
     entry = {
-        "run": {"state": "RUNNING", "sequence": 1, "started_at": AT, "total_steps": STEPS,
-            "current_step": "s1", "launches": 1, "timeout": 2.5},
+        "run": {
+            "state": "RUNNING",
+            "sequence": 1,
+            "started_at": AT,
+            "total_steps": STEPS,
+            "current_step": "s1",
+            "launches": 1,
+            "timeout": 2.5,
+        },
         "steps": [
             {"step": "s0", "state": "PENDING"},
-            {"position": 1, "step": "s1", "state": "RUNNING", "attempts": 1, "started_at": AT,
-                "attempt": {"id": attempt_id, "number": 1, "created_at": AT, "token": "t",
-                    "state": "RUNNING", "command": "cp", "boot_id": "b", "pid": 7,
-                    "started_at": AT, "dropped_bytes": 5}},
+            {
+                "position": 1,
+                "step": "s1",
+                "state": "RUNNING",
+                "attempts": 1,
+                "started_at": AT,
+                "attempt": {
+                    "id": attempt_id,
+                    "number": 1,
+                    "created_at": AT,
+                    "token": "t",
+                    "state": "RUNNING",
+                    "command": "cp",
+                    "boot_id": "b",
+                    "pid": 7,
+                    "started_at": AT,
+                    "dropped_bytes": 5,
+                },
+            },
             {"position": 2, "step": "s2", "state": "PENDING"},
         ],
-    }  # fmt: skip
-    fill(connection, "run_history", {"run_id": run_id, "sequence": 1, "at": AT,
-        "event": "run_started", "change": json.dumps(entry)})  # fmt: skip
+    }
+    fill(
+        connection,
+        "run_history",
+        {"run_id": run_id, "sequence": 1, "at": AT, "event": "run_started", "change": json.dumps(entry)},
+    )
 
 
 def step_row(run_id: str, number: int, attempt_id: str) -> dict[str, Any]:
     running = number == 1
-    return {"run_id": run_id, "position": number, "step": f"s{number}",
-        "state": "RUNNING" if running else "PENDING", "reason": "", "attempts": int(running),
-        "losses": 0, "attempt_id": attempt_id if running else None,
-        "started_at": AT if running else None, "finished_at": None, "exit_code": None,
-        "error_class": None, "result": None, "outputs": "{}"}  # fmt: skip
+    return {
+        "run_id": run_id,
+        "position": number,
+        "step": f"s{number}",
+        "state": "RUNNING" if running else "PENDING",
+        "reason": "",
+        "attempts": int(running),
+        "losses": 0,
+        "attempt_id": attempt_id if running else None,
+        "started_at": AT if running else None,
+        "finished_at": None,
+        "exit_code": None,
+        "error_class": None,
+        "result": None,
+        "outputs": "{}",
+    }
 
 
 def migrate(engine: Engine, revision: str) -> None:
@@ -123,9 +227,7 @@ def check(run: Run, attempt_id: str) -> None:
     assert (run.event, run.depth) == (None, 0)
 
 
-async def test_runs_steps_and_history_are_what_they_were(
-    empty_url: str, old: tuple[str, str]
-) -> None:
+async def test_runs_steps_and_history_are_what_they_were(empty_url: str, old: tuple[str, str]) -> None:
     run_id, attempt_id = old
     store = SqlStore(empty_url)
     await store.open()
@@ -151,9 +253,7 @@ async def test_runs_steps_and_history_are_what_they_were(
         await store.close()
 
 
-async def test_workflows_and_answers_are_what_they_were(
-    empty_url: str, old: tuple[str, str]
-) -> None:
+async def test_workflows_and_answers_are_what_they_were(empty_url: str, old: tuple[str, str]) -> None:
     store = SqlStore(empty_url)
     await store.open()
     try:
@@ -180,13 +280,39 @@ async def test_what_workflows_say_of_retention_is_known(empty_url: str) -> None:
     migrate(target.writer, "0004")
     with target.writer.connect() as connection:
         for name, versions in definitions.items():
-            fill(connection, "workflow_versions", *({"workflow": name, "version": number,
-                "digest": "d", "source": "# 1", "base_dir": "/srv", "parsed": to_json(parsed),
-                "enabled": True, "created_at": AT}
-                for number, parsed in enumerate(versions, 1)))  # fmt: skip
-            fill(connection, "workflows", {"name": name, "title": "", "description": "",
-                "labels": "{}", "enabled": True, "version": len(versions), "revision": 0,
-                "owner": "api", "created_at": AT, "updated_at": AT})  # fmt: skip
+            fill(
+                connection,
+                "workflow_versions",
+                *(
+                    {
+                        "workflow": name,
+                        "version": number,
+                        "digest": "d",
+                        "source": "# 1",
+                        "base_dir": "/srv",
+                        "parsed": to_json(parsed),
+                        "enabled": True,
+                        "created_at": AT,
+                    }
+                    for number, parsed in enumerate(versions, 1)
+                ),
+            )
+            fill(
+                connection,
+                "workflows",
+                {
+                    "name": name,
+                    "title": "",
+                    "description": "",
+                    "labels": "{}",
+                    "enabled": True,
+                    "version": len(versions),
+                    "revision": 0,
+                    "owner": "api",
+                    "created_at": AT,
+                    "updated_at": AT,
+                },
+            )
     target.close()
     store = SqlStore(empty_url)
     await store.open()
@@ -239,24 +365,96 @@ async def test_schedules_are_what_they_were(empty_url: str) -> None:
     target.prepare()
     migrate(target.writer, "0004")
     with target.writer.connect() as connection:
-        fill(connection, "workflow_versions", {"workflow": "backup", "version": 1, "digest": "d",
-            "source": "# 1", "base_dir": "/srv", "parsed": "{}", "enabled": True,
-            "created_at": AT})  # fmt: skip
-        fill(connection, "workflows", {"name": "backup", "title": "", "description": "",
-            "labels": "{}", "enabled": True, "version": 1, "revision": 0, "owner": "api",
-            "created_at": AT, "updated_at": AT})  # fmt: skip
-        fill(connection, "runs", {"id": run_id, "workflow": "backup", "version": 1, "number": 1,
-            "scope": "full", "triggered_by": "SCHEDULE", "caller": "", "params": "{}",
-            "created_at": AT, "schedule": "backup/0", "scheduled_at": AT, "missed": f"[{AT}]",
-            "state": "PENDING", "sequence": 0, "error": "", "failed_steps": 0, "ended_steps": 0,
-            "total_steps": 0, "current_step": "", "launches": 0})  # fmt: skip
-        fill(connection, "schedules", {"id": bound.id, "workflow": "", "position": 0,
-            "spec": json.dumps(bound.spec.to_dict()), "zone": bound.zone, "at_start": False,
-            "subject": bound.subject, "action": bound.action, "dedupe_key": "", "caller": "",
-            "stored_at": AT, "next_due": to_micros(later(90)), "alarm": to_micros(later(90)),
-            "occurrences": 0})  # fmt: skip
-        fill(connection, "fires", {"schedule_id": "backup/0", "due_at": AT, "workflow": "backup",
-            "outcome": "FIRED", "at": AT, "reason": "", "run_id": run_id, "more": 0})  # fmt: skip
+        fill(
+            connection,
+            "workflow_versions",
+            {
+                "workflow": "backup",
+                "version": 1,
+                "digest": "d",
+                "source": "# 1",
+                "base_dir": "/srv",
+                "parsed": "{}",
+                "enabled": True,
+                "created_at": AT,
+            },
+        )
+        fill(
+            connection,
+            "workflows",
+            {
+                "name": "backup",
+                "title": "",
+                "description": "",
+                "labels": "{}",
+                "enabled": True,
+                "version": 1,
+                "revision": 0,
+                "owner": "api",
+                "created_at": AT,
+                "updated_at": AT,
+            },
+        )
+        fill(
+            connection,
+            "runs",
+            {
+                "id": run_id,
+                "workflow": "backup",
+                "version": 1,
+                "number": 1,
+                "scope": "full",
+                "triggered_by": "SCHEDULE",
+                "caller": "",
+                "params": "{}",
+                "created_at": AT,
+                "schedule": "backup/0",
+                "scheduled_at": AT,
+                "missed": f"[{AT}]",
+                "state": "PENDING",
+                "sequence": 0,
+                "error": "",
+                "failed_steps": 0,
+                "ended_steps": 0,
+                "total_steps": 0,
+                "current_step": "",
+                "launches": 0,
+            },
+        )
+        fill(
+            connection,
+            "schedules",
+            {
+                "id": bound.id,
+                "workflow": "",
+                "position": 0,
+                "spec": json.dumps(bound.spec.to_dict()),
+                "zone": bound.zone,
+                "at_start": False,
+                "subject": bound.subject,
+                "action": bound.action,
+                "dedupe_key": "",
+                "caller": "",
+                "stored_at": AT,
+                "next_due": to_micros(later(90)),
+                "alarm": to_micros(later(90)),
+                "occurrences": 0,
+            },
+        )
+        fill(
+            connection,
+            "fires",
+            {
+                "schedule_id": "backup/0",
+                "due_at": AT,
+                "workflow": "backup",
+                "outcome": "FIRED",
+                "at": AT,
+                "reason": "",
+                "run_id": run_id,
+                "more": 0,
+            },
+        )
     target.close()
     store = SqlStore(empty_url)
     await store.open()

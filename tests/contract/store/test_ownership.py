@@ -18,9 +18,7 @@ from toband.store import SqlStore
 from toband.store.sql import schema
 from toband.store.sql.database import database
 
-FIRST = Owner(
-    installation="i-1", machine="m-1", host="alpha", pid=17, state_dir="/srv/a", since=NOW
-)
+FIRST = Owner(installation="i-1", machine="m-1", host="alpha", pid=17, state_dir="/srv/a", since=NOW)
 SECOND = replace(FIRST, installation="i-2", machine="m-2", host="beta", pid=18, state_dir="/srv/b")
 
 Open = Callable[..., Awaitable[SqlStore]]
@@ -148,9 +146,7 @@ async def test_a_clean_stop_with_steps_left_running_keeps_others_out(open_as: Op
     attempt = run.steps["s0"].attempt
     assert attempt is not None
     await first.close()
-    with pytest.raises(
-        StoreHeldError, match="1 of its steps went on running; start that one again"
-    ):
+    with pytest.raises(StoreHeldError, match="1 of its steps went on running; start that one again"):
         await open_as(SECOND)
     second = await open_as(SECOND, take_over=True)
     assert await second.abandoned_attempts() == {attempt.token}

@@ -75,9 +75,7 @@ async def test_two_that_open_at_once_migrate_once(kind: str, new_store: NewStore
     assert await first.counts() == await second.counts()
 
 
-@pytest.mark.parametrize(
-    "url", ["postgresql://127.0.0.1:1/nowhere", "postgresql:///nowhere?host=/nonexistent"]
-)
+@pytest.mark.parametrize("url", ["postgresql://127.0.0.1:1/nowhere", "postgresql:///nowhere?host=/nonexistent"])
 async def test_a_server_that_is_not_there(url: str) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(StoreError, match="cannot open the database: connection"):
@@ -97,9 +95,7 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         SqlStore("postgresql://localhost/toban")
 
 
-@pytest.mark.parametrize(
-    "url", ["", "toban.db", "mysql://localhost/toban", "sqlite+aiosqlite:///x"]
-)
+@pytest.mark.parametrize("url", ["", "toban.db", "mysql://localhost/toban", "sqlite+aiosqlite:///x"])
 def test_other_databases_are_refused(url: str) -> None:
     with pytest.raises(StoreError, match="sqlite:///PATH or postgresql://"):
         SqlStore(url)

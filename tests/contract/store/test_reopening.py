@@ -57,9 +57,7 @@ async def test_reopening_shows_everything(new_store: NewStore) -> None:
 async def test_closing_finishes_what_was_asked_for(new_store: NewStore) -> None:
     first = await new_store()
     await with_workflow(first)
-    asked = [
-        asyncio.create_task(first.create_run(new_run(steps=1), max_active=None)) for _ in range(50)
-    ]
+    asked = [asyncio.create_task(first.create_run(new_run(steps=1), max_active=None)) for _ in range(50)]
     await asyncio.sleep(0)
     await first.close()
     made = {run.id for run, _ in await asyncio.gather(*asked)}
@@ -152,9 +150,7 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(new_store: NewStore, url: 
 
 
 @pytest.mark.parametrize(("point", "extra"), [("before_commit", 0), ("after_commit", 1)])
-async def test_killed_beside_the_commit(
-    new_store: NewStore, url: str, point: str, extra: int
-) -> None:
+async def test_killed_beside_the_commit(new_store: NewStore, url: str, point: str, extra: int) -> None:
     """Just before it the change is not there; just behind it the change is, though nobody was told."""
     run_id = await started(await new_store())
 

@@ -49,9 +49,7 @@ async def test_a_repeated_update_needs_no_current_etag(store: Store) -> None:
     first = await store.create_workflow(text(), at=NOW)
     arguments = text(source="# 2")
     answer = await store.update_workflow(arguments, at=NOW, etag=first.etag, request=request())
-    assert (
-        await store.update_workflow(arguments, at=NOW, etag=first.etag, request=request()) == answer
-    )
+    assert await store.update_workflow(arguments, at=NOW, etag=first.etag, request=request()) == answer
 
 
 async def test_creating_a_run_again_answers_the_run_as_it_is_now(store: Store) -> None:
@@ -126,10 +124,7 @@ async def test_what_failed_may_be_tried_again_with_the_same_id(store: Store) -> 
 async def test_of_the_same_request_at_once_one_makes_the_run(stores: list[Store]) -> None:
     await with_workflow(stores[0])
     results = await asyncio.gather(
-        *(
-            stores[n % 2].create_run(new_run(), max_active=None, request=request())
-            for n in range(10)
-        )
+        *(stores[n % 2].create_run(new_run(), max_active=None, request=request()) for n in range(10))
     )
     assert sum(new for _, new in results) == 1
     assert len({run.id for run, _ in results}) == 1

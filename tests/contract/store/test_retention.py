@@ -209,23 +209,16 @@ async def test_between_what_the_runs_of_each_workflow_lie(store: Store) -> None:
     found = await spans(store)
     assert found == {
         "B": RunSpan(workflow="B", first=1, last=1, oldest_id=active.id),
-        **{
-            name: RunSpan(workflow=name, first=1, last=3, oldest_id=made[0].id)
-            for name, made in runs.items()
-        },
+        **{name: RunSpan(workflow=name, first=1, last=3, oldest_id=made[0].id) for name, made in runs.items()},
     }
     await store.delete_runs([runs["a"][0].id, runs["b"][1].id])
     # Runs of a workflow that is gone still are there.
     await store.delete_workflow("b", at=NOW)
     later_found = await spans(store)
-    assert later_found == found | {
-        "a": RunSpan(workflow="a", first=2, last=3, oldest_id=runs["a"][1].id)
-    }
+    assert later_found == found | {"a": RunSpan(workflow="a", first=2, last=3, oldest_id=runs["a"][1].id)}
 
 
-async def test_sizes_of_more_workflows_than_one_statement_names(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sizes_of_more_workflows_than_one_statement_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toband.store.rows.retention._AT_ONCE", 3)
     names = [f"w{number}" for number in range(8)]
     await with_workflow(store, *names)

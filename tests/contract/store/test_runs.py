@@ -178,9 +178,7 @@ async def test_runs_are_listed_by_state(store: Store) -> None:
             await save(store, run, finished(run, state))
         made[state].append(run.id)
 
-    async def ids(
-        *states: RunState, workflow: str = "", before: str = "", limit: int = 50
-    ) -> list[str]:
+    async def ids(*states: RunState, workflow: str = "", before: str = "", limit: int = 50) -> list[str]:
         found = await store.list_runs(states=states, workflow=workflow, before=before, limit=limit)
         assert all(run.state in states for run in found if states)
         return [run.id for run in found]
@@ -249,17 +247,13 @@ async def test_attempts_of_runs(store: Store) -> None:
             attempt = run.steps[step].attempt
             assert attempt is not None
             failed = replace(attempt, state=AttemptState.FAILED)
-            run = await save(
-                store, run, touched(run, {step: replace(run.steps[step], attempt=failed)})
-            )
+            run = await save(store, run, touched(run, {step: replace(run.steps[step], attempt=failed)}))
         run = await save(store, run, launched(run, step))
         latest = run.steps[step].attempt
         assert latest is not None
         attempts.append(latest.id)
 
-    async def listed(
-        run_id: str = "", step: str = "", before: str = "", limit: int = 9
-    ) -> list[str]:
+    async def listed(run_id: str = "", step: str = "", before: str = "", limit: int = 9) -> list[str]:
         found = await store.list_attempts(run_id=run_id, step=step, before=before, limit=limit)
         return [attempt.id for attempt in found]
 
@@ -310,9 +304,7 @@ async def test_history_tells_what_each_change_touched(store: Store) -> None:
         "cancel_requested",
     ]
     assert {entry.at for entry in entries} == {later(2)}
-    for entry, stage, names in zip(
-        entries, stages[1:], (["s0"], ["s0", "s1"], ["s1"], []), strict=True
-    ):
+    for entry, stage, names in zip(entries, stages[1:], (["s0"], ["s0", "s1"], ["s1"], []), strict=True):
         assert entry.run == replace(stage, steps={name: stage.steps[name] for name in names})
     page = await store.history(stages[0].id, after=1, limit=2)
     assert page == entries[1:3]

@@ -224,10 +224,7 @@ async def test_steps_may_be_added(store: Store) -> None:
 async def test_many_steps_in_one_change(store: Store) -> None:
     await with_workflow(store)
     run = await stored_run(store, steps=200)
-    skipped = {
-        name: replace(step, state=StepState.SKIPPED, reason="aborted")
-        for name, step in run.steps.items()
-    }
+    skipped = {name: replace(step, state=StepState.SKIPPED, reason="aborted") for name, step in run.steps.items()}
     run = await save(store, run, touched(run, skipped, state=RunState.FAILED))
     assert await store.get_run(run.id) == run
 
@@ -237,9 +234,7 @@ async def test_of_concurrent_saves_of_one_run_exactly_one_wins(stores: list[Stor
     run = await stored_run(stores[0], steps=16)
     for _ in range(3):
         rivals = [touched(run, {}, error=f"by {n}") for n in range(16)]
-        results = await asyncio.gather(
-            *(stores[n % 2].save(change(run, rival)) for n, rival in enumerate(rivals))
-        )
+        results = await asyncio.gather(*(stores[n % 2].save(change(run, rival)) for n, rival in enumerate(rivals)))
         assert Counter(results) == {UPDATED: 1, WRONG_STATE: 15}
         run = rivals[results.index(UPDATED)]
         assert await unchanged(stores[0], run)
@@ -312,9 +307,7 @@ async def test_what_processes_say_is_stored_whatever_it_is(store: Store) -> None
     # In JSON every character has its escape.
     assert stored.steps["s0"].result == {"said": broken}
     assert stored.steps["s0"].outputs == {"said": broken}
-    assert (await store.history(run.id))[-1].run == replace(
-        stored, steps={"s0": stored.steps["s0"]}
-    )
+    assert (await store.history(run.id))[-1].run == replace(stored, steps={"s0": stored.steps["s0"]})
 
 
 async def test_microseconds_are_kept(store: Store) -> None:

@@ -211,17 +211,13 @@ async def test_what_is_due_in_pages_and_from_some_time_on(store: Store) -> None:
     by_alarm = [entries[1], entries[2], entries[3], entries[0]]
     assert await store.due_schedules(later(25), since=later(20)) == by_alarm[1:3]
     assert await store.due_schedules(later(99), after=(later(20), entries[2].id)) == by_alarm[2:]
-    assert await store.due_schedules(later(20), after=(later(10), entries[1].id), limit=1) == [
-        by_alarm[1]
-    ]
+    assert await store.due_schedules(later(20), after=(later(10), entries[1].id), limit=1) == [by_alarm[1]]
     assert await store.earliest_alarm(after=later(10)) == later(20)
     assert await store.earliest_alarm(after=later(30)) is None
 
 
 async def test_those_that_are_due_when_the_daemon_starts(store: Store) -> None:
-    await with_schedules(
-        store, *(entry(place, Schedule(cron="@reboot"), next_due=None) for place in range(3))
-    )
+    await with_schedules(store, *(entry(place, Schedule(cron="@reboot"), next_due=None) for place in range(3)))
     await with_schedules(store, entry(0, workflow="other"), workflow="other")
     found = await store.start_schedules()
     assert [each.id for each in found] == ["backup/0", "backup/1", "backup/2"]
@@ -233,9 +229,7 @@ async def test_those_that_are_due_when_the_daemon_starts(store: Store) -> None:
 
 async def test_lists_are_walked(store: Store) -> None:
     for workflow in "ab":
-        await with_schedules(
-            store, *(entry(place, workflow=workflow) for place in range(3)), workflow=workflow
-        )
+        await with_schedules(store, *(entry(place, workflow=workflow) for place in range(3)), workflow=workflow)
     everything = ["a/0", "a/1", "a/2", "b/0", "b/1", "b/2"]
     assert await names(store) == everything
     assert await names(store, limit=4) == everything[:4]
@@ -300,9 +294,7 @@ async def test_a_repeated_request_is_the_same_schedule(store: Store) -> None:
 
 
 async def test_of_two_with_the_same_key_one_is_made(stores: list[Store]) -> None:
-    made = await asyncio.gather(
-        *(stores[n % 2].create_schedule(reminder("a", dedupe_key="k")) for n in range(6))
-    )
+    made = await asyncio.gather(*(stores[n % 2].create_schedule(reminder("a", dedupe_key="k")) for n in range(6)))
     assert sum(new for _, new in made) == 1
     assert len({found.id for found, _ in made}) == 1
 
@@ -355,9 +347,7 @@ async def test_those_that_are_over_are_forgotten(store: Store) -> None:
         new = reminder(subject, **({"stored_at": later(-900)} | changes))
         made[subject], _ = await store.create_schedule(new)
     for subject, due_at, late in (("fired", -800, 0), ("due lately", -100, 0), ("late", -800, 700)):
-        due, _ = await store.create_schedule(
-            reminder(subject, stored_at=later(-900), next_due=later(due_at))
-        )
+        due, _ = await store.create_schedule(reminder(subject, stored_at=later(-900), next_due=later(due_at)))
         told = line(due, later(due_at), FireOutcome.FIRED, at=later(due_at + late))
         made[subject] = replace(due, next_due=None, occurrences=1)
         assert await store.fire(Firing(before=due, after=made[subject], fires=(told,)))

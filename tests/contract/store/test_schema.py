@@ -29,9 +29,7 @@ from toband.store.sql.tables import metadata
 def plain(found: Mapping[str, Any]) -> dict[str, Any]:
     """With conditions as their text: as objects no two are equal."""
     return {
-        name: plain(value)
-        if isinstance(value, dict)
-        else (str(value) if isinstance(value, ClauseElement) else value)
+        name: plain(value) if isinstance(value, dict) else (str(value) if isinstance(value, ClauseElement) else value)
         for name, value in found.items()
     }
 
@@ -57,9 +55,7 @@ def described(connection: Connection) -> dict[str, Any]:
     }
 
 
-async def test_migrations_build_what_the_tables_say(
-    kind: str, empty_url: str, tmp_path: Path
-) -> None:
+async def test_migrations_build_what_the_tables_say(kind: str, empty_url: str, tmp_path: Path) -> None:
     """A new database is made from the tables at once, an old one lifted by migrations: to the same form."""
     target = database(empty_url)
     target.prepare()
@@ -109,9 +105,7 @@ async def test_opening_again_migrates_nothing(new_store: NewStore) -> None:
 
 
 @pytest.mark.parametrize("new", [True, False])
-async def test_the_usual_start_does_without_alembic(
-    new_store: NewStore, url: str, new: bool
-) -> None:
+async def test_the_usual_start_does_without_alembic(new_store: NewStore, url: str, new: bool) -> None:
     """Neither a new database nor one that is as it should be needs it."""
     program = """
 import asyncio, sys

@@ -48,9 +48,7 @@ def path_of(url: str) -> Path:
 async def test_durability_is_on(sql_store: SqlStore) -> None:
     def pragmas(session: Any) -> dict[str, Any]:
         names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-        return {
-            name: session.connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names
-        }
+        return {name: session.connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names}
 
     found = await sql_store._write.do(pragmas)
     assert found["journal_mode"] == "wal"
@@ -134,9 +132,7 @@ ASKED: dict[str, Ask] = {
     "get_workflow": lambda store, _: store.get_workflow("backup"),
     "list_workflows": lambda store, _: store.list_workflows(after="a"),
     "list_workflows label": lambda store, _: store.list_workflows(after="a", labels={"a": "b"}),
-    "list_workflows labels": lambda store, _: store.list_workflows(
-        after="a", labels={"a": "b", "c": "d"}
-    ),
+    "list_workflows labels": lambda store, _: store.list_workflows(after="a", labels={"a": "b", "c": "d"}),
     "list_workflows kind": lambda store, _: store.list_workflows(after="a", kind=None),
     "workflows_using": lambda store, _: store.workflows_using("fetch"),
     "list_versions": lambda store, _: store.list_versions("backup", before=5),
@@ -147,9 +143,7 @@ ASKED: dict[str, Ask] = {
     "list_runs before": lambda store, run: store.list_runs(before=run.id),
     "list_runs workflow": lambda store, run: store.list_runs(workflow="backup", before=run.id),
     "list_runs state": lambda store, run: store.list_runs(states=[RunState.FAILED], before=run.id),
-    "list_runs both": lambda store, run: store.list_runs(
-        workflow="backup", states=[RunState.FAILED], before=run.id
-    ),
+    "list_runs both": lambda store, run: store.list_runs(workflow="backup", states=[RunState.FAILED], before=run.id),
     "list_runs parent": lambda store, run: store.list_runs(parent_run=run.id, before=run.id),
     "list_runs retries": lambda store, run: store.list_runs(retry_of=run.id),
     "list_runs parent state": lambda store, run: store.list_runs(
@@ -157,12 +151,8 @@ ASKED: dict[str, Ask] = {
     ),
     "latest_success": lambda store, _: store.latest_success("backup", ["s0", "s1"]),
     "list_dead_letters": lambda store, run: store.list_dead_letters(before=run.id),
-    "list_dead_letters workflow": lambda store, run: store.list_dead_letters(
-        workflow="backup", before=run.id
-    ),
-    "list_dead_letters state": lambda store, run: store.list_dead_letters(
-        states=[DeadLetterState.OPEN], before=run.id
-    ),
+    "list_dead_letters workflow": lambda store, run: store.list_dead_letters(workflow="backup", before=run.id),
+    "list_dead_letters state": lambda store, run: store.list_dead_letters(states=[DeadLetterState.OPEN], before=run.id),
     "list_dead_letters both": lambda store, run: store.list_dead_letters(
         workflow="backup", states=[DeadLetterState.OPEN], before=run.id
     ),
@@ -172,9 +162,7 @@ ASKED: dict[str, Ask] = {
     "list_attempts": lambda store, _: store.list_attempts(),
     "list_attempts run": lambda store, run: store.list_attempts(run_id=run.id, before=run.id),
     "list_attempts step": lambda store, run: store.list_attempts(step="s0", before=run.id),
-    "list_attempts both": lambda store, run: store.list_attempts(
-        run_id=run.id, step="s0", before=run.id
-    ),
+    "list_attempts both": lambda store, run: store.list_attempts(run_id=run.id, step="s0", before=run.id),
     "run_attempts": lambda store, run: store.run_attempts(run.id, from_ordinal=1),
     "run_attempts step": lambda store, run: store.run_attempts(run.id, step="s0"),
     "get_attempt": lambda store, _: store.get_attempt("nope"),
@@ -191,9 +179,7 @@ ASKED: dict[str, Ask] = {
     "fires": lambda store, _: store.fires(after=NOW, before=NOW),
     "fires schedule": lambda store, _: store.fires(schedule_id="a", before=NOW),
     "fires workflow": lambda store, _: store.fires(workflow="a", before=NOW, after=NOW),
-    "fires page": lambda store, _: store.fires(
-        workflow="a", before=NOW, before_schedule="a/1", after=NOW
-    ),
+    "fires page": lambda store, _: store.fires(workflow="a", before=NOW, before_schedule="a/1", after=NOW),
     "forget_fires": lambda store, _: store.forget_fires(NOW, 5),
     "get_event": lambda store, _: store.get_event("nope"),
     "list_events": lambda store, _: store.list_events(before=5),
@@ -209,12 +195,8 @@ ASKED: dict[str, Ask] = {
     "run_spans": lambda store, _: store.run_spans(),
     "kept_number": lambda store, _: store.kept_number("backup", 5),
     "stored_bytes": lambda store, _: store.stored_bytes(["a", "backup"]),
-    "removable_runs age": lambda store, _: store.removable_runs(
-        workflow="backup", finished_before=NOW, after="a"
-    ),
-    "removable_runs number": lambda store, _: store.removable_runs(
-        workflow="backup", number_below=5, after="a"
-    ),
+    "removable_runs age": lambda store, _: store.removable_runs(workflow="backup", finished_before=NOW, after="a"),
+    "removable_runs number": lambda store, _: store.removable_runs(workflow="backup", number_below=5, after="a"),
     "unmeasured_runs": lambda store, run: store.unmeasured_runs(start=run.id),
 }
 # Where some other index would do, and walk through what nobody asked for.
@@ -238,9 +220,7 @@ BY_INDEX = {
 }
 # Sorted or merged, but only over what an index has cut to size.
 SORTED: dict[str, Ask] = {
-    "list_runs states": lambda store, run: store.list_runs(
-        states=[RunState.FAILED, RunState.RUNNING], before=run.id
-    ),
+    "list_runs states": lambda store, run: store.list_runs(states=[RunState.FAILED, RunState.RUNNING], before=run.id),
     "list_runs all": lambda store, run: store.list_runs(
         workflow="backup", states=[RunState.FAILED, RunState.RUNNING], before=run.id
     ),
@@ -287,9 +267,7 @@ async def test_every_query_has_its_index(sql_store: SqlStore, name: str) -> None
         plan = plan_of(sql_store, statement, parameters)
         assert not walks_a_table(statement, plan), (statement, plan)
         assert name in SORTED or not any("TEMP B-TREE" in line for line in plan), (statement, plan)
-        assert (
-            any(BY_INDEX.get(name, "") in line.split() for line in plan) or name not in BY_INDEX
-        ), plan
+        assert any(BY_INDEX.get(name, "") in line.split() for line in plan) or name not in BY_INDEX, plan
 
 
 async def test_spans_are_found_without_going_through_runs(sql_store: SqlStore) -> None:

@@ -52,9 +52,7 @@ big = st.integers(-(2**63), 2**63 - 1)
 seconds = st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(
     st.none() | st.booleans() | big | seconds | st.text(max_size=10),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
 
@@ -171,9 +169,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "depth": counts,
     "params_bytes": st.just(0),  # of a copy without them
     "ending": st.none() | st.builds(Ending, cause=st.sampled_from(EndingCause), at=times),
-    "steps": st.fixed_dictionaries(
-        {"s0": st.builds(StepRun, **STEP), "s0[3]": st.builds(StepRun, **INSTANCE)}
-    ),
+    "steps": st.fixed_dictionaries({"s0": st.builds(StepRun, **STEP), "s0[3]": st.builds(StepRun, **INSTANCE)}),
     "sequence": st.integers(1, 2**63 - 1),
     "launches": counts,
     "timeout": st.none() | seconds,
@@ -182,9 +178,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "strategies"), [(Attempt, ATTEMPT), (StepRun, STEP), (Run, RUN)], ids=str
-)
+@pytest.mark.parametrize(("kind", "strategies"), [(Attempt, ATTEMPT), (StepRun, STEP), (Run, RUN)], ids=str)
 def test_no_field_is_left_out(kind: type, strategies: dict[str, Any]) -> None:
     """A field that the model gains and the store forgets would be lost at the first restart."""
     assert set(strategies) == {field.name for field in fields(kind)}
@@ -251,9 +245,7 @@ async def test_only_who_knows_the_present_may_change_it(store: Store, moves: lis
     past = [await stored_run(store, steps=1)]
     for number, move in enumerate(moves):
         known = past[max(0, len(past) - 1 - move.behind)]
-        after = replace(
-            known, state=move.state, sequence=known.sequence + 1, error=f"move {number}"
-        )
+        after = replace(known, state=move.state, sequence=known.sequence + 1, error=f"move {number}")
         allowed = known is past[-1] and not known.state.terminal
         result = await store.save(change(known, after))
         assert result is (UpdateResult.UPDATED if allowed else UpdateResult.WRONG_STATE)

@@ -64,9 +64,7 @@ async def test_of_concurrent_creations_one_wins(store: Store) -> None:
 
 async def test_a_changed_source_makes_a_version(store: Store) -> None:
     first = await store.create_workflow(text(), at=NOW)
-    answer = await store.update_workflow(
-        text(source="# 2", title="New", labels={"tier": "2"}), at=later(5)
-    )
+    answer = await store.update_workflow(text(source="# 2", title="New", labels={"tier": "2"}), at=later(5))
     assert answer is not None
     second, changed = answer
     assert changed

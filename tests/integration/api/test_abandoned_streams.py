@@ -70,9 +70,7 @@ def leave(daemon: Daemon, run_id: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
-def test_streams_that_clients_leave_cost_nothing_and_are_no_errors(
-    daemon: Daemon, run_id: str
-) -> None:
+def test_streams_that_clients_leave_cost_nothing_and_are_no_errors(daemon: Daemon, run_id: str) -> None:
     leave(daemon, run_id)
     start = daemon.log.stat().st_size
     before = descriptors(daemon)

@@ -54,9 +54,7 @@ def listed(daemon: Daemon, run_id: str, **how: Any) -> list[pb.StepArtifact]:
             return found
 
 
-def download(
-    daemon: Daemon, run_id: str, step: str, name: str, path: str = ""
-) -> tuple[pb.ArtifactHeader, bytes]:
+def download(daemon: Daemon, run_id: str, step: str, name: str, path: str = "") -> tuple[pb.ArtifactHeader, bytes]:
     asked = pb.DownloadArtifactRequest(run_id=run_id, step=step, name=name, path=path)
     first, *rest = daemon.runs.DownloadArtifact(asked, timeout=20)
     assert first.HasField("header")
@@ -87,9 +85,7 @@ def test_a_file_is_downloaded_as_it_is(daemon: Daemon, run: pb.Run) -> None:
     assert (header.file_name, data) == ("out.bin", b"yy")
 
 
-def test_a_directory_is_downloaded_as_an_archive_or_file_by_file(
-    daemon: Daemon, run: pb.Run
-) -> None:
+def test_a_directory_is_downloaded_as_an_archive_or_file_by_file(daemon: Daemon, run: pb.Run) -> None:
     header, data = download(daemon, run.id, "make", "site")
     assert (header.file_name, header.tar) == ("site.tar", True)
     assert not header.HasField("bytes")
@@ -177,9 +173,7 @@ def test_names_that_are_not_utf_8_are_kept_handed_on_and_shown_escaped(daemon: D
     assert json.loads((context / "make" / "_meta.json").read_text())["artifacts"][0]["name"] == "d"
 
 
-@pytest.mark.parametrize(
-    "output", [{"path": "d"}, {"path": "d/*"}, {"path": "d", "optional": True}]
-)
+@pytest.mark.parametrize("output", [{"path": "d"}, {"path": "d/*"}, {"path": "d", "optional": True}])
 def test_a_refusal_that_names_such_a_file_is_told(daemon: Daemon, output: dict[str, Any]) -> None:
     """In the run, in its notes and in what waits for it."""
     make = r"""mkdir d; mkfifo "d/$(printf 'n\377\303o')" """

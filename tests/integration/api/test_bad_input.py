@@ -45,9 +45,7 @@ def lists(daemon: Daemon, run: run_pb2.Run) -> dict[str, Callable[..., Any]]:
     """Every call that gives pages, by the name of its token's field."""
 
     def list_workflows(size: int, given: str) -> object:
-        return daemon.workflows.ListWorkflows(
-            pb.ListWorkflowsRequest(page_size=size, page_token=given)
-        )
+        return daemon.workflows.ListWorkflows(pb.ListWorkflowsRequest(page_size=size, page_token=given))
 
     def list_versions(size: int, given: str) -> object:
         return daemon.workflows.ListWorkflowVersions(
@@ -58,14 +56,10 @@ def lists(daemon: Daemon, run: run_pb2.Run) -> dict[str, Callable[..., Any]]:
         return daemon.runs.ListRuns(run_pb2.ListRunsRequest(page_size=size, page_token=given))
 
     def list_processes(size: int, given: str) -> object:
-        return daemon.runs.ListProcessExecutions(
-            run_pb2.ListProcessExecutionsRequest(page_size=size, page_token=given)
-        )
+        return daemon.runs.ListProcessExecutions(run_pb2.ListProcessExecutionsRequest(page_size=size, page_token=given))
 
     def get_run(size: int, given: str) -> object:
-        return daemon.runs.GetRun(
-            run_pb2.GetRunRequest(id=run.id, step_page_size=size, step_page_token=given)
-        )
+        return daemon.runs.GetRun(run_pb2.GetRunRequest(id=run.id, step_page_size=size, step_page_token=given))
 
     def list_jobs(size: int, given: str) -> object:
         return daemon.jobs.ListJobs(job_pb2.ListJobsRequest(page_size=size, page_token=given))
@@ -76,9 +70,7 @@ def lists(daemon: Daemon, run: run_pb2.Run) -> dict[str, Callable[..., Any]]:
         )
 
     def list_artifacts(size: int, given: str) -> object:
-        return daemon.runs.ListArtifacts(
-            run_pb2.ListArtifactsRequest(run_id=run.id, page_size=size, page_token=given)
-        )
+        return daemon.runs.ListArtifacts(run_pb2.ListArtifactsRequest(run_id=run.id, page_size=size, page_token=given))
 
     return {
         "ListJobs": list_jobs,
@@ -94,9 +86,15 @@ def lists(daemon: Daemon, run: run_pb2.Run) -> dict[str, Callable[..., Any]]:
 
 STEP = {"GetRun": "step_"}
 LISTS = [
-    "ListWorkflows", "ListWorkflowVersions", "ListRuns", "ListProcessExecutions", "GetRun",
-    "ListJobs", "ListDeadLetters", "ListArtifacts",
-]  # fmt: skip
+    "ListWorkflows",
+    "ListWorkflowVersions",
+    "ListRuns",
+    "ListProcessExecutions",
+    "GetRun",
+    "ListJobs",
+    "ListDeadLetters",
+    "ListArtifacts",
+]
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -108,17 +106,13 @@ def test_a_negative_page_size_is_refused(daemon: Daemon, run: run_pb2.Run, name:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_the_largest_page_size_is_taken_as_the_most(
-    daemon: Daemon, run: run_pb2.Run, name: str
-) -> None:
+def test_the_largest_page_size_is_taken_as_the_most(daemon: Daemon, run: run_pb2.Run, name: str) -> None:
     lists(daemon, run)[name](2**31 - 1, "")
 
 
 @pytest.mark.parametrize("name", LISTS)
 @pytest.mark.parametrize("given", ["!", "a", "日本", token(b"\xff\xfe"), "=" * 9, "x" * 100_000])
-def test_a_token_that_no_list_gave_is_refused(
-    daemon: Daemon, run: run_pb2.Run, name: str, given: str
-) -> None:
+def test_a_token_that_no_list_gave_is_refused(daemon: Daemon, run: run_pb2.Run, name: str, given: str) -> None:
     refusal = refused(lambda: lists(daemon, run)[name](10, given))
     assert refusal.code is INVALID
     assert [field for field, _ in refusal.violations] == [f"{STEP.get(name, '')}page_token"]
@@ -126,9 +120,7 @@ def test_a_token_that_no_list_gave_is_refused(
 
 @pytest.mark.parametrize("name", ["ListWorkflowVersions", "GetRun"])
 @pytest.mark.parametrize("given", ["name", "-1", "²", "٣", "9" * 30, "9" * 5000, "1\0"])
-def test_a_token_of_another_list_is_refused(
-    daemon: Daemon, run: run_pb2.Run, name: str, given: str
-) -> None:
+def test_a_token_of_another_list_is_refused(daemon: Daemon, run: run_pb2.Run, name: str, given: str) -> None:
     refusal = refused(lambda: lists(daemon, run)[name](10, token(given)))
     assert refusal.code is INVALID
     assert [field for field, _ in refusal.violations] == [f"{STEP.get(name, '')}page_token"]
@@ -147,9 +139,7 @@ def test_an_unknown_run_is_not_found_by_any_call(daemon: Daemon, run_id: str) ->
         lambda: daemon.cancel(run_id),
         lambda: daemon.runs.WatchRun(run_pb2.WatchRunRequest(id=run_id), timeout=20),
         lambda: daemon.runs.StreamLogs(run_pb2.StreamLogsRequest(run_id=run_id), timeout=20),
-        lambda: daemon.runs.StreamLogs(
-            run_pb2.StreamLogsRequest(run_id=run_id, step="only"), timeout=20
-        ),
+        lambda: daemon.runs.StreamLogs(run_pb2.StreamLogsRequest(run_id=run_id, step="only"), timeout=20),
         lambda: daemon.runs.RetryRun(run_pb2.RetryRunRequest(id=run_id), timeout=20),
         lambda: daemon.runs.PauseRun(run_pb2.PauseRunRequest(id=run_id), timeout=20),
         lambda: daemon.runs.ResumeRun(run_pb2.ResumeRunRequest(id=run_id), timeout=20),
@@ -178,15 +168,9 @@ def test_an_unknown_job_or_dead_letter_is_not_found_by_any_call(daemon: Daemon, 
         lambda: daemon.jobs.RunJob(job_pb2.RunJobRequest(id=name), timeout=20),
     ]
     of_letter: list[Callable[[], object]] = [
-        lambda: daemon.dead_letters.GetDeadLetter(
-            dead_letter_pb2.GetDeadLetterRequest(id=name), timeout=20
-        ),
-        lambda: daemon.dead_letters.RequeueDeadLetter(
-            dead_letter_pb2.RequeueDeadLetterRequest(id=name), timeout=20
-        ),
-        lambda: daemon.dead_letters.DiscardDeadLetter(
-            dead_letter_pb2.DiscardDeadLetterRequest(id=name), timeout=20
-        ),
+        lambda: daemon.dead_letters.GetDeadLetter(dead_letter_pb2.GetDeadLetterRequest(id=name), timeout=20),
+        lambda: daemon.dead_letters.RequeueDeadLetter(dead_letter_pb2.RequeueDeadLetterRequest(id=name), timeout=20),
+        lambda: daemon.dead_letters.DiscardDeadLetter(dead_letter_pb2.DiscardDeadLetterRequest(id=name), timeout=20),
     ]
     for calls, reason in ((of_job, "JOB_NOT_FOUND"), (of_letter, "DEAD_LETTER_NOT_FOUND")):
         for call in calls:
@@ -223,16 +207,37 @@ def test_an_unknown_step_has_no_log(daemon: Daemon, run: run_pb2.Run) -> None:
 @pytest.mark.parametrize(
     "position",
     [
-        "x", "2.0", "1", "1.", "1.-1", "1.0.0", "1.0.0-", "1.0.0-x", "1.0.0--2", "1.0.-1-0", "1.0.0-0-0",
-        "1.٣", "1.1_0", "1. 1", f"1.{2**80}", f"1.0.{2**80}-0", f"1.0.0-{2**80}", f"1.0.0-{2**62}",
-        "1.0.0-0+", "1.0.0--1+1", "1.0.0-0+x", f"1.0.0-0+{2**80}",
-        "1.2", "1.0.1-0", "1.0.0-999999", "1." + "9" * 5000, "1.0." + ".".join(f"{n}-0" for n in range(20_000)),
+        "x",
+        "2.0",
+        "1",
+        "1.",
+        "1.-1",
+        "1.0.0",
+        "1.0.0-",
+        "1.0.0-x",
+        "1.0.0--2",
+        "1.0.-1-0",
+        "1.0.0-0-0",
+        "1.٣",
+        "1.1_0",
+        "1. 1",
+        f"1.{2**80}",
+        f"1.0.{2**80}-0",
+        f"1.0.0-{2**80}",
+        f"1.0.0-{2**62}",
+        "1.0.0-0+",
+        "1.0.0--1+1",
+        "1.0.0-0+x",
+        f"1.0.0-0+{2**80}",
+        "1.2",
+        "1.0.1-0",
+        "1.0.0-999999",
+        "1." + "9" * 5000,
+        "1.0." + ".".join(f"{n}-0" for n in range(20_000)),
     ],
     ids=lambda text: text[:20],
-)  # fmt: skip
-def test_a_position_that_no_stream_gave_is_refused(
-    daemon: Daemon, run: run_pb2.Run, position: str
-) -> None:
+)
+def test_a_position_that_no_stream_gave_is_refused(daemon: Daemon, run: run_pb2.Run, position: str) -> None:
     for follow in (False, True):
         refusal = refused(stream(daemon, run, position=position, follow=follow))
         assert (refusal.code, refusal.reason) == (INVALID, "INVALID_POSITION")
@@ -240,9 +245,7 @@ def test_a_position_that_no_stream_gave_is_refused(
         assert len(refusal.text) < 1000
 
 
-def test_an_offset_where_no_piece_begins_gives_no_bytes_and_does_not_pretend(
-    daemon: Daemon, run: run_pb2.Run
-) -> None:
+def test_an_offset_where_no_piece_begins_gives_no_bytes_and_does_not_pretend(daemon: Daemon, run: run_pb2.Run) -> None:
     (end,) = daemon.chunks(run.id, "1.0.0-7")
     assert end.HasField("end")
     assert not end.end.complete
@@ -355,9 +358,7 @@ def test_a_definition_with_many_problems_is_refused_with_those_that_fit(daemon: 
     assert list(answer.problems)[: len(refusal.problems)] == refusal.problems
 
 
-def test_many_wrong_parameters_are_refused_with_those_that_fit(
-    daemon: Daemon, run: run_pb2.Run
-) -> None:
+def test_many_wrong_parameters_are_refused_with_those_that_fit(daemon: Daemon, run: run_pb2.Run) -> None:
     wrong = {f"日本{n}" * 30: "x" for n in range(300)}
     refusal = refused(lambda: daemon.start_run("fine", **wrong))
     assert (refusal.code, refusal.reason) == (INVALID, "INVALID_PARAMS")
@@ -395,9 +396,7 @@ def test_definitions_that_made_the_reader_itself_fail(daemon: Daemon, step: str)
 
 
 def test_half_a_character_in_a_parameter(daemon: Daemon) -> None:
-    daemon.apply(
-        "name: halves\ndescription: x\nparams: {m: {type: mapping}}\nsteps: {a: {run: x}}\n"
-    )
+    daemon.apply("name: halves\ndescription: x\nparams: {m: {type: mapping}}\nsteps: {a: {run: x}}\n")
     for given in (r'"\ud800"', r'{"\ud800": 1}', r'{"a": "\ud800"}'):
         request = run_pb2.StartRunRequest(workflow="halves")
         request.params.update({"m": given})

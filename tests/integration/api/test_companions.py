@@ -11,8 +11,7 @@ from helpers.daemon import Daemon
 from toban.v1 import system_pb2
 
 SERVICES = [
-    f"toban.v1.{name}Service"
-    for name in ("DeadLetter", "Event", "Job", "Run", "Schedule", "System", "Workflow")
+    f"toban.v1.{name}Service" for name in ("DeadLetter", "Event", "Job", "Run", "Schedule", "System", "Workflow")
 ]
 
 

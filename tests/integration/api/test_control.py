@@ -179,9 +179,7 @@ def test_instances_come_in_pages_behind_their_step(daemon: Daemon) -> None:
 
 def test_iterations_and_checks_are_told(daemon: Daemon) -> None:
     check = {"run": "test {{ iteration }} -ge 2"}
-    apply(
-        daemon, "loops", {"loop": {"run": "true", "completion_check": check, "max_iterations": 5}}
-    )
+    apply(daemon, "loops", {"loop": {"run": "true", "completion_check": check, "max_iterations": 5}})
     run = daemon.run("loops")
     (loop,) = run.steps
     assert run_state(run) == "SUCCEEDED"

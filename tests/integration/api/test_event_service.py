@@ -27,9 +27,7 @@ def apply(daemon: Daemon, name: str, run: str = "true", **fields: object) -> Non
     daemon.apply(json.dumps({"name": name, "description": "for a test", **fields, "steps": steps}))
 
 
-def emit(
-    daemon: Daemon, event_type: str, payload: object = None, **more: Any
-) -> pb.EmitEventResponse:
+def emit(daemon: Daemon, event_type: str, payload: object = None, **more: Any) -> pb.EmitEventResponse:
     text = "" if payload is None else json.dumps(payload)
     request = pb.EmitEventRequest(type=event_type, payload_json=text, **more)
     return daemon.events.EmitEvent(request, timeout=20)
@@ -163,10 +161,7 @@ def test_watching(daemon: Daemon) -> None:
 
 
 def test_many_watchers_who_do_not_read_hold_nobody_up(daemon: Daemon) -> None:
-    streams = [
-        daemon.events.WatchEvents(pb.WatchEventsRequest(after_sequence=0), timeout=60)
-        for _ in range(20)
-    ]
+    streams = [daemon.events.WatchEvents(pb.WatchEventsRequest(after_sequence=0), timeout=60) for _ in range(20)]
     for stream in streams:
         next(stream)
     for number in range(20):
@@ -264,9 +259,7 @@ def test_what_a_step_starts_and_changes_stays_in_its_chain(daemon: Daemon) -> No
     assert [run.depth for run in runs] == [1, 1]
     (changed,) = (
         event
-        for event in daemon.events.ListEvents(
-            pb.ListEventsRequest(types=["DATA_CHANGED"]), timeout=20
-        ).events
+        for event in daemon.events.ListEvents(pb.ListEventsRequest(types=["DATA_CHANGED"]), timeout=20).events
         if event.source_run
     )
     assert (changed.source, changed.depth) == (pb.EVENT_SOURCE_DAEMON, 2)
@@ -278,9 +271,7 @@ def test_what_a_step_starts_and_changes_stays_in_its_chain(daemon: Daemon) -> No
 def test_metadata_that_cannot_say_where_a_call_is_from(daemon: Daemon) -> None:
     apply(daemon, "from-nowhere")
     request = run_pb2.StartRunRequest(workflow="from-nowhere")
-    refusal = refused(
-        lambda: daemon.runs.StartRun(request, timeout=20, metadata=(("toban-origin", "x"),))
-    )
+    refusal = refused(lambda: daemon.runs.StartRun(request, timeout=20, metadata=(("toban-origin", "x"),)))
     assert [found for found, _ in refusal.violations] == ["toban-origin"]
     # Whoever outlived the run may start others: they are from outside.
     run = daemon.runs.StartRun(request, timeout=20, metadata=(("toban-origin", "gone/token"),)).run
@@ -335,17 +326,13 @@ def foreign_interpreter() -> str:
     return ""
 
 
-def test_a_python_step_emits_from_an_interpreter_without_toban(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_python_step_emits_from_an_interpreter_without_toban(daemon: Daemon, tmp_path: Path) -> None:
     interpreter = foreign_interpreter()
     if not interpreter:
         pytest.skip("every interpreter here has Toban")
     # Modules of the step's own directory are not taken for those of the command line.
     (tmp_path / "typer.py").write_text("raise SystemExit('not this one')\n")
-    (tmp_path / "told.py").write_text(
-        "def main(context):\n    return context.emit('EV_FOREIGN', {'日本': 1})\n"
-    )
+    (tmp_path / "told.py").write_text("def main(context):\n    return context.emit('EV_FOREIGN', {'日本': 1})\n")
     step = {"name": "tell", "job_type": "python", "target": "told:main", "python": interpreter}
     source = json.dumps({"name": "foreign", "description": "for a test", "steps": [step]})
     daemon.apply(source, str(tmp_path))
@@ -449,9 +436,7 @@ def test_many_at_once_are_all_kept_in_order(daemon: Daemon) -> None:
     listed = pb.ListEventsRequest(types=["EV_BURST"])
     events = daemon.events.ListEvents(listed, timeout=20).events
     assert len(events) == 20
-    assert [each.sequence for each in events] == sorted(
-        (each.sequence for each in events), reverse=True
-    )
+    assert [each.sequence for each in events] == sorted((each.sequence for each in events), reverse=True)
     for part in range(4):
         numbers = [
             json.loads(each.payload_json)["n"]

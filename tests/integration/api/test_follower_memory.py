@@ -62,21 +62,15 @@ def loud_run(daemon: Daemon, end: Path) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_followers_that_never_read_cost_little_and_leave_nothing(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_followers_that_never_read_cost_little_and_leave_nothing(daemon: Daemon, tmp_path: Path) -> None:
     end = tmp_path / "end"
     os.mkfifo(end)
     run_id = loud_run(daemon, end)
     before = settled(daemon, 0)
     target = f"unix:{quote(f'{daemon.state_dir}/toban.sock')}"
-    channels = [
-        grpc.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(4)
-    ]
+    channels = [grpc.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(4)]
     request = run_pb2.StreamLogsRequest(run_id=run_id, follow=True)
-    streams = [
-        run_pb2_grpc.RunServiceStub(channels[n % 4]).StreamLogs(request) for n in range(FOLLOWERS)
-    ]
+    streams = [run_pb2_grpc.RunServiceStub(channels[n % 4]).StreamLogs(request) for n in range(FOLLOWERS)]
     # The first message of each has come: all of them are being served.
     for stream in streams:
         assert next(stream).chunk.records

@@ -64,9 +64,7 @@ def test_a_repeated_request_creates_no_second_job(daemon: Daemon) -> None:
 
 def test_names_are_shared_with_workflows(daemon: Daemon) -> None:
     create(daemon, source("job-name"))
-    daemon.apply(
-        '{"name": "flow-name", "description": "d", "steps": [{"name": "a", "run": "true"}]}'
-    )
+    daemon.apply('{"name": "flow-name", "description": "d", "steps": [{"name": "a", "run": "true"}]}')
     assert refused(lambda: create(daemon, source("flow-name"))).reason == "WORKFLOW_EXISTS"
     flow = '{"name": "job-name", "description": "d", "steps": [{"name": "a", "run": "true"}]}'
     assert refused(lambda: daemon.apply(flow)).reason == "JOB_EXISTS"
@@ -132,9 +130,7 @@ def test_an_update_is_of_the_definition_and_of_what_was_read(daemon: Daemon) -> 
     assert late.reason == "ETAG_MISMATCH"
     mask = field_mask_pb2.FieldMask(paths=["title"])
     asked = pb.UpdateJobRequest(job=pb.Job(id="etag-job"), update_mask=mask)
-    assert refused(lambda: daemon.jobs.UpdateJob(asked, timeout=20)).violations[0][0] == (
-        "update_mask"
-    )
+    assert refused(lambda: daemon.jobs.UpdateJob(asked, timeout=20)).violations[0][0] == ("update_mask")
     unknown = refused(lambda: update(daemon, "no-such-job", source("no-such-job")))
     assert unknown.reason == "JOB_NOT_FOUND"
 

@@ -61,9 +61,7 @@ def test_everything_comes_back_by_step_and_stream(daemon: Daemon, chatty: pb.Run
     messages = daemon.chunks(chatty.id)
     every = expected("a") | expected("b") | expected("c") | expected("last")
     assert texts(messages) == every
-    assert [message.HasField("end") for message in messages] == [False] * (len(messages) - 1) + [
-        True
-    ]
+    assert [message.HasField("end") for message in messages] == [False] * (len(messages) - 1) + [True]
     end = messages[-1].end
     assert (end.run_state, end.complete) == (pb.RUN_STATE_SUCCEEDED, True)
     processes = {each.id: each for each in daemon.processes(chatty.id)}
@@ -80,9 +78,7 @@ def test_everything_comes_back_by_step_and_stream(daemon: Daemon, chatty: pb.Run
         assert process.stderr_bytes == len(every[process.step, ERR])
 
 
-def test_a_follower_of_an_ended_run_gets_all_and_the_end_at_once(
-    daemon: Daemon, chatty: pb.Run
-) -> None:
+def test_a_follower_of_an_ended_run_gets_all_and_the_end_at_once(daemon: Daemon, chatty: pb.Run) -> None:
     assert daemon.chunks(chatty.id, follow=True) == daemon.chunks(chatty.id)
 
 
@@ -95,9 +91,7 @@ def test_every_position_gives_exactly_the_rest(daemon: Daemon, chatty: pb.Run) -
         assert rest[-1] == whole[-1]
 
 
-def test_every_position_of_a_followed_run_gives_exactly_the_rest(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_every_position_of_a_followed_run_gives_exactly_the_rest(daemon: Daemon, tmp_path: Path) -> None:
     """A step that prints piece by piece: its follower has many positions, some inside of lines."""
     script = """
 import sys
@@ -108,9 +102,7 @@ for n in range(40):
 """
     gates = {name: Gate(f"{tmp_path}/{name}") for name in ("a", "b")}
     step = {"job_type": "exec", "target": sys.executable}
-    steps = {
-        name: {**step, "args": ["-I", "-c", script, gate.path]} for name, gate in gates.items()
-    }
+    steps = {name: {**step, "args": ["-I", "-c", script, gate.path]} for name, gate in gates.items()}
     apply(daemon, "pieces", steps)
     run_id = daemon.start_run("pieces")
     pieces = [f"{n} {'x' * n}{' ' if n % 3 else chr(10)}".encode() for n in range(40)]
@@ -197,9 +189,7 @@ def test_tail_and_since_together_cut_no_line(daemon: Daemon, tmp_path: Path) -> 
     assert texts(daemon.chunks(run_id, tail=3, since=at)) == {("only", OUT): b"four\n"}
 
 
-def test_a_follower_with_a_tail_misses_nothing_that_begins_later(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_follower_with_a_tail_misses_nothing_that_begins_later(daemon: Daemon, tmp_path: Path) -> None:
     gate = Gate(f"{tmp_path}/gate")
     steps = [
         {"name": "first", "run": f"seq 1 50; read _ < {gate.path}; seq 51 60"},
@@ -219,10 +209,7 @@ def test_a_follower_with_a_tail_misses_nothing_that_begins_later(
 
 def test_followers_see_what_is_printed_while_it_is_printed(daemon: Daemon, tmp_path: Path) -> None:
     gates = [Gate(f"{tmp_path}/gate{n}") for n in range(3)]
-    steps = {
-        f"s{n}": {"run": f"echo {n} ready; read _ < {gate.path}; echo {n} done"}
-        for n, gate in enumerate(gates)
-    }
+    steps = {f"s{n}": {"run": f"echo {n} ready; read _ < {gate.path}; echo {n} done"} for n, gate in enumerate(gates)}
     apply(daemon, "live", steps)
     run_id = daemon.start_run("live")
     early = [opened(daemon, run_id, follow=True) for _ in range(2)]
@@ -247,9 +234,7 @@ def test_followers_see_what_is_printed_while_it_is_printed(daemon: Daemon, tmp_p
         rest = list(stream)
         assert set(texts(rest).values()) == done
         assert rest[-1].end.complete
-    assert texts(list(late)) == {
-        (f"s{n}", OUT): f"{n} ready\n{n} done\n".encode() for n in range(3)
-    }
+    assert texts(list(late)) == {(f"s{n}", OUT): f"{n} ready\n{n} done\n".encode() for n in range(3)}
 
 
 def test_a_follower_may_come_before_the_step_prints(daemon: Daemon, tmp_path: Path) -> None:
@@ -267,9 +252,7 @@ def test_a_follower_may_come_before_the_step_prints(daemon: Daemon, tmp_path: Pa
     assert messages[-1].end.complete
 
 
-def test_the_log_of_a_run_that_goes_on_is_not_called_complete(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_the_log_of_a_run_that_goes_on_is_not_called_complete(daemon: Daemon, tmp_path: Path) -> None:
     gate = Gate(f"{tmp_path}/gate")
     steps = [{"name": "done", "run": "echo a"}, {"name": "open", "run": f"read _ < {gate.path}"}]
     apply(daemon, "open-ended", steps)

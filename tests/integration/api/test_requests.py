@@ -106,9 +106,7 @@ def test_one_of_many_equal_starts_at_once_makes_the_run(daemon: Daemon) -> None:
 def test_an_id_with_another_body_is_refused(daemon: Daemon) -> None:
     create(daemon, source("reused", params={"day": {"type": "string", "default": ""}}), "reused-1")
     update(daemon, "reused", source("reused", run="one"), "reused-1")
-    update(
-        daemon, "reused", source("reused", params={"day": {"default": "", "type": "string"}}), ""
-    )
+    update(daemon, "reused", source("reused", params={"day": {"default": "", "type": "string"}}), "")
     daemon.wait_run(start(daemon, "reused", "reused-1").id)
     for call in (
         lambda: create(daemon, source("reused"), "reused-1"),

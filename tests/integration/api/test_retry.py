@@ -91,12 +91,8 @@ def test_a_retry_has_the_same_version_or_the_newest(daemon: Daemon) -> None:
     apply(daemon, "newest", [{"name": "only", "run": "exit 1"}])
     failed = daemon.run("newest")
     source = '{"name": "newest", "description": "d", "steps": [{"name": "only", "run": "true"}]}'
-    workflow = workflow_pb2.Workflow(
-        name="newest", definition=workflow_pb2.Definition(source=source)
-    )
-    daemon.workflows.UpdateWorkflow(
-        workflow_pb2.UpdateWorkflowRequest(workflow=workflow), timeout=20
-    )
+    workflow = workflow_pb2.Workflow(name="newest", definition=workflow_pb2.Definition(source=source))
+    daemon.workflows.UpdateWorkflow(workflow_pb2.UpdateWorkflowRequest(workflow=workflow), timeout=20)
     same = retry(daemon, failed.id)
     assert (same.version, run_state(same)) == (1, "FAILED")
     newest = retry(daemon, failed.id, newest_version=True)
@@ -187,9 +183,7 @@ def test_dead_letters_are_listed_and_discarded(daemon: Daemon) -> None:
     assert done.state == dead_letter_pb2.DEAD_LETTER_STATE_DISCARDED
     assert daemon.dead_letters.DiscardDeadLetter(discard, timeout=20).dead_letter == done
     still = [dead_letter_pb2.DEAD_LETTER_STATE_OPEN]
-    assert [each.run_id for each in letters(daemon, workflow="discarded", states=still)] == (
-        runs[1::-1]
-    )
+    assert [each.run_id for each in letters(daemon, workflow="discarded", states=still)] == (runs[1::-1])
     got = dead_letter_pb2.GetDeadLetterRequest(id=first)
     assert daemon.dead_letters.GetDeadLetter(got, timeout=20).dead_letter == done
     none = dead_letter_pb2.GetDeadLetterRequest(id="none")

@@ -118,10 +118,12 @@ def test_runs_are_listed_by_workflow_and_state(daemon: Daemon, tmp_path: Path) -
 def test_the_current_run_is_the_active_one_else_the_latest(daemon: Daemon, tmp_path: Path) -> None:
     gate = Gate(f"{tmp_path}/gate")
     apply(
-        daemon, "current", overlap="allow",
+        daemon,
+        "current",
+        overlap="allow",
         params={"gate": {"type": "string", "default": ""}},
         steps=[{"name": "only", "run": "test -z {{ params.gate }} || read _ < {{ params.gate }}"}],
-    )  # fmt: skip
+    )
     request = pb.GetCurrentRunRequest(workflow="current")
     refusal = refused(lambda: daemon.runs.GetCurrentRun(request, timeout=20))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "RUN_NOT_FOUND")
@@ -278,9 +280,7 @@ def test_a_run_whose_caller_gave_up_ends_like_any_other(daemon: Daemon) -> None:
     ended = [pb.RUN_STATE_SUCCEEDED]
 
     def all_ended() -> bool:
-        return listed(daemon, workflow="forsaken", states=ended) == listed(
-            daemon, workflow="forsaken"
-        )
+        return listed(daemon, workflow="forsaken", states=ended) == listed(daemon, workflow="forsaken")
 
     wait_until(all_ended, "a run that was stored never began", deadline=60)
 
@@ -308,13 +308,9 @@ def test_answers_stay_small_enough_for_every_client(daemon: Daemon) -> None:
         assert steps == expected
         picture = list(runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
         assert [message.partial for message in picture] == [True] * (len(picture) - 1) + [False]
-        assert [
-            (step.id, len(step.item_json)) for message in picture for step in message.run.steps
-        ] == expected
+        assert [(step.id, len(step.item_json)) for message in picture for step in message.run.steps] == expected
         history = runs.WatchRun(pb.WatchRunRequest(id=run_id, after_sequence=1), timeout=60)
-        assert {step.id for message in history for step in message.run.steps} == {
-            name for name, _ in expected
-        }
+        assert {step.id for message in history for step in message.run.steps} == {name for name, _ in expected}
         found: list[str] = []
         while True:
             request = pb.ListRunsRequest(workflow="laden", page_token=token)

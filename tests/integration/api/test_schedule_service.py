@@ -204,11 +204,7 @@ def test_what_words_mean(daemon: Daemon) -> None:
         "Europe/Berlin",
         5,
     )
-    refusal = refused(
-        lambda: daemon.schedules.InterpretTime(
-            pb.InterpretTimeRequest(words="そのうち"), timeout=20
-        )
-    )
+    refusal = refused(lambda: daemon.schedules.InterpretTime(pb.InterpretTimeRequest(words="そのうち"), timeout=20))
     assert (refusal.code, refusal.reason) == (
         grpc.StatusCode.INVALID_ARGUMENT,
         "TIME_NOT_UNDERSTOOD",

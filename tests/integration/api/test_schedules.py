@@ -58,9 +58,7 @@ def test_a_workflow_without_a_schedule(daemon: Daemon) -> None:
 def test_what_does_not_exist(daemon: Daemon) -> None:
     calls = [
         lambda: preview(daemon, "absent", 1, "2026-01-01T00:00:00Z"),
-        lambda: daemon.workflows.ExplainSchedule(
-            pb.ExplainScheduleRequest(name="absent"), timeout=20
-        ),
+        lambda: daemon.workflows.ExplainSchedule(pb.ExplainScheduleRequest(name="absent"), timeout=20),
         lambda: daemon.workflows.ListFires(pb.ListFiresRequest(workflow="absent"), timeout=20),
     ]
     for call in calls:
@@ -79,9 +77,7 @@ def test_what_does_not_exist(daemon: Daemon) -> None:
         (pb.ListFiresRequest(page_token="?"), "page_token"),
     ],
 )
-def test_wrong_fields(
-    daemon: Daemon, request_: pb.PreviewScheduleRequest | pb.ListFiresRequest, field: str
-) -> None:
+def test_wrong_fields(daemon: Daemon, request_: pb.PreviewScheduleRequest | pb.ListFiresRequest, field: str) -> None:
     def call() -> object:
         if isinstance(request_, pb.ListFiresRequest):
             return daemon.workflows.ListFires(request_, timeout=20)
@@ -149,9 +145,7 @@ def test_what_is_never_due_is_a_warning_and_is_explained(daemon: Daemon) -> None
     assert [problem.path for problem in answer.problems if problem.warning] == ["schedule"]
     asked = pb.ExplainScheduleRequest(name="too-late")
     said = daemon.workflows.ExplainSchedule(asked, timeout=20).sentences
-    assert said[0] == (
-        "It was to run once at 2020-01-01 00:00+00:00 (Asia/Tokyo): its time has passed."
-    )
+    assert said[0] == ("It was to run once at 2020-01-01 00:00+00:00 (Asia/Tokyo): its time has passed.")
 
 
 def test_whether_it_is_due_at_a_time_to_come(daemon: Daemon) -> None:

@@ -29,15 +29,17 @@ from toban.v1 import (
 SERVICES = [
     service
     for module in (
-        dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2,
+        dead_letter_pb2,
+        event_pb2,
+        job_pb2,
+        run_pb2,
+        schedule_pb2,
+        system_pb2,
+        workflow_pb2,
     )
     for service in module.DESCRIPTOR.services_by_name.values()
-]  # fmt: skip
-METHODS = {
-    f"/{service.full_name}/{method.name}": method
-    for service in SERVICES
-    for method in service.methods
-}
+]
+METHODS = {f"/{service.full_name}/{method.name}": method for service in SERVICES for method in service.methods}
 TEXTS = {
     "nothing": "",
     "nul": "a\0b",
@@ -62,9 +64,7 @@ BAD = {
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=NEEDS_SERVER)])
-def daemon(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Daemon]:
+def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     place = tmp_path_factory.mktemp("d") / "s"
     if request.param == "sqlite":
         with running_daemon(place) as running:
@@ -161,9 +161,7 @@ def test_any_text_in_all_fields_gets_an_answer(daemon: Daemon, path: str) -> Non
 @pytest.mark.parametrize("path", METHODS)
 def test_a_text_with_a_nul_is_refused_with_its_field(daemon: Daemon, path: str) -> None:
     request = GetMessageClass(METHODS[path].input_type)()
-    field = next(
-        (each for each in request.DESCRIPTOR.fields if each.type == each.TYPE_STRING), None
-    )
+    field = next((each for each in request.DESCRIPTOR.fields if each.type == each.TYPE_STRING), None)
     if field is None:
         return
     given: Any = ["a\0b"] if field.is_repeated else "a\0b"
@@ -195,9 +193,7 @@ def test_what_steps_leave_that_is_not_utf_8_is_told_escaped(daemon: Daemon) -> N
     request = run_pb2.ListArtifactsRequest(run_id=run.id)
     (listed,) = daemon.runs.ListArtifacts(request, timeout=20).artifacts
     assert {file.path for file in listed.files} == {"out/a\\xffb", "out/plain"}
-    wanted = run_pb2.DownloadArtifactRequest(
-        run_id=run.id, step="files", name="all", path="out/a\\xffb"
-    )
+    wanted = run_pb2.DownloadArtifactRequest(run_id=run.id, step="files", name="all", path="out/a\\xffb")
     first, *rest = daemon.runs.DownloadArtifact(wanted, timeout=20)
     assert first.header.file_name == "a\\xffb"
     assert b"".join(message.data for message in rest) == b"1"

@@ -70,9 +70,7 @@ def test_each_change_comes_once_in_order_and_the_last_one_is_the_end(
     assert (progress[0], progress[-1]) == (0, 4)
 
 
-def test_changes_put_together_are_the_run(
-    daemon: Daemon, changes: list[pb.WatchRunResponse]
-) -> None:
+def test_changes_put_together_are_the_run(daemon: Daemon, changes: list[pb.WatchRunResponse]) -> None:
     steps = {step.id: step for message in changes for step in message.run.steps}
     assert all(len(message.run.steps) < 4 for message in changes[1:]), "only what changed"
     whole = daemon.get_run(changes[0].run.id)
@@ -90,9 +88,7 @@ def header(run: pb.Run) -> Message:
     return made
 
 
-def test_every_sequence_number_gives_exactly_the_rest(
-    daemon: Daemon, changes: list[pb.WatchRunResponse]
-) -> None:
+def test_every_sequence_number_gives_exactly_the_rest(daemon: Daemon, changes: list[pb.WatchRunResponse]) -> None:
     run_id = changes[0].run.id
     history = watch(daemon, run_id, 1)
     assert [message.sequence for message in history] == list(range(2, changes[-1].sequence + 1))
@@ -101,9 +97,7 @@ def test_every_sequence_number_gives_exactly_the_rest(
     assert [m for m in history if m.sequence > changes[0].sequence] == changes[1:]
 
 
-def test_a_late_watcher_gets_one_picture_of_the_end(
-    daemon: Daemon, changes: list[pb.WatchRunResponse]
-) -> None:
+def test_a_late_watcher_gets_one_picture_of_the_end(daemon: Daemon, changes: list[pb.WatchRunResponse]) -> None:
     (only,) = watch(daemon, changes[0].run.id)
     assert only.sequence == changes[-1].sequence
     assert only.run == daemon.get_run(only.run.id)
@@ -115,9 +109,7 @@ def test_watchers_of_a_quick_run_lose_nothing(daemon: Daemon) -> None:
     apply(daemon, "quick", steps)
     run_id = daemon.start_run("quick")
     found: list[list[pb.WatchRunResponse]] = []
-    watchers = [
-        threading.Thread(target=lambda: found.append(watch(daemon, run_id))) for _ in range(6)
-    ]
+    watchers = [threading.Thread(target=lambda: found.append(watch(daemon, run_id))) for _ in range(6)]
     for watcher in watchers:
         watcher.start()
     for watcher in watchers:

@@ -23,12 +23,8 @@ def source(name: str, run: str = "true", **fields: object) -> str:
     return json.dumps({"name": name, "description": "for a test", **fields, "steps": steps})
 
 
-def update(
-    daemon: Daemon, name: str, text: str, etag: str = "", base_dir: str = ""
-) -> pb.UpdateWorkflowResponse:
-    workflow = pb.Workflow(
-        name=name, etag=etag, definition=pb.Definition(source=text, base_dir=base_dir)
-    )
+def update(daemon: Daemon, name: str, text: str, etag: str = "", base_dir: str = "") -> pb.UpdateWorkflowResponse:
+    workflow = pb.Workflow(name=name, etag=etag, definition=pb.Definition(source=text, base_dir=base_dir))
     return daemon.workflows.UpdateWorkflow(pb.UpdateWorkflowRequest(workflow=workflow), timeout=20)
 
 
@@ -120,9 +116,7 @@ def test_every_problem_of_a_definition_is_told_with_its_place(daemon: Daemon) ->
     assert missing.reason == "WORKFLOW_NOT_FOUND", "nothing was stored"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "- a\n- b\n", "{", "name: x\n---\nname: y\n", "\x07", "&a *a"]
-)
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "{", "name: x\n---\nname: y\n", "\x07", "&a *a"])
 def test_what_is_no_definition_is_a_problem_with_a_place(daemon: Daemon, text: str) -> None:
     refusal = refused(lambda: daemon.apply(text))
     assert refusal.reason == "INVALID_DEFINITION"
@@ -166,9 +160,7 @@ def test_an_unknown_workflow_is_not_found_by_any_call(daemon: Daemon) -> None:
         lambda: update(daemon, "nobody", source("nobody")),
         lambda: daemon.workflows.DeleteWorkflow(pb.DeleteWorkflowRequest(name="nobody")),
         lambda: daemon.workflows.SetWorkflowEnabled(pb.SetWorkflowEnabledRequest(name="nobody")),
-        lambda: daemon.workflows.ListWorkflowVersions(
-            pb.ListWorkflowVersionsRequest(workflow="nobody")
-        ),
+        lambda: daemon.workflows.ListWorkflowVersions(pb.ListWorkflowVersionsRequest(workflow="nobody")),
         lambda: daemon.start_run("nobody"),
         lambda: daemon.runs.GetCurrentRun(run_pb2.GetCurrentRunRequest(workflow="nobody")),
     ]
@@ -239,9 +231,7 @@ def test_a_workflow_keeps_its_name(daemon: Daemon) -> None:
 def test_only_the_definition_can_be_updated(daemon: Daemon) -> None:
     made = daemon.apply(source("masked"))
     mask = field_mask_pb2.FieldMask(paths=["title"])
-    request = pb.UpdateWorkflowRequest(
-        workflow=pb.Workflow(name="masked", title="x"), update_mask=mask
-    )
+    request = pb.UpdateWorkflowRequest(workflow=pb.Workflow(name="masked", title="x"), update_mask=mask)
     refusal = refused(lambda: daemon.workflows.UpdateWorkflow(request, timeout=20))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
     assert [field for field, _ in refusal.violations] == ["update_mask"]
@@ -305,9 +295,7 @@ def test_lists_are_in_order_of_name_and_stable_under_inserts(daemon: Daemon) -> 
     assert [each.name for each in page.workflows] == ["list-b", "list-d"]
     for name in ("list-a", "list-c", "list-e"):
         daemon.apply(source(name, labels={"list": "yes"}))
-    rest = pb.ListWorkflowsRequest(
-        page_size=2, page_token=page.next_page_token, labels={"list": "yes"}
-    )
+    rest = pb.ListWorkflowsRequest(page_size=2, page_token=page.next_page_token, labels={"list": "yes"})
     page = daemon.workflows.ListWorkflows(rest, timeout=20)
     assert [each.name for each in page.workflows] == ["list-e", "list-f"]
     assert names(daemon) == sorted(names(daemon, 3))
@@ -321,9 +309,7 @@ def test_an_old_version_is_restored_as_a_new_one(daemon: Daemon, tmp_path: Path)
     daemon.apply(first, str(tmp_path))
     update(daemon, "restored", source("restored", run="echo two"))
     etag = get(daemon, "restored").etag
-    asked = pb.RestoreWorkflowVersionRequest(
-        workflow="restored", version=1, etag=etag, request_id="restored"
-    )
+    asked = pb.RestoreWorkflowVersionRequest(workflow="restored", version=1, etag=etag, request_id="restored")
     answer = daemon.workflows.RestoreWorkflowVersion(asked, timeout=20)
     assert (answer.changed, answer.version.version) == (True, 3)
     assert (answer.version.definition.source, answer.version.definition.base_dir) == (

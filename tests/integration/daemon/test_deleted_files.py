@@ -78,9 +78,7 @@ def test_a_database_that_was_deleted_is_noticed_without_a_write(daemon: Daemon) 
 
 def test_the_end_of_a_step_waits_until_the_database_is_back(daemon: Daemon, tmp_path: Path) -> None:
     gate = Gate(f"{tmp_path}/gate")
-    daemon.apply(
-        f"name: waits\ndescription: for a test\nsteps: [{{name: s, run: 'read _ < {gate.path}'}}]\n"
-    )
+    daemon.apply(f"name: waits\ndescription: for a test\nsteps: [{{name: s, run: 'read _ < {gate.path}'}}]\n")
     run_id = daemon.start_run("waits")
     daemon.wait_started(run_id, "s")
     database = daemon.state_dir / "toban.db"
@@ -144,9 +142,7 @@ def test_a_start_without_the_database_of_its_runs_is_refused(daemon: Daemon, lef
     daemon.start(wait=False)
     assert daemon.wait() == 1
     line = daemon.log.read_text().splitlines()[-1]
-    assert line.startswith(
-        "toband: cannot use the database: the database of this state directory is gone: "
-    )
+    assert line.startswith("toband: cannot use the database: the database of this state directory is gone: ")
     assert f"but there are runs in {daemon.state_dir}/runs; restore a backup" in line
     assert database.exists() is (left != "nothing")
     daemon.arguments = ("--new-database",)

@@ -83,10 +83,24 @@ def test_all_is_well(daemon: Daemon, active: str, ended: str) -> None:
     ]
     assert bad == []
     expected = {
-        "database", "schema", "database writes", "attempts", "run directories", "supervisors", "logs",
-        "temporary files", "permissions", "clock", "space", "ballast", "state directory",
-        "stray processes", "spawner", "descriptors", "cgroup",
-    }  # fmt: skip
+        "database",
+        "schema",
+        "database writes",
+        "attempts",
+        "run directories",
+        "supervisors",
+        "logs",
+        "temporary files",
+        "permissions",
+        "clock",
+        "space",
+        "ballast",
+        "state directory",
+        "stray processes",
+        "spawner",
+        "descriptors",
+        "cgroup",
+    }
     assert expected <= set(found)
     (spawner,) = daemon.children()
     assert only(found, "spawner") == (OK, f"pid {spawner}")
@@ -191,9 +205,7 @@ def test_a_log_that_somebody_removed(daemon: Daemon, ended: str) -> None:
 def test_a_supervisor_that_outlives_its_run(daemon: Daemon, ended: str) -> None:
     (log,) = (daemon.state_dir / "runs" / ended / "attempts").glob("*.log")
     hold = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, 2); print(flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", hold, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
+    with subprocess.Popen([sys.executable, "-c", hold, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         try:
             assert holder.stdout is not None
             holder.stdout.readline()
@@ -244,9 +256,7 @@ def test_a_process_that_somebody_else_started_is_left_alone(daemon: Daemon, ende
         assert other.stdout is not None
         child = int(other.stdout.readline())
         try:
-            wait_until(
-                lambda: "sleep" in Path(f"/proc/{child}/comm").read_text(), "it has not begun"
-            )
+            wait_until(lambda: "sleep" in Path(f"/proc/{child}/comm").read_text(), "it has not begun")
             (finding,) = examine(daemon, repair=True)["stray processes"]
             assert finding.status == WARNING
             assert str(child) in finding.detail

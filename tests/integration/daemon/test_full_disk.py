@@ -50,9 +50,7 @@ def daemon(disk: Path) -> Iterator[Daemon]:
 
 
 def workflow(name: str, *commands: str) -> str:
-    steps = "\n".join(
-        f"  - {{name: s{number}, run: '{command}'}}" for number, command in enumerate(commands)
-    )
+    steps = "\n".join(f"  - {{name: s{number}, run: '{command}'}}" for number, command in enumerate(commands))
     return f"name: {name}\ndescription: for a test\noverlap: allow\nsteps:\n{steps}\n"
 
 
@@ -304,9 +302,7 @@ def without_ballast(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("ballast_left", [True, False], ids=["with ballast", "without ballast"])
-def test_deleting_the_last_run_of_a_workflow_frees_a_full_disk(
-    daemon: Daemon, disk: Path, ballast_left: bool
-) -> None:
+def test_deleting_the_last_run_of_a_workflow_frees_a_full_disk(daemon: Daemon, disk: Path, ballast_left: bool) -> None:
     wait_until(lambda: ballast(disk) > MIB, "no space was set aside")
     filling = fills_its_directory(daemon, "fills")
     assert (run_state(filling), filling.number) == ("FAILED", 1)
@@ -323,9 +319,7 @@ def test_deleting_the_last_run_of_a_workflow_frees_a_full_disk(
 
 
 @pytest.mark.parametrize("ballast_left", [True, False], ids=["with ballast", "without ballast"])
-def test_garbage_collection_frees_a_full_disk(
-    disk: Path, tmp_path: Path, ballast_left: bool
-) -> None:
+def test_garbage_collection_frees_a_full_disk(disk: Path, tmp_path: Path, ballast_left: bool) -> None:
     """Not by age or number: sizes have to be known, and the disk has no room to note them."""
     gate, begun = Gate(f"{tmp_path}/gate"), tmp_path / "begun"
     environment = {"TOBAN_RETENTION_TOTAL_BYTES": "1MiB", "TOBAN_RETENTION_COMPRESS_AFTER": "none"}
@@ -377,9 +371,7 @@ def test_without_ballast_it_says_why_it_cannot_start(daemon: Daemon, disk: Path)
     assert run_state(daemon.run("quick")) == "SUCCEEDED"
 
 
-def test_killed_on_a_full_disk_it_takes_up_what_runs(
-    daemon: Daemon, disk: Path, tmp_path: Path
-) -> None:
+def test_killed_on_a_full_disk_it_takes_up_what_runs(daemon: Daemon, disk: Path, tmp_path: Path) -> None:
     gate = Gate(f"{tmp_path}/gate")
     daemon.apply(workflow("waits", f"read _ < {gate.path}"))
     run_id = daemon.start_run("waits")

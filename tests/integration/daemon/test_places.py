@@ -72,9 +72,7 @@ def test_what_waits_is_cancelled_without_ever_starting(daemon: Daemon, tmp_path:
     assert not witness.exists()
 
 
-def test_what_waits_survives_the_daemon_and_what_runs_keeps_its_place(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_what_waits_survives_the_daemon_and_what_runs_keeps_its_place(daemon: Daemon, tmp_path: Path) -> None:
     gate, witness = Gate(f"{tmp_path}/gate"), tmp_path / "witness"
     daemon.apply(workflow("later", f"echo $TOBAN_ATTEMPT >> {witness}"))
     first = blocked(daemon, gate)

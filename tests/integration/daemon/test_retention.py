@@ -150,9 +150,7 @@ def test_a_crash_while_removing_leaves_nothing_behind(tmp_path: Path, place: str
 def test_what_would_go_is_what_goes(daemon: Daemon, tmp_path: Path) -> None:
     gate = Gate(str(tmp_path / "gate"))
     held = [{"name": "wait", "run": f"read line < {gate.path}; seq 1 5000"}]
-    daemon.apply(
-        json.dumps({"name": "held", "description": "d", "overlap": "allow", "steps": held})
-    )
+    daemon.apply(json.dumps({"name": "held", "description": "d", "overlap": "allow", "steps": held}))
     active = daemon.start_run("held")
     # From then on its files stay as they are.
     daemon.wait_started(active, "wait")

@@ -85,9 +85,7 @@ def test_the_real_port_is_announced_and_served(daemon: Daemon) -> None:
     assert int(port) > 0
     assert f"127.0.0.1:{port}" in daemon.log.read_text(), "it is printed too"
     with grpc.insecure_channel(listen[1]) as channel:
-        info = system_pb2_grpc.SystemServiceStub(channel).GetInfo(
-            system_pb2.GetInfoRequest(), timeout=20
-        )
+        info = system_pb2_grpc.SystemServiceStub(channel).GetInfo(system_pb2.GetInfoRequest(), timeout=20)
     assert info.pid == daemon.pid
     assert list(info.listen) == listen
 
@@ -206,9 +204,7 @@ def test_a_log_file_or_database_that_cannot_be_opened_is_refused(tmp_path: Path)
     code, line = refused_start(*state, "--log-file", f"{tmp_path}/none/log")
     assert code == 1
     assert f"{tmp_path}/none/log" in line
-    (tmp_path / "garbage").write_bytes(
-        b"this is not a database, and long enough to be seen as none"
-    )
+    (tmp_path / "garbage").write_bytes(b"this is not a database, and long enough to be seen as none")
     code, line = refused_start(*state, "--database", f"sqlite:///{tmp_path}/garbage")
     assert code == 1
     assert "cannot open the database" in line

@@ -51,9 +51,7 @@ steps:
     pid = daemon.wait_started(run_id, "only")
     step = seen(pid)
     watching = daemon.runs.WatchRun(run_pb2.WatchRunRequest(id=run_id), timeout=60)
-    following = daemon.runs.StreamLogs(
-        run_pb2.StreamLogsRequest(run_id=run_id, follow=True), timeout=60
-    )
+    following = daemon.runs.StreamLogs(run_pb2.StreamLogsRequest(run_id=run_id, follow=True), timeout=60)
     first = next(iter(following))
     picture = next(iter(watching))
     assert daemon.process is not None
@@ -83,9 +81,7 @@ steps:
 
 
 def test_a_reader_that_does_not_read_does_not_hold_up_the_stop(daemon: Daemon) -> None:
-    daemon.apply(
-        "name: loud\ndescription: x\nsteps: [{name: only, run: head -c 20000000 /dev/zero}]\n"
-    )
+    daemon.apply("name: loud\ndescription: x\nsteps: [{name: only, run: head -c 20000000 /dev/zero}]\n")
     run = daemon.run("loud")
     stuck = daemon.runs.StreamLogs(run_pb2.StreamLogsRequest(run_id=run.id), timeout=60)
     next(iter(stuck))
@@ -99,9 +95,7 @@ def test_a_reader_that_does_not_read_does_not_hold_up_the_stop(daemon: Daemon) -
 
 def test_a_second_signal_ends_it_at_once(daemon: Daemon) -> None:
     """While a stuck reader keeps it from stopping; nothing acknowledged depends on a clean end."""
-    daemon.apply(
-        "name: loud2\ndescription: x\nsteps: [{name: only, run: head -c 20000000 /dev/zero}]\n"
-    )
+    daemon.apply("name: loud2\ndescription: x\nsteps: [{name: only, run: head -c 20000000 /dev/zero}]\n")
     run = daemon.run("loud2")
     stuck = daemon.runs.StreamLogs(run_pb2.StreamLogsRequest(run_id=run.id), timeout=60)
     next(iter(stuck))

@@ -56,9 +56,7 @@ def shown(daemon: Daemon, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def test_samples_of_a_running_step_are_kept_over_a_restart_and_after_its_end(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_samples_of_a_running_step_are_kept_over_a_restart_and_after_its_end(daemon: Daemon, tmp_path: Path) -> None:
     gate = Gate(f"{tmp_path}/gate")
     daemon.apply(f"""
 name: greedy

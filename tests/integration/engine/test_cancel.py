@@ -14,9 +14,7 @@ from helpers.waiting import wait_until
 from toban.v1 import run_pb2
 
 
-def test_a_cancelled_run_stays_running_until_its_processes_are_gone(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_cancelled_run_stays_running_until_its_processes_are_gone(daemon: Daemon, tmp_path: Path) -> None:
     gate = Gate(f"{tmp_path}/gate")
     daemon.apply(f"""
 name: stubborn
@@ -31,9 +29,7 @@ steps:
   - {{name: after, run: "true"}}
 """)
     run_id = daemon.start_run("stubborn")
-    request = run_pb2.StreamLogsRequest(
-        run_id=run_id, follow=True, streams=[run_pb2.LOG_STREAM_STDOUT]
-    )
+    request = run_pb2.StreamLogsRequest(run_id=run_id, follow=True, streams=[run_pb2.LOG_STREAM_STDOUT])
     stream = iter(daemon.runs.StreamLogs(request, timeout=60))
     assert next(stream).chunk.records[0].data == b"ready\n"
     asked = daemon.cancel(run_id, "too slow")

@@ -44,16 +44,21 @@ class Scene:
     def __init__(self) -> None:
         numbers = itertools.count()
         ids = Ids(new_id=lambda: f"id-{next(numbers)}", new_token=lambda: f"t-{next(numbers)}")
-        run = PLAN.new_run(
-            run_id="r", version=1, params={}, trigger=Trigger.API, caller="me", at=NOW
-        )
+        run = PLAN.new_run(run_id="r", version=1, params={}, trigger=Trigger.API, caller="me", at=NOW)
         self.store = SlowStore()
         self.removed: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.actor_ = RunActor(
-            PLAN, run, base_dir="", store=cast(Any, self.store), clock=cast(Any, self), ids=ids,
-            act=self.act, start=self.start, announcing=cast(Any, self),
-        )  # fmt: skip
+            PLAN,
+            run,
+            base_dir="",
+            store=cast(Any, self.store),
+            clock=cast(Any, self),
+            ids=ids,
+            act=self.act,
+            start=self.start,
+            announcing=cast(Any, self),
+        )
         self.control = Control(cast(Any, self), cast(Any, self.store), remove=self.remove)
 
     def now(self) -> datetime:

@@ -21,9 +21,7 @@ MATCHED = f"[{ONES}].map(v, params.s.matches('((a?){{300}}(b?){{300}}){{3}}c'))"
 PARAMS = "params: {s: {default: " + "ab" * 16_000 + "}}"
 
 
-@pytest.mark.parametrize(
-    "expression", [DOUBLED, LITERAL, MATCHED], ids=["doubled", "literal", "matched"]
-)
+@pytest.mark.parametrize("expression", [DOUBLED, LITERAL, MATCHED], ids=["doubled", "literal", "matched"])
 @pytest.mark.parametrize("field", ["when", "for_each", "run"])
 def test_a_costly_expression_is_an_error_of_its_step(
     daemon: Daemon, expression: str, field: str, request: pytest.FixtureRequest
@@ -36,22 +34,17 @@ def test_a_costly_expression_is_an_error_of_its_step(
     }[field]
     step = {"run": "echo x", field: text}
     daemon.apply(
-        f"name: {name}\ndescription: x\n{PARAMS}\n"
-        f"steps: {{a: {json.dumps(step)}, other: {{run: echo fine}}}}\n"
+        f"name: {name}\ndescription: x\n{PARAMS}\nsteps: {{a: {json.dumps(step)}, other: {{run: echo fine}}}}\n"
     )
     run = daemon.run(name)
     assert step_states(run) == {"a": "FAILED", "other": "SUCCEEDED"}
     assert any(
-        reason in run.error_message
-        for reason in ("it took longer than 2 s", "more than 512 MiB", "too much memory")
+        reason in run.error_message for reason in ("it took longer than 2 s", "more than 512 MiB", "too much memory")
     ), run
 
 
 def test_a_run_with_costly_expressions_can_be_cancelled(daemon: Daemon) -> None:
-    steps = {
-        f"s{number}": {"run": "echo {{ " + MATCHED + " }}", "on_failure": "continue"}
-        for number in range(40)
-    }
+    steps = {f"s{number}": {"run": "echo {{ " + MATCHED + " }}", "on_failure": "continue"} for number in range(40)}
     daemon.apply(f"name: long\ndescription: x\n{PARAMS}\nsteps: {json.dumps(steps)}\n")
     run_id = daemon.start_run("long")
     began = time.monotonic()
@@ -63,9 +56,7 @@ def test_a_run_with_costly_expressions_can_be_cancelled(daemon: Daemon) -> None:
 def test_nobody_waits_for_costly_expressions(daemon: Daemon) -> None:
     """The evaluation was in the event loop: nothing was answered meanwhile."""
     daemon.apply("name: patient\ndescription: x\nsteps: {a: {run: echo x}}\n")
-    steps = {
-        f"s{number}": {"run": "x", "when": f"size({DOUBLED}) > {number}"} for number in range(6)
-    }
+    steps = {f"s{number}": {"run": "x", "when": f"size({DOUBLED}) > {number}"} for number in range(6)}
     daemon.apply(f"name: greedy\ndescription: x\nsteps: {json.dumps(steps)}\n")
     began = time.monotonic()
     daemon.run("patient")
@@ -112,6 +103,4 @@ def test_a_costly_condition_delays_no_other_workflow(daemon: Daemon) -> None:
         return [run_state(run) for run in runs] == ["SUCCEEDED"] * 5
 
     wait_until(ran, "each event started its run", deadline=120)
-    assert not daemon.runs.ListRuns(
-        run_pb2.ListRunsRequest(workflow="listens-costly"), timeout=20
-    ).runs
+    assert not daemon.runs.ListRuns(run_pb2.ListRunsRequest(workflow="listens-costly"), timeout=20).runs

@@ -95,9 +95,7 @@ async def step_of(workflows: Workflows, name: str, step: str) -> dict[str, Any]:
     return dict(found)
 
 
-async def apply(
-    workflows: Workflows, text: str, kind: DefinitionKind = DefinitionKind.WORKFLOW
-) -> None:
+async def apply(workflows: Workflows, text: str, kind: DefinitionKind = DefinitionKind.WORKFLOW) -> None:
     await workflows.create(text, "", None, kind=kind)
 
 
@@ -126,9 +124,7 @@ async def test_a_changed_job_makes_new_versions_of_those_who_use_it_and_of_no_ot
     assert versions == {"one": 2, "two": 1, "three": 1}
 
 
-async def test_the_same_job_again_changes_nothing(
-    workflows: Workflows, store: CountedStore
-) -> None:
+async def test_the_same_job_again_changes_nothing(workflows: Workflows, store: CountedStore) -> None:
     await apply(workflows, job("build", "make"), JOB)
     await apply(workflows, workflow("one", a={"job": "build"}))
     updated = await workflows.update("build", job("build", "make"), "", "", None, kind=JOB)
@@ -152,17 +148,15 @@ async def test_a_job_that_its_users_could_not_bear_is_refused_and_names_them(
     assert (await workflows.get("build", kind=JOB)).version == 1
 
 
-async def test_a_user_that_is_changed_meanwhile_is_read_again(
-    workflows: Workflows, store: CountedStore
-) -> None:
+async def test_a_user_that_is_changed_meanwhile_is_read_again(workflows: Workflows, store: CountedStore) -> None:
     await apply(workflows, job("build", "make"), JOB)
     await apply(workflows, workflow("one", a={"job": "build"}))
 
     async def meanwhile() -> None:
         text = workflow("one", a={"job": "build", "timeout": "9s"})
-        await Workflows(
-            store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())
-        ).update("one", text, "", "", None)
+        await Workflows(store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())).update(
+            "one", text, "", "", None
+        )
 
     store.before = meanwhile
     await workflows.update("build", job("build", "make all"), "", "", None, kind=JOB)
@@ -179,27 +173,25 @@ async def test_a_job_that_changes_while_a_workflow_is_read_does_not_get_lost(
 
     async def meanwhile() -> None:
         text = job("build", "make all")
-        await Workflows(
-            store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())
-        ).update("build", text, "", "", None, kind=JOB)
+        await Workflows(store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())).update(
+            "build", text, "", "", None, kind=JOB
+        )
 
     store.before = meanwhile
     await workflows.update("one", workflow("one", a={"job": "build"}), "", "", None)
     assert (await step_of(workflows, "one", "a"))["target"] == "make all"
 
 
-async def test_who_never_gets_to_store_is_told_so(
-    workflows: Workflows, store: CountedStore
-) -> None:
+async def test_who_never_gets_to_store_is_told_so(workflows: Workflows, store: CountedStore) -> None:
     await apply(workflows, job("build", "make"), JOB)
     await apply(workflows, workflow("one", a={"run": "true"}))
 
     async def meanwhile() -> None:
         text = job("build", f"make {store.updates}")
         store.before = None
-        await Workflows(
-            store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())
-        ).update("build", text, "", "", None, kind=JOB)
+        await Workflows(store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())).update(
+            "build", text, "", "", None, kind=JOB
+        )
         store.before = meanwhile
 
     store.before = meanwhile

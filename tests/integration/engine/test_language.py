@@ -27,9 +27,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         ("output", "output", "[ {{ iteration }} -gt 2 ] && echo same || echo {{ iteration }}"),
     ],
 )
-def test_a_loop_that_changes_nothing_ends(
-    daemon: Daemon, name: str, watched: str, work: str
-) -> None:
+def test_a_loop_that_changes_nothing_ends(daemon: Daemon, name: str, watched: str, work: str) -> None:
     # The second iteration changes something, the third does not; of what is printed the fourth is the first.
     daemon.apply(f"""
 name: stuck-{name}
@@ -53,9 +51,7 @@ steps:
 
 
 @pytest.mark.parametrize("absolute", [True, False])
-def test_artifacts_are_kept_where_the_definition_says(
-    daemon: Daemon, tmp_path: Path, absolute: bool
-) -> None:
+def test_artifacts_are_kept_where_the_definition_says(daemon: Daemon, tmp_path: Path, absolute: bool) -> None:
     place = str(tmp_path / "kept") if absolute else "kept"
     name = f"elsewhere-{absolute}"
     daemon.apply(
@@ -110,12 +106,8 @@ steps:
     assert printed == '["linux-1","linux-2","windows-1","windows-2"]\n'
 
 
-@pytest.mark.parametrize(
-    ("said", "attempts"), [("FATAL", 1), ("NON_RETRYABLE", 1), ("RETRYABLE_TRANSIENT", 2)]
-)
-def test_a_step_says_itself_what_kind_of_failure_it_was(
-    daemon: Daemon, said: str, attempts: int
-) -> None:
+@pytest.mark.parametrize(("said", "attempts"), [("FATAL", 1), ("NON_RETRYABLE", 1), ("RETRYABLE_TRANSIENT", 2)])
+def test_a_step_says_itself_what_kind_of_failure_it_was(daemon: Daemon, said: str, attempts: int) -> None:
     name = f"says-{said.lower().replace('_', '-')}"
     daemon.apply(f"""
 name: {name}
@@ -163,12 +155,9 @@ def _child_of(daemon: Daemon, run_id: str) -> run_pb2.Run | None:
     return next(iter(daemon.runs.ListRuns(request, timeout=20).runs), None)
 
 
-def test_a_large_result_reaches_the_next_step_and_not_the_database(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_large_result_reaches_the_next_step_and_not_the_database(daemon: Daemon, tmp_path: Path) -> None:
     (tmp_path / "large.py").write_text(
-        "def make():\n    return {'text': 'x' * 200_000, 'count': 7}\n"
-        "def size(text):\n    print(len(text))\n"
+        "def make():\n    return {'text': 'x' * 200_000, 'count': 7}\ndef size(text):\n    print(len(text))\n"
     )
     daemon.apply(
         """

@@ -56,18 +56,14 @@ def check_refused(daemon: Daemon, workflow: str, path: str | Path, reason: str) 
 
 
 @pytest.mark.parametrize("path", SYSTEM)
-def test_no_step_works_where_the_system_shows_itself(
-    daemon: Daemon, anywhere: str, tmp_path: Path, path: str
-) -> None:
+def test_no_step_works_where_the_system_shows_itself(daemon: Daemon, anywhere: str, tmp_path: Path, path: str) -> None:
     link = tmp_path / "link"
     link.symlink_to(path)
     check_refused(daemon, anywhere, path, SYSTEMS)
     check_refused(daemon, anywhere, link, SYSTEMS)
 
 
-def test_no_step_works_in_the_state_directory(
-    daemon: Daemon, anywhere: str, other: Path, tmp_path: Path
-) -> None:
+def test_no_step_works_in_the_state_directory(daemon: Daemon, anywhere: str, other: Path, tmp_path: Path) -> None:
     before = seen(other)
     (tmp_path / "link").symlink_to(other / "work")
     places = [daemon.state_dir, daemon.state_dir / "runs", other, other / "work"]
@@ -93,9 +89,7 @@ def test_the_runs_own_directory_is_fine_but_for_its_records(daemon: Daemon) -> N
 def test_no_artifacts_are_kept_there(daemon: Daemon, other: Path, tmp_path: Path) -> None:
     before = seen(other)
     step = {"workspace": "{{ run.dir }}", "outputs": [{"name": "mine", "path": "mine"}]}
-    for number, (place, reason) in enumerate(
-        ((other / "context", STATE), (Path("/proc/self/cwd"), SYSTEMS))
-    ):
+    for number, (place, reason) in enumerate(((other / "context", STATE), (Path("/proc/self/cwd"), SYSTEMS))):
         link = tmp_path / f"later-{number}"
         name = f"kept-{number}"
         daemon.apply(definition(name, step, context_dir=str(link)))
@@ -116,9 +110,7 @@ def test_a_definition_that_says_so_is_refused_at_once(daemon: Daemon, path: str)
     assert SYSTEMS in refusal.problems[0].message
 
 
-def test_so_is_one_that_names_the_state_directory(
-    daemon: Daemon, other: Path, tmp_path: Path
-) -> None:
+def test_so_is_one_that_names_the_state_directory(daemon: Daemon, other: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(other)
     cases: list[tuple[str, str, str]] = [
         (definition("bad", {"workspace": f"{other}/work"}), "", "steps.only.workspace"),

@@ -12,15 +12,12 @@ from helpers.waiting import wait_until
 def test_a_list_runs_one_after_the_other(daemon: Daemon, tmp_path: Path) -> None:
     witness = tmp_path / "witness"
     steps = "".join(
-        f"  - name: s{n}\n    run: echo begin {n} >> {witness}; echo end {n} >> {witness}\n"
-        for n in range(6)
+        f"  - name: s{n}\n    run: echo begin {n} >> {witness}; echo end {n} >> {witness}\n" for n in range(6)
     )
     daemon.apply(f"name: list\ndescription: x\nsteps:\n{steps}")
     run = daemon.run("list")
     assert run_state(run) == "SUCCEEDED"
-    assert witness.read_text().split("\n")[:-1] == [
-        f"{edge} {n}" for n in range(6) for edge in ("begin", "end")
-    ]
+    assert witness.read_text().split("\n")[:-1] == [f"{edge} {n}" for n in range(6) for edge in ("begin", "end")]
     ends = [step.finished_at.ToMicroseconds() for step in run.steps]
     starts = [step.started_at.ToMicroseconds() for step in run.steps]
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))

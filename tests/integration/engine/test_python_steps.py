@@ -61,9 +61,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def call(
-    daemon: Daemon, base: Path, target: str, args: object = (), kwargs: object = None
-) -> run_pb2.Run:
+def call(daemon: Daemon, base: Path, target: str, args: object = (), kwargs: object = None) -> run_pb2.Run:
     name = "py-" + "".join(c if c.isalnum() else "-" for c in target)
     step = {
         "name": "call",
@@ -97,24 +95,36 @@ def test_arguments_keep_their_types(daemon: Daemon, base: Path) -> None:
     found = result(run)
     assert found["args"] == [1, "x", 4, 4, True, [1, "a"], {"k": 1.5}, "4", "4 and 4", None]
     assert found["types"] == [
-        "int", "str", "int", "float", "bool", "list", "dict", "str", "str", "NoneType",
-    ]  # fmt: skip
+        "int",
+        "str",
+        "int",
+        "float",
+        "bool",
+        "list",
+        "dict",
+        "str",
+        "str",
+        "NoneType",
+    ]
     assert found["kwargs"] == {"deep": {"n": [5]}}
     assert daemon.log_of(run.id) == {OUT: b"called\n"}
 
 
 def test_results_of_every_kind_come_back(daemon: Daemon, base: Path) -> None:
     assert result(call(daemon, base, "work_steps:Box.inside")) == [
-        1, 2.5, "三", None, True, {"a": []},
-    ]  # fmt: skip
+        1,
+        2.5,
+        "三",
+        None,
+        True,
+        {"a": []},
+    ]
     assert result(call(daemon, base, "work_steps:later", [41])) == 42
     nothing = call(daemon, base, "work_steps:nothing")
     assert (run_state(nothing), nothing.steps[0].result_json) == ("SUCCEEDED", "")
 
 
-def test_an_exception_fails_the_step_and_its_traceback_is_in_the_log(
-    daemon: Daemon, base: Path
-) -> None:
+def test_an_exception_fails_the_step_and_its_traceback_is_in_the_log(daemon: Daemon, base: Path) -> None:
     run = call(daemon, base, "work_steps:fail", ["today"])
     assert (run_state(run), run.steps[0].exit_code) == ("FAILED", 1)
     assert error_class(run.steps[0]) == "RETRYABLE_TRANSIENT"
@@ -133,9 +143,7 @@ def test_an_exception_fails_the_step_and_its_traceback_is_in_the_log(
         ("work_steps:number", "it is not a function"),
     ],
 )
-def test_what_cannot_be_called_is_not_retryable(
-    daemon: Daemon, base: Path, target: str, text: str
-) -> None:
+def test_what_cannot_be_called_is_not_retryable(daemon: Daemon, base: Path, target: str, text: str) -> None:
     run = call(daemon, base, target)
     assert (run_state(run), error_class(run.steps[0])) == ("FAILED", "NON_RETRYABLE")
     printed = daemon.log_of(run.id)[ERR].decode()
@@ -151,9 +159,7 @@ def test_what_cannot_be_called_is_not_retryable(
         ("raising_steps:main", "RuntimeError: while it was loaded"),
     ],
 )
-def test_a_module_that_cannot_be_loaded_shows_why(
-    daemon: Daemon, base: Path, target: str, text: str
-) -> None:
+def test_a_module_that_cannot_be_loaded_shows_why(daemon: Daemon, base: Path, target: str, text: str) -> None:
     run = call(daemon, base, target)
     assert run_state(run) == "FAILED"
     printed = daemon.log_of(run.id)[ERR].decode()

@@ -94,9 +94,7 @@ steps:
         assert daemon.log_of(run.id, "reads") == {OUT: f"{own}\nkept\n".encode()}
 
 
-def test_the_workspace_is_resolved_against_the_base_directory(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_the_workspace_is_resolved_against_the_base_directory(daemon: Daemon, tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -109,8 +109,12 @@ class Caller:
         # Not with -I: a step may import what lies beside it.
         done = subprocess.run(
             [self.interpreter, "-u", "-S", str(RUNNER)],
-            cwd=self.directory, env=environment, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            cwd=self.directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         found = json.loads(result.read_text("utf-8")) if result.exists() else None
         handed_on = parse_outputs(output.read_text("utf-8"))
         assert handed_on.pop("left") == "unended"

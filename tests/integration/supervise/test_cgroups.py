@@ -91,9 +91,7 @@ async def test_the_step_is_inside_before_it_begins_and_its_supervisor_is_not(
 
 
 async def test_a_forked_step_is_inside_too(supervision: Supervision) -> None:
-    attempt = supervision.launch(
-        shell("sed -n s/^0:://p /proc/self/cgroup; nice"), resources=Resources(nice=7)
-    )
+    attempt = supervision.launch(shell("sed -n s/^0:://p /proc/self/cgroup; nice"), resources=Resources(nice=7))
     ended = await supervision.ended(attempt)
 
     inside, niceness = supervision.printed(attempt).decode().split()
@@ -123,9 +121,7 @@ async def test_a_storm_of_forks_ends_with_its_cgroup(supervision: Supervision) -
 async def test_shim_and_spawner_killed_together_leave_nothing(supervision: Supervision) -> None:
     """Without a cgroup nobody could know."""
     seconds = f"600.{int(supervision.place.marker[-8:], 16)}"
-    attempt = supervision.launch(
-        python(DAEMONISING, supervision.place.path("pid"), *lurker_argv(seconds))
-    )
+    attempt = supervision.launch(python(DAEMONISING, supervision.place.path("pid"), *lurker_argv(seconds)))
     lurker = seen(int(await supervision.appears("pid")))
     started = await supervision.started(attempt)
     main = seen(started.pid)
@@ -154,9 +150,7 @@ async def test_a_shim_killed_alone_leaves_nothing(supervision: Supervision) -> N
     assert no_cgroup_left(supervision, attempt)
 
 
-async def test_what_dead_supervisors_left_is_ended_after_a_restart(
-    opened: Opener, delegated: Cgroups
-) -> None:
+async def test_what_dead_supervisors_left_is_ended_after_a_restart(opened: Opener, delegated: Cgroups) -> None:
     """Daemon, spawner and shim are gone; the steps of shims that live go on."""
     first = await opened(cgroups=delegated)
     orphaned = first.launch(["sleep", "600"], attempt=new_attempt("orphaned"))
@@ -183,9 +177,7 @@ async def test_what_dead_supervisors_left_is_ended_after_a_restart(
     await wait_for(lambda: no_cgroup_left(second, orphaned), "its cgroup was left")
 
 
-async def test_a_daemon_without_cgroups_still_knows_those_of_before(
-    opened: Opener, delegated: Cgroups
-) -> None:
+async def test_a_daemon_without_cgroups_still_knows_those_of_before(opened: Opener, delegated: Cgroups) -> None:
     first = await opened(cgroups=delegated)
     attempt = first.launch(["sleep", "600"])
     step = seen((await first.started(attempt)).pid)
@@ -204,9 +196,7 @@ async def test_a_daemon_without_cgroups_still_knows_those_of_before(
 
 async def test_recovering_many_at_once_is_safe(opened: Opener, delegated: Cgroups) -> None:
     first = await opened(cgroups=delegated)
-    attempts = [
-        first.launch(["sleep", "600"], attempt=new_attempt(f"s{number}")) for number in range(12)
-    ]
+    attempts = [first.launch(["sleep", "600"], attempt=new_attempt(f"s{number}")) for number in range(12)]
     for attempt in attempts:
         await first.started(attempt)
     shims = [await first.shim(attempt) for attempt in attempts]
@@ -227,14 +217,10 @@ async def test_recovering_many_at_once_is_safe(opened: Opener, delegated: Cgroup
     for attempt in attempts[1::2]:
         second.launcher.stop(attempt)
         assert (await second.ended(attempt)).ending.cgroup
-    await wait_for(
-        lambda: all(no_cgroup_left(second, attempt) for attempt in attempts), "cgroups were left"
-    )
+    await wait_for(lambda: all(no_cgroup_left(second, attempt) for attempt in attempts), "cgroups were left")
 
 
-async def test_a_cgroup_that_cannot_be_made_is_done_without(
-    opened: Opener, delegated: Cgroups
-) -> None:
+async def test_a_cgroup_that_cannot_be_made_is_done_without(opened: Opener, delegated: Cgroups) -> None:
     supervision = await opened(cgroups=delegated._replace(attempts="/proc/self/attempts"))
     ended = await supervision.run(shell("exit 4"), attempt=(attempt := new_attempt()))
 
@@ -245,9 +231,7 @@ async def test_a_cgroup_that_cannot_be_made_is_done_without(
     assert "cgroup" not in claim
 
 
-async def test_a_limit_that_its_cgroup_cannot_keep_is_refused(
-    opened: Opener, delegated: Cgroups
-) -> None:
+async def test_a_limit_that_its_cgroup_cannot_keep_is_refused(opened: Opener, delegated: Cgroups) -> None:
     """The daemon was told of a controller that is not there any more."""
     supervision = await opened(cgroups=delegated._replace(controllers=frozenset({"pids"})))
     ended = await supervision.run(

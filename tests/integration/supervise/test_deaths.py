@@ -20,9 +20,7 @@ async def test_a_killed_shim_is_lost_and_the_spawner_ends_what_it_left(
     supervision: Supervision,
 ) -> None:
     seconds = f"600.{int(supervision.place.marker[-8:], 16)}"
-    attempt = supervision.launch(
-        python(DAEMONISING, supervision.place.path("pid"), *lurker_argv(seconds))
-    )
+    attempt = supervision.launch(python(DAEMONISING, supervision.place.path("pid"), *lurker_argv(seconds)))
     lurker = seen(int(await supervision.appears("pid")))
     started = await supervision.started(attempt)
     main = seen(started.pid)
@@ -131,8 +129,7 @@ async def test_launches_that_find_no_shim_wait_for_the_next_spawner(
 ) -> None:
     kill(supervision.spawner, signal.SIGSTOP)
     attempts = [
-        supervision.launch(shell("echo x >> witness"), attempt=new_attempt(f"s{number}"))
-        for number in range(5)
+        supervision.launch(shell("echo x >> witness"), attempt=new_attempt(f"s{number}")) for number in range(5)
     ]
     last = supervision.launch(shell("echo x >> witness"), attempt=new_attempt("last"))
     supervision.launcher.stop(last)
@@ -151,9 +148,7 @@ async def test_what_waited_for_a_new_spawner_is_guarded_by_it(supervision: Super
     kill(supervision.spawner, signal.SIGSTOP)
     for shim in shims:
         kill(shim)
-    attempts = [
-        supervision.launch(["sleep", "600"], attempt=new_attempt(f"s{n}")) for n in range(4)
-    ]
+    attempts = [supervision.launch(["sleep", "600"], attempt=new_attempt(f"s{n}")) for n in range(4)]
     kill(supervision.spawner)
     await supervision.new_spawner()
     for attempt in attempts[len(shims) :]:
@@ -196,9 +191,7 @@ async def test_launches_while_the_spawner_dies_each_end_once_and_truthfully(
         for _ in range(count):
             number = len(attempts)
             attempts.append(
-                supervision.launch(
-                    shell('echo x >> "$1"', f"witness{number}"), attempt=new_attempt(f"s{number}")
-                )
+                supervision.launch(shell('echo x >> "$1"', f"witness{number}"), attempt=new_attempt(f"s{number}"))
             )
             await asyncio.sleep(0)
 

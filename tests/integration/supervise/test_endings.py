@@ -85,10 +85,13 @@ async def test_a_step_gets_its_arguments_environment_and_workspace_as_they_are(
         python(
             "import os, sys; os.write(1, b'\\0'.join(map(os.fsencode, sys.argv[1:]))); "
             "os.write(2, os.environb[b'NAME'] + b'|' + os.fsencode(os.getcwd()))",
-            "日本語", "", "a b\n", "\udcff",
+            "日本語",
+            "",
+            "a b\n",
+            "\udcff",
         ),
         env={"NAME": "値"},
-    )  # fmt: skip
+    )
     await supervision.ended(attempt)
 
     out, err = supervision.printed(attempt), supervision.printed(attempt, LogKind.STDERR)
@@ -123,9 +126,7 @@ async def test_what_a_step_writes_to_its_output_file_is_in_its_end(
 ) -> None:
     attempt = new_attempt()
     output, result = supervision.files.output(attempt), supervision.files.result(attempt)
-    script = (
-        """printf 'name=value\\ntext<<END\\none\\ntwo\\nEND\\n' > "$1"; echo '{"n": [1]}' > "$2" """
-    )
+    script = """printf 'name=value\\ntext<<END\\none\\ntwo\\nEND\\n' > "$1"; echo '{"n": [1]}' > "$2" """
     ended = await supervision.run(shell(script, output, result), attempt=attempt)
 
     assert ended.outputs == {"name": "value", "text": "one\ntwo"}
@@ -201,9 +202,7 @@ async def test_a_program_is_looked_up_in_the_path_that_the_step_is_given(
 
 async def test_many_attempts_at_once_each_end_once(supervision: Supervision) -> None:
     attempts = [
-        supervision.launch(
-            shell('echo "$1"; exit "$1"', str(number)), attempt=new_attempt(f"s{number}")
-        )
+        supervision.launch(shell('echo "$1"; exit "$1"', str(number)), attempt=new_attempt(f"s{number}"))
         for number in range(60)
     ]
     for number, attempt in enumerate(attempts):

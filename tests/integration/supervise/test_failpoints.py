@@ -53,9 +53,7 @@ async def test_a_shim_killed_before_its_claim_never_started_anything(armed: Arme
 
 
 @pytest.mark.parametrize("place_of_death", ["claim.linked", "shim.claimed"])
-async def test_a_shim_killed_between_claim_and_start_is_lost(
-    armed: Armed, place_of_death: str
-) -> None:
+async def test_a_shim_killed_between_claim_and_start_is_lost(armed: Armed, place_of_death: str) -> None:
     supervision = await armed(f"{place_of_death}=kill")
     attempt = supervision.launch(shell(WITNESSED))
     lost = await supervision.lost(attempt)
@@ -113,9 +111,7 @@ async def test_a_shim_killed_before_its_record_is_lost(armed: Armed) -> None:
 
 
 @pytest.mark.parametrize("place_of_death", ["end.written", "end.durable"])
-async def test_a_shim_killed_behind_its_record_has_ended(
-    armed: Armed, opened: Opener, place_of_death: str
-) -> None:
+async def test_a_shim_killed_behind_its_record_has_ended(armed: Armed, opened: Opener, place_of_death: str) -> None:
     supervision = await armed(f"{place_of_death}=kill")
     attempt = supervision.launch(shell(WITNESSED))
     ended = await supervision.ended(attempt)
@@ -136,9 +132,7 @@ async def test_a_shim_whose_claim_is_not_durable_starts_nothing(armed: Armed) ->
 
 
 @pytest.mark.parametrize("launches", [1, 3])
-async def test_a_spawner_killed_when_it_was_asked_delays_and_loses_nothing(
-    armed: Armed, launches: int
-) -> None:
+async def test_a_spawner_killed_when_it_was_asked_delays_and_loses_nothing(armed: Armed, launches: int) -> None:
     """What had no shim yet gets one from the next spawner."""
     supervision = await armed(f"spawner.asked=kill@{launches}")
     attempts = [supervision.launch(shell(WITNESSED)) for _ in range(launches)]
@@ -158,8 +152,7 @@ async def test_a_fork_that_fails_now_and_then_is_made_up_for(armed: Armed) -> No
 async def test_a_fork_that_always_fails_is_told_and_waited_for(armed: Armed) -> None:
     supervision = await armed("spawner.fork=EAGAIN")
     attempts = [
-        supervision.launch(shell("echo x >> witness"), attempt=new_attempt(f"s{number}"))
-        for number in range(3)
+        supervision.launch(shell("echo x >> witness"), attempt=new_attempt(f"s{number}")) for number in range(3)
     ]
 
     def told() -> bool:
@@ -197,10 +190,7 @@ async def test_a_step_that_waits_to_be_forked_can_be_stopped(armed: Armed) -> No
     ended = await supervision.ended(attempt)
 
     assert ended.not_started
-    assert (
-        ended.error
-        == "cannot start /bin/sh: Resource temporarily unavailable (failpoint shim.start)"
-    )
+    assert ended.error == "cannot start /bin/sh: Resource temporarily unavailable (failpoint shim.start)"
     assert supervision.witnessed() == 0
 
 

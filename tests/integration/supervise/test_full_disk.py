@@ -51,9 +51,7 @@ def fill(path: str) -> None:
             return
 
 
-async def test_a_full_disk_does_not_stop_the_step_nor_lose_its_result(
-    small_disk: str, opened: Opener
-) -> None:
+async def test_a_full_disk_does_not_stop_the_step_nor_lose_its_result(small_disk: str, opened: Opener) -> None:
     supervision = await opened()
     script = "echo first; head -c 3000000 /dev/zero; echo last >&2; exit 5"
     attempt = supervision.launch(shell(script))
@@ -70,9 +68,7 @@ async def test_a_full_disk_does_not_stop_the_step_nor_lose_its_result(
     assert b"bytes of output were dropped here" in supervision.printed(attempt, LogKind.SYSTEM)
 
 
-async def test_a_full_disk_takes_no_claim_and_nothing_begins(
-    small_disk: str, opened: Opener
-) -> None:
+async def test_a_full_disk_takes_no_claim_and_nothing_begins(small_disk: str, opened: Opener) -> None:
     """Whether it began is known for certain only when the disk takes the void claim, and is said only then."""
     supervision = await opened()
     fill(f"{small_disk}/filler")
@@ -104,9 +100,7 @@ async def test_a_disk_that_fails_for_a_moment_delays_the_report(opened: Opener) 
     assert supervision.witnessed() == 0
 
 
-async def test_outputs_that_do_not_fit_are_missed_and_the_end_is_not(
-    small_disk: str, opened: Opener
-) -> None:
+async def test_outputs_that_do_not_fit_are_missed_and_the_end_is_not(small_disk: str, opened: Opener) -> None:
     """What a step hands on is copied into its record; without the space for that the record says so."""
     supervision = await opened()
     attempt = new_attempt()
@@ -141,9 +135,7 @@ async def test_outputs_that_fit_are_kept_on_a_full_disk(small_disk: str, opened:
     assert ended.outputs == {"answer": "42"}
 
 
-async def test_a_read_only_disk_takes_no_claim_and_that_is_told(
-    small_disk: str, opened: Opener
-) -> None:
+async def test_a_read_only_disk_takes_no_claim_and_that_is_told(small_disk: str, opened: Opener) -> None:
     supervision = await opened()
     remount(small_disk, "ro")
     attempt = supervision.launch(shell("echo x >> witness"))

@@ -85,9 +85,7 @@ open(sys.argv[1]).read()
 os.killpg(0, 15)
 """
     gate = supervision.gate()
-    attempt = supervision.launch(
-        python(script, gate.path), resources=Resources(memory=160 * MIB), timeout=600.0
-    )
+    attempt = supervision.launch(python(script, gate.path), resources=Resources(memory=160 * MIB), timeout=600.0)
     await supervision.appears("held")
     shim = await supervision.shim(attempt)
     before = _looks(shim.pid)
@@ -108,9 +106,7 @@ def _looks(pid: int) -> int:
 
 
 async def test_a_step_within_its_limits_is_left_alone(supervision: Supervision) -> None:
-    ended = await supervision.run(
-        python("x = b'x' * (8 << 20); print(len(x))"), resources=Resources(memory=256 * MIB)
-    )
+    ended = await supervision.run(python("x = b'x' * (8 << 20); print(len(x))"), resources=Resources(memory=256 * MIB))
     assert (ended.exit_code, ended.ending.limit, ended.error) == (0, "", "")
 
 

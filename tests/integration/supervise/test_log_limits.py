@@ -16,9 +16,7 @@ MIB = 1024 * 1024
 
 @pytest.mark.parametrize("limit", [1, 1000, 100_000, 2 * MIB])
 async def test_exactly_so_much_of_the_output_is_kept(supervision: Supervision, limit: int) -> None:
-    attempt = supervision.launch(
-        shell("head -c 3000000 /dev/zero | tr '\\0' x; exit 3"), log_limit=limit
-    )
+    attempt = supervision.launch(shell("head -c 3000000 /dev/zero | tr '\\0' x; exit 3"), log_limit=limit)
     ended = await supervision.ended(attempt)
 
     assert ended.exit_code == 3
@@ -29,9 +27,7 @@ async def test_exactly_so_much_of_the_output_is_kept(supervision: Supervision, l
 
 
 async def test_both_streams_count(supervision: Supervision) -> None:
-    attempt = supervision.launch(
-        shell("head -c 600 /dev/zero; head -c 600 /dev/zero >&2"), log_limit=1000
-    )
+    attempt = supervision.launch(shell("head -c 600 /dev/zero; head -c 600 /dev/zero >&2"), log_limit=1000)
     ended = await supervision.ended(attempt)
 
     assert ended.stdout_bytes + ended.stderr_bytes == 1000

@@ -34,9 +34,7 @@ time.sleep(600)
 
 @pytest.fixture
 def supervisor() -> Iterator[int]:
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", SUPERVISOR, GREEDY], start_new_session=True
-    )
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", SUPERVISOR, GREEDY], start_new_session=True)
     try:
         yield process.pid
     finally:

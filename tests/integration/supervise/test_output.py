@@ -37,9 +37,7 @@ async def test_bytes_that_are_no_text_are_kept(supervision: Supervision) -> None
 async def test_sixty_four_megabytes_are_kept(supervision: Supervision) -> None:
     block = "import os; block = bytes(range(256)) * 4096; size = 64\n"
     script = block + (
-        "for _ in range(size):\n"
-        "    data = memoryview(block)\n"
-        "    while data: data = data[os.write(1, data):]\n"
+        "for _ in range(size):\n    data = memoryview(block)\n    while data: data = data[os.write(1, data):]\n"
     )
     attempt = supervision.launch(python(script))
     # All of it is on disk by then.

@@ -51,9 +51,7 @@ async def test_a_living_shim_is_watched_again_after_a_close(opened: Opener) -> N
 
 
 @pytest.mark.parametrize("way", ["kill", "close"])
-async def test_a_living_shim_survives_the_end_of_the_launchers_process(
-    place: Place, opened: Opener, way: str
-) -> None:
+async def test_a_living_shim_survives_the_end_of_the_launchers_process(place: Place, opened: Opener, way: str) -> None:
     supervision = await opened()
     gate = supervision.gate()
     other = LauncherProcess.start(place, shell(GATED, gate.path))
@@ -171,9 +169,7 @@ async def test_a_shim_that_vanished_is_lost_and_its_processes_are_ended(opened: 
     assert "without a record" in found.error
 
 
-async def test_an_attempt_of_another_boot_is_lost(
-    opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_attempt_of_another_boot_is_lost(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     first = await opened()
     attempt = first.launch(["sleep", "600"])
     shim = await first.shim(attempt)
@@ -190,9 +186,7 @@ async def test_an_attempt_of_another_boot_is_lost(
     assert found.orphans == "none"
 
 
-async def test_a_record_of_another_boot_is_taken(
-    opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_record_of_another_boot_is_taken(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     first = await opened()
     attempt = first.launch(shell("exit 9"))
     await first.ended(attempt)

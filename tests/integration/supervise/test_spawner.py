@@ -164,9 +164,7 @@ async def test_a_secret_reaches_the_step_and_nothing_else(supervision: Supervisi
     await wait_for(lambda: supervision.printed(attempt), "nothing was printed")
     # Another one is forked from the same spawner, and must not inherit it.
     other_gate = supervision.gate("other")
-    other = supervision.launch(
-        shell('read x < "$1"', other_gate.path), attempt=new_attempt("other")
-    )
+    other = supervision.launch(shell('read x < "$1"', other_gate.path), attempt=new_attempt("other"))
     other_shim = await supervision.shim(other)
     await supervision.started(other)
 

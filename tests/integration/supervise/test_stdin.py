@@ -20,9 +20,7 @@ MEBIBYTE = "0123456789abcde\n" * 65536
 
 @pytest.mark.parametrize("resources", [None, Resources(nice=1)], ids=["spawned", "forked"])
 @pytest.mark.parametrize("text", ["", "x", "two\nlines\n", 'quotes " \\ 日本語 \0\x7f', MEBIBYTE])
-async def test_it_is_read_as_it_was_given(
-    supervision: Supervision, text: str, resources: Resources | None
-) -> None:
+async def test_it_is_read_as_it_was_given(supervision: Supervision, text: str, resources: Resources | None) -> None:
     attempt = supervision.launch(["cat"], stdin=text, resources=resources)
     ended = await supervision.ended(attempt)
 

@@ -27,9 +27,7 @@ async def test_a_running_step_is_ended(supervision: Supervision) -> None:
 
 async def test_a_step_that_will_not_go_is_killed_after_its_grace(supervision: Supervision) -> None:
     seconds = f"600.{int(supervision.place.marker[-8:], 16)}"
-    attempt = supervision.launch(
-        python(DAEMONISING, supervision.place.path("pid"), *lurker_argv(seconds)), grace=0.3
-    )
+    attempt = supervision.launch(python(DAEMONISING, supervision.place.path("pid"), *lurker_argv(seconds)), grace=0.3)
     lurker = seen(int(await supervision.appears("pid")))
     supervision.launcher.stop(attempt)
     ended = await supervision.ended(attempt)
@@ -42,9 +40,7 @@ async def test_a_step_that_will_not_go_is_killed_after_its_grace(supervision: Su
 
 
 async def test_a_step_that_exits_0_on_request_was_cancelled(supervision: Supervision) -> None:
-    attempt = supervision.launch(
-        shell(f"trap 'exit 0' TERM; {background('ready')} wait"), grace=600.0
-    )
+    attempt = supervision.launch(shell(f"trap 'exit 0' TERM; {background('ready')} wait"), grace=600.0)
     await supervision.appears("ready")
     supervision.launcher.stop(attempt)
     ended = await supervision.ended(attempt)
@@ -96,9 +92,7 @@ async def test_a_stop_right_after_the_launch_is_not_forgotten(supervision: Super
         launched: list[tuple[Attempt, bool]] = []
         for _ in range(10):
             waited = supervision.launcher.waiting()
-            attempt = supervision.launch(
-                shell("echo x >> witness; exec sleep 600"), attempt=new_attempt(), grace=600.0
-            )
+            attempt = supervision.launch(shell("echo x >> witness; exec sleep 600"), attempt=new_attempt(), grace=600.0)
             launched.append((attempt, supervision.launcher.waiting() == waited))
             supervision.launcher.stop(attempt)
         for attempt, has_shim in launched:

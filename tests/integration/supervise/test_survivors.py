@@ -46,18 +46,14 @@ def small_memory() -> Iterator[Path]:
         yield path
 
 
-async def test_what_does_not_die_is_named_and_does_not_hold_up_the_rest(
-    freezer: Path, opened: Opener
-) -> None:
+async def test_what_does_not_die_is_named_and_does_not_hold_up_the_rest(freezer: Path, opened: Opener) -> None:
     # Long enough for the shell to die of what the other one does not die of.
     supervision = await opened(patience=Patience(kill=2.0))
     attempt = supervision.launch(shell("sleep 600 & echo $! > .pid; mv .pid pid; wait"), grace=0.1)
     frozen = seen(int(await supervision.appears("pid")))
     (freezer / "cgroup.procs").write_text(str(frozen.pid))
     (freezer / "freezer.state").write_text("FROZEN")
-    await wait_for(
-        lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN", "it does not freeze"
-    )
+    await wait_for(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN", "it does not freeze")
     supervision.launcher.stop(attempt)
     ended = await supervision.ended(attempt)
 
@@ -77,9 +73,7 @@ async def test_what_does_not_die_is_named_and_does_not_hold_up_the_rest(
     await wait_for(lambda: "unkillable" not in supervision.conditions.now, "it is still told")
 
 
-async def test_a_step_that_ran_out_of_memory_says_so(
-    small_memory: Path, supervision: Supervision
-) -> None:
+async def test_a_step_that_ran_out_of_memory_says_so(small_memory: Path, supervision: Supervision) -> None:
     """The kernel's own killer was at work: that is said beside the signal, since it may be the reason."""
     script = """
 import os, sys
@@ -93,6 +87,4 @@ held = b"x" * (200 << 20)
     ended = await supervision.ended(attempt)
 
     assert (ended.signal, ended.ending.cause) == (9, TreeCause.EXITED)
-    assert ended.error == (
-        "killed by signal 9; the kernel's out-of-memory killer was at work while it ran"
-    )
+    assert ended.error == ("killed by signal 9; the kernel's out-of-memory killer was at work while it ran")

@@ -64,16 +64,12 @@ async def test_a_step_that_forks_without_end_ends(supervision: Supervision) -> N
     assert supervision.strays() == []
 
 
-@pytest.mark.parametrize(
-    "cause", [TreeCause.TIMEOUT, TreeCause.RUN_TIMEOUT, TreeCause.LOOP_TIMEOUT]
-)
+@pytest.mark.parametrize("cause", [TreeCause.TIMEOUT, TreeCause.RUN_TIMEOUT, TreeCause.LOOP_TIMEOUT])
 async def test_a_step_that_exits_0_on_term_has_timed_out_all_the_same(
     supervision: Supervision, cause: TreeCause
 ) -> None:
     script = f"trap 'echo bye; exit 0' TERM; {background('ready')} wait"
-    attempt, _ = await supervision.ready_in_time(
-        shell(script), 2.5, made="ready", cause=cause, grace=20.0
-    )
+    attempt, _ = await supervision.ready_in_time(shell(script), 2.5, made="ready", cause=cause, grace=20.0)
     ended = await supervision.ended(attempt)
 
     assert (ended.exit_code, ended.signal) == (0, None)
@@ -97,9 +93,7 @@ async def test_a_step_that_prints_without_end_is_ended_in_time(supervision: Supe
     def begun(attempt: Attempt) -> bool:
         return supervision.claim_of(attempt) is not None and bool(supervision.printed(attempt))
 
-    attempt, _ = await supervision.ready_in_time(
-        shell("while :; do echo y; done"), 0.5, ready=begun
-    )
+    attempt, _ = await supervision.ready_in_time(shell("while :; do echo y; done"), 0.5, ready=begun)
     ended = await supervision.ended(attempt)
 
     assert ended.ending.cause is TreeCause.TIMEOUT
@@ -117,9 +111,7 @@ async def test_a_stopped_step_is_ended(supervision: Supervision) -> None:
         return state_of(int(supervision.place.read("pid"))) == "T"
 
     script = "echo $$ > .pid; mv .pid pid; kill -STOP $$"
-    attempt, _ = await supervision.ready_in_time(
-        shell(script), 0.5, made="pid", ready=stopped, grace=0.1
-    )
+    attempt, _ = await supervision.ready_in_time(shell(script), 0.5, made="pid", ready=stopped, grace=0.1)
     ended = await supervision.ended(attempt)
 
     assert ended.ending.cause is TreeCause.TIMEOUT
@@ -164,8 +156,7 @@ async def test_an_end_at_the_very_moment_of_the_timeout_is_one_thing_or_the_othe
     # By how much it is earlier or later than its timeout, which begins when its interpreter starts.
     late = [step / 1000 for step in range(-60, 20, 8)]
     attempts = [
-        supervision.launch(python(PUNCTUAL, str(timeout + each), "100"), timeout=timeout, grace=0.1)
-        for each in late
+        supervision.launch(python(PUNCTUAL, str(timeout + each), "100"), timeout=timeout, grace=0.1) for each in late
     ]
     for attempt in attempts:
         ended = await supervision.ended(attempt)

@@ -56,9 +56,7 @@ async def test_it_is_that_user_with_its_groups(supervision: Supervision) -> None
     assert group
     # Real, effective, saved, and for files.
     expected = {"Uid:": [str(who.pw_uid)] * 4, "Gid:": [str(who.pw_gid)] * 4}
-    assert {
-        line.split()[0]: line.split()[1:] for line in ids if line[:2] in ("Ui", "Gi")
-    } == expected
+    assert {line.split()[0]: line.split()[1:] for line in ids if line[:2] in ("Ui", "Gi")} == expected
 
 
 async def test_it_reaches_what_a_step_is_promised(supervision: Supervision) -> None:
@@ -127,9 +125,7 @@ echo over
     unreadable.append(supervision.place.path("private"))
     # Their names may be known to it, as those of its own files are.
     read = 'for p; do cat "$p" 2>/dev/null && echo "read $p"; done; echo over'
-    first = supervision.launch(
-        shell(script, *closed), attempt=attempt, workspace=files.work(RUN), user=NOBODY
-    )
+    first = supervision.launch(shell(script, *closed), attempt=attempt, workspace=files.work(RUN), user=NOBODY)
     second = supervision.launch(
         shell(read, *unreadable),
         attempt=new_attempt("reader"),
@@ -157,9 +153,7 @@ async def test_others_get_no_more_than_before(supervision: Supervision) -> None:
         pytest.skip("there is no second user to try it with")
     attempt = new_attempt()
     script = f"cat {files.params(RUN)} 2>/dev/null || echo refused"
-    supervision.launch(
-        ["setpriv", "--reuid=daemon", "--clear-groups", *shell(script)], attempt=attempt
-    )
+    supervision.launch(["setpriv", "--reuid=daemon", "--clear-groups", *shell(script)], attempt=attempt)
     await supervision.ended(attempt)
     assert supervision.printed(attempt) == b"refused\n"
 
@@ -193,9 +187,7 @@ async def test_two_users_in_one_run_both_reach_it(supervision: Supervision) -> N
         ("4294967294", "cannot run it as 4294967294: there is no such user"),
     ],
 )
-async def test_a_user_that_there_is_not_is_refused(
-    supervision: Supervision, user: str, reason: str
-) -> None:
+async def test_a_user_that_there_is_not_is_refused(supervision: Supervision, user: str, reason: str) -> None:
     ended = await supervision.run(shell("echo x >> witness"), user=user)
 
     assert ended.not_started
@@ -217,9 +209,7 @@ async def test_a_workspace_that_is_closed_to_it_is_said(supervision: Supervision
     ended = await supervision.run(["true"], user=NOBODY, workspace=closed)
 
     assert ended.not_started
-    assert (
-        ended.error == f"cannot start true: cannot enter the workspace {closed}: Permission denied"
-    )
+    assert ended.error == f"cannot start true: cannot enter the workspace {closed}: Permission denied"
 
 
 async def test_its_processes_are_limited(supervision: Supervision) -> None:
@@ -285,9 +275,7 @@ mkdir "$TOBAN_CONTEXT_DIR/later"
 rm -rf "$TOBAN_CONTEXT_DIR/fetch" 2> /dev/null || true
 mv "$TOBAN_CONTEXT_DIR/fetch" "$TOBAN_CONTEXT_DIR/moved" 2> /dev/null || echo " refused"
 """
-    attempt = supervision.launch(
-        shell(script), workspace=work, env=environment(supervision), user=NOBODY
-    )
+    attempt = supervision.launch(shell(script), workspace=work, env=environment(supervision), user=NOBODY)
     ended = await supervision.ended(attempt)
 
     assert ended.exit_code == 0, supervision.printed(attempt, LogKind.STDERR)

@@ -69,9 +69,16 @@ def run_of(plan: Plan, *steps: StepRun, **more: Any) -> Run:
 
 def attempt(step: str, **more: Any) -> Attempt:
     return Attempt(
-        id="a1", run_id="r", step=step, number=1, ordinal=0, token="t",
-        state=AttemptState.RUNNING, created_at=NOW, **more,
-    )  # fmt: skip
+        id="a1",
+        run_id="r",
+        step=step,
+        number=1,
+        ordinal=0,
+        token="t",
+        state=AttemptState.RUNNING,
+        created_at=NOW,
+        **more,
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,9 +144,7 @@ def test_a_run_that_has_not_begun(overlap: str, parent: str, expected: str) -> N
 
 def test_instances_are_told_with_their_item_and_their_step(plan: Plan) -> None:
     group = StepRun(id="build", index=1, instances=2, state=StepState.RUNNING, phase=Phase.GROUP)
-    one = StepRun(
-        id="build[1]", index=1, parent="build", instance=1, item={"os": "ü"}, state=StepState.FAILED
-    )
+    one = StepRun(id="build[1]", index=1, parent="build", instance=1, item={"os": "ü"}, state=StepState.FAILED)
     steps = convert.run(run_of(plan, group, one), plan).steps
     assert (steps[0].instances, steps[0].item_json) == (2, "")
     assert not steps[0].HasField("instance")
@@ -162,9 +167,7 @@ def test_the_summary_counts_steps_of_the_definition_and_only_if_all_are_there(pl
         StepRun(id=name, index=index, state=state)
         for index, (name, state) in enumerate(zip(names, states, strict=True))
     ]
-    instance = StepRun(
-        id="build[0]", index=1, parent="build", instance=0, state=StepState.SUCCEEDED
-    )
+    instance = StepRun(id="build[0]", index=1, parent="build", instance=0, state=StepState.SUCCEEDED)
     whole = convert.run(run_of(plan, *steps, instance), plan)
     assert json.loads(whole.summary_json) == {"FAILED": 1, "SKIPPED": 4, "SUCCEEDED": 1}
     assert convert.run(run_of(plan, *steps[:-1], instance), plan).summary_json == ""
@@ -208,9 +211,14 @@ def test_what_a_step_left_and_where_it_is_from(plan: Plan) -> None:
 
 def test_links_and_counts_of_a_run(plan: Plan) -> None:
     run = run_of(
-        plan, incomplete_steps=2, retry_of="r1", from_run="r2", parent_run="r3", parent_step="s",
+        plan,
+        incomplete_steps=2,
+        retry_of="r1",
+        from_run="r2",
+        parent_run="r3",
+        parent_step="s",
         trigger=Trigger.PARENT,
-    )  # fmt: skip
+    )
     made = convert.run(run)
     assert (made.incomplete_steps, made.retry_of, made.from_run) == (2, "r1", "r2")
     assert (made.parent_run, made.parent_step) == ("r3", "s")
@@ -231,17 +239,27 @@ def test_every_state_has_its_name_in_the_api() -> None:
 
 def test_a_dead_letter() -> None:
     letter = DeadLetter(
-        id="d", run_id="r", workflow="w", step="build[1]", attempt_id="a", attempts=4,
-        error="exited with 1", error_class=ErrorClass.RETRYABLE_TRANSIENT, created_at=NOW,
-    )  # fmt: skip
+        id="d",
+        run_id="r",
+        workflow="w",
+        step="build[1]",
+        attempt_id="a",
+        attempts=4,
+        error="exited with 1",
+        error_class=ErrorClass.RETRYABLE_TRANSIENT,
+        created_at=NOW,
+    )
     made = convert.dead_letter(letter)
     assert (made.id, made.run_id, made.step, made.attempts) == ("d", "r", "build[1]", 4)
     assert made.state == dead_letter_pb2.DEAD_LETTER_STATE_OPEN
     assert not made.HasField("resolved_at")
     closed = replace(
-        letter, state=DeadLetterState.REQUEUED, requeued_as="r2", resolved_by="me",
+        letter,
+        state=DeadLetterState.REQUEUED,
+        requeued_as="r2",
+        resolved_by="me",
         resolved_at=NOW + timedelta(hours=1),
-    )  # fmt: skip
+    )
     made = convert.dead_letter(closed)
     assert (made.requeued_as, made.resolved_by) == ("r2", "me")
     assert made.resolved_at.ToDatetime(UTC) == NOW + timedelta(hours=1)

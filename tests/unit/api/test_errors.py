@@ -19,9 +19,18 @@ from toband.ports import ConflictError, DeadLetterClosedError, JobInUseError, Wo
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 RUN = Run(id="r", workflow="w", version=1, created_at=NOW, state=RunState.FAILED)
 LETTER = DeadLetter(
-    id="d", run_id="r", workflow="w", step="s", attempt_id="a", attempts=4, error="e",
-    error_class=Class.FATAL, created_at=NOW, state=DeadLetterState.REQUEUED, requeued_as="r2",
-)  # fmt: skip
+    id="d",
+    run_id="r",
+    workflow="w",
+    step="s",
+    attempt_id="a",
+    attempts=4,
+    error="e",
+    error_class=Class.FATAL,
+    created_at=NOW,
+    state=DeadLetterState.REQUEUED,
+    requeued_as="r2",
+)
 
 CASES: list[tuple[Exception, str, str]] = [
     (TooManyCallsError("read", Limit(1, 2)), "RESOURCE_EXHAUSTED", "TOO_MANY_CALLS"),
@@ -76,9 +85,7 @@ CASES: list[tuple[Exception, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "reason"), CASES, ids=[type(error).__name__ for error, *_ in CASES]
-)
+@pytest.mark.parametrize(("error", "code", "reason"), CASES, ids=[type(error).__name__ for error, *_ in CASES])
 def test_an_error_has_its_code_and_its_reason(error: Exception, code: str, reason: str) -> None:
     status = api_errors.status_of(error)
     info = error_details_pb2.ErrorInfo()

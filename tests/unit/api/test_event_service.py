@@ -53,22 +53,16 @@ class FakeStore:
     async def known_runs(self, run_ids: set[str]) -> dict[str, RunState]:
         return {each: self.states[each] for each in run_ids if each in self.states}
 
-    async def list_events(
-        self, *, types: Sequence[str], before: int | None, limit: int
-    ) -> list[Emitted]:
+    async def list_events(self, *, types: Sequence[str], before: int | None, limit: int) -> list[Emitted]:
         return [
             each
             for each in reversed(self.events)
             if (before is None or each.sequence < before) and (not types or each.type in types)
         ][:limit]
 
-    async def events_after(
-        self, sequence: int, *, up_to: int, types: Sequence[str], limit: int
-    ) -> list[Emitted]:
+    async def events_after(self, sequence: int, *, up_to: int, types: Sequence[str], limit: int) -> list[Emitted]:
         return [
-            each
-            for each in self.events
-            if sequence < each.sequence <= up_to and (not types or each.type in types)
+            each for each in self.events if sequence < each.sequence <= up_to and (not types or each.type in types)
         ][:limit]
 
     async def last_event(self) -> int:
@@ -168,9 +162,7 @@ async def test_an_event_is_taken_as_it_was_sent(service: EventService, events: F
     assert answer.event.state == pb.EVENT_STATE_RESOLVED
 
 
-async def test_the_metadata_of_a_call_may_say_where_it_is_from(
-    service: EventService, events: FakeEvents
-) -> None:
+async def test_the_metadata_of_a_call_may_say_where_it_is_from(service: EventService, events: FakeEvents) -> None:
     context = cast(Context, FakeContext(**{"toban-origin": "run/t"}))
     await service.EmitEvent(pb.EmitEventRequest(type="A"), context)
     assert events.emitted[0][4] == Origin(run_id="run", token="t")
@@ -204,9 +196,7 @@ async def test_one_that_waits_says_for_what(service: EventService, events: FakeE
 
 
 @pytest.mark.parametrize("payload", ["null", "3", '"x"', "[]", "false", '"\\ud83d\\ude00"'])
-async def test_any_json_value_is_a_payload(
-    service: EventService, events: FakeEvents, payload: str
-) -> None:
+async def test_any_json_value_is_a_payload(service: EventService, events: FakeEvents, payload: str) -> None:
     await emitted(service, payload_json=payload)
     assert events.emitted[0][1] == json.loads(payload)
 
@@ -235,9 +225,7 @@ async def test_any_json_value_is_a_payload(
     ],
     ids=range(15),
 )
-async def test_payloads_that_cannot_be_kept(
-    service: EventService, events: FakeEvents, payload: str, text: str
-) -> None:
+async def test_payloads_that_cannot_be_kept(service: EventService, events: FakeEvents, payload: str, text: str) -> None:
     calls = [
         emitted(service, payload_json=payload),
         service.ResolveEvent(pb.ResolveEventRequest(type="A", payload_json=payload), CONTEXT),
@@ -303,10 +291,15 @@ async def test_an_event_with_its_runs(service: EventService, store: FakeStore) -
     )
     store.events = [
         event(
-            runs=runs, source=EventSource.STEP, source_run="r", source_step="s", depth=2,
-            caller="local", dedupe_key="k",
+            runs=runs,
+            source=EventSource.STEP,
+            source_run="r",
+            source_step="s",
+            depth=2,
+            caller="local",
+            dedupe_key="k",
         )
-    ]  # fmt: skip
+    ]
     store.states = {"r1": RunState.RUNNING}
     answer = await service.GetEvent(pb.GetEventRequest(id="e1"), CONTEXT)
     made = answer.event
@@ -327,9 +320,7 @@ async def test_an_event_with_its_runs(service: EventService, store: FakeStore) -
     assert (await service.GetEvent(pb.GetEventRequest(id="e1"), CONTEXT)).all_ended
 
 
-async def test_nothing_has_ended_while_nothing_is_decided(
-    service: EventService, store: FakeStore
-) -> None:
+async def test_nothing_has_ended_while_nothing_is_decided(service: EventService, store: FakeStore) -> None:
     store.events = [event(state=EventState.PENDING), event(2, state=EventState.CUT, reason="why")]
     assert not (await service.GetEvent(pb.GetEventRequest(id="e1"), CONTEXT)).all_ended
     cut = await service.GetEvent(pb.GetEventRequest(id="e2"), CONTEXT)
@@ -360,9 +351,7 @@ async def test_pages(service: EventService, store: FakeStore) -> None:
     store.events = [event(n, type="A" if n % 2 else "B") for n in range(1, 8)]
     token, found = "", []
     while True:
-        answer = await service.ListEvents(
-            pb.ListEventsRequest(types=["A"], page_size=3, page_token=token), CONTEXT
-        )
+        answer = await service.ListEvents(pb.ListEventsRequest(types=["A"], page_size=3, page_token=token), CONTEXT)
         found.append([each.sequence for each in answer.events])
         token = answer.next_page_token
         if not token:
@@ -370,9 +359,7 @@ async def test_pages(service: EventService, store: FakeStore) -> None:
     assert found == [[7, 5, 3], [1]]
 
 
-async def test_large_payloads_are_left_out_of_lists(
-    service: EventService, store: FakeStore
-) -> None:
+async def test_large_payloads_are_left_out_of_lists(service: EventService, store: FakeStore) -> None:
     store.events = [event(1, payload="x" * 4094), event(2, payload="x" * 4095)]
     answer = await service.ListEvents(pb.ListEventsRequest(), CONTEXT)
     assert [len(each.payload_json) for each in answer.events] == [0, 4096]
@@ -391,9 +378,7 @@ async def test_large_payloads_are_left_out_of_lists(
         ({"types": [f"T{n}" for n in range(101)]}, "types"),
     ],
 )
-async def test_lists_that_cannot_be(
-    service: EventService, fields: dict[str, Any], wrong: str
-) -> None:
+async def test_lists_that_cannot_be(service: EventService, fields: dict[str, Any], wrong: str) -> None:
     refusal = await refused(service.ListEvents(pb.ListEventsRequest(**fields), CONTEXT))
     assert (refusal.reason, refusal.fields) == ("INVALID_ARGUMENT", [wrong])
 
@@ -415,9 +400,7 @@ async def test_what_would_be_started(service: EventService, events: FakeEvents) 
     assert (len(answer.candidates), answer.pending) == (2, "the daemon drains")
 
 
-async def test_what_a_stored_event_would_start(
-    service: EventService, events: FakeEvents, store: FakeStore
-) -> None:
+async def test_what_a_stored_event_would_start(service: EventService, events: FakeEvents, store: FakeStore) -> None:
     store.events = [event(1)]
     events.candidates = [
         Candidate(workflow="w", matches=True, priority=0, condition="", reason="it listens"),
@@ -425,9 +408,7 @@ async def test_what_a_stored_event_would_start(
     answer = await service.ResolveEvent(pb.ResolveEventRequest(event_id="e1"), CONTEXT)
     assert ([each.workflow for each in answer.candidates], answer.others) == (["w"], 3)
     for unknown in ("e2", "a\0b"):
-        refusal = await refused(
-            service.ResolveEvent(pb.ResolveEventRequest(event_id=unknown), CONTEXT)
-        )
+        refusal = await refused(service.ResolveEvent(pb.ResolveEventRequest(event_id=unknown), CONTEXT))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND")
     for more in ({"type": "A"}, {"payload_json": "{}"}):
         request = pb.ResolveEventRequest(event_id="e1", **more)
@@ -444,9 +425,7 @@ def watch(service: EventService, **fields: Any) -> AsyncIterator[pb.WatchEventsR
     return found
 
 
-async def test_a_stream_begins_now(
-    service: EventService, store: FakeStore, events: FakeEvents
-) -> None:
+async def test_a_stream_begins_now(service: EventService, store: FakeStore, events: FakeEvents) -> None:
     store.events = [event(1), event(2), event(3, state=EventState.PENDING)]
     events.resolved_to = 2
     async with asyncio.timeout(30):
@@ -490,9 +469,7 @@ async def test_from_the_oldest_in_order_and_of_one_type(
     assert (last.sequence, last.event.payload_json, last.event.payload_bytes) == (12, "", 5002)
 
 
-async def test_a_stream_is_broken_off_when_the_daemon_stops(
-    service: EventService, events: FakeEvents
-) -> None:
+async def test_a_stream_is_broken_off_when_the_daemon_stops(service: EventService, events: FakeEvents) -> None:
     stream = watch(service)
     await anext(stream)
     events.advance(-1)

@@ -11,10 +11,8 @@ from toband.api.lanes import _BY_NAME, ALL_SERVED, LIMITS, Lane, Lanes, Limit, T
 
 @pytest.mark.parametrize(
     "method",
-    [
-        f"/{service.full_name}/{method.name}" for service in ALL_SERVED for method in service.methods
-    ],
-)  # fmt: skip
+    [f"/{service.full_name}/{method.name}" for service in ALL_SERVED for method in service.methods],
+)
 def test_every_method_has_a_lane(method: str) -> None:
     assert method.rpartition("/")[2] in _BY_NAME
 

@@ -44,9 +44,7 @@ class FakeStore:
         self.entries: list[ScheduleEntry] = []
         self.known = ["nightly"]
 
-    async def fires(
-        self, *, workflow: str, before: datetime | None, before_schedule: str, limit: int
-    ) -> list[Fire]:
+    async def fires(self, *, workflow: str, before: datetime | None, before_schedule: str, limit: int) -> list[Fire]:
         lines = sorted(self.lines, key=lambda line: (line.due_at, line.schedule_id), reverse=True)
         return [
             line
@@ -55,9 +53,7 @@ class FakeStore:
             if before is None or (line.due_at, line.schedule_id) < (before, before_schedule)
         ][:limit]
 
-    async def list_schedules(
-        self, *, workflow: str, after: str, limit: int, active_only: bool
-    ) -> list[ScheduleEntry]:
+    async def list_schedules(self, *, workflow: str, after: str, limit: int, active_only: bool) -> list[ScheduleEntry]:
         found = sorted(self.entries, key=lambda entry: entry.id)
         return [e for e in found if e.workflow == workflow and e.id > after][:limit]
 
@@ -128,9 +124,7 @@ def time(text: str) -> Any:
 # -- due times
 
 
-async def test_due_times_on_the_clocks_of_their_zone(
-    answers: ScheduleAnswers, scheduling: FakeOutlook
-) -> None:
+async def test_due_times_on_the_clocks_of_their_zone(answers: ScheduleAnswers, scheduling: FakeOutlook) -> None:
     due = datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
     first = Upcoming(
         due=due,
@@ -157,9 +151,7 @@ async def test_due_times_on_the_clocks_of_their_zone(
 
 
 @pytest.mark.parametrize(("count", "expected"), [(0, 10), (1, 1), (100, 100), (5000, 100)])
-async def test_how_many_due_times(
-    answers: ScheduleAnswers, scheduling: FakeOutlook, count: int, expected: int
-) -> None:
+async def test_how_many_due_times(answers: ScheduleAnswers, scheduling: FakeOutlook, count: int, expected: int) -> None:
     request = pb.PreviewScheduleRequest(name="nightly", count=count)
     await answers.preview(request)
     request.from_time.FromDatetime(NOW)
@@ -181,9 +173,7 @@ async def test_wrong_questions(answers: ScheduleAnswers) -> None:
 
 async def test_an_explanation(answers: ScheduleAnswers, scheduling: FakeOutlook) -> None:
     skipped = replace(line(0), outcome=FireOutcome.SKIPPED, reason="disabled", more=3)
-    scheduling.explanation = Explanation(
-        sentences=("It was skipped.",), fires=[skipped], before=NOW, after=None
-    )
+    scheduling.explanation = Explanation(sentences=("It was skipped.",), fires=[skipped], before=NOW, after=None)
     answer = await answers.explain(pb.ExplainScheduleRequest(name="nightly"))
     assert list(answer.sentences) == ["It was skipped."]
     (told,) = answer.fires
@@ -197,9 +187,7 @@ async def test_an_explanation(answers: ScheduleAnswers, scheduling: FakeOutlook)
 
 
 @pytest.mark.parametrize("outcome", list(FireOutcome))
-async def test_every_outcome_can_be_told(
-    answers: ScheduleAnswers, store: FakeStore, outcome: FireOutcome
-) -> None:
+async def test_every_outcome_can_be_told(answers: ScheduleAnswers, store: FakeStore, outcome: FireOutcome) -> None:
     store.lines.append(replace(line(0, run_id="r"), outcome=outcome))
     (told,) = (await answers.fires(pb.ListFiresRequest())).fires
     assert pb.FireOutcome.Name(told.outcome) == f"FIRE_OUTCOME_{outcome.value}"
@@ -210,16 +198,12 @@ async def test_every_outcome_can_be_told(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-async def test_pages_leave_nothing_out(
-    answers: ScheduleAnswers, store: FakeStore, size: int
-) -> None:
+async def test_pages_leave_nothing_out(answers: ScheduleAnswers, store: FakeStore, size: int) -> None:
     store.lines += [line(minutes, index) for minutes in range(3) for index in range(3)]
     found: list[tuple[str, str]] = []
     token = ""
     while True:
-        answer = await answers.fires(
-            pb.ListFiresRequest(workflow="nightly", page_size=size, page_token=token)
-        )
+        answer = await answers.fires(pb.ListFiresRequest(workflow="nightly", page_size=size, page_token=token))
         assert len(answer.fires) <= size
         found += [(each.due_at.ToJsonString(), each.schedule_id) for each in answer.fires]
         token = answer.next_page_token
@@ -250,9 +234,7 @@ async def test_tokens_of_others(answers: ScheduleAnswers, token: str) -> None:
 # -- workflows
 
 
-async def test_a_workflow_tells_its_schedules_in_words(
-    answers: ScheduleAnswers, store: FakeStore
-) -> None:
+async def test_a_workflow_tells_its_schedules_in_words(answers: ScheduleAnswers, store: FakeStore) -> None:
     store.entries += [
         entry(1, Schedule(every=7200.0)),
         entry(0, Schedule(cron="0 3 * * *")),
@@ -288,9 +270,14 @@ steps: {a: {run: "true"}}
     workflow = parse(text).documents[0].workflow
     assert workflow is not None
     version = WorkflowVersion(
-        workflow="nightly", version=1, source=text, base_dir="", parsed=workflow.to_dict(),
-        digest="", created_at=NOW,
-    )  # fmt: skip
+        workflow="nightly",
+        version=1,
+        source=text,
+        base_dir="",
+        parsed=workflow.to_dict(),
+        digest="",
+        created_at=NOW,
+    )
     stored = replace(WORKFLOW, definition=version)
     assert list((await answers.workflow(stored)).event_types) == ["B", "A", "C"]
     assert list((await answers.job(stored)).event_types) == ["B", "A", "C"]
@@ -310,9 +297,7 @@ async def test_a_workflow_that_is_never_due(answers: ScheduleAnswers, store: Fak
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-async def test_times_at_which_nothing_can_be_due_are_refused(
-    answers: ScheduleAnswers, text: str
-) -> None:
+async def test_times_at_which_nothing_can_be_due_are_refused(answers: ScheduleAnswers, text: str) -> None:
     with pytest.raises(InvalidFieldError) as refused:
         await answers.explain(pb.ExplainScheduleRequest(name="nightly", at=time(text)))
     assert refused.value.args == ("at", "expected a time from 1970 to 9998")

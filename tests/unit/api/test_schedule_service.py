@@ -55,13 +55,27 @@ class FakeStore:
         workflow = parse(TEXT).documents[0].workflow
         assert workflow is not None
         version = WorkflowVersion(
-            workflow=name, version=1, source=TEXT, base_dir="", parsed=workflow.to_dict(),
-            digest="", created_at=NOW,
-        )  # fmt: skip
+            workflow=name,
+            version=1,
+            source=TEXT,
+            base_dir="",
+            parsed=workflow.to_dict(),
+            digest="",
+            created_at=NOW,
+        )
         return StoredWorkflow(
-            name=name, title="", description="", labels={}, enabled=True, version=1, owner="api",
-            created_at=NOW, updated_at=NOW, etag="e", definition=version,
-        )  # fmt: skip
+            name=name,
+            title="",
+            description="",
+            labels={},
+            enabled=True,
+            version=1,
+            owner="api",
+            created_at=NOW,
+            updated_at=NOW,
+            etag="e",
+            definition=version,
+        )
 
     async def create_schedule(
         self, entry: ScheduleEntry, *, request: Request | None = None
@@ -165,9 +179,7 @@ def created(service: ScheduleService, **fields: Any) -> Any:
     return service.CreateSchedule(pb.CreateScheduleRequest(**{**known, **fields}), CONTEXT)
 
 
-async def test_words_are_understood_and_told_back(
-    service: ScheduleService, store: FakeStore
-) -> None:
+async def test_words_are_understood_and_told_back(service: ScheduleService, store: FakeStore) -> None:
     answer = await created(service, dedupe_key="k", max_occurrences=7, request_id="r")
     made = answer.schedule
     assert answer.created
@@ -188,9 +200,7 @@ async def test_words_are_understood_and_told_back(
     ]
 
 
-async def test_whoever_repeats_a_request_gets_the_first_answer(
-    service: ScheduleService, store: FakeStore
-) -> None:
+async def test_whoever_repeats_a_request_gets_the_first_answer(service: ScheduleService, store: FakeStore) -> None:
     asked = {"rule": rule(words="30分後"), "dedupe_key": "k", "request_id": "r"}
     first = await created(service, **asked)
     assert await created(service, **asked) == first
@@ -219,9 +229,7 @@ async def test_the_next_due_times_come_with_a_schedule(service: ScheduleService)
     assert not cancelled.schedule.due_times
 
 
-async def test_a_schedule_that_cannot_be_told_spoils_no_list(
-    service: ScheduleService, store: FakeStore
-) -> None:
+async def test_a_schedule_that_cannot_be_told_spoils_no_list(service: ScheduleService, store: FakeStore) -> None:
     for _ in range(2):
         await created(service, rule=rule(at=moment(datetime(9998, 12, 31, 23, 59, tzinfo=UTC))))
     last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -259,9 +267,7 @@ async def test_rules(
 async def test_a_workflow_is_an_action_of_its_own(service: ScheduleService) -> None:
     params = struct_pb2.Struct()
     params.update({"n": 3})
-    answer = await created(
-        service, action=pb.SCHEDULE_ACTION_UNSPECIFIED, workflow="nightly", params=params
-    )
+    answer = await created(service, action=pb.SCHEDULE_ACTION_UNSPECIFIED, workflow="nightly", params=params)
     assert answer.schedule.action == pb.SCHEDULE_ACTION_WORKFLOW
     assert (answer.schedule.workflow, answer.schedule.params["n"]) == ("nightly", 3)
     both = await created(service, workflow="nightly")
@@ -415,9 +421,7 @@ async def test_pages_of_a_subject(service: ScheduleService) -> None:
         ({"workflow": "a\0"}, "workflow"),
     ],
 )
-async def test_lists_that_cannot_be(
-    service: ScheduleService, fields: dict[str, Any], field: str
-) -> None:
+async def test_lists_that_cannot_be(service: ScheduleService, fields: dict[str, Any], field: str) -> None:
     call = service.ListSchedules(pb.ListSchedulesRequest(**fields), CONTEXT)
     assert invalid(await refused(call)) == ["INVALID_ARGUMENT", field]
 
@@ -464,8 +468,6 @@ async def test_what_words_mean(service: ScheduleService) -> None:
         ("tomorrow at 9am", "Mars/Base", ["INVALID_ARGUMENT", "timezone"]),
     ],
 )
-async def test_words_that_mean_nothing(
-    service: ScheduleService, words: str, zone: str, expected: list[str]
-) -> None:
+async def test_words_that_mean_nothing(service: ScheduleService, words: str, zone: str, expected: list[str]) -> None:
     call = service.InterpretTime(pb.InterpretTimeRequest(words=words, timezone=zone), CONTEXT)
     assert invalid(await refused(call)) == expected

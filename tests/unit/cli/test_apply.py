@@ -43,9 +43,7 @@ def test_created_unchanged_updated(cli: Cli, daemon: FakeDaemon, tmp_path: Path)
     assert stored.base_dir == str(tmp_path)
 
 
-def test_a_directory_means_its_definitions_in_order(
-    cli: Cli, daemon: FakeDaemon, directory: Path
-) -> None:
+def test_a_directory_means_its_definitions_in_order(cli: Cli, daemon: FakeDaemon, directory: Path) -> None:
     result = cli("apply", str(directory), "-o", "name")
     assert (result.code, result.out, result.err) == (0, "aa\nac\nbb\ncc\n", "")
     assert daemon.workflows["ac"].definition.source == definition("ac")
@@ -91,9 +89,7 @@ def test_for_programs(cli: Cli, directory: Path) -> None:
     ]
 
 
-def test_every_problem_of_every_file_is_told_and_nothing_is_sent(
-    cli: Cli, daemon: FakeDaemon, directory: Path
-) -> None:
+def test_every_problem_of_every_file_is_told_and_nothing_is_sent(cli: Cli, daemon: FakeDaemon, directory: Path) -> None:
     (directory / "x.yaml").write_text("name: x\ndescription: d\nsteps:\n  a: {run: ls, foo: 1}\n")
     (directory / "y.yaml").write_text("name: [\n")
     result = cli("apply", str(directory))
@@ -110,16 +106,11 @@ def test_one_name_in_two_files(cli: Cli, daemon: FakeDaemon, directory: Path) ->
     (directory / "z.yaml").write_text("# again\n" + definition("bb"))
     result = cli("apply", str(directory))
     assert result.code == 7
-    assert (
-        f"{directory}/z.yaml:1:1: name: 'bb' is defined twice: also in {directory}/b.yaml:1"
-        in result.err
-    )
+    assert f"{directory}/z.yaml:1:1: name: 'bb' is defined twice: also in {directory}/b.yaml:1" in result.err
     assert daemon.workflows == {}
 
 
-def test_what_only_the_daemon_knows_to_be_wrong(
-    cli: Cli, daemon: FakeDaemon, directory: Path
-) -> None:
+def test_what_only_the_daemon_knows_to_be_wrong(cli: Cli, daemon: FakeDaemon, directory: Path) -> None:
     (directory / "a.yml").write_text(definition("aa") + "---\n" + definition("ac", "BROKEN"))
     result = cli("apply", str(directory))
     assert result.code == 7
@@ -134,9 +125,7 @@ def test_what_only_the_daemon_knows_to_be_wrong(
 def test_a_schedule_that_has_run_out_is_a_warning(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "once.yaml"
     file.write_text("schedule: {at: 2020-01-01T00:00:00Z}\n" + definition("once"))
-    warning = (
-        f"{file}:1:1: warning: schedule: 2020-01-01 00:00+00:00 has passed: it will not be due"
-    )
+    warning = f"{file}:1:1: warning: schedule: 2020-01-01 00:00+00:00 has passed: it will not be due"
     for verb in ("validate", "apply"):
         result = cli(verb, str(file))
         assert result.code == 0
@@ -149,9 +138,7 @@ def test_warnings_do_not_stop_it(cli: Cli, directory: Path) -> None:
     assert result.err.startswith("<stdin>:1:1: warning: ")
 
 
-def test_a_dry_run_shows_the_difference_and_stores_nothing(
-    cli: Cli, daemon: FakeDaemon, directory: Path
-) -> None:
+def test_a_dry_run_shows_the_difference_and_stores_nothing(cli: Cli, daemon: FakeDaemon, directory: Path) -> None:
     daemon.add_workflow("aa", definition("aa"), base_dir=str(directory))
     daemon.add_workflow("bb", definition("bb", "old"), base_dir="/elsewhere")
     result = cli("apply", "--dry-run", str(directory))
@@ -198,9 +185,7 @@ def test_somebody_was_faster(cli: Cli, daemon: FakeDaemon, directory: Path) -> N
         ("nul\0l.yaml", ""),
     ],
 )
-def test_files_that_cannot_be_read(
-    cli: Cli, tmp_path: Path, verb: str, name: str, reason: str
-) -> None:
+def test_files_that_cannot_be_read(cli: Cli, tmp_path: Path, verb: str, name: str, reason: str) -> None:
     (tmp_path / "empty").mkdir()
     if name == "socket":
         (tmp_path / "socket").symlink_to("socket")
@@ -247,9 +232,7 @@ def test_validate_needs_no_daemon(bare: Cli, directory: Path) -> None:
     assert bare("validate", str(directory), "-o", "json").data == []
 
 
-@pytest.mark.parametrize(
-    "text", [b"name: [", b"\xff\xfe\xfa", b"", b"- a\n- b\n", b"name: x\nname: y\n", b"%"]
-)
+@pytest.mark.parametrize("text", [b"name: [", b"\xff\xfe\xfa", b"", b"- a\n- b\n", b"name: x\nname: y\n", b"%"])
 def test_validate_finds_what_is_no_definition(bare: Cli, text: bytes) -> None:
     result = bare("validate", "-", stdin=text)
     assert result.code == 7

@@ -78,9 +78,7 @@ def test_download_to_standard_output(cli: Cli, record: RunRecord) -> None:
 def test_one_file_of_many(cli: Cli, record: RunRecord) -> None:
     header = run_pb2.ArtifactHeader(file_name="../../evil", bytes=1)
     record.contents["build[1]", "log", "a/b"] = (header, b"x")
-    result = cli(
-        "runs", "artifacts", "nightly", "-s", "build[1]", "-d", "log", "--file", "a/b", "-o", "name"
-    )
+    result = cli("runs", "artifacts", "nightly", "-s", "build[1]", "-d", "log", "--file", "a/b", "-o", "name")
     # The name that was suggested leads nowhere else.
     assert (result.code, result.out) == (0, "evil\n")
 

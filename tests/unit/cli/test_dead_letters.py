@@ -24,9 +24,7 @@ def test_list(cli: Cli, daemon: FakeDaemon, letter: Letter) -> None:
     assert header.split() == names
     assert row.split()[:4] == [letter.id, "nightly", "one", "open"]
     assert row.endswith("exit code 7")
-    assert cli("dead-letters", "list", "--workflow", "nightly", "-o", "name").out == (
-        f"{letter.id}\n"
-    )
+    assert cli("dead-letters", "list", "--workflow", "nightly", "-o", "name").out == (f"{letter.id}\n")
 
 
 def test_what_is_taken_care_of_is_not_listed(cli: Cli, daemon: FakeDaemon, letter: Letter) -> None:
@@ -57,16 +55,12 @@ def test_requeue(cli: Cli, daemon: FakeDaemon, letter: Letter) -> None:
     assert "by uid:1000" in shown.out
     again = cli("dead-letters", "requeue", letter.id)
     assert again.code == 6
-    assert again.err.splitlines()[1] == (
-        f"hint: `toban dead-letters show {letter.id}` shows what became of it"
-    )
+    assert again.err.splitlines()[1] == (f"hint: `toban dead-letters show {letter.id}` shows what became of it")
     assert cli("dead-letters", "discard", letter.id).code == 6
 
 
 def test_requeue_and_wait(cli: Cli, daemon: FakeDaemon, letter: Letter) -> None:
-    daemon.on_call["WatchRun"] = lambda: daemon.finish(
-        list(daemon.runs.values())[-1], run_pb2.RUN_STATE_TIMED_OUT
-    )
+    daemon.on_call["WatchRun"] = lambda: daemon.finish(list(daemon.runs.values())[-1], run_pb2.RUN_STATE_TIMED_OUT)
     assert cli("dead-letters", "requeue", letter.id, "--wait").code == 124
 
 

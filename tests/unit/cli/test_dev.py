@@ -83,9 +83,7 @@ def test_it_serves_until_it_is_stopped(
     assert json.loads(told.splitlines()[0]) == {"TOBAN_LOG_LEVEL": "debug"}
 
 
-def test_a_state_of_ones_own_is_kept(
-    program: Program, stand_in: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_state_of_ones_own_is_kept(program: Program, stand_in: dict[str, str], tmp_path: Path) -> None:
     state = tmp_path / "state"
     toban = program("dev", "--state-dir", str(state), env=stand_in)
     assert toban.stdout is not None
@@ -96,9 +94,7 @@ def test_a_state_of_ones_own_is_kept(
     assert (state / "toband.json").exists()
 
 
-def test_a_daemon_that_does_not_start(
-    program: Program, stand_in: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_daemon_that_does_not_start(program: Program, stand_in: dict[str, str], tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     (state / "refuse").touch()
@@ -112,9 +108,7 @@ def test_a_daemon_that_does_not_start(
     assert "toban: cannot start a daemon: it ended with code 1" in errors.decode()
 
 
-def test_a_daemon_that_ends_by_itself(
-    program: Program, stand_in: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_daemon_that_ends_by_itself(program: Program, stand_in: dict[str, str], tmp_path: Path) -> None:
     state = tmp_path / "state"
     toban = program("dev", "--state-dir", str(state), env=stand_in)
     assert toban.stdout is not None
@@ -140,9 +134,7 @@ def test_without_the_daemons_libraries(bare: Cli, monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_a_long_temporary_directory_is_avoided(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_long_temporary_directory_is_avoided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import tempfile
 
     from toban.cli.commands.dev import _temporary

@@ -17,9 +17,7 @@ FAILED = system_pb2.FINDING_STATUS_FAILED
 REPAIRED = system_pb2.FINDING_STATUS_REPAIRED
 
 
-def finding(
-    check: str, status: system_pb2.FindingStatus.ValueType, hint: str = ""
-) -> system_pb2.Finding:
+def finding(check: str, status: system_pb2.FindingStatus.ValueType, hint: str = "") -> system_pb2.Finding:
     return system_pb2.Finding(check=check, status=status, detail=f"about {check}", hint=hint)
 
 

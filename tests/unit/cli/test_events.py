@@ -79,9 +79,7 @@ def test_a_repeat_is_harmless(cli: Cli, daemon: FakeDaemon) -> None:
 
 def test_emit_what_nothing_listens_to(cli: Cli, daemon: FakeDaemon) -> None:
     result = cli("emit", "OTHER")
-    assert result.out.splitlines()[1:] == [
-        "started nothing: nothing listens to it, as the definitions are now"
-    ]
+    assert result.out.splitlines()[1:] == ["started nothing: nothing listens to it, as the definitions are now"]
     daemon.resolution.candidates.add(workflow="ledger", reason="event.payload.order > 3 is false")
     result = cli("emit", "OTHER", "-d", "[1]")
     assert result.out.splitlines()[1:] == [
@@ -208,9 +206,7 @@ def test_the_payload_from_elsewhere(cli: Cli, daemon: FakeDaemon, tmp_path: Path
 
 
 @pytest.mark.parametrize("value", ["null", "0", "false", '""', "[]"])
-def test_a_payload_that_is_hardly_one_arrives_as_it_is(
-    cli: Cli, daemon: FakeDaemon, value: str
-) -> None:
+def test_a_payload_that_is_hardly_one_arrives_as_it_is(cli: Cli, daemon: FakeDaemon, value: str) -> None:
     assert cli("emit", "A", "-d", value).code == 0
     assert daemon.events[0].payload_json == value
     assert cli("events", "resolve", "A", "-d", value).code == 0
@@ -258,9 +254,7 @@ def test_list(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_event("OTHER", json.dumps({"text": "x" * 100}))
     event = daemon.add_event("ORDER_PAID", '{"order":7}')
     event.emitted_at.FromJsonString("2026-02-01T00:15:30Z")
-    header, first, second = (
-        re.split("  +", line) for line in cli("events", "list").out.splitlines()
-    )
+    header, first, second = (re.split("  +", line) for line in cli("events", "list").out.splitlines())
     assert header == ["ID", "TYPE", "EMITTED", "OUTCOME", "SOURCE", "PAYLOAD"]
     assert first == [
         event.id,
@@ -303,9 +297,7 @@ def test_show(cli: Cli, daemon: FakeDaemon) -> None:
         ["ledger", "0", "running", "ledger#1", event.runs[1].run_id],
     ):
         assert told in lines
-    assert result.out.endswith(
-        'Payload:\n{\n  "order": {\n    "id": 7\n  },\n  "text": "\\x9b2J"\n}\n'
-    )
+    assert result.out.endswith('Payload:\n{\n  "order": {\n    "id": 7\n  },\n  "text": "\\x9b2J"\n}\n')
     assert cli("events", "show", event.id, "-o", "json").data["all_ended"] is False
     assert cli("events", "show", event.id, "-o", "name").out == f"{event.id}\n"
     event.runs[1].run_id, event.runs[1].reason = "", "disk reserve"
@@ -324,9 +316,13 @@ def test_a_large_payload_takes_no_more_lines_than_it_needs(cli: Cli, daemon: Fak
     assert lines[4].startswith("    0, 1, 2, ")
     assert lines[4].endswith(",")
     assert lines[-7:-1] == [
-        '  "long": [', "    {", f'      "name": "{"x" * 60}",', f'      "text": "{"課" * 30}"', "    }",
+        '  "long": [',
+        "    {",
+        f'      "name": "{"x" * 60}",',
+        f'      "text": "{"課" * 30}"',
+        "    }",
         "  ]",
-    ]  # fmt: skip
+    ]
     assert all(width(line) <= 100 for line in lines)
     assert len(lines) < 70
 
@@ -427,14 +423,11 @@ def test_resolve_an_event_that_is_stored(cli: Cli, daemon: FakeDaemon) -> None:
     event = daemon.add_event("OTHER")
     nothing = cli("events", "resolve", "--event", event.id)
     assert daemon.seen[-1] == event_pb2.ResolveEventRequest(event_id=event.id)
-    assert nothing.err == (
-        f"nothing listens to event {event.id}, as the definitions are now; nothing was emitted\n"
-    )
+    assert nothing.err == (f"nothing listens to event {event.id}, as the definitions are now; nothing was emitted\n")
     daemon.resolution.candidates.add(workflow="ledger", matches=True)
     daemon.resolution.others = 1
     assert cli("events", "resolve", "--event", event.id).err == (
-        "would start 1 run, as the definitions are now; 1 other does not listen to it; "
-        "nothing was emitted\n"
+        "would start 1 run, as the definitions are now; 1 other does not listen to it; nothing was emitted\n"
     )
 
 
@@ -446,9 +439,7 @@ def test_resolve_an_event_that_is_stored(cli: Cli, daemon: FakeDaemon) -> None:
         (["--event", "e", "-d", "1"], "--event stands for an event as it is: no TYPE and no -d"),
     ],
 )
-def test_resolve_either_a_type_or_an_event(
-    cli: Cli, daemon: FakeDaemon, given: list[str], said: str
-) -> None:
+def test_resolve_either_a_type_or_an_event(cli: Cli, daemon: FakeDaemon, given: list[str], said: str) -> None:
     result = cli("events", "resolve", *given)
     assert (result.code, daemon.seen) == (2, [])
     assert result.err.startswith("toban: cannot resolve an event: " + said)

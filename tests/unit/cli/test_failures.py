@@ -23,9 +23,7 @@ def test_no_daemon_is_found(bare: Cli, tmp_path: Path) -> None:
     result = bare("workflows", "list")
     assert result.code == 3
     first, second = result.err.splitlines()
-    assert first.startswith(
-        "toban: cannot list workflows: no daemon found on this machine (looked for "
-    )
+    assert first.startswith("toban: cannot list workflows: no daemon found on this machine (looked for ")
     assert "toban.sock" in first
     assert "`toband`" in second
     assert "`toban dev`" in second
@@ -68,9 +66,7 @@ def test_the_address_may_come_from_the_environment(
         (grpc.StatusCode.UNAVAILABLE, 3),
     ],
 )
-def test_what_the_daemon_refuses(
-    cli: Cli, daemon: FakeDaemon, code: grpc.StatusCode, exit_code: int
-) -> None:
+def test_what_the_daemon_refuses(cli: Cli, daemon: FakeDaemon, code: grpc.StatusCode, exit_code: int) -> None:
     daemon.fail["GetInfo"] = (code, "because of that", (info("REASON"),))
     result = cli("system", "info")
     assert result.code == exit_code
@@ -87,10 +83,7 @@ def test_the_daemons_own_words_are_not_said_twice(cli: Cli, daemon: FakeDaemon) 
     assert result.code == 6
     assert result.err.splitlines() == [
         "toban: cannot start a run of nightly: one is active",
-        (
-            f"hint: `toban runs show {active.run.id}` shows the active run, "
-            f"`toban runs cancel {active.run.id}` ends it"
-        ),
+        (f"hint: `toban runs show {active.run.id}` shows the active run, `toban runs cancel {active.run.id}` ends it"),
     ]
 
 
@@ -108,9 +101,7 @@ def test_the_daemons_own_words_are_not_said_twice(cli: Cli, daemon: FakeDaemon) 
         ["logs", "nightyl"],
     ],
 )
-def test_an_unknown_workflow_may_have_been_meant_otherwise(
-    cli: Cli, daemon: FakeDaemon, arguments: list[str]
-) -> None:
+def test_an_unknown_workflow_may_have_been_meant_otherwise(cli: Cli, daemon: FakeDaemon, arguments: list[str]) -> None:
     daemon.add_workflow("nightly")
     daemon.add_workflow("other")
     result = cli(*arguments)
@@ -143,9 +134,7 @@ def test_a_workflow_that_never_ran(cli: Cli, daemon: FakeDaemon) -> None:
     assert result.err == "toban: cannot find a run of nightly: nightly has no run\n"
 
 
-def test_an_internal_error_is_one_line(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, daemon: FakeDaemon
-) -> None:
+def test_an_internal_error_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch, daemon: FakeDaemon) -> None:
     monkeypatch.setattr("toban.cli.commands.system.emit_one", lambda *_, **__: 1 / 0)
     monkeypatch.setattr("toban.sdk.SyncClient.get_info", lambda self: None)
     result = cli("system", "info")
@@ -243,9 +232,7 @@ def test_an_argument_that_is_no_text(cli: Cli) -> None:
 
 def test_a_poor_encoding_still_shows_something(program: Program, daemon: FakeDaemon) -> None:
     daemon.add_workflow("x").title = "夜間レポート"
-    toban = program(
-        "--server", daemon.address, "workflows", "list", env={"PYTHONIOENCODING": "ascii"}
-    )
+    toban = program("--server", daemon.address, "workflows", "list", env={"PYTHONIOENCODING": "ascii"})
     output, errors = toban.communicate(timeout=DEADLINE)
     assert toban.returncode == 0
     assert b"\\u591c" in output

@@ -99,9 +99,7 @@ def test_these_are_all_commands() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_with_examples(
-    bare: Cli, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_every_command_explains_itself_with_examples(bare: Cli, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     result = bare(*command.split(), "--help")
     assert result.code == 0
@@ -110,9 +108,7 @@ def test_every_command_explains_itself_with_examples(
     summary = lines[2].strip()
     assert summary.endswith(".")
     assert len(summary) <= 63, "it would be cut in the list of commands"
-    heading = next(
-        index for index, line in enumerate(lines) if line.strip() in ("Example:", "Examples:")
-    )
+    heading = next(index for index, line in enumerate(lines) if line.strip() in ("Example:", "Examples:"))
     assert "toban" in lines[heading + 1]
     assert max(len(line) for line in lines) <= 80
     assert "\b" not in result.out
@@ -151,9 +147,7 @@ def test_the_main_help_lists_the_verbs(bare: Cli) -> None:
 def test_version(bare: Cli, arguments: list[str]) -> None:
     assert bare(*arguments).out == f"toban {__version__}\n"
     # The short way, without loading the rest, says the same.
-    done = subprocess.run(
-        [sys.executable, "-m", "toban.cli", *arguments], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-m", "toban.cli", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout == f"toban {__version__}\n"
 
 
@@ -195,7 +189,5 @@ def test_start_up_loads_only_what_it_needs(arguments: list[str], unwanted: list[
         "import sys; from toban.cli import main; sys.argv[0] = 'toban'; main(); "
         f"print([name for name in {unwanted!r} if name in sys.modules], file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"

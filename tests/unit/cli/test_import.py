@@ -28,9 +28,7 @@ def tab(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_crontab_becomes_files_with_due_times_side_by_side(
-    bare: Cli, tab: Path, tmp_path: Path
-) -> None:
+def test_a_crontab_becomes_files_with_due_times_side_by_side(bare: Cli, tab: Path, tmp_path: Path) -> None:
     to = tmp_path / "new" / "flows"
     result = bare("import", "crontab", str(tab), "-O", str(to), "-n", "2", *FROM, *BERLIN)
     assert (result.code, result.err) == (0, "")
@@ -79,9 +77,7 @@ def test_how_to_leave_out_what_has_no_counterpart_is_told(bare: Cli, tmp_path: P
     assert told.code == 0
 
 
-def test_what_is_not_taken_over_is_an_error_and_the_rest_is_written(
-    bare: Cli, tab: Path, tmp_path: Path
-) -> None:
+def test_what_is_not_taken_over_is_an_error_and_the_rest_is_written(bare: Cli, tab: Path, tmp_path: Path) -> None:
     tab.write_text(TAB + "0~9 * * * * later\n", encoding="utf-8")
     result = bare("import", "crontab", str(tab), "-O", str(tmp_path))
     assert result.code == 7
@@ -175,9 +171,7 @@ def test_timers_of_systemd(bare: Cli, tmp_path: Path) -> None:
     assert parse((tmp_path / "tidy.yaml").read_bytes()).ok
 
 
-def test_times_that_differ_are_told(
-    bare: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_that_differ_are_told(bare: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.timer").write_text("[Timer]\nOnCalendar=02:30\n", encoding="utf-8")
     (tmp_path / "a.service").write_text("[Service]\nExecStart=/bin/a\n", encoding="utf-8")
     monkeypatch.setattr("toban.cli.args.import_machine.calendar_times", lambda *_: lambda *_: [])

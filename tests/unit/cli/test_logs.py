@@ -46,9 +46,7 @@ def test_several_steps_are_told_apart(cli: Cli, daemon: FakeDaemon, several: Run
     )
 
 
-def test_a_line_that_never_ends_is_shown_in_parts(
-    cli: Cli, daemon: FakeDaemon, several: RunRecord
-) -> None:
+def test_a_line_that_never_ends_is_shown_in_parts(cli: Cli, daemon: FakeDaemon, several: RunRecord) -> None:
     daemon.write(several, "a", *[b"x" * 300_000] * 5)
     lines = cli("logs", "several").raw.splitlines()
     assert b"".join(line.removeprefix(b"a | ") for line in lines) == b"x" * 1_500_000
@@ -82,9 +80,7 @@ def test_what_toban_says_itself_is_kept_apart(
     assert cli("logs", "several").raw == b"a | out\na * timed out\n"
 
 
-def test_what_is_asked_for_reaches_the_daemon(
-    cli: Cli, daemon: FakeDaemon, single: RunRecord
-) -> None:
+def test_what_is_asked_for_reaches_the_daemon(cli: Cli, daemon: FakeDaemon, single: RunRecord) -> None:
     daemon.write(single, "one", b"out\n")
     daemon.write(single, "one", b"err\n", stream=run_pb2.LOG_STREAM_STDERR)
     before = datetime.now(UTC)
@@ -114,9 +110,7 @@ def test_what_is_asked_for_reaches_the_daemon(
 
 
 @pytest.mark.parametrize("since", ["2026-02-01T09:15:30", "2026-02-01T00:15:30Z"])
-def test_since_a_time_of_the_wall_or_of_the_world(
-    cli: Cli, daemon: FakeDaemon, single: RunRecord, since: str
-) -> None:
+def test_since_a_time_of_the_wall_or_of_the_world(cli: Cli, daemon: FakeDaemon, single: RunRecord, since: str) -> None:
     assert cli("logs", "single", "--since", since).code == 0
     request = daemon.seen[-1]
     assert isinstance(request, run_pb2.StreamLogsRequest)
@@ -133,9 +127,7 @@ def test_since_a_time_of_the_wall_or_of_the_world(
         (["--step", "none"], 5, "it has no step none"),
     ],
 )
-def test_wrong_wishes(
-    cli: Cli, single: RunRecord, arguments: list[str], code: int, message: str
-) -> None:
+def test_wrong_wishes(cli: Cli, single: RunRecord, arguments: list[str], code: int, message: str) -> None:
     result = cli("logs", "single", *arguments)
     assert result.code == code
     assert message in result.err
@@ -170,9 +162,7 @@ def test_a_large_log_keeps_every_byte(cli: Cli, daemon: FakeDaemon, single: RunR
 def loops(daemon: FakeDaemon) -> RunRecord:
     """A for_each step with two instances that have completion checks."""
     daemon.add_workflow("loops")
-    record = daemon.add_run(
-        "loops", steps=["build", "build[0]", "build[1]", "z"], state=run_pb2.RUN_STATE_SUCCEEDED
-    )
+    record = daemon.add_run("loops", steps=["build", "build[0]", "build[1]", "z"], state=run_pb2.RUN_STATE_SUCCEEDED)
     for step in record.run.steps[:3]:
         step.max_iterations = 3
     for step in record.run.steps[1:3]:
@@ -195,9 +185,7 @@ def loops(daemon: FakeDaemon) -> RunRecord:
         ("z", "of z\n"),
     ],
 )
-def test_instances_and_checks_have_names(
-    cli: Cli, loops: RunRecord, step: str, written: str
-) -> None:
+def test_instances_and_checks_have_names(cli: Cli, loops: RunRecord, step: str, written: str) -> None:
     assert cli("logs", "loops", "--step", step).out == written
 
 
@@ -214,9 +202,7 @@ def test_an_attempt_of_many_instances(cli: Cli, loops: RunRecord) -> None:
     assert result.err.splitlines()[1] == "hint: choose one of them: --step 'build[0]'"
 
 
-def test_the_only_step_and_its_check_are_told_apart(
-    cli: Cli, daemon: FakeDaemon, single: RunRecord
-) -> None:
+def test_the_only_step_and_its_check_are_told_apart(cli: Cli, daemon: FakeDaemon, single: RunRecord) -> None:
     single.run.steps[0].max_iterations = 2
     daemon.write(single, "one", b"work\n")
     daemon.write(single, "one.check", b"not yet\n")

@@ -70,9 +70,7 @@ def test_parameters_from_standard_input(cli: Cli, nightly: FakeDaemon) -> None:
     assert params(nightly) == {"a": "x"}
 
 
-def test_characters_that_json_escapes_in_two_halves_are_whole(
-    cli: Cli, nightly: FakeDaemon
-) -> None:
+def test_characters_that_json_escapes_in_two_halves_are_whole(cli: Cli, nightly: FakeDaemon) -> None:
     given = b'{"a": "\\ud83d\\ude00", "\\ud83d\\ude00": ["\\ud83d\\ude00"]}'
     assert cli("run", "nightly", "--params-file", "-", stdin=given).code == 0
     assert params(nightly) == {"a": "\U0001f600", "\U0001f600": ["\U0001f600"]}
@@ -238,10 +236,7 @@ def test_ctrl_c_detaches(program: Program, nightly: FakeDaemon) -> None:
     assert output == b""
     assert errors.decode().splitlines()[1:] == [
         f"toban: detached; run {run.id} goes on",
-        (
-            "hint: `toban runs watch nightly#1` waits for it, "
-            "`toban logs -f nightly#1` shows its output"
-        ),
+        ("hint: `toban runs watch nightly#1` waits for it, `toban logs -f nightly#1` shows its output"),
     ]
     assert run.state == run_pb2.RUN_STATE_RUNNING
 
@@ -282,9 +277,7 @@ def test_a_part_of_a_workflow(cli: Cli, nightly: FakeDaemon) -> None:
     ("arguments", "field", "value"),
     [(["--scope", "publish"], "scope", "publish"), (["--from", "build"], "from_steps", ["build"])],
 )
-def test_other_parts(
-    cli: Cli, nightly: FakeDaemon, arguments: list[str], field: str, value: object
-) -> None:
+def test_other_parts(cli: Cli, nightly: FakeDaemon, arguments: list[str], field: str, value: object) -> None:
     assert cli("run", "nightly", *arguments).code == 0
     asked = getattr(nightly.seen[-1], field)
     assert (asked if isinstance(asked, str) else list(asked)) == value
@@ -297,9 +290,7 @@ def test_other_parts(
         (["--dry-run", "--follow"], "it starts nothing"),
     ],
 )
-def test_what_does_not_go_together(
-    cli: Cli, nightly: FakeDaemon, arguments: list[str], message: str
-) -> None:
+def test_what_does_not_go_together(cli: Cli, nightly: FakeDaemon, arguments: list[str], message: str) -> None:
     result = cli("run", "nightly", *arguments)
     assert result.code == 2
     assert message in result.err

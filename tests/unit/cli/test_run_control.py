@@ -71,12 +71,8 @@ def test_a_run_that_cannot_be_retried(
     assert hint in second
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--all", "--from", "build"], ["--wait", "--follow"]], ids=["what", "how"]
-)
-def test_a_retry_that_contradicts_itself(
-    cli: Cli, failed: RunRecord, daemon: FakeDaemon, arguments: list[str]
-) -> None:
+@pytest.mark.parametrize("arguments", [["--all", "--from", "build"], ["--wait", "--follow"]], ids=["what", "how"])
+def test_a_retry_that_contradicts_itself(cli: Cli, failed: RunRecord, daemon: FakeDaemon, arguments: list[str]) -> None:
     result = cli("runs", "retry", "nightly", *arguments)
     assert result.code == 2
     assert "choose one" in result.err
@@ -137,15 +133,11 @@ def test_delete(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
     other = daemon.add_run("nightly", state=run_pb2.RUN_STATE_CANCELLED)
     result = cli("runs", "delete", "nightly#1", other.run.id)
     assert result.code == 0
-    assert result.out == (
-        f"deleted nightly#1 ({failed.run.id})\ndeleted nightly#2 ({other.run.id})\n"
-    )
+    assert result.out == (f"deleted nightly#1 ({failed.run.id})\ndeleted nightly#2 ({other.run.id})\n")
     assert daemon.runs == {}
 
 
-def test_a_name_alone_is_not_enough_to_delete(
-    cli: Cli, failed: RunRecord, daemon: FakeDaemon
-) -> None:
+def test_a_name_alone_is_not_enough_to_delete(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
     result = cli("runs", "delete", "nightly")
     assert result.code == 2
     assert "nightly#number" in result.err
@@ -155,6 +147,4 @@ def test_a_name_alone_is_not_enough_to_delete(
 def test_an_active_run_is_not_deleted(cli: Cli, active: RunRecord) -> None:
     result = cli("runs", "delete", "nightly#1", "-o", "json")
     assert result.code == 6
-    assert result.err.splitlines()[-1] == (
-        "hint: `toban runs cancel nightly#1 --wait` ends it first"
-    )
+    assert result.err.splitlines()[-1] == ("hint: `toban runs cancel nightly#1 --wait` ends it first")

@@ -99,9 +99,7 @@ def test_clock_changes_blackouts_and_jitter_are_marked(cli: Cli, daemon: FakeDae
 
 def test_how_many_and_from_when(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.due_times += [due(f"2026-02-0{day} 03:00:00+01:00") for day in range(1, 6)]
-    result = cli(
-        "workflows", "next", "nightly", "-n", "2", "--from", "2026-02-01T09:00", "-o", "name"
-    )
+    result = cli("workflows", "next", "nightly", "-n", "2", "--from", "2026-02-01T09:00", "-o", "name")
     assert result.out.splitlines() == ["2026-02-01 03:00:00+01:00", "2026-02-02 03:00:00+01:00"]
     (request,) = daemon.seen
     assert isinstance(request, workflow_pb2.PreviewScheduleRequest)
@@ -138,9 +136,7 @@ def test_an_unknown_workflow(cli: Cli, verb: list[str]) -> None:
 
 
 def test_why_in_sentences(cli: Cli, daemon: FakeDaemon) -> None:
-    daemon.explanation.sentences.extend(
-        ["It was due, and was skipped: disabled.", "It is\x1b[2J due."]
-    )
+    daemon.explanation.sentences.extend(["It was due, and was skipped: disabled.", "It is\x1b[2J due."])
     daemon.explanation.fires.append(fire("2026-02-01T02:00:00Z", "SKIPPED", reason="disabled"))
     result = cli("why", "nightly")
     assert (result.code, result.err) == (0, "")
@@ -149,8 +145,7 @@ def test_why_in_sentences(cli: Cli, daemon: FakeDaemon) -> None:
     assert data["fires"][0]["reason"] == "disabled"
     assert data["sentences"][0].startswith("It was due")
     assert not any(
-        isinstance(seen, workflow_pb2.ExplainScheduleRequest) and seen.HasField("at")
-        for seen in daemon.seen
+        isinstance(seen, workflow_pb2.ExplainScheduleRequest) and seen.HasField("at") for seen in daemon.seen
     )
 
 

@@ -48,9 +48,7 @@ def evil(daemon: FakeDaemon) -> RunRecord:
     event = daemon.add_event("PAID", json.dumps({EVIL: EVIL}, ensure_ascii=False), dedupe_key=EVIL)
     event.reason = event.source_step = EVIL
     event.source = event_pb2.EVENT_SOURCE_STEP
-    daemon.schedules["s"] = schedule_pb2.Schedule(
-        id="s", subject=EVIL, understood=EVIL, request=EVIL, dedupe_key=EVIL
-    )
+    daemon.schedules["s"] = schedule_pb2.Schedule(id="s", subject=EVIL, understood=EVIL, request=EVIL, dedupe_key=EVIL)
     daemon.explanation.sentences.append(EVIL)
     daemon.fires.append(workflow_pb2.Fire(reason=EVIL, schedule_id=EVIL))
     daemon.findings.append(system_pb2.Finding(check=EVIL, detail=EVIL, hint=EVIL))
@@ -83,9 +81,7 @@ def commands(record: RunRecord, event_id: str, letter_id: str) -> list[list[str]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_nothing_that_a_terminal_obeys_is_printed(
-    cli: Cli, daemon: FakeDaemon, evil: RunRecord, form: str
-) -> None:
+def test_nothing_that_a_terminal_obeys_is_printed(cli: Cli, daemon: FakeDaemon, evil: RunRecord, form: str) -> None:
     (letter,) = daemon.letters
     shown = 0
     for command in commands(evil, daemon.events[0].id, letter):
@@ -121,9 +117,7 @@ def test_a_terminal_gets_no_sequences_but_ours(
     arguments = command if command[-1] == "list" else [*command, evil.run.id]
     terminal = on_terminal("--server", daemon.address, *arguments, columns=1000)
     terminal.end()
-    left = re.sub(
-        r"\x1b\[[0-9;]*m|\r\n|\x1b\[\?25[hl]|\x1b\[[0-9]*[AGK]", "", terminal.raw.decode()
-    )
+    left = re.sub(r"\x1b\[[0-9;]*m|\r\n|\x1b\[\?25[hl]|\x1b\[[0-9]*[AGK]", "", terminal.raw.decode())
     assert not CONTROLS.search(left.replace("\n", "").replace("\r", ""))
     assert "\\x1b[2J" in left
     assert b"\x1b[31m" in terminal.raw
@@ -139,9 +133,7 @@ def test_logs_are_raw_and_what_toban_adds_is_not(cli: Cli, evil: RunRecord, pref
     assert "\\x1b[2J" in rest
 
 
-def test_errors_of_the_daemon_and_words_of_the_user_are_escaped(
-    cli: Cli, daemon: FakeDaemon
-) -> None:
+def test_errors_of_the_daemon_and_words_of_the_user_are_escaped(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.fail["GetRun"] = (grpc.StatusCode.NOT_FOUND, EVIL, ())
     for command in (["runs", "show", "x"], ["runs", "show", "x\x1b[2J"], ["run", "\u202ex"]):
         result = cli(*command)
@@ -243,9 +235,7 @@ def test_json_with_escapes_for_an_emoji_is_read_as_the_emoji(cli: Cli, daemon: F
     assert json.loads(daemon.events[-1].payload_json) == {"a": "😀"}
 
 
-def test_a_file_of_parameters_with_escapes_for_an_emoji(
-    cli: Cli, daemon: FakeDaemon, tmp_path: Path
-) -> None:
+def test_a_file_of_parameters_with_escapes_for_an_emoji(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
     daemon.add_workflow("nightly")
     (tmp_path / "params.json").write_text(r'{"a": "\ud83d\ude00"}')
     assert cli("run", "nightly", "--params-file", str(tmp_path / "params.json")).code == 0

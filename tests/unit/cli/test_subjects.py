@@ -31,9 +31,7 @@ def understanding(daemon: FakeDaemon) -> schedule_pb2.InterpretTimeResponse:
 
 
 def created(daemon: FakeDaemon) -> schedule_pb2.CreateScheduleRequest:
-    (request,) = (
-        seen for seen in daemon.seen if isinstance(seen, schedule_pb2.CreateScheduleRequest)
-    )
+    (request,) = (seen for seen in daemon.seen if isinstance(seen, schedule_pb2.CreateScheduleRequest))
     return request
 
 
@@ -65,9 +63,25 @@ def test_words_need_no_quotes(cli: Cli, daemon: FakeDaemon) -> None:
 def test_a_workflow_with_parameters(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_workflow("check")
     result = cli(
-        "schedule", "tomorrow", "-s", "deploy-7", "-w", "check", "-p", "id=7", "-p", "b=x",
-        "--timezone", "Europe/Berlin", "--dedupe-key", "k", "--max-occurrences", "1", "-o", "json",
-    )  # fmt: skip
+        "schedule",
+        "tomorrow",
+        "-s",
+        "deploy-7",
+        "-w",
+        "check",
+        "-p",
+        "id=7",
+        "-p",
+        "b=x",
+        "--timezone",
+        "Europe/Berlin",
+        "--dedupe-key",
+        "k",
+        "--max-occurrences",
+        "1",
+        "-o",
+        "json",
+    )
     assert result.code == 0
     request = created(daemon)
     assert (request.workflow, dict(request.params)) == ("check", {"id": "7", "b": "x"})
@@ -202,9 +216,7 @@ def test_dry_run_of_rules(cli: Cli, daemon: FakeDaemon) -> None:
         (["--every", "1h", "--dry-run", "--timezone", "Tokio"], 'unknown time zone "Tokio"'),
     ],
 )
-def test_what_cannot_be_scheduled(
-    cli: Cli, daemon: FakeDaemon, given: list[str], said: str
-) -> None:
+def test_what_cannot_be_scheduled(cli: Cli, daemon: FakeDaemon, given: list[str], said: str) -> None:
     result = cli("schedule", *given)
     assert (result.code, result.out) == (2, "")
     assert said in result.err.splitlines()[0]
@@ -296,9 +308,7 @@ def test_deleting_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon,
     assert "toban schedules list --workflow check" in result.err
 
 
-def test_pruning_tells_of_schedules_that_are_left(
-    cli: Cli, daemon: FakeDaemon, tmp_path: Path
-) -> None:
+def test_pruning_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
     daemon.add_workflow("check", base_dir=str(tmp_path))
     cli("schedule", "毎日朝9時", "-s", "a", "-w", "check")
     (tmp_path / "other.yaml").write_text("name: other\ndescription: d\nsteps: {a: {run: echo}}\n")
@@ -308,9 +318,7 @@ def test_pruning_tells_of_schedules_that_are_left(
     assert "1 active schedule of subjects still names check" in result.err
 
 
-def test_deleting_says_nothing_of_schedules_where_there_are_none(
-    cli: Cli, daemon: FakeDaemon
-) -> None:
+def test_deleting_says_nothing_of_schedules_where_there_are_none(cli: Cli, daemon: FakeDaemon) -> None:
     for name in ("check", "other"):
         daemon.add_workflow(name)
     assert cli("workflows", "delete", "check").err == ""
@@ -331,12 +339,25 @@ def test_list(cli: Cli, daemon: FakeDaemon) -> None:
     cli("schedule", "毎日朝9時", "-s", "other", "-w", "check", "-a", "reminder")
     header, row, _ = (re.split("  +", line) for line in cli("schedules", "list").out.splitlines())
     assert header == [
-        "ID", "SUBJECT", "ACTION", "WORKFLOW", "STATE", "NEXT DUE", "DUE SO FAR", "REQUEST",
-    ]  # fmt: skip
+        "ID",
+        "SUBJECT",
+        "ACTION",
+        "WORKFLOW",
+        "STATE",
+        "NEXT DUE",
+        "DUE SO FAR",
+        "REQUEST",
+    ]
     assert row == [
-        first.id, "issue-42", "auto_close", "-", "active", "2099-01-01 09:00:00", "2 of 5",
+        first.id,
+        "issue-42",
+        "auto_close",
+        "-",
+        "active",
+        "2099-01-01 09:00:00",
+        "2 of 5",
         "毎日朝9時",
-    ]  # fmt: skip
+    ]
     assert len(cli("schedules", "list", "--workflow", "check", "-o", "json").data) == 1
     named = cli("schedules", "list", "--limit", "1", "-o", "name")
     assert named.out == f"{first.id}\n"
@@ -362,9 +383,7 @@ def test_show(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("schedules", "show", found.id, "-o", "json").data["subject"] == "issue-42"
     missing = cli("schedules", "show", "nothing")
     assert missing.code == 5
-    assert missing.err.splitlines()[1] == (
-        "hint: `toban schedules list --all` shows those that are kept"
-    )
+    assert missing.err.splitlines()[1] == ("hint: `toban schedules list --all` shows those that are kept")
 
 
 def test_cancel(cli: Cli, daemon: FakeDaemon) -> None:

@@ -16,9 +16,7 @@ def record(daemon: FakeDaemon) -> RunRecord:
     return daemon.add_run("nightly", state=run_pb2.RUN_STATE_FAILED)
 
 
-def test_a_table_fits_and_has_colours(
-    on_terminal: OnTerminal, daemon: FakeDaemon, record: RunRecord
-) -> None:
+def test_a_table_fits_and_has_colours(on_terminal: OnTerminal, daemon: FakeDaemon, record: RunRecord) -> None:
     terminal = on_terminal("--server", daemon.address, "runs", "list")
     assert terminal.end() == 0
     assert b"\x1b[31mfailed" in terminal.raw
@@ -29,9 +27,7 @@ def test_a_table_fits_and_has_colours(
     assert "ID" not in lines[0].split()
 
 
-def test_a_wide_terminal_shows_everything(
-    on_terminal: OnTerminal, daemon: FakeDaemon, record: RunRecord
-) -> None:
+def test_a_wide_terminal_shows_everything(on_terminal: OnTerminal, daemon: FakeDaemon, record: RunRecord) -> None:
     terminal = on_terminal("--server", daemon.address, "runs", "list", columns=160)
     assert terminal.end() == 0
     assert record.run.id in terminal.text
@@ -47,9 +43,7 @@ def test_colours_can_be_refused(
     arguments: list[str],
     env: dict[str, str],
 ) -> None:
-    terminal = on_terminal(
-        *arguments, "--server", daemon.address, "runs", "show", "nightly", env=env
-    )
+    terminal = on_terminal(*arguments, "--server", daemon.address, "runs", "show", "nightly", env=env)
     assert terminal.end() == 0
     assert b"\x1b[3" not in terminal.raw
     assert "failed" in terminal.text
@@ -109,9 +103,7 @@ def test_ctrl_c_detaches_from_the_live_view(on_terminal: OnTerminal, daemon: Fak
     assert b"\x1b[?25h" in terminal.raw
 
 
-def test_a_terminal_that_can_nothing_gets_plain_lines(
-    on_terminal: OnTerminal, daemon: FakeDaemon
-) -> None:
+def test_a_terminal_that_can_nothing_gets_plain_lines(on_terminal: OnTerminal, daemon: FakeDaemon) -> None:
     daemon.add_workflow("nightly")
 
     def work() -> None:
@@ -120,17 +112,13 @@ def test_a_terminal_that_can_nothing_gets_plain_lines(
         daemon.finish(record, run_pb2.RUN_STATE_SUCCEEDED)
 
     daemon.on_call["StreamLogs"] = work
-    terminal = on_terminal(
-        "--server", daemon.address, "run", "nightly", "-f", env={"TERM": "dumb", "NO_COLOR": "1"}
-    )
+    terminal = on_terminal("--server", daemon.address, "run", "nightly", "-f", env={"TERM": "dumb", "NO_COLOR": "1"})
     assert terminal.end() == 0
     assert "one | hello\n" in terminal.text
     assert b"\x1b" not in terminal.raw
 
 
-def test_logs_on_a_terminal_pass_as_they_are(
-    on_terminal: OnTerminal, daemon: FakeDaemon, record: RunRecord
-) -> None:
+def test_logs_on_a_terminal_pass_as_they_are(on_terminal: OnTerminal, daemon: FakeDaemon, record: RunRecord) -> None:
     daemon.write(record, "one", b"\x1b[35mmagenta\x1b[0m\n")
     terminal = on_terminal("--server", daemon.address, "logs", "nightly")
     assert terminal.end() == 0
@@ -145,9 +133,7 @@ def test_the_live_view_of_instances_and_loops(on_terminal: OnTerminal, daemon: F
     first = record.run.steps[0]
     first.instances = 2
     for number in range(2):
-        record.run.steps.add(
-            id=f"one[{number}]", parent="one", instance=number, max_iterations=9, iteration=2
-        )
+        record.run.steps.add(id=f"one[{number}]", parent="one", instance=number, max_iterations=9, iteration=2)
     daemon.step(record, "one", run_pb2.STEP_STATE_RUNNING)
     daemon.step(record, "one[0]", run_pb2.STEP_STATE_CHECKING)
     daemon.step(record, "one[1]", run_pb2.STEP_STATE_RUNNING, waiting_for="approval by alice")

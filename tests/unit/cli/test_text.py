@@ -68,9 +68,7 @@ def test_a_time_beyond_the_calendar(given: str) -> None:
 
 def test_a_time_of_today_or_anything_else() -> None:
     here = NOW.astimezone()
-    assert human_text.parse_at("03:05", NOW) == here.replace(
-        hour=3, minute=5, second=0, microsecond=0
-    )
+    assert human_text.parse_at("03:05", NOW) == here.replace(hour=3, minute=5, second=0, microsecond=0)
     assert human_text.parse_at("23:59:58", NOW).astimezone().strftime("%H:%M:%S") == "23:59:58"
     assert human_text.parse_at("3:05", NOW) == human_text.parse_at("03:05", NOW)
     assert human_text.parse_at("5m", NOW) == human_text.parse_since("5m", NOW)
@@ -95,9 +93,7 @@ def test_sizes(count: int, words: str) -> None:
 
 
 def test_words_of_others_stay_in_their_line() -> None:
-    assert human_text.one_line("a\nb\x1b[2Jc\x1b]0;title\x07d\x9be") == (
-        r"a b\x1b[2Jc\x1b]0;title\x07d\x9be"
-    )
+    assert human_text.one_line("a\nb\x1b[2Jc\x1b]0;title\x07d\x9be") == (r"a b\x1b[2Jc\x1b]0;title\x07d\x9be")
     assert human_text.plain("\x1b[31mred\x1b[0m\tx\x08") == "red        x\\x08"
 
 

@@ -63,9 +63,7 @@ def test_a_version_that_only_a_job_made(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_workflow("nightly", source("x"), parsed_json='{"steps": [{"run": "b"}]}')
     result = cli("workflows", "diff", "nightly")
     assert result.out == ""
-    assert result.err == (
-        "versions 1 and 2 are the same as text, but a job changed: --parsed shows what that means\n"
-    )
+    assert result.err == ("versions 1 and 2 are the same as text, but a job changed: --parsed shows what that means\n")
     parsed = cli("workflows", "diff", "nightly", "--parsed").out
     assert '+      "run": "b"' in parsed
     same = cli("workflows", "diff", "nightly", "2", "2")

@@ -158,9 +158,7 @@ def test_where_a_template_may_not_stand(line: str, offset: int, message: str, er
 
 @pytest.mark.parametrize("first", ["dir", "dir {{ params.x }}", "if a==a ("])
 def test_a_second_line_is_an_error(first: str, error: Error) -> None:
-    found = error(
-        f"{HEAD}steps:\n  s:\n    job_type: cmd\n    target: |\n      {first}\n      echo b\n"
-    )
+    found = error(f"{HEAD}steps:\n  s:\n    job_type: cmd\n    target: |\n      {first}\n      echo b\n")
     assert (found.line, found.column, found.path) == (9, 7, "steps.s.target")
     assert "cmd reads one line only: join commands with & or &&" in found.message
 
@@ -197,7 +195,5 @@ def test_the_line_is_measured_as_cmd_reads_it(workflow: Read, error: Error) -> N
 @pytest.mark.parametrize("value", ["a b", "a (b) ; , = ' ~", "C:\\dir", "/?"])
 def test_cmd_sees_the_value_and_nothing_else(value: str, workflow: Read) -> None:
     found = rendered(workflow, f'if "{{{{ params.x }}}}"=="{value}" (exit 5) else (exit 6)', value)
-    done = subprocess.run(
-        f'cmd.exe /d /s /c "{found.argv[-1]}"', env={**os.environ, **found.env}, timeout=120
-    )
+    done = subprocess.run(f'cmd.exe /d /s /c "{found.argv[-1]}"', env={**os.environ, **found.env}, timeout=120)
     assert done.returncode == 5

@@ -120,9 +120,7 @@ def test_a_preview_fills_in_what_is_known(step: str, expected: str, workflow: Re
         ("job_type: python\n    target: m:f\n    kwargs: {a: '{{ 1.0 / 0.0 }}'}", "not finite"),
     ],
 )
-def test_a_preview_fails_where_the_step_certainly_will(
-    step: str, message: str, workflow: Read
-) -> None:
+def test_a_preview_fails_where_the_step_certainly_will(step: str, message: str, workflow: Read) -> None:
     found = workflow(f"{HEAD}  last:\n    depends_on: [second-one]\n    {step}\n")
     scope = Scope(params=bind_params(found, {}), run={}, env={}, steps={})
     with pytest.raises(RenderError, match=message):

@@ -74,9 +74,7 @@ EVENT: dict[str, Any] = {
         ),
     ],
 )
-def test_each_way_to_say_which_events(
-    text: str, expected: list[EventTrigger], workflow: Read
-) -> None:
+def test_each_way_to_say_which_events(text: str, expected: list[EventTrigger], workflow: Read) -> None:
     """`on` is a word: YAML 1.2 knows no other booleans than true and false."""
     found = workflow(f"{HEAD}{text}{STEPS}")
     assert found.triggers == tuple(expected)
@@ -206,9 +204,7 @@ def test_a_job_has_events_that_its_users_do_not_inherit() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_found(
-    text: str, path: str, column: int, message: str, error: Error
-) -> None:
+def test_what_is_wrong_is_found(text: str, path: str, column: int, message: str, error: Error) -> None:
     found = error(f"{HEAD}{text}{STEPS}")
     assert (found.line, found.path, found.column) == (3, path, column)
     assert message in found.message
@@ -259,9 +255,7 @@ def test_a_name_that_is_nearly_built_in_is_pointed_out(name: str, meant: str) ->
     assert parsed.ok
     expected = [f'"{name}" is not an event of the daemon: did you mean "{meant}"?'] if meant else []
     assert [warning.message for warning in parsed.warnings] == expected
-    assert [(warning.path, warning.column) for warning in parsed.warnings] == [
-        ("on.event[1]", 17) for _ in expected
-    ]
+    assert [(warning.path, warning.column) for warning in parsed.warnings] == [("on.event[1]", 17) for _ in expected]
 
 
 def test_no_path_has_a_nul_character(errors: Errors) -> None:
@@ -282,9 +276,7 @@ def test_steps_listen_to_nothing(name: str, error: Error) -> None:
 # Stored.
 
 
-TYPES = st.text(
-    st.characters(exclude_categories=["C", "Z"], codec="utf-8"), min_size=1, max_size=20
-)
+TYPES = st.text(st.characters(exclude_categories=["C", "Z"], codec="utf-8"), min_size=1, max_size=20)
 CONDITIONS = st.sampled_from(["event.payload.a == 'x'", "event.depth < 3", "true", "false"])
 ENTRY = st.one_of(
     TYPES,
@@ -293,9 +285,7 @@ ENTRY = st.one_of(
         optional={"condition": CONDITIONS, "priority": st.integers(-100, 100)},
     ),
 )
-PATHS = st.text(
-    st.characters(exclude_characters="*?[{\0", exclude_categories=["C"], codec="utf-8"), min_size=1
-)
+PATHS = st.text(st.characters(exclude_characters="*?[{\0", exclude_categories=["C"], codec="utf-8"), min_size=1)
 
 
 @cache
@@ -316,9 +306,7 @@ def test_what_is_accepted_is_stored_and_fits_the_schema_of_editors(on: Any, watc
         return  # listed twice, or a path of spaces
     (document,) = parsed.documents
     assert document.workflow is not None
-    assert Workflow.from_dict(json.loads(json.dumps(document.workflow.to_dict()))) == (
-        document.workflow
-    )
+    assert Workflow.from_dict(json.loads(json.dumps(document.workflow.to_dict()))) == (document.workflow)
     assert not list(validator().iter_errors(data))
 
 
@@ -336,9 +324,7 @@ def scope(event: dict[str, Any] | None = EVENT) -> Scope:
 
 
 def exec_step(workflow: Read, *args: str, more: str = "") -> Workflow:
-    return workflow(
-        f"{HEAD}{more}\nsteps: {{a: {{job_type: exec, target: x, args: {json.dumps(args)}}}}}"
-    )
+    return workflow(f"{HEAD}{more}\nsteps: {{a: {{job_type: exec, target: x, args: {json.dumps(args)}}}}}")
 
 
 def test_every_field_of_the_event_is_seen(workflow: Read) -> None:
@@ -354,9 +340,7 @@ def test_every_field_of_the_event_is_seen(workflow: Read) -> None:
         "2",
         "2026-12-01T09:00:00+00:00",
     )
-    assert render(found, found.steps["a"], scope(None)).argv[1:] == (
-        *("", "", "{}", "", "", "", "0", ""),
-    )
+    assert render(found, found.steps["a"], scope(None)).argv[1:] == (*("", "", "{}", "", "", "", "0", ""),)
     assert NO_EVENT.keys() == EVENT_FIELDS.keys() == EVENT.keys()
 
 
@@ -370,9 +354,7 @@ def test_the_payload_is_data_of_any_type(workflow: Read) -> None:
         "{{ env.KIND }}",
         more="env: {KIND: '{{ event.type }}'}",
     )
-    assert render(found, found.steps["a"], scope()).argv[1:] == (
-        *("b", "4", "issue", "none", "DATA_CHANGED"),
-    )
+    assert render(found, found.steps["a"], scope()).argv[1:] == (*("b", "4", "issue", "none", "DATA_CHANGED"),)
 
 
 def test_a_field_that_the_payload_lacks_fails_the_step(workflow: Read) -> None:
@@ -392,9 +374,7 @@ def test_an_event_never_becomes_code(workflow: Read) -> None:
 
 
 def test_conditions_and_items_see_the_event(workflow: Read) -> None:
-    found = workflow(
-        f"{HEAD}steps: {{a: {{run: x, when: event.payload.n > 2, for_each: event.payload.tags}}}}"
-    )
+    found = workflow(f"{HEAD}steps: {{a: {{run: x, when: event.payload.n > 2, for_each: event.payload.tags}}}}")
     assert evaluate_when(found, found.steps["a"], scope()) is True
     assert evaluate_items(found, found.steps["a"], scope()) == ("a", "b")
     by_hand = workflow(f"{HEAD}steps: {{a: {{run: x, when: event.id != ''}}}}")

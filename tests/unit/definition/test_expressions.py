@@ -137,9 +137,7 @@ def test_what_a_template_may_say(expression: str, workflow: Read) -> None:
         ("", -3, "the template is empty"),
     ],
 )
-def test_what_is_wrong_is_found_with_its_column(
-    expression: str, offset: int, message: str, error: Error
-) -> None:
+def test_what_is_wrong_is_found_with_its_column(expression: str, offset: int, message: str, error: Error) -> None:
     found = error(definition(expression))
     assert message in found.message
     assert (found.line, found.path) == (18, "steps.last.args[0]")

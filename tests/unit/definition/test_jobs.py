@@ -153,9 +153,7 @@ def test_what_runs_may_be_replaced() -> None:
 
 
 def test_the_jobs_of_a_file_serve_its_workflows_wherever_they_stand() -> None:
-    text = (
-        f"{HEAD}steps: {{s: {{job: upload}}, t: {{job_id: check, depends_on: [s]}}}}\n---\n{JOBS}"
-    )
+    text = f"{HEAD}steps: {{s: {{job: upload}}, t: {{job_id: check, depends_on: [s]}}}}\n---\n{JOBS}"
     found = documents(text)
     assert list(found) == ["w", "upload", "check"]
     assert found["w"].uses == {"upload", "check"}
@@ -203,9 +201,7 @@ def test_what_a_job_may_have_is_no_mistake_while_it_is_unknown() -> None:
     )
     assert parse(f"{HEAD}steps: {{s: {{{step}}}}}").ok
     # What it certainly has not, is.
-    assert not parse(
-        f"{HEAD}steps: {{s: {{job: j, max_parallel: 2, args: ['{{{{ item }}}}']}}}}"
-    ).ok
+    assert not parse(f"{HEAD}steps: {{s: {{job: j, max_parallel: 2, args: ['{{{{ item }}}}']}}}}").ok
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,7 @@ PROCESS_FIELDS = {
 @pytest.mark.parametrize("kind", ["approval", "workflow"])
 def test_fields_of_processes_make_no_sense_elsewhere(kind: str, field: str, error: Error) -> None:
     target = "" if kind == "approval" else ", target: b"
-    found = error(
-        f"{HEAD}steps: {{a: {{job_type: {kind}{target}, {field}: {PROCESS_FIELDS[field]}}}}}"
-    )
+    found = error(f"{HEAD}steps: {{a: {{job_type: {kind}{target}, {field}: {PROCESS_FIELDS[field]}}}}}")
     article = "an" if kind == "approval" else "a"
     assert found.path == f"steps.a.{field}"
     assert found.message == f'"{field}" has no meaning for {article} {kind} step: remove it'

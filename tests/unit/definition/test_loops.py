@@ -35,9 +35,7 @@ TRANSIENT, RATE_LIMIT = ErrorClass.RETRYABLE_TRANSIENT, ErrorClass.RETRYABLE_RAT
         ("on_failure: continue, max_retries: 1", 1, FailurePolicy.CONTINUE, FailurePolicy.CONTINUE),
     ],
 )
-def test_policies(
-    step: str, retries: int, policy: FailurePolicy, final: FailurePolicy, workflow: Read
-) -> None:
+def test_policies(step: str, retries: int, policy: FailurePolicy, final: FailurePolicy, workflow: Read) -> None:
     found = workflow(f"{HEAD}steps: {{a: {{run: x, {step}}}}}").steps["a"]
     assert (found.max_retries, found.on_failure, found.final_policy) == (retries, policy, final)
 
@@ -194,9 +192,7 @@ def test_spacing_without_retries_is_a_warning() -> None:
     assert warning.message == "nothing is retried: add max_retries, or on_failure: retry"
     assert parse(text.replace("retry:", "max_retries: 1, retry:")).problems == ()
     # What all steps inherit says nothing about one of them.
-    assert (
-        parse(f"{HEAD}defaults: {{retry: {{delay: 1s}}}}\nsteps: {{a: {{run: x}}}}").problems == ()
-    )
+    assert parse(f"{HEAD}defaults: {{retry: {{delay: 1s}}}}\nsteps: {{a: {{run: x}}}}").problems == ()
 
 
 def test_what_is_inherited_and_makes_no_sense_is_left_out(workflow: Read) -> None:
@@ -266,9 +262,7 @@ def test_a_check_works_where_its_step_works(workflow: Read) -> None:
         ("timeout: 10s, ", 2.5),
     ],
 )
-def test_a_check_has_a_quarter_of_the_time(
-    times: str, expected: float | None, workflow: Read
-) -> None:
+def test_a_check_has_a_quarter_of_the_time(times: str, expected: float | None, workflow: Read) -> None:
     text = f"{HEAD}steps: {{a: {{run: x, {times}completion_check: {{run: y}}, max_iterations: 2}}}}"
     check = workflow(text).steps["a"].completion_check
     assert check is not None
@@ -281,8 +275,7 @@ def test_a_check_has_a_quarter_of_the_time(
 @pytest.mark.parametrize("word", ["output", "stdout"])
 def test_the_output_may_be_what_has_to_change(word: str, workflow: Read) -> None:
     found = workflow(
-        f"{HEAD}steps: {{a: {{run: x, completion_check: {{run: y}}, max_iterations: 2, "
-        f"stop_when_unchanged: {word}}}}}"
+        f"{HEAD}steps: {{a: {{run: x, completion_check: {{run: y}}, max_iterations: 2, stop_when_unchanged: {word}}}}}"
     )
     assert found.steps["a"].stop_when_unchanged == "output"
 

@@ -166,9 +166,7 @@ def test_the_schema_names_every_field() -> None:
     ]
     assert schema["$defs"]["WorkflowInput"]["required"] == ["name", "steps"]
     older = {"is_enabled", "on_fail", "job_id", "eventTypes"}
-    for model in (
-        Shape.__subclasses__() + DefaultsInput.__subclasses__() + [ListedStepInput, JobInput]
-    ):
+    for model in Shape.__subclasses__() + DefaultsInput.__subclasses__() + [ListedStepInput, JobInput]:
         if model is ActionInput:
             continue  # a base of others, nothing that is written
         found = schema["$defs"][model.__name__]
@@ -230,9 +228,7 @@ STEP = st.dictionaries(st.sampled_from([*StepInput.model_fields, "job_id", "on_f
 DEFINITION = st.fixed_dictionaries(
     {},
     optional={name: VALUES for name in WorkflowInput.model_fields if name != "steps"}
-    | {
-        "steps": st.lists(STEP, max_size=3) | st.dictionaries(st.sampled_from("abc"), STEP) | VALUES
-    },
+    | {"steps": st.lists(STEP, max_size=3) | st.dictionaries(st.sampled_from("abc"), STEP) | VALUES},
 )
 
 

@@ -56,26 +56,30 @@ V1, V2 = "${env:TOBAN_V1}", "${env:TOBAN_V2}"
         ('Write-Output "of {{ params.x }}.csv"', f'Write-Output "of {V1}.csv"'),
         ('"{{ params.x }}{{ params.y }}"', f'"{V1}{V2}"'),
         ("“of {{ params.x }}”", f"“of {V1}”"),
-        ('"a ""b"" {{ params.x }} $(f {{ params.y }} ")" {{ params.x }}) `" {{ params.y }}"',
-         f'"a ""b"" {V1} $(f "{V2}" ")" "{V1}") `" {V2}"'),
+        (
+            '"a ""b"" {{ params.x }} $(f {{ params.y }} ")" {{ params.x }}) `" {{ params.y }}"',
+            f'"a ""b"" {V1} $(f "{V2}" ")" "{V1}") `" {V2}"',
+        ),
         ("$a = {{ params.x }}; $b={{ params.x }}", f'$a = "{V1}"; $b="{V1}"'),
         ("if ({{ params.x }} -eq 'it''s') { f {{ params.x }} }", f"if (\"{V1}\" -eq 'it''s') {{ f \"{V1}\" }}"),
         ("@({{ params.x }},{{ params.y }})", f'@("{V1}","{V2}")'),
         ("& {{ params.x }} a | f {{ params.y }}|g", f'& "{V1}" a | f "{V2}"|g'),
-        ("# it's {{ params.nope }}\nf {{ params.x }}", f"# it's {{{{ params.nope }}}}\nf \"{V1}\""),
+        ("# it's {{ params.nope }}\nf {{ params.x }}", f'# it\'s {{{{ params.nope }}}}\nf "{V1}"'),
         ("f a#b 'c' {{ params.x }} # '", f"f a#b 'c' \"{V1}\" # '"),
-        ("<# it's {{ params.nope }} #> f {{ params.x }}", f"<# it's {{{{ params.nope }}}} #> f \"{V1}\""),
-        ('@"\nsay "hi" to {{ params.x }}\n "@ {{ params.y }}\n"@ | f {{ params.x }}',
-         f'@"\nsay "hi" to {V1}\n "@ {V2}\n"@ | f "{V1}"'),
+        ("<# it's {{ params.nope }} #> f {{ params.x }}", f'<# it\'s {{{{ params.nope }}}} #> f "{V1}"'),
+        (
+            '@"\nsay "hi" to {{ params.x }}\n "@ {{ params.y }}\n"@ | f {{ params.x }}',
+            f'@"\nsay "hi" to {V1}\n "@ {V2}\n"@ | f "{V1}"',
+        ),
         ("@'\nit's $x\n'@ | f {{ params.x }}", f"@'\nit's $x\n'@ | f \"{V1}\""),
-        ("f ${it's} {{ params.x }}", f"f ${{it's}} \"{V1}\""),
-        ("f `' {{ params.x }}", f"f `' \"{V1}\""),
-        ("f --% a 'b\nf {{ params.x }}", f"f --% a 'b\nf \"{V1}\""),
+        ("f ${it's} {{ params.x }}", f'f ${{it\'s}} "{V1}"'),
+        ("f `' {{ params.x }}", f'f `\' "{V1}"'),
+        ("f --% a 'b\nf {{ params.x }}", f'f --% a \'b\nf "{V1}"'),
         ('docker ps --format {{ "{{.Names}}" }}', f'docker ps --format "{V1}"'),
         ("f '{{ raw(params.x) }}'", "f 'value'"),
         ("exit 3\n", "exit 3"),
     ],
-)  # fmt: skip
+)
 def test_what_is_rendered(script: str, expected: str, workflow: Read) -> None:
     assert script_of(rendered(workflow, script, "value")) == expected
 
@@ -116,7 +120,7 @@ def test_values_are_variables_and_never_text(workflow: Read) -> None:
         ("f {{ params.nope }}", 5, 'unknown parameter "nope"'),
         ('f "{{ params.nope }}"', 6, 'unknown parameter "nope"'),
     ],
-)  # fmt: skip
+)
 def test_where_a_template_may_not_stand(
     script: str, offset: int, message: str, errors: Callable[[str | bytes], list[Problem]]
 ) -> None:

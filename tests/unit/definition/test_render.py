@@ -200,9 +200,7 @@ def test_what_fails_when_rendered(step: str, message: str, workflow: Read) -> No
     ],
 )
 @pytest.mark.parametrize("form", ["{{ steps.s.%s }}", "{{ [steps.s.%s] }}"])
-def test_values_that_templates_cannot_take(
-    form: str, where: str, value: Any, message: str, workflow: Read
-) -> None:
+def test_values_that_templates_cannot_take(form: str, where: str, value: Any, message: str, workflow: Read) -> None:
     text = f"name: a\nsteps: [{{name: s, run: x}}, {{name: t, run: 'echo {form % where}'}}]"
     found = workflow(text)
     scope = Scope(params={}, run={}, env={}, steps={"s": {where: value}})
@@ -219,9 +217,7 @@ def test_comprehensions_are_bounded(workflow: Read) -> None:
 
 
 def test_only_integers_reach_arithmetic(workflow: Read) -> None:
-    found = workflow(
-        "name: a\nparams: {n: {type: integer, default: 1}}\nsteps: {s: {run: 'x $(({{ params.n }}))'}}"
-    )
+    found = workflow("name: a\nparams: {n: {type: integer, default: 1}}\nsteps: {s: {run: 'x $(({{ params.n }}))'}}")
     for value in ("x[$(id)]", True, 1.5):
         with pytest.raises(RenderError, match="only integers"):
             render(found, found.steps["s"], Scope(params={"n": value}, run={}, env={}, steps={}))
@@ -358,9 +354,7 @@ def test_what_has_no_value_here(given: dict[str, Any], message: str, workflow: R
 
 
 def test_an_item_may_be_null(workflow: Read) -> None:
-    found = workflow(
-        "name: a\nsteps: {s: {job_type: exec, target: x, args: ['{{ item == null }}'], for_each: [1]}}"
-    )
+    found = workflow("name: a\nsteps: {s: {job_type: exec, target: x, args: ['{{ item == null }}'], for_each: [1]}}")
     scope = Scope(params={}, run={}, env={}, steps={}, item=None)
     assert render(found, found.steps["s"], scope).argv == ("x", "true")
     assert repr(NO_ITEM) == "NO_ITEM"
@@ -375,9 +369,7 @@ def test_an_item_may_be_null(workflow: Read) -> None:
     ],
 )
 def test_standard_input_is_bounded(text: str, message: str, workflow: Read) -> None:
-    found = workflow(
-        "name: a\nparams: {s: {default: x}}\nsteps: {s: {run: x, stdin: '{{ params.s }}'}}"
-    )
+    found = workflow("name: a\nparams: {s: {default: x}}\nsteps: {s: {run: x, stdin: '{{ params.s }}'}}")
     scope = Scope(params={"s": text}, run={}, env={}, steps={})
     if message:
         with pytest.raises(RenderError, match=message):
@@ -390,8 +382,7 @@ def test_standard_input_is_bounded(text: str, message: str, workflow: Read) -> N
 
 def test_the_parameters_of_a_child_are_bounded(workflow: Read) -> None:
     found = workflow(
-        "name: a\nparams: {s: {default: x}}\n"
-        "steps: {s: {job_type: workflow, target: b, kwargs: {s: '{{ params.s }}'}}}"
+        "name: a\nparams: {s: {default: x}}\nsteps: {s: {job_type: workflow, target: b, kwargs: {s: '{{ params.s }}'}}}"
     )
     render(found, found.steps["s"], Scope(params={"s": "x" * 500_000}, run={}, env={}, steps={}))
     scope = Scope(params={"s": "x" * 1_100_000}, run={}, env={}, steps={})

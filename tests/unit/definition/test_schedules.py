@@ -103,8 +103,7 @@ schedule:
 
 def test_a_job_has_schedules_that_its_users_do_not_inherit() -> None:
     parsed = parse(
-        "jobs: {j: {run: x, schedule: [{every: 1h}], timezone: Asia/Tokyo}}\n---\n"
-        f"{HEAD}steps: {{s: {{job: j}}}}"
+        f"jobs: {{j: {{run: x, schedule: [{{every: 1h}}], timezone: Asia/Tokyo}}}}\n---\n{HEAD}steps: {{s: {{job: j}}}}"
     )
     assert parsed.ok
     job, user = (document.workflow for document in parsed.documents)
@@ -207,9 +206,7 @@ def test_a_job_has_schedules_that_its_users_do_not_inherit() -> None:
         ("blackout: ['@reboot/2h']", "blackout[0]", 12, "cannot begin"),
     ],
 )
-def test_what_is_wrong_is_found(
-    text: str, path: str, column: int, message: str, error: Error
-) -> None:
+def test_what_is_wrong_is_found(text: str, path: str, column: int, message: str, error: Error) -> None:
     found = error(f"{HEAD}{text}{STEPS}")
     assert (found.line, found.path, found.column) == (3, path, column)
     assert message in found.message
@@ -232,15 +229,12 @@ def test_parameters_are_those_of_the_workflow(errors: Errors) -> None:
         (8, "schedule[3]", found[0].message),
     ]
     assert found[0].message == (
-        'the parameter "rows" is required, and so no run could start: '
-        "add params: {rows: …} to the schedule"
+        'the parameter "rows" is required, and so no run could start: add params: {rows: …} to the schedule'
     )
 
 
 def test_a_mistake_in_the_parameters_is_told_once(error: Error) -> None:
-    assert error(f"{HEAD}params: 5\nschedule: {{every: 1h, params: {{a: 1}}}}{STEPS}").path == (
-        "params"
-    )
+    assert error(f"{HEAD}params: 5\nschedule: {{every: 1h, params: {{a: 1}}}}{STEPS}").path == ("params")
     wrong = "params: {a: {type: x, required: true}}\nschedule: [{every: 1h}, '@daily']"
     assert error(f"{HEAD}{wrong}{STEPS}").path == "params.a.type"
 
@@ -340,9 +334,7 @@ def test_words_whose_time_has_passed_are_found_when_they_are_stored() -> None:
 
 
 def test_words_that_nobody_has_resolved_are_shown_as_they_are() -> None:
-    assert (
-        describe(Schedule(words="3日後の朝9時", max_occurrences=1)) == "3日後の朝9時, once at most"
-    )
+    assert describe(Schedule(words="3日後の朝9時", max_occurrences=1)) == "3日後の朝9時, once at most"
 
 
 def test_what_is_not_said_in_words_stays_as_it_is() -> None:

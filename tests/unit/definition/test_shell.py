@@ -30,9 +30,7 @@ def definition(script: str) -> str:
     return f"{HEAD}steps:\n  s:\n    run: |\n{indented}"
 
 
-def run(
-    read: Read, script: str, x: str = "", n: int = 1, shell: tuple[str, ...] = ("/bin/sh",)
-) -> bytes:
+def run(read: Read, script: str, x: str = "", n: int = 1, shell: tuple[str, ...] = ("/bin/sh",)) -> bytes:
     found = read(definition(script))
     scope = Scope(params={"x": x, "n": n}, run={}, env={}, steps={})
     rendered = render(found, found.steps["s"], scope)
@@ -63,12 +61,8 @@ set -- a{{ params.x }}b; printf '%s|' "$#" "$1" """
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 NASTY = st.lists(
-    st.sampled_from(
-        ["$(echo hacked)", "`echo hacked`", "'", '"', "\\", "\n", "EOF", "\nEOF\n", "${IFS}"]
-    )
-    | st.sampled_from(
-        ["*", "?", "~", ";", "&", "|", "<", ">", "(", ")", "#", " ", "\t", "!", "あ", "\x81"]
-    ),
+    st.sampled_from(["$(echo hacked)", "`echo hacked`", "'", '"', "\\", "\n", "EOF", "\nEOF\n", "${IFS}"])
+    | st.sampled_from(["*", "?", "~", ";", "&", "|", "<", ">", "(", ")", "#", " ", "\t", "!", "あ", "\x81"]),
     max_size=8,
 ).map("".join)
 

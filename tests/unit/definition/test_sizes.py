@@ -27,9 +27,7 @@ def test_sizes_are_read(text: str | int, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize(
-    "text", ["", "64KB", "64kib", "-1", "1.3B", "KiB", "1KiB ", "٥KiB", "9" * 99, -5, True, 1.5]
-)
+@pytest.mark.parametrize("text", ["", "64KB", "64kib", "-1", "1.3B", "KiB", "1KiB ", "٥KiB", "9" * 99, -5, True, 1.5])
 def test_other_sizes_are_refused_with_what_to_write(text: str | int) -> None:
     with pytest.raises(ValueError, match=r"write 64KiB, 512MiB, 2GiB or a number of bytes"):
         parse_size(text)

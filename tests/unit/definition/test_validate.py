@@ -336,9 +336,7 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
         ("defaults: [x]", "defaults", 11, "expected a mapping of step fields"),
     ],
 )
-def test_wrong_workflow_fields(
-    top: str, path: str, column: int, message: str, error: Error
-) -> None:
+def test_wrong_workflow_fields(top: str, path: str, column: int, message: str, error: Error) -> None:
     found = error(f"{HEAD}{top}\nsteps: {{a: {{run: x}}}}")
     assert (found.line, found.column) == (3, column)
     assert message in found.message
@@ -508,9 +506,7 @@ def test_users(user: str, workflow: Read) -> None:
 
 
 def test_every_wrong_resource_is_reported(errors: Errors) -> None:
-    found = errors(
-        f"{HEAD}steps:\n  a: {{run: x, resources: {{memory: 1, cpu: 0, pids: 0, nice: 99}}}}\n"
-    )
+    found = errors(f"{HEAD}steps:\n  a: {{run: x, resources: {{memory: 1, cpu: 0, pids: 0, nice: 99}}}}\n")
     assert [problem.path.rpartition(".")[2] for problem in found] == [
         "memory",
         "cpu",
@@ -520,9 +516,7 @@ def test_every_wrong_resource_is_reported(errors: Errors) -> None:
     assert [problem.column for problem in found] == [35, 43, 52, 61]
 
 
-@pytest.mark.parametrize(
-    "workspace", ["/", "/dev/shm/x", "/proc/../srv", "/device", "proc", "/dev{{ run.number }}"]
-)
+@pytest.mark.parametrize("workspace", ["/", "/dev/shm/x", "/proc/../srv", "/device", "proc", "/dev{{ run.number }}"])
 def test_other_workspaces_are_fine(workspace: str) -> None:
     parsed = parse(f"{HEAD}steps: {{a: {{run: x, workspace: '{workspace}'}}}}")
     assert parsed.ok, parsed.problems

@@ -82,9 +82,7 @@ def test_events_are_those_of_ruamel(text: str) -> None:
 
 
 def test_scalars_follow_yaml_1_2() -> None:
-    assert plain(
-        "[on, yes, no, off, y, true, False, null, ~, 0o17, 0x1f, 017, 1_000, 1.5, 1e3]"
-    ) == [
+    assert plain("[on, yes, no, off, y, true, False, null, ~, 0o17, 0x1f, 017, 1_000, 1.5, 1e3]") == [
         *["on", "yes", "no", "off", "y", True, False, None, None, 15, 31, 17, "1_000", 1.5, 1000.0]
     ]
     assert plain("[2026-01-01, 12:30, 1.2.3, -, '5', \"5\", !!str 5, !!int '5', ]") == [
@@ -228,25 +226,20 @@ JSON_TEXT = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.text()
-            | st.sampled_from(["name", "steps", "a", "run", "when", "for_each", "params"]),
+            st.text() | st.sampled_from(["name", "steps", "a", "run", "when", "for_each", "params"]),
             inner,
             max_size=4,
         )
     ),
     max_leaves=12,
 ).map(lambda value: json.dumps(value))
-ESCAPES = st.sampled_from(
-    ["\\ud83d", "\\ude00", "\\U00110000", "\\x00", "\\u0000", "\\", '"', "\ud800", "{{", "}}"]
-)
+ESCAPES = st.sampled_from(["\\ud83d", "\\ude00", "\\U00110000", "\\x00", "\\u0000", "\\", '"', "\ud800", "{{", "}}"])
 HOSTILE_TEXT = st.one_of(
     YAML_TEXT,
     JSON_TEXT,
     st.lists(YAML_TEXT | ESCAPES | st.text(max_size=4), max_size=8).map("".join),
     st.lists(ESCAPES | st.text(max_size=4), max_size=8).map(
-        lambda parts: (
-            f'name: a\nsteps: {{a: {{run: "{"".join(parts)}", when: "{"".join(parts)}"}}}}\n'
-        )
+        lambda parts: f'name: a\nsteps: {{a: {{run: "{"".join(parts)}", when: "{"".join(parts)}"}}}}\n'
     ),
     st.binary(max_size=40),
 )

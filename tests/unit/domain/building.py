@@ -28,10 +28,20 @@ def workflow(
     timeout: float | str | None = None,
 ) -> Workflow:
     return Workflow(
-        name="w", title="", version="1", description="", labels={}, enabled=True, params={}, env={},
-        timeout=seconds(timeout), concurrency=concurrency, max_active_runs=1, overlap=Overlap.SKIP,
+        name="w",
+        title="",
+        version="1",
+        description="",
+        labels={},
+        enabled=True,
+        params={},
+        env={},
+        timeout=seconds(timeout),
+        concurrency=concurrency,
+        max_active_runs=1,
+        overlap=Overlap.SKIP,
         steps={name: step(name, given) for name, given in steps.items()},
-    )  # fmt: skip
+    )
 
 
 def seconds(given: float | str | None) -> float | None:
@@ -47,8 +57,12 @@ def step(name: str, given: Mapping[str, Any]) -> Step:
     check = fields.pop("completion_check", None)
     policy = FailurePolicy(fields.pop("on_failure", "abort"))
     made = Step(
-        id=name, name=name, kwargs={}, env={},
-        job_type=JobType(fields.pop("job_type", "shell")), target=fields.pop("target", "true"),
+        id=name,
+        name=name,
+        kwargs={},
+        env={},
+        job_type=JobType(fields.pop("job_type", "shell")),
+        target=fields.pop("target", "true"),
         depends_on=tuple(fields.pop("depends_on", ())),
         success_codes=frozenset(fields.pop("success_codes", [0])),
         error_classes={c: ErrorClass(k) for c, k in fields.pop("error_classes", {}).items()},
@@ -60,7 +74,7 @@ def step(name: str, given: Mapping[str, Any]) -> Step:
         on_iterations_exhausted=FailurePolicy(fields.pop("on_iterations_exhausted", "abort")),
         on_lost=OnLost(fields.pop("on_lost", "fail")),
         **fields,
-    )  # fmt: skip
+    )
     return made if check is None else replace(made, completion_check=_check(made, check))
 
 
@@ -81,6 +95,12 @@ def _check(owner: Step, given: Mapping[str, Any]) -> Step:
     if timeout is None and owner.timeout is not None:
         timeout = owner.timeout / 4
     return Step(
-        id=f"{owner.id}.check", name=f"{owner.id}.check", job_type=JobType.SHELL, target="true",
-        kwargs={}, env={}, timeout=timeout, kill_grace=owner.kill_grace,
-    )  # fmt: skip
+        id=f"{owner.id}.check",
+        name=f"{owner.id}.check",
+        job_type=JobType.SHELL,
+        target="true",
+        kwargs={},
+        env={},
+        timeout=timeout,
+        kill_grace=owner.kill_grace,
+    )

@@ -181,11 +181,7 @@ class Interpreter(World):
         """One step of the definition: what it waits for, whether it runs, and how often."""
         spec = self.specs[name]
         needed = spec.get("depends_on", [])
-        yield self.until(
-            lambda: (
-                self.begun and (any(map(self.blocks, needed)) or all(map(self.satisfies, needed)))
-            )
-        )
+        yield self.until(lambda: self.begun and (any(map(self.blocks, needed)) or all(map(self.satisfies, needed))))
         if self.ending:
             return self.end(name, f"SKIPPED({self.ending})")
         if any(map(self.blocks, needed)):
@@ -294,16 +290,12 @@ class Interpreter(World):
         most = self.case.get("concurrency") or NEVER
         return self.specs[step].get("job_type") == "approval" or len(self.places) < most
 
-    def tries(
-        self, me: str, name: str, spec: Spec, loop: Loop, iteration: int
-    ) -> Generator[Wait, None, Verdict]:
+    def tries(self, me: str, name: str, spec: Spec, loop: Loop, iteration: int) -> Generator[Wait, None, Verdict]:
         """Attempts, until one has a result or there is none to be had."""
         retries = 0
         while True:
             # In the middle of its loop it has its place already, and keeps it.
-            yield self.until(
-                lambda: self.room(me) or (me in self.places and not self.paused), loop.end
-            )
+            yield self.until(lambda: self.room(me) or (me in self.places and not self.paused), loop.end)
             if self.ending:
                 return Verdict(word="waited")
             if self.now >= loop.end:
@@ -335,9 +327,7 @@ class Interpreter(World):
             if wait:
                 yield self.until(lambda: False, min(self.now + wait, loop.end))
 
-    def attempt(
-        self, me: str, name: str, spec: Spec, loop: Loop, iteration: int
-    ) -> Generator[Wait, None, Verdict]:
+    def attempt(self, me: str, name: str, spec: Spec, loop: Loop, iteration: int) -> Generator[Wait, None, Verdict]:
         """One process from its beginning to its end; a place was found for it."""
         check, looped = name != me, "completion_check" in spec
         limit = spec.get("timeout")

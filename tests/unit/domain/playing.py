@@ -19,12 +19,8 @@ from .simulator import Simulator
 
 def simulate(case: Case, lasts: Lasts = one_second) -> Simulator:
     """Plays a case of the table."""
-    definition = workflow(
-        case["steps"], concurrency=case.get("concurrency"), timeout=case.get("timeout")
-    )
-    simulator = Simulator(
-        definition, case.get("outcomes", {}), chosen=case.get("scope"), lasts=lasts
-    )
+    definition = workflow(case["steps"], concurrency=case.get("concurrency"), timeout=case.get("timeout"))
+    simulator = Simulator(definition, case.get("outcomes", {}), chosen=case.get("scope"), lasts=lasts)
     simulator.restart_every = case.get("restart_every", 0)
     for when, what in case.get("events", {}).items():
         for each in what if isinstance(what, list) else [what]:

@@ -33,9 +33,7 @@ _PHASES = {
 }
 
 
-def check_rules(
-    plan: Plan, before: Run, after: Run, event: Event, effects: Sequence[Effect], at: datetime
-) -> None:
+def check_rules(plan: Plan, before: Run, after: Run, event: Event, effects: Sequence[Effect], at: datetime) -> None:
     if after is before:
         assert not effects, "an effect without its event"
         return
@@ -102,9 +100,7 @@ def _check_steps(plan: Plan, before: Run, after: Run) -> None:
             over = all(member.state.terminal for member in members)
             assert over == step.state.terminal, f"{name} is over when its instances are"
             assert step.attempt is None
-    assert moving(after.steps) == frozenset(
-        n for n, step in after.steps.items() if step.state.moving
-    )
+    assert moving(after.steps) == frozenset(n for n, step in after.steps.items() if step.state.moving)
 
 
 def _check_index(plan: Plan, after: Run) -> None:
@@ -151,9 +147,7 @@ def _check_run(before: Run, after: Run) -> None:
         assert after.error, "a run that failed says why"
 
 
-def _check_effect(
-    plan: Plan, before: Run, after: Run, event: Event, effect: Effect, at: datetime
-) -> None:
+def _check_effect(plan: Plan, before: Run, after: Run, event: Event, effect: Effect, at: datetime) -> None:
     match effect:
         case LaunchAttempt(attempt=attempt):
             step = after.steps[attempt.owner]

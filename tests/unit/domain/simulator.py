@@ -178,12 +178,8 @@ class Simulator:
         before = self.run
         if isinstance(event, AttemptEnded | AttemptLost | AttemptVoided | ChildEnded):
             self.live.pop(event.token, None)
-        self.run, effects = transition(
-            self.plan, before, event, at=EPOCH + timedelta(seconds=self.now), ids=self.ids
-        )
-        check_rules(
-            self.plan, before, self.run, event, effects, EPOCH + timedelta(seconds=self.now)
-        )
+        self.run, effects = transition(self.plan, before, event, at=EPOCH + timedelta(seconds=self.now), ids=self.ids)
+        check_rules(self.plan, before, self.run, event, effects, EPOCH + timedelta(seconds=self.now))
         self.effects += effects
         for effect in effects:
             self._carry_out(effect)
@@ -202,9 +198,7 @@ class Simulator:
             case StartRunTimer():
                 self.ask(self._seconds(effect.due), RunTimeoutPassed())
             case StartRetryTimer():
-                self.ask(
-                    self._seconds(effect.due), RetryDue(step=effect.step, retries=effect.retries)
-                )
+                self.ask(self._seconds(effect.due), RetryDue(step=effect.step, retries=effect.retries))
             case StartStepTimer():
                 self.ask(
                     self._seconds(effect.due),
@@ -216,9 +210,7 @@ class Simulator:
                 due = self._work.setdefault(("evaluate", effect.step), self.now + takes)
                 self.ask(due, self._evaluated(effect.step))
             case CollectOutputs():
-                due = self._work.setdefault(
-                    ("collect", effect.attempt.token), self.now + COLLECTING
-                )
+                due = self._work.setdefault(("collect", effect.attempt.token), self.now + COLLECTING)
                 self.ask(due, self._collected(effect))
             case StopCollection():
                 pass  # it is over before it could be broken off
@@ -286,8 +278,7 @@ class Simulator:
         match outcome:
             case "lost" | "lost_unproved":
                 orphans = "ended" if outcome == "lost" else "unknown"
-                self.deliver(AttemptLost(
-                    step=attempt.step, token=token, error="gone", orphans=orphans))  # fmt: skip
+                self.deliver(AttemptLost(step=attempt.step, token=token, error="gone", orphans=orphans))
             case "limit":
                 self.deliver(self._ended(process, TreeCause.LIMIT, signal=9))
             case "nostart":
@@ -350,16 +341,24 @@ class Simulator:
 
     def _ended(self, process: _Process, cause: TreeCause, **changes: Any) -> AttemptEnded:
         return AttemptEnded(
-            step=process.attempt.step, token=process.attempt.token,
-            started_at=EPOCH + timedelta(seconds=process.began), finished_at=self._time(),
-            ending=TreeEnding(cause=cause, proved_empty=True), **changes,
-        )  # fmt: skip
+            step=process.attempt.step,
+            token=process.attempt.token,
+            started_at=EPOCH + timedelta(seconds=process.began),
+            finished_at=self._time(),
+            ending=TreeEnding(cause=cause, proved_empty=True),
+            **changes,
+        )
 
     def _child(self, process: _Process, state: RunState) -> ChildEnded:
         return ChildEnded(
-            step=process.attempt.step, token=process.attempt.token, state=state, error="", number=1,
-            started_at=EPOCH + timedelta(seconds=process.began), finished_at=self._time(),
-        )  # fmt: skip
+            step=process.attempt.step,
+            token=process.attempt.token,
+            state=state,
+            error="",
+            number=1,
+            started_at=EPOCH + timedelta(seconds=process.began),
+            finished_at=self._time(),
+        )
 
     def _time(self) -> datetime:
         return EPOCH + timedelta(seconds=self.now)

@@ -21,9 +21,17 @@ from toband.domain.run_model import (
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 RUN = Run(
-    id="r", workflow="w", version=1, number=7, created_at=NOW, started_at=NOW, state=RunState.RUNNING,
-    trigger=Trigger.SCHEDULE, params={"day": "monday"}, touched=frozenset(),
-)  # fmt: skip
+    id="r",
+    workflow="w",
+    version=1,
+    number=7,
+    created_at=NOW,
+    started_at=NOW,
+    state=RunState.RUNNING,
+    trigger=Trigger.SCHEDULE,
+    params={"day": "monday"},
+    touched=frozenset(),
+)
 
 
 @pytest.mark.parametrize(
@@ -66,15 +74,27 @@ def test_parameters_that_are_too_large_are_left_out() -> None:
 
 def test_a_step_that_failed_for_good_and_not_each_of_its_instances() -> None:
     attempt = Attempt(
-        id="a", run_id="r", step="s", number=2, ordinal=1, token="t", state=AttemptState.FAILED,
-        created_at=NOW, error="exit code 3",
-    )  # fmt: skip
+        id="a",
+        run_id="r",
+        step="s",
+        number=2,
+        ordinal=1,
+        token="t",
+        state=AttemptState.FAILED,
+        created_at=NOW,
+        error="exit code 3",
+    )
     waiting = StepRun(id="s", index=0, state=StepState.RUNNING)
     instance = StepRun(id="s[0]", index=0, parent="s", instance=0, state=StepState.FAILED)
     failed = replace(
-        waiting, state=StepState.FAILED, attempts=2, exit_code=3, attempt=attempt,
-        error_class=ErrorClass.NON_RETRYABLE, reason="exit code 3",
-    )  # fmt: skip
+        waiting,
+        state=StepState.FAILED,
+        attempts=2,
+        exit_code=3,
+        attempt=attempt,
+        error_class=ErrorClass.NON_RETRYABLE,
+        reason="exit code 3",
+    )
     before = replace(RUN, steps={"s": waiting})
     after = replace(RUN, steps={"s": failed, "s[0]": instance}, touched=frozenset({"s", "s[0]"}))
     ((event_type, step, payload),) = announced(before, after)

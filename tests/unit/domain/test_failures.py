@@ -22,9 +22,7 @@ MIDDLE = 0.5
 """The chance that neither adds to a delay nor takes from it."""
 
 
-def ended(
-    exit_code: int | None = 1, cause: TreeCause = TreeCause.EXITED, **outputs: str
-) -> AttemptEnded:
+def ended(exit_code: int | None = 1, cause: TreeCause = TreeCause.EXITED, **outputs: str) -> AttemptEnded:
     return AttemptEnded(
         step="a",
         token="t",
@@ -54,12 +52,8 @@ def ended(
         (replace(ended(None), not_started=True), "NON_RETRYABLE"),
     ],
 )
-def test_its_own_word_then_its_definition_then_what_is_usual(
-    event: AttemptEnded, expected: str
-) -> None:
-    definition = step(
-        "a", {"error_classes": {3: "RETRYABLE_RATE_LIMIT", 78: "RETRYABLE_TRANSIENT"}}
-    )
+def test_its_own_word_then_its_definition_then_what_is_usual(event: AttemptEnded, expected: str) -> None:
+    definition = step("a", {"error_classes": {3: "RETRYABLE_RATE_LIMIT", 78: "RETRYABLE_TRANSIENT"}})
     assert classify(definition, event) == expected
 
 
@@ -84,9 +78,7 @@ def test_its_own_word_then_its_definition_then_what_is_usual(
 def test_what_is_tried_again(
     given_: dict[str, Any], kind: ErrorClass, code: int | None, retries: int, expected: bool
 ) -> None:
-    assert may_retry(step("a", given_), StepRun(id="a", index=0, retries=retries), kind, code) is (
-        expected
-    )
+    assert may_retry(step("a", given_), StepRun(id="a", index=0, retries=retries), kind, code) is (expected)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +92,9 @@ def test_what_is_tried_again(
         ({"delay": "250ms", "backoff": 3, "max_delay": "1s"}, TRANSIENT, [0.25, 0.75, 1, 1]),
     ],
 )
-def test_waits_grow_up_to_a_cap(
-    retry: dict[str, Any], kind: ErrorClass, waits: list[float]
-) -> None:
+def test_waits_grow_up_to_a_cap(retry: dict[str, Any], kind: ErrorClass, waits: list[float]) -> None:
     definition = step("a", {"retry": retry})
-    found = [
-        back_off(definition, number + 1, kind, None, lambda: MIDDLE) for number in range(len(waits))
-    ]
+    found = [back_off(definition, number + 1, kind, None, lambda: MIDDLE) for number in range(len(waits))]
     assert found == pytest.approx(waits)
 
 

@@ -15,9 +15,15 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def attempt(run: str, ordinal: int) -> Attempt:
     return Attempt(
-        id=f"{run}{ordinal}", run_id=run, step=f"s{ordinal}", number=1, ordinal=ordinal, token=f"{run}{ordinal}",
-        state=AttemptState.STARTING, created_at=NOW,
-    )  # fmt: skip
+        id=f"{run}{ordinal}",
+        run_id=run,
+        step=f"s{ordinal}",
+        number=1,
+        ordinal=ordinal,
+        token=f"{run}{ordinal}",
+        state=AttemptState.STARTING,
+        created_at=NOW,
+    )
 
 
 def push(queue: FairQueue[str], run: str, *ordinals: int, priority: int = 0) -> None:

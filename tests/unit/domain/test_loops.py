@@ -63,9 +63,7 @@ def test_only_a_verdict_is_shown_to_the_next_iteration() -> None:
 
 
 def test_a_step_is_checking_while_its_check_runs() -> None:
-    simulator = Simulator(
-        workflow({"a": {"completion_check": {}, "max_iterations": 2}}), {"a.check": ["hang"]}
-    )
+    simulator = Simulator(workflow({"a": {"completion_check": {}, "max_iterations": 2}}), {"a.check": ["hang"]})
     simulator.at(0, RunStarted())
     run = simulator.go_on(until=3)
     step = run.steps["a"]
@@ -154,9 +152,7 @@ def test_a_missing_output_says_so() -> None:
 
 def test_an_optional_output_may_be_missing_when_the_check_is_content() -> None:
     optional = [{"name": "o", "path": "o", "optional": True}]
-    simulator = played(
-        {"a": {"completion_check": {}, "max_iterations": 2, "outputs": optional}}, a=["missing"]
-    )
+    simulator = played({"a": {"completion_check": {}, "max_iterations": 2, "outputs": optional}}, a=["missing"])
     assert simulator.run.state is RunState.SUCCEEDED
 
 
@@ -246,9 +242,7 @@ def test_for_each_is_settled_once() -> None:
 
 @pytest.mark.parametrize("count", [1, 400])
 def test_a_launch_is_told_once_for_each_instance(count: int) -> None:
-    simulator = simulate(
-        {"concurrency": 7, "steps": {"a": {"for_each": str(list(range(count))), "max_parallel": 5}}}
-    )
+    simulator = simulate({"concurrency": 7, "steps": {"a": {"for_each": str(list(range(count))), "max_parallel": 5}}})
     launches = [effect for effect in simulator.effects if isinstance(effect, LaunchAttempt)]
     assert [each.attempt.step for each in launches] == [f"a[{n}]" for n in range(count)]
     assert simulator.run.state is RunState.SUCCEEDED

@@ -61,16 +61,18 @@ def per_event(count: int, given: Mapping[str, Any], concurrency: int | None = No
         # The last one closes the group and the run, which is done once.
         while events < 2 * (count - 1):
             attempt = launched.pop(0).attempt
-            run = happens(
-                run, AttemptStarted(step=attempt.step, token=attempt.token, pid=1, started_at=EPOCH)
-            )
+            run = happens(run, AttemptStarted(step=attempt.step, token=attempt.token, pid=1, started_at=EPOCH))
             run = happens(
                 run,
                 AttemptEnded(
-                    step=attempt.step, token=attempt.token, exit_code=0, started_at=EPOCH, finished_at=EPOCH,
+                    step=attempt.step,
+                    token=attempt.token,
+                    exit_code=0,
+                    started_at=EPOCH,
+                    finished_at=EPOCH,
                     ending=TreeEnding(cause=TreeCause.EXITED),
                 ),
-            )  # fmt: skip
+            )
             events += 2
     assert run.steps["each"].ended == count - 1
     assert run.state is RunState.RUNNING
@@ -86,8 +88,6 @@ def per_event(count: int, given: Mapping[str, Any], concurrency: int | None = No
         pytest.param({"on_failure": "continue"}, 8, id="continue"),
     ],
 )
-def test_an_event_costs_the_same_among_many_items(
-    given: dict[str, Any], concurrency: int | None
-) -> None:
+def test_an_event_costs_the_same_among_many_items(given: dict[str, Any], concurrency: int | None) -> None:
     few, many = per_event(50, given, concurrency), per_event(1500, given, concurrency)
     assert many <= 1.3 * few

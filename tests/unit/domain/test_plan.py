@@ -22,9 +22,7 @@ STEPS: dict[str, dict[str, Any]] = {
 
 
 def new_run(plan: Plan, **changes: Any) -> Run:
-    return plan.new_run(
-        run_id="r", version=3, params={}, trigger=Trigger.RETRY, caller="uid:1", at=EPOCH, **changes
-    )
+    return plan.new_run(run_id="r", version=3, params={}, trigger=Trigger.RETRY, caller="uid:1", at=EPOCH, **changes)
 
 
 def test_what_comes_after() -> None:
@@ -47,15 +45,20 @@ def test_kept_results_are_there_from_the_beginning() -> None:
     plan = Plan(workflow(STEPS))
     kept = {
         name: StepRun(
-            id=name, index=index, state=StepState.SUCCEEDED, reason="kept", source="old",
-            finished_at=EPOCH, **more,
+            id=name,
+            index=index,
+            state=StepState.SUCCEEDED,
+            reason="kept",
+            source="old",
+            finished_at=EPOCH,
+            **more,
         )
         for name, index, more in (
             ("a", 0, {"result": {"n": 1}}),
             ("c", 2, {"instances": 1}),
             ("c[0]", 2, {"parent": "c", "instance": 0}),
         )
-    }  # fmt: skip
+    }
     run = new_run(plan, kept=kept, chosen=["b", "d"], retry_of="old")
     assert (run.retry_of, run.ended_steps, run.total_steps) == ("old", 3, 5)
     assert run.steps["a"] is kept["a"]

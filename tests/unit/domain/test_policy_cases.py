@@ -42,11 +42,7 @@ def assert_as_expected(ends: Ends, expected: dict[str, Any]) -> None:
     assert ends.run == expect.pop("run")
     for step, count in expect.pop("attempts", {}).items():
         # A step with instances has the attempts of all of them.
-        names = (
-            [step]
-            if step in ends.attempts
-            else [n for n in ends.attempts if n.startswith(f"{step}[")]
-        )
+        names = [step] if step in ends.attempts else [n for n in ends.attempts if n.startswith(f"{step}[")]
         assert (step, sum(ends.attempts[name] for name in names)) == (step, count)
     for step, count in expect.pop("iterations", {}).items():
         assert (step, ends.iterations[step]) == (step, count)

@@ -109,9 +109,7 @@ def made(drawn: Any) -> dict[str, Any]:
     steps: dict[str, dict[str, Any]] = {}
     outcomes: dict[str, list[int | str]] = {}
     events: dict[float, str] = {}
-    for number, (back, shape, kind, retries, policy, lost, timeout, said, checked) in enumerate(
-        parts
-    ):
+    for number, (back, shape, kind, retries, policy, lost, timeout, said, checked) in enumerate(parts):
         name = f"s{number}"
         spec = steps[name] = shape | kind | retries | policy | {"on_lost": lost}
         if gentle:

@@ -23,9 +23,7 @@ HOUR = timedelta(hours=1)
 def hourly(**spec: object) -> ScheduleEntry:
     """Due at one o'clock, and every hour from then on."""
     made = Schedule(cron="0 * * * *", **spec)  # type: ignore[arg-type]
-    entry = ScheduleEntry(
-        id="w/0", workflow="w", spec=made, zone="UTC", stored_at=MIDNIGHT, next_due=None
-    )
+    entry = ScheduleEntry(id="w/0", workflow="w", spec=made, zone="UTC", stored_at=MIDNIGHT, next_due=None)
     return first_due(entry, MIDNIGHT)
 
 
@@ -254,9 +252,7 @@ def test_of_each_that_was_missed_the_run_waits_for_the_one_before() -> None:
 
 def test_a_daemon_that_is_only_slow_has_missed_nothing() -> None:
     now = MIDNIGHT + 20 * SECOND
-    decision = decide(
-        every_second(misfire=Misfire.SKIP), now=now, here_since=MIDNIGHT + 15 * SECOND
-    )
+    decision = decide(every_second(misfire=Misfire.SKIP), now=now, here_since=MIDNIGHT + 15 * SECOND)
     assert [start.due_at.second for start in decision.starts] == [15, 16, 17, 18, 19, 20]
     assert {start.outcome for start in decision.starts} == {FireOutcome.FIRED}
     assert {fire.outcome for fire in decision.fires} == {FireOutcome.MISSED}
@@ -283,9 +279,7 @@ def test_what_was_due_before_a_blackout_waits_for_its_end() -> None:
     assert lines(late) == [(1, "MISSED"), (2, "SKIPPED"), (3, "SKIPPED")]
     assert "blackout until 04:00" in late.fires[0].reason
     # Or the window.
-    after = decide(
-        hourly(misfire_grace=86400.0), now=MIDNIGHT + 4.5 * HOUR, shut=shut, here_since=now
-    )
+    after = decide(hourly(misfire_grace=86400.0), now=MIDNIGHT + 4.5 * HOUR, shut=shut, here_since=now)
     assert started(after) == [(4, "CAUGHT_UP", [1])]
     assert lines(after) == [(2, "SKIPPED"), (3, "SKIPPED")]
 

@@ -65,9 +65,7 @@ def scenarios(draw: st.DrawFn) -> Simulator:
     for number in range(count):
         name = f"s{number}"
         steps[name] = {
-            "depends_on": sorted(draw(st.sets(st.sampled_from(sorted(steps)), max_size=3)))
-            if steps
-            else [],
+            "depends_on": sorted(draw(st.sets(st.sampled_from(sorted(steps)), max_size=3))) if steps else [],
             "on_failure": draw(st.sampled_from(["abort", "continue"])),
             "on_lost": draw(st.sampled_from(["fail", "rerun"])),
             "success_codes": draw(st.sampled_from([[0], [0, 3], [1]])),
@@ -77,9 +75,7 @@ def scenarios(draw: st.DrawFn) -> Simulator:
         if run_timeout is None and steps[name]["timeout"] is None:
             # Nothing would ever end a step that hangs for ever: give it a timeout.
             steps[name]["timeout"] = 12
-    definition = workflow(
-        steps, concurrency=draw(st.none() | st.integers(1, 3)), timeout=run_timeout
-    )
+    definition = workflow(steps, concurrency=draw(st.none() | st.integers(1, 3)), timeout=run_timeout)
     simulator = Simulator(definition, outcomes)
     cancel = draw(st.none() | st.floats(-1, 20, allow_nan=False))
     if cancel is not None:
@@ -114,9 +110,7 @@ def test_every_run_ends_and_every_rule_holds(simulator: Simulator) -> None:
 
 def stray_events(token: str) -> st.SearchStrategy[Event]:
     ending = TreeEnding(cause=TreeCause.EXITED, proved_empty=True)
-    ended = AttemptEnded(
-        step="s0", token=token, ending=ending, started_at=EPOCH, finished_at=EPOCH, exit_code=0
-    )
+    ended = AttemptEnded(step="s0", token=token, ending=ending, started_at=EPOCH, finished_at=EPOCH, exit_code=0)
     return st.sampled_from(
         [
             RunStarted(),
@@ -145,9 +139,7 @@ def test_a_terminal_run_never_changes(simulator: Simulator, data: st.DataObject)
 
 @settings(max_examples=60)
 @given(scenarios(), st.data())
-def test_reports_of_a_superseded_token_change_nothing(
-    simulator: Simulator, data: st.DataObject
-) -> None:
+def test_reports_of_a_superseded_token_change_nothing(simulator: Simulator, data: st.DataObject) -> None:
     simulator.deliver(RunStarted())
     run = simulator.run
     event = data.draw(stray_events("a token of long ago").filter(lambda e: hasattr(e, "token")))
@@ -303,9 +295,7 @@ def test_a_run_is_over_when_its_last_step_was() -> None:
 
 
 def test_a_timeout_that_passed_unseen_passed_when_it_did() -> None:
-    simulator = Simulator(
-        workflow({"a": {}, "b": {"depends_on": ["a"]}}, timeout=100), {"a": ["hang"]}
-    )
+    simulator = Simulator(workflow({"a": {}, "b": {"depends_on": ["a"]}}, timeout=100), {"a": ["hang"]})
     simulator.deliver(RunStarted())
     simulator.now = 86_400
     simulator.deliver(RunTimeoutPassed())

@@ -115,9 +115,14 @@ def test_a_child_is_an_attempt_without_a_process() -> None:
     assert attempt.child
     simulator.now = 7
     ended = ChildEnded(
-        step="a", token=attempt.token, state=RunState.SUCCEEDED, error="", number=12,
-        started_at=EPOCH, finished_at=EPOCH + timedelta(seconds=6),
-    )  # fmt: skip
+        step="a",
+        token=attempt.token,
+        state=RunState.SUCCEEDED,
+        error="",
+        number=12,
+        started_at=EPOCH,
+        finished_at=EPOCH + timedelta(seconds=6),
+    )
     simulator.deliver(ended)
     step = simulator.run.steps["a"]
     assert step.result == {"run_id": attempt.id, "number": 12, "state": "SUCCEEDED"}
@@ -137,10 +142,17 @@ def test_a_child_is_an_attempt_without_a_process() -> None:
 def test_what_the_end_of_a_child_means(state: RunState, expected: ErrorClass) -> None:
     simulator = started(Simulator(workflow({"a": {"job_type": "workflow"}}), {"a": ["hang"]}))
     (attempt,) = simulator.launched
-    simulator.deliver(ChildEnded(
-        step="a", token=attempt.token, state=state, error="it broke", number=1,
-        started_at=EPOCH, finished_at=EPOCH,
-    ))  # fmt: skip
+    simulator.deliver(
+        ChildEnded(
+            step="a",
+            token=attempt.token,
+            state=state,
+            error="it broke",
+            number=1,
+            started_at=EPOCH,
+            finished_at=EPOCH,
+        )
+    )
     step = simulator.run.steps["a"]
     assert (step.state, step.error_class) == (StepState.FAILED, expected)
     assert step.result["state"] == state.value
@@ -187,18 +199,12 @@ def test_a_run_that_was_loaded_asks_for_what_it_waits_for() -> None:
     run = started(simulator, until=1.01).run
     effects = effects_of(simulator.plan, run)
     later = {
-        "backs_off": StartRetryTimer(
-            step="backs_off", retries=1, due=EPOCH + timedelta(seconds=61)
-        ),
+        "backs_off": StartRetryTimer(step="backs_off", retries=1, due=EPOCH + timedelta(seconds=61)),
         "person": StartStepTimer(step="person", attempts=1, due=EPOCH + timedelta(hours=1)),
         "child": StartStepTimer(step="child", attempts=1, due=EPOCH + timedelta(hours=2)),
         "loop": StartStepTimer(step="loop", attempts=0, due=EPOCH + timedelta(hours=3)),
     }
-    timers = {
-        effect.step: effect
-        for effect in effects
-        if isinstance(effect, StartRetryTimer | StartStepTimer)
-    }
+    timers = {effect.step: effect for effect in effects if isinstance(effect, StartRetryTimer | StartStepTimer)}
     assert timers == later
     assert StartRunTimer(due=EPOCH + timedelta(hours=10)) in effects
     assert EvaluateStep(step="asked") in effects

@@ -20,9 +20,7 @@ class FixedClock:
         return datetime(2026, 2, 1, tzinfo=UTC)
 
 
-def space(
-    total: int, free: int, inodes: int | None = None, free_inodes: int | None = None
-) -> Space:
+def space(total: int, free: int, inodes: int | None = None, free_inodes: int | None = None) -> Space:
     return Space(path="/s", total=total, free=free, inodes=inodes, free_inodes=free_inodes)
 
 
@@ -53,9 +51,7 @@ def test_inodes_have_a_reserve_where_they_are_counted() -> None:
         (0, False, 0, True),
     ],
 )
-def test_once_refused_more_must_be_free(
-    free: int, refusing: bool, missing: int, short: bool
-) -> None:
+def test_once_refused_more_must_be_free(free: int, refusing: bool, missing: int, short: bool) -> None:
     spaces = [space(1000 * MIB, free * MIB)]
     found = shortage(spaces, None, refusing=refusing, missing=missing * MIB)
     assert (found is not None) is short
@@ -71,9 +67,7 @@ def test_every_file_system_counts_and_inodes_too() -> None:
     found = shortage([space(GIB, GIB, 100, 4)], None, refusing=False)
     assert found is not None
     assert found.inodes
-    assert found.detail == (
-        "the file system of /s has 4 free inodes, the reserve is 5; remove some files there"
-    )
+    assert found.detail == ("the file system of /s has 4 free inodes, the reserve is 5; remove some files there")
     assert shortage([space(GIB, GIB, 100, 5)], None, refusing=False) is None
 
 
@@ -120,9 +114,7 @@ def test_other_troubles_refuse_too_but_for_the_database_which_answers_for_itself
     health.trouble("database", HealthStatus.REFUSING, "locked")
     admission.check("start a run")
     health.trouble("state_dir", HealthStatus.REFUSING, "cannot write to /state: read-only")
-    with pytest.raises(
-        RefusedError, match="cannot create a workflow: cannot write to /state"
-    ) as no:
+    with pytest.raises(RefusedError, match="cannot create a workflow: cannot write to /state") as no:
         admission.check("create a workflow")
     assert no.value.condition == "state_dir"
     assert not isinstance(no.value, DiskFullError)

@@ -41,9 +41,7 @@ def test_windows_of_the_workflow_and_of_the_daemon_that_touch_are_one() -> None:
         (["0 2 * * sun/2h", "0 0 * * */24h"], ["blackout"]),
     ],
 )
-def test_a_blackout_of_the_daemon_that_never_ends_is_told(
-    windows: list[str], told: list[str]
-) -> None:
+def test_a_blackout_of_the_daemon_that_never_ends_is_told(windows: list[str], told: list[str]) -> None:
     health = Health(Clock())
     Blackouts(windows, "UTC").tell(health)
     assert [each.name for each in health.conditions] == told

@@ -24,9 +24,18 @@ from toband.ports import ArtifactError, StoppedError
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEPT = (Artifact(name="o", path="s/o"),)
 ATTEMPT = Attempt(
-    id="id", run_id="r", step="s", number=1, ordinal=0, token="t", state=AttemptState.COMPLETED,
-    created_at=NOW, started_at=NOW, finished_at=NOW + timedelta(seconds=5), boot_id="boot",
-)  # fmt: skip
+    id="id",
+    run_id="r",
+    step="s",
+    number=1,
+    ordinal=0,
+    token="t",
+    state=AttemptState.COMPLETED,
+    created_at=NOW,
+    started_at=NOW,
+    finished_at=NOW + timedelta(seconds=5),
+    boot_id="boot",
+)
 
 
 class Clock:
@@ -74,16 +83,14 @@ class Actor:
 
 
 class Scene:
-    def __init__(
-        self, handing: Handing, *, most: float = 3600, timeout: float | None = None
-    ) -> None:
+    def __init__(self, handing: Handing, *, most: float = 3600, timeout: float | None = None) -> None:
         self.handing = handing
         self.health = Health(Clock())
         self.tasks: list[asyncio.Task[None]] = []
         self.actor = Actor(timeout)
         self.collection = Collection(
             handing=cast(Any, handing), conditions=self.health, boot_id="boot", most=most, start=self._start
-        )  # fmt: skip
+        )
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
@@ -155,9 +162,7 @@ async def test_what_will_not_pass_fails_at_once(error: Exception, reason: str) -
 async def test_a_workspace_that_keeps_changing_is_looked_at_a_few_times() -> None:
     scene = Scene(Handing(FileNotFoundError(errno.ENOENT, "gone", "a")))
     scene.begin()
-    assert await scene.ended() == CollectionFailed(
-        step="s", token="t", error="cannot keep its outputs: a: gone"
-    )
+    assert await scene.ended() == CollectionFailed(step="s", token="t", error="cannot keep its outputs: a: gone")
     assert scene.handing.calls == 6
 
 
@@ -199,21 +204,15 @@ async def test_a_daemon_that_ends_leaves_it_to_the_next() -> None:
     assert scene.actor.posted == []
 
 
-@pytest.mark.parametrize(
-    ("own", "seconds"), [(None, 3600), (100, 95), (5.5, 10), (15.5, 10.5), (20_000, 19_995)]
-)
-async def test_the_time_is_what_the_process_left_of_the_step(
-    own: float | None, seconds: float
-) -> None:
+@pytest.mark.parametrize(("own", "seconds"), [(None, 3600), (100, 95), (5.5, 10), (15.5, 10.5), (20_000, 19_995)])
+async def test_the_time_is_what_the_process_left_of_the_step(own: float | None, seconds: float) -> None:
     scene = Scene(Handing(), timeout=own)
     assert scene.collection._seconds(cast(Any, scene.actor), ATTEMPT) == seconds
 
 
 async def test_after_a_restart_of_the_machine_nothing_is_believed() -> None:
     scene = Scene(Handing())
-    scene.collection.begin(
-        cast(Any, scene.actor), replace(ATTEMPT, boot_id="an earlier one"), final=True
-    )
+    scene.collection.begin(cast(Any, scene.actor), replace(ATTEMPT, boot_id="an earlier one"), final=True)
     event = await scene.ended()
     assert isinstance(event, CollectionFailed)
     assert "the machine went down" in event.error

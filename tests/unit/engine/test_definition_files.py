@@ -51,9 +51,7 @@ class Clock:
 
 def definition(*names: str, job: str = "") -> str:
     step = f"{{job: {job}}}" if job else "{run: 'true'}"
-    return "---\n".join(
-        f"name: {name}\ndescription: x\nsteps: {{only: {step}}}\n" for name in names
-    )
+    return "---\n".join(f"name: {name}\ndescription: x\nsteps: {{only: {step}}}\n" for name in names)
 
 
 @dataclass
@@ -315,9 +313,7 @@ async def test_what_is_stored_as_it_stands_in_the_file_is_not_stored_again(scene
 
 
 @pytest.mark.parametrize("restart", [True, False])
-async def test_a_definition_that_somebody_changed_is_stored_from_its_file_again(
-    scene: Scene, restart: bool
-) -> None:
+async def test_a_definition_that_somebody_changed_is_stored_from_its_file_again(scene: Scene, restart: bool) -> None:
     text = definition("one")
     scene.source.write(A, text)
     await scene.look()
@@ -681,9 +677,7 @@ async def test_the_log_tells_once_what_is_worth_knowing_of_a_file(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(
-        file_status, "log", SimpleNamespace(warning=lambda *_, path, **__: told.append(path))
-    )
+    monkeypatch.setattr(file_status, "log", SimpleNamespace(warning=lambda *_, path, **__: told.append(path)))
     scene.source.write(A, definition("one"))
     await scene.look()
     await scene.files.reload()

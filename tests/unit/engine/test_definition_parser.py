@@ -23,9 +23,7 @@ class Failing(InlineSandbox):
         super().__init__()
         self._error = error
 
-    async def call(
-        self, function: Callable[..., _Result], *args: Any, key: str, seconds: float
-    ) -> _Result:
+    async def call(self, function: Callable[..., _Result], *args: Any, key: str, seconds: float) -> _Result:
         raise self._error
 
 
@@ -72,9 +70,7 @@ async def test_small_texts_are_read_here_and_others_elsewhere() -> None:
         ),
     ],
 )
-async def test_what_cannot_be_read_has_a_problem_that_says_so(
-    error: Exception, message: str
-) -> None:
+async def test_what_cannot_be_read_has_a_problem_that_says_so(error: Exception, message: str) -> None:
     parser = DefinitionParser(Failing(error))
     (problem,) = (await parser.parse(LONG, "f")).errors
     assert (problem.message, problem.file) == (message, "f")

@@ -37,9 +37,16 @@ class FixedClock:
 def attempt(state: AttemptState, age: float = 60.0) -> Attempt:
     at = NOW - timedelta(seconds=age)
     return Attempt(
-        id="a", run_id="r", step="only", number=1, ordinal=0, token="t", state=state,
-        created_at=at, pid=4711,
-    )  # fmt: skip
+        id="a",
+        run_id="r",
+        step="only",
+        number=1,
+        ordinal=0,
+        token="t",
+        state=state,
+        created_at=at,
+        pid=4711,
+    )
 
 
 def run_of(found: Attempt | None, state: RunState = RunState.RUNNING) -> Run:
@@ -94,9 +101,7 @@ class FakePremises:
     files: list[str] = field(default_factory=list)
     wrong: list[WrongPath] = field(default_factory=list)
     processes: list[StepProcess] = field(default_factory=list)
-    reading: ClockReading = field(
-        default_factory=lambda: ClockReading(jumped=0.1, synchronised=True)
-    )
+    reading: ClockReading = field(default_factory=lambda: ClockReading(jumped=0.1, synchronised=True))
     spawner_pid: int | None = 99
     refuses: OSError | None = None
     done: list[str] = field(default_factory=list)
@@ -307,9 +312,7 @@ async def test_a_supervisor_of_an_ended_run(scene: Scene) -> None:
         (ClockReading(jumped=0.0, synchronised=False), "no time service keeps it"),
     ],
 )
-async def test_a_clock_that_cannot_be_relied_on(
-    scene: Scene, reading: ClockReading, words: str
-) -> None:
+async def test_a_clock_that_cannot_be_relied_on(scene: Scene, reading: ClockReading, words: str) -> None:
     scene.premises.reading = reading
     found = (await scene.examine())["clock"]
     assert found.status is FindingStatus.WARNING
@@ -346,9 +349,7 @@ async def test_a_state_directory_that_takes_no_writes(scene: Scene) -> None:
 
 
 def process(pid: int, token: str = "gone", ours: bool = True) -> StepProcess:
-    return StepProcess(
-        pid=pid, start=1.0, token=token, run_id="r", command="sleep", parent="init", ours=ours
-    )
+    return StepProcess(pid=pid, start=1.0, token=token, run_id="r", command="sleep", parent="init", ours=ours)
 
 
 async def test_only_our_processes_of_ended_attempts_are_ended(scene: Scene) -> None:

@@ -22,14 +22,8 @@ STEP = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env
 
 class Actor:
     def __init__(self, run_id: str, state: RunState, overlap: Overlap) -> None:
-        self.run = Run(
-            id=run_id, workflow="w", version=1, number=int(run_id), created_at=NOW, state=state
-        )
-        self.plan = Plan(
-            Workflow(
-                name="w", title="", labels={}, params={}, env={}, steps={"s": STEP}, overlap=overlap
-            )
-        )
+        self.run = Run(id=run_id, workflow="w", version=1, number=int(run_id), created_at=NOW, state=state)
+        self.plan = Plan(Workflow(name="w", title="", labels={}, params={}, env={}, steps={"s": STEP}, overlap=overlap))
         self.base_dir = ""
         self.posted: list[object] = []
 

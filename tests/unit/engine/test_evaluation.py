@@ -19,9 +19,7 @@ _Result = TypeVar("_Result")
 class FullSandbox(InlineSandbox):
     """What has the word `bad` in it passes the limit."""
 
-    async def call(
-        self, function: Callable[..., _Result], *args: Any, key: str, seconds: float
-    ) -> _Result:
+    async def call(self, function: Callable[..., _Result], *args: Any, key: str, seconds: float) -> _Result:
         if "bad" in repr(args):
             self.asked.append(function.__name__)
             raise OverLimitError("it took longer than 2 s")
@@ -29,9 +27,7 @@ class FullSandbox(InlineSandbox):
 
 
 def workflow(run: str) -> Workflow:
-    text = (
-        f"name: a\ndescription: d\nparams: {{xs: {{type: list}}}}\nsteps: {{a: {{run: '{run}'}}}}\n"
-    )
+    text = f"name: a\ndescription: d\nparams: {{xs: {{type: list}}}}\nsteps: {{a: {{run: '{run}'}}}}\n"
     found = parse(text).documents[0].workflow
     assert found is not None
     return found
@@ -45,9 +41,7 @@ async def test_only_costly_expressions_are_evaluated_elsewhere() -> None:
     sandbox = FullSandbox()
     made = workflow("echo {{ size(params.xs.map(x, x + x)) }}")
     for length in (3, 1500):
-        rendered = await Evaluation(sandbox).render(
-            made, made.steps["a"], scope(length), run_id="r"
-        )
+        rendered = await Evaluation(sandbox).render(made, made.steps["a"], scope(length), run_id="r")
         assert rendered.env["TOBAN_V1"] == str(length)
     assert sandbox.asked == ["render"]
 

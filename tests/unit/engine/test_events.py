@@ -94,15 +94,19 @@ class Runs:
     def active(self, run_id: str) -> Run | None:
         return self.known.get(run_id)
 
-    async def triggered(
-        self, workflow: str, event: Emitted, *, priority: int | None, trigger: Trigger
-    ) -> NewRun:
+    async def triggered(self, workflow: str, event: Emitted, *, priority: int | None, trigger: Trigger) -> NewRun:
         if workflow in self.gone:
             raise WorkflowNotFoundError(workflow)
         run = Run(
-            id=f"run-{next(self._numbers)}", workflow=workflow, version=1, created_at=NOW,
-            trigger=trigger, event=event.seen(), depth=event.depth, priority=priority or 0,
-        )  # fmt: skip
+            id=f"run-{next(self._numbers)}",
+            workflow=workflow,
+            version=1,
+            created_at=NOW,
+            trigger=trigger,
+            event=event.seen(),
+            depth=event.depth,
+            priority=priority or 0,
+        )
         plan = Plan(Overlap.SKIP if workflow in self.skips else Overlap.QUEUE)
         return NewRun(plan=cast(Any, plan), base_dir="", run=run)
 
@@ -186,9 +190,7 @@ class Store:
     async def run_attempts(self, run_id: str, *, from_ordinal: int) -> Sequence[Attempt]:
         return [each for each in self.attempts if each.ordinal >= from_ordinal]
 
-    async def list_runs(
-        self, *, workflow: str, states: Sequence[RunState], limit: int
-    ) -> Sequence[Run]:
+    async def list_runs(self, *, workflow: str, states: Sequence[RunState], limit: int) -> Sequence[Run]:
         found = [run for run in self.active if run.workflow == workflow and run.state in states]
         return found[:limit]
 
@@ -197,9 +199,7 @@ class Store:
 
 
 def listener(workflow: str, condition: str = "", priority: int = 0, **rest: Any) -> Listener:
-    made = Listener(
-        workflow=workflow, position=0, condition=condition, priority=priority, enabled=True
-    )
+    made = Listener(workflow=workflow, position=0, condition=condition, priority=priority, enabled=True)
     return replace(made, **rest)
 
 
@@ -226,10 +226,16 @@ class Scene:
         )
         self.announcing = Announcing(Clock(), ids)
         self.events = Events(
-            store=cast(Any, self.store), runs=cast(Any, self.runs), clock=Clock(), ids=ids,
-            announcing=self.announcing, admission=self.admission, draining=self.draining,
-            evaluation=Evaluation(InlineSandbox()), started={"version": "1"},
-        )  # fmt: skip
+            store=cast(Any, self.store),
+            runs=cast(Any, self.runs),
+            clock=Clock(),
+            ids=ids,
+            announcing=self.announcing,
+            admission=self.admission,
+            draining=self.draining,
+            evaluation=Evaluation(InlineSandbox()),
+            started={"version": "1"},
+        )
 
     async def __aenter__(self) -> Scene:
         self._task = asyncio.get_running_loop().create_task(self.events.run())
@@ -255,7 +261,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_highest_priority_is_started_first_then_by_name() -> None:
-    listening = [listener("b"), listener("a"), listener("low", priority=-5), listener("z", priority=9)]  # fmt: skip
+    listening = [listener("b"), listener("a"), listener("low", priority=-5), listener("z", priority=9)]
     async with Scene(T=listening) as scene:
         event = await scene.emit()
         assert (event.state, event.sequence) == (EventState.RESOLVED, 1)
@@ -426,14 +432,25 @@ async def test_a_chain_that_is_too_long_is_cut() -> None:
 
 def emitting(depth: int) -> Run:
     attempt = Attempt(
-        id="a", run_id="r", step="step.check", number=1, ordinal=0, token="token",
-        state=AttemptState.RUNNING, created_at=NOW,
-    )  # fmt: skip
+        id="a",
+        run_id="r",
+        step="step.check",
+        number=1,
+        ordinal=0,
+        token="token",
+        state=AttemptState.RUNNING,
+        created_at=NOW,
+    )
     step = StepRun(id="step", index=0, state=StepState.CHECKING, attempt=attempt)
     return Run(
-        id="r", workflow="w", version=1, created_at=NOW, state=RunState.RUNNING, depth=depth,
+        id="r",
+        workflow="w",
+        version=1,
+        created_at=NOW,
+        state=RunState.RUNNING,
+        depth=depth,
         steps={"step": step},
-    )  # fmt: skip
+    )
 
 
 async def test_an_attempt_that_is_over_may_have_left_somebody_who_emits() -> None:
@@ -487,9 +504,7 @@ async def test_the_workflow_of_a_schedule_is_not_started_while_it_is_disabled() 
         scene.events.look()
         await wait_for(lambda: scene.store.events[0].runs, "nothing was decided")
         (row,) = scene.store.events[0].runs
-        assert row == EventRun(
-            workflow="w", priority=0, outcome=EventRunOutcome.SKIPPED, reason="disabled"
-        )
+        assert row == EventRun(workflow="w", priority=0, outcome=EventRunOutcome.SKIPPED, reason="disabled")
 
 
 async def test_while_the_daemon_drains_events_wait_and_are_made_up_for() -> None:
@@ -631,9 +646,7 @@ async def test_who_watches_is_woken_when_events_are_resolved_and_at_the_end() ->
         assert await waiting == -1
 
 
-@pytest.mark.parametrize(
-    ("event_type", "key"), [("", ""), ("a b", ""), ("T", "x" * 257), ("T", "a\nb")]
-)
+@pytest.mark.parametrize(("event_type", "key"), [("", ""), ("a b", ""), ("T", "x" * 257), ("T", "a\nb")])
 async def test_what_cannot_be_a_type_or_a_key_is_refused(event_type: str, key: str) -> None:
     scene = Scene()
     with pytest.raises(ValueError, match=r"character|empty"):

@@ -22,20 +22,27 @@ from toband.engine.schedules.fire_explanation import Known, Near, told
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 DUE = datetime(2026, 3, 2, 3, tzinfo=UTC)
-ENTRY = ScheduleEntry(
-    id="w/0", workflow="w", spec=Schedule(cron="0 3 * * *"), zone="UTC", stored_at=DUE, next_due=NOW
-)
-FIRE = Fire(
-    schedule_id="w/0", workflow="w", due_at=DUE, outcome=FireOutcome.FIRED, at=DUE, run_id="r1"
-)
+ENTRY = ScheduleEntry(id="w/0", workflow="w", spec=Schedule(cron="0 3 * * *"), zone="UTC", stored_at=DUE, next_due=NOW)
+FIRE = Fire(schedule_id="w/0", workflow="w", due_at=DUE, outcome=FireOutcome.FIRED, at=DUE, run_id="r1")
 NEXT = Upcoming(
-    due=DUE + timedelta(days=1), at=DUE + timedelta(days=1), zone="UTC", index=0,
-    change=Change.NONE, blackout="",
-)  # fmt: skip
+    due=DUE + timedelta(days=1),
+    at=DUE + timedelta(days=1),
+    zone="UTC",
+    index=0,
+    change=Change.NONE,
+    blackout="",
+)
 KNOWN = Known(
-    workflow="w", enabled=True, draining=False, now=NOW, asked=None, entries=(ENTRY,), fires=(FIRE,),
-    before=Near(at=DUE, zone="UTC"), after=NEXT,
-)  # fmt: skip
+    workflow="w",
+    enabled=True,
+    draining=False,
+    now=NOW,
+    asked=None,
+    entries=(ENTRY,),
+    fires=(FIRE,),
+    before=Near(at=DUE, zone="UTC"),
+    after=NEXT,
+)
 
 
 def row(workflow: str, *, run_id: str = "", reason: str = "") -> EventRun:
@@ -57,18 +64,13 @@ def test_what_happened_last_and_what_comes_next() -> None:
 
 
 def test_why_it_did_not_run() -> None:
-    skipped = replace(
-        FIRE, outcome=FireOutcome.SKIPPED, reason="overlap: run r0 is active", run_id=""
-    )
+    skipped = replace(FIRE, outcome=FireOutcome.SKIPPED, reason="overlap: run r0 is active", run_id="")
     missed = replace(FIRE, outcome=FireOutcome.MISSED, reason="nobody was there", run_id="", more=3)
     caught_up = replace(FIRE, outcome=FireOutcome.CAUGHT_UP, at=NOW, more=7)
     said = told(replace(KNOWN, asked=DUE, fires=(skipped, missed, caught_up)))
     assert said == (
         "It was due at 2026-03-02 03:00:00 UTC and was skipped: overlap: run r0 is active.",
-        (
-            "It was due at 2026-03-02 03:00:00 UTC and was missed: nobody was there. "
-            "So were 3 due times before it."
-        ),
+        ("It was due at 2026-03-02 03:00:00 UTC and was missed: nobody was there. So were 3 due times before it."),
         (
             "It was due at 2026-03-02 03:00:00 UTC and nobody was there; run r1 was started for it at "
             "2026-03-02 12:00:00 UTC. That stands for 7 due times before it, too."
@@ -98,8 +100,7 @@ def test_a_time_to_come_at_which_it_is_due() -> None:
     shut = replace(NEXT, blackout="blackout until 2026-03-03T04:00:00+00:00")
     (said,) = told(replace(then, due=shut))
     assert said == (
-        "It is due then, at 2026-03-03 03:00:00 UTC, but nothing starts then: "
-        "blackout until 2026-03-03T04:00:00+00:00."
+        "It is due then, at 2026-03-03 03:00:00 UTC, but nothing starts then: blackout until 2026-03-03T04:00:00+00:00."
     )
 
 
@@ -107,8 +108,7 @@ def test_a_due_time_that_waits_for_its_jitter() -> None:
     waits = replace(NEXT, due=NOW - timedelta(minutes=5), at=NOW + timedelta(minutes=5))
     (said,) = told(replace(KNOWN, asked=waits.due, fires=(), due=waits))
     assert said == (
-        "It was due at 2026-03-02 11:55:00 UTC, its run 10m later (jitter), and nothing is decided "
-        "about it yet."
+        "It was due at 2026-03-02 11:55:00 UTC, its run 10m later (jitter), and nothing is decided about it yet."
     )
     assert told(replace(KNOWN, after=waits))[-1] == (
         "It was due at 2026-03-02 11:55:00 UTC, its run 10m later (jitter)."
@@ -229,9 +229,13 @@ def test_a_schedule_of_a_subject_is_told_as_an_event() -> None:
 )
 def test_what_the_event_of_a_subject_started_is_told(became: dict[str, Any], said: str) -> None:
     event = Emitted(
-        id="e1", type="SCHEDULE_TRIGGERED", payload={}, at=DUE, source=EventSource.DAEMON,
+        id="e1",
+        type="SCHEDULE_TRIGGERED",
+        payload={},
+        at=DUE,
+        source=EventSource.DAEMON,
         **{"state": EventState.RESOLVED, **became},
-    )  # fmt: skip
+    )
     fire = replace(FIRE, run_id="", reason="event e1")
     late = replace(fire, outcome=FireOutcome.CAUGHT_UP)
     other = replace(fire, reason="event e2")

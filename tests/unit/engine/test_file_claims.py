@@ -44,9 +44,7 @@ def mark(size: int) -> Mark:
     return Mark(device=1, inode=1, size=size, modified_ns=1, changed_ns=1)
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"), [(PLAIN, True), (PARENT, False), (USER, False), (JOB, False)]
-)
+@pytest.mark.parametrize(("text", "plain"), [(PLAIN, True), (PARENT, False), (USER, False), (JOB, False)])
 def test_what_stands_for_itself(text: str, plain: bool) -> None:
     assert read("a", text).plain is plain
     assert read("a", PLAIN + "---\n" + text.replace("{0}", "b")).plain is plain

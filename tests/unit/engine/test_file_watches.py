@@ -86,9 +86,7 @@ class Scene:
         self.stored += payloads
 
     def happens(self, *names: str, watch: str = "/in", more: int = 0) -> None:
-        changes = tuple(
-            PathChange(path=f"{watch}/{name}", change=FileChange.ADDED) for name in names
-        )
+        changes = tuple(PathChange(path=f"{watch}/{name}", change=FileChange.ADDED) for name in names)
         self.paths.batches.put_nowait([WatchChanges(watch=watch, changes=changes, more=more)])
 
     @property
@@ -191,9 +189,7 @@ async def test_what_cannot_be_stored_is_kept(scene: Scene, error: Exception) -> 
     assert scene.trouble == ""
 
 
-async def test_no_more_is_kept_than_there_is_room_for(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_is_kept_than_there_is_room_for(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_MOST", 1200)
     async with scene.running():
         scene.error = StoreError("cannot write to the database: gone")
@@ -241,9 +237,7 @@ async def test_what_cannot_be_watched_is_told_until_it_can(scene: Scene) -> None
         await wait_for(lambda: not scene.trouble, "well again")
 
 
-async def test_a_watch_that_never_rests_is_told(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_watch_that_never_rests_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     async def goes_on(seconds: float) -> None:
         for _ in range(int(seconds / 5)):
             scene.now += 5

@@ -137,9 +137,7 @@ async def test_ballast_is_not_taken_where_it_would_make_others_be_refused(scene:
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EIO, errno.EACCES])
-async def test_a_state_directory_that_takes_no_writes_is_told_until_it_does(
-    scene: Scene, code: int
-) -> None:
+async def test_a_state_directory_that_takes_no_writes_is_told_until_it_does(scene: Scene, code: int) -> None:
     async with scene.watching():
         scene.disk.refuses = failure(code)
         await wait_for(lambda: "state_dir" in scene.told(), "nobody noticed")
@@ -166,16 +164,12 @@ async def test_descriptors_are_told_when_few_are_left_or_none(scene: Scene) -> N
         await wait_for(lambda: "descriptors" in scene.told(), "nobody noticed")
         assert scene.told()["descriptors"][0] is HealthStatus.DEGRADED
         scene.disk.refuses = failure(errno.EMFILE)
-        await wait_for(
-            lambda: scene.told()["descriptors"][0] is HealthStatus.REFUSING, "nobody noticed"
-        )
+        await wait_for(lambda: scene.told()["descriptors"][0] is HealthStatus.REFUSING, "nobody noticed")
         scene.disk.refuses, scene.descriptors.found = None, (89, 100)
         await wait_for(lambda: not scene.told(), "nobody noticed the end of it")
 
 
-async def test_a_disk_that_does_not_answer_is_told(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_disk_that_does_not_answer_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PROBE_WITHIN", 0.05)
     entered, answer = asyncio.Event(), asyncio.Event()
 
@@ -202,9 +196,7 @@ async def test_a_disk_that_does_not_answer_is_told(
         (StoreError("lost"), "lost; `toban system doctor` looks closer"),
     ],
 )
-async def test_a_database_that_fails_is_asked_until_it_works(
-    scene: Scene, error: StoreError, hint: str
-) -> None:
+async def test_a_database_that_fails_is_asked_until_it_works(scene: Scene, error: StoreError, hint: str) -> None:
     scene.store.error = error
     async with scene.watching():
         await wait_for(lambda: scene.disk.writes > 0, "it does not watch")

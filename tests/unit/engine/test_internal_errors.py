@@ -46,9 +46,13 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STEP = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env={})
 PLAN = Plan(Workflow(name="w", title="", labels={}, params={}, env={}, steps={"s": STEP}))
 RUN = Run(
-    id="r", workflow="w", version=1, created_at=NOW, total_steps=1,
+    id="r",
+    workflow="w",
+    version=1,
+    created_at=NOW,
+    total_steps=1,
     steps={"s": StepRun(id="s", index=0)},
-)  # fmt: skip
+)
 IDS = Ids(new_id=lambda: "a", new_token=lambda: "t")
 
 
@@ -78,9 +82,16 @@ class Stage:
         self.effects: list[Effect] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.actor = RunActor(
-            PLAN, RUN, base_dir="", store=cast(Any, FussyStore(fails_at)), clock=FixedClock(),
-            ids=IDS, act=self._act, start=self.start, announcing=Announcing(FixedClock(), IDS),
-        )  # fmt: skip
+            PLAN,
+            RUN,
+            base_dir="",
+            store=cast(Any, FussyStore(fails_at)),
+            clock=FixedClock(),
+            ids=IDS,
+            act=self._act,
+            start=self.start,
+            announcing=Announcing(FixedClock(), IDS),
+        )
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
@@ -105,9 +116,7 @@ async def stage() -> Stage:
 
 def ended(token: str) -> AttemptEnded:
     ending = TreeEnding(cause=TreeCause.EXITED, proved_empty=True)
-    return AttemptEnded(
-        step="s", token=token, ending=ending, started_at=NOW, finished_at=NOW, exit_code=0
-    )
+    return AttemptEnded(step="s", token=token, ending=ending, started_at=NOW, finished_at=NOW, exit_code=0)
 
 
 async def test_an_end_that_cannot_be_saved_is_a_loss_and_reported() -> None:

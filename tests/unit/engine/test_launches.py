@@ -110,9 +110,7 @@ class Actor:
         step = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env={})
         if inputs:
             step = replace(step, inputs=(Input(step="s", artifact="o", path="o"),))
-        self.plan = Plan(
-            Workflow(name="w", title="", labels={}, params={}, env={}, steps={"s": step})
-        )
+        self.plan = Plan(Workflow(name="w", title="", labels={}, params={}, env={}, steps={"s": step}))
         self.base_dir = ""
         self.prepared = False
         self.preparing = asyncio.Lock()
@@ -127,9 +125,15 @@ class Actor:
 
 def attempt(token: str, ordinal: int = 0) -> Attempt:
     return Attempt(
-        id=f"id-{token}", run_id="r", step="s", number=1, ordinal=ordinal, token=token,
-        state=AttemptState.STARTING, created_at=NOW,
-    )  # fmt: skip
+        id=f"id-{token}",
+        run_id="r",
+        step="s",
+        number=1,
+        ordinal=ordinal,
+        token=token,
+        state=AttemptState.STARTING,
+        created_at=NOW,
+    )
 
 
 class House:
@@ -139,10 +143,18 @@ class House:
         self.health = Health(Clock())
         self.tasks: set[asyncio.Task[None]] = set()
         self.launches = Launches(
-            launcher=cast(Any, self.launcher), rooms=cast(Any, Rooms()), handing=cast(Any, self.handing),
-            notes=cast(Any, Notes()), values=cast(Any, None), clock=Clock(), conditions=self.health,
-            check_owner=self._check_owner, limit=limit, artifact_time=artifact_time, start=self._start,
-        )  # fmt: skip
+            launcher=cast(Any, self.launcher),
+            rooms=cast(Any, Rooms()),
+            handing=cast(Any, self.handing),
+            notes=cast(Any, Notes()),
+            values=cast(Any, None),
+            clock=Clock(),
+            conditions=self.health,
+            check_owner=self._check_owner,
+            limit=limit,
+            artifact_time=artifact_time,
+            start=self._start,
+        )
         self.database_error: StoreError | None = None
 
     async def _check_owner(self) -> None:
@@ -163,8 +175,11 @@ class House:
 async def test_slots_go_by_priority_then_by_age_then_by_order() -> None:
     house = House(limit=1)
     old, young, urgent, late = (
-        Actor("01", 0), Actor("02", 0), Actor("03", 10), Actor("04", -5),
-    )  # fmt: skip
+        Actor("01", 0),
+        Actor("02", 0),
+        Actor("03", 10),
+        Actor("04", -5),
+    )
     await house.launch(old, "first")
     await house.launch(late, "background")
     await house.launch(young, "young-0", 0)
@@ -292,9 +307,7 @@ async def test_what_the_system_refuses_can_be_withdrawn_meanwhile() -> None:
     assert not house.health.conditions
 
 
-async def test_siblings_prepare_their_run_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_siblings_prepare_their_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that did so at once renamed the same new file: the second did not find it, and failed for good."""
     both = threading.Barrier(2, timeout=0.5)
     rename = os.replace

@@ -47,9 +47,7 @@ class MemoryLogs:
     async def read(self, attempt: Attempt, offset: int, skip: int = 0, size: int = 0) -> LogPage:
         return LogPage(pieces=(), offset=offset)
 
-    async def tail(
-        self, attempt: Attempt, lines: int, kinds: Collection[LogKind]
-    ) -> tuple[int, int]:
+    async def tail(self, attempt: Attempt, lines: int, kinds: Collection[LogKind]) -> tuple[int, int]:
         return 0, 0
 
     def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
@@ -59,9 +57,7 @@ class MemoryLogs:
             raise OutputTooLargeError
         return data
 
-    def watching(
-        self, run_id: str, event: asyncio.Event
-    ) -> contextlib.AbstractContextManager[None]:
+    def watching(self, run_id: str, event: asyncio.Event) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
 
@@ -97,9 +93,7 @@ def attempt_of(step: str) -> Attempt:
 
 
 def run_of(plan: Plan, params: dict[str, Any] | None = None) -> Run:
-    made = plan.new_run(
-        run_id="r1", version=1, params=params or {}, trigger=Trigger.API, caller="", at=START
-    )
+    made = plan.new_run(run_id="r1", version=1, params=params or {}, trigger=Trigger.API, caller="", at=START)
     return replace(made, state=RunState.RUNNING, started_at=START, number=7)
 
 
@@ -177,9 +171,7 @@ steps:
     run = run_of(plan)
     steps = dict(run.steps)
     for name in ("a", "b"):
-        steps[name] = replace(
-            steps[name], state=StepState.SUCCEEDED, attempt=attempt_of(name), exit_code=0
-        )
+        steps[name] = replace(steps[name], state=StepState.SUCCEEDED, attempt=attempt_of(name), exit_code=0)
     logs = MemoryLogs({("a", LogKind.STDOUT): b"line\n\n"})
     launch = build(plan, replace(run, steps=steps), "c", logs=logs)
     assert logs.asked == [("a", LogKind.STDOUT)]

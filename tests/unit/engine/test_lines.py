@@ -28,9 +28,7 @@ class Board:
         of: str = "w",
         event: bool = False,
     ) -> Run:
-        run = Run(
-            id=name, workflow=of, version=1, number=int(name), created_at=NOW, priority=priority
-        )
+        run = Run(id=name, workflow=of, version=1, number=int(name), created_at=NOW, priority=priority)
         if event:
             run = replace(run, trigger=Trigger.EVENT, event={"id": "e"})
         self.lines.enter(run, limit)
@@ -238,9 +236,7 @@ LEAVES = st.integers(min_value=0, max_value=5)
 @example([("a", True, 1, 0), ("a", False, 1, 0), ("a", True, 2, 0), ("b", True, 1, 0), 0], 1)
 # The first lacks a place and holds up nobody; the next waits for its own workflow, and holds up the last.
 @example([("a", True, 1, 0), ("a", True, 2, 0), ("a", False, 1, 0), ("a", False, 2, 0)], 1)
-def test_nobody_is_forgotten_no_limit_is_exceeded_and_the_order_is_kept(
-    moves: list[Move], places: int
-) -> None:
+def test_nobody_is_forgotten_no_limit_is_exceeded_and_the_order_is_kept(moves: list[Move], places: int) -> None:
     board = Board(places)
     there: dict[str, tuple[Run, int | None]] = {}
     for number, move in enumerate(moves):

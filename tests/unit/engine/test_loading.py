@@ -35,9 +35,7 @@ class Anybody:
 
 
 class Stored:
-    async def put_definitions(
-        self, texts: Sequence[WorkflowText], **_: Any
-    ) -> dict[str, PutOutcome]:
+    async def put_definitions(self, texts: Sequence[WorkflowText], **_: Any) -> dict[str, PutOutcome]:
         return {text.name: PutOutcome.CREATED for text in texts}
 
 
@@ -53,6 +51,4 @@ async def test_what_will_not_start_anything_is_told_of_a_file() -> None:
     kept = await loader.keep(file, {})
     shut, over = kept.warnings
     assert shut.startswith("f.yaml:8:12: warning: blackout[0]: each window lasts until the next")
-    assert over == (
-        "f.yaml:6:1: warning: schedule[1]: 2026-01-01 00:00+00:00 has passed: it will not be due"
-    )
+    assert over == ("f.yaml:6:1: warning: schedule[1]: 2026-01-01 00:00+00:00 has passed: it will not be due")

@@ -26,9 +26,7 @@ class Listening:
 
 
 def listener(workflow: str, condition: str = "", priority: int = 0) -> Listener:
-    return Listener(
-        workflow=workflow, position=0, condition=condition, priority=priority, enabled=True
-    )
+    return Listener(workflow=workflow, position=0, condition=condition, priority=priority, enabled=True)
 
 
 async def test_others_have_their_turn_between_conditions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,14 @@ class Store:
 
 def entry(spec: Schedule, next_due: datetime | None, index: int = 0, **more: Any) -> ScheduleEntry:
     made = ScheduleEntry(
-        id=f"w/{index}", workflow="w", index=index, spec=spec, zone="UTC",
-        stored_at=NOW - timedelta(days=1), next_due=next_due,
-    )  # fmt: skip
+        id=f"w/{index}",
+        workflow="w",
+        index=index,
+        spec=spec,
+        zone="UTC",
+        stored_at=NOW - timedelta(days=1),
+        next_due=next_due,
+    )
     return replace(made, **more)
 
 
@@ -158,8 +163,7 @@ async def test_blackouts_are_marked_and_told() -> None:
     found = await shut.preview("w", 2)
     assert [each.blackout for each in found] == ["blackout until 2026-03-02T13:30:00+00:00", ""]
     assert (await shut.explain("w")).sentences[-1] == (
-        "It is due next at 2026-03-02 13:00:00 UTC, but nothing starts then: "
-        "blackout until 2026-03-02T13:30:00+00:00."
+        "It is due next at 2026-03-02 13:00:00 UTC, but nothing starts then: blackout until 2026-03-02T13:30:00+00:00."
     )
 
 
@@ -271,20 +275,25 @@ async def test_what_a_schedule_of_a_subject_started_is_looked_up() -> None:
     over = entry(HOURLY, None, id="0-over", subject="s", zone="Asia/Tokyo")
     store = Store(over)
     line = Fire(
-        schedule_id=over.id, workflow="w", due_at=at(11), outcome=FireOutcome.FIRED, at=at(11),
+        schedule_id=over.id,
+        workflow="w",
+        due_at=at(11),
+        outcome=FireOutcome.FIRED,
+        at=at(11),
         reason="event e1",
-    )  # fmt: skip
+    )
     store.lines = [line, replace(line, due_at=at(10), reason="event gone")]
-    skipped = EventRun(
-        workflow="w", priority=0, outcome=EventRunOutcome.SKIPPED, reason="disabled"
-    )  # fmt: skip
+    skipped = EventRun(workflow="w", priority=0, outcome=EventRunOutcome.SKIPPED, reason="disabled")
     store.events["e1"] = Emitted(
-        id="e1", type="SCHEDULE_TRIGGERED", payload={}, at=at(11), source=EventSource.DAEMON,
+        id="e1",
+        type="SCHEDULE_TRIGGERED",
+        payload={},
+        at=at(11),
+        source=EventSource.DAEMON,
         runs=(skipped,),
-    )  # fmt: skip
+    )
     first, second = (await outlook_of(store).explain("w")).sentences
     assert first == (
-        "It was due at 2026-03-02 20:00:00 JST, and event e1 was emitted, 0.0 s later; "
-        "not started: disabled."
+        "It was due at 2026-03-02 20:00:00 JST, and event e1 was emitted, 0.0 s later; not started: disabled."
     )
     assert second.endswith("and event gone was emitted, 1h later.")

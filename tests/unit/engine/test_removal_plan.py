@@ -81,9 +81,7 @@ class World:
     async def plan(self, *, by_size: bool = True, **rules: Any) -> dict[str, str]:
         """Reasons by run."""
         kept = Rules(**rules)
-        sizes = RunSizes(
-            store=self.store, archive=cast(Archive, self.archive), clock=FixedClock(), rules=kept
-        )
+        sizes = RunSizes(store=self.store, archive=cast(Archive, self.archive), clock=FixedClock(), rules=kept)
         async for run in sizes.unmeasured():
             await sizes.weigh(run)
         planner = RemovalPlanner(store=self.store, clock=FixedClock(), rules=kept, sizes=sizes)
@@ -226,8 +224,11 @@ async def test_a_full_plan_is_full(world: World) -> None:
     plan = Plan(limit=4)
     await planner.choose(plan, by_size=True)
     assert [(each.run.workflow, each.run.number) for each in plan.chosen.values()] == [
-        ("a", 1), ("a", 2), ("a", 3), ("b", 1),
-    ]  # fmt: skip
+        ("a", 1),
+        ("a", 2),
+        ("a", 3),
+        ("b", 1),
+    ]
     rest = Plan(limit=4, left_out=list(plan.chosen))
     await planner.choose(rest, by_size=True)
     assert [each.run.number for each in rest.chosen.values()] == [2, 3]

@@ -31,24 +31,18 @@ class Store:
     async def get_workflow(self, name: str) -> None:
         return None
 
-    async def list_schedules(
-        self, *, workflow: str, after: str, limit: int, active_only: bool
-    ) -> list[ScheduleEntry]:
+    async def list_schedules(self, *, workflow: str, after: str, limit: int, active_only: bool) -> list[ScheduleEntry]:
         return [entry for entry in self.entries if entry.workflow == workflow and entry.id > after]
 
 
 class Scene:
     def __init__(self) -> None:
         self.clock, self.store = Clock(), Store()
-        self.resolver = Resolver(
-            cast(Any, self.store), self.clock, "UTC", DefinitionParser(InlineSandbox())
-        )
+        self.resolver = Resolver(cast(Any, self.store), self.clock, "UTC", DefinitionParser(InlineSandbox()))
 
     async def schedule(self, text: str) -> ScheduleEntry:
         """The only schedule of a definition that is stored now."""
-        (document,) = parse(
-            f"name: w\ndescription: d\nschedule: {text}\nsteps: {{a: {{run: x}}}}"
-        ).documents
+        (document,) = parse(f"name: w\ndescription: d\nschedule: {text}\nsteps: {{a: {{run: x}}}}").documents
         (entry,) = (await self.resolver.take(document, "")).schedules
         return entry
 

@@ -91,9 +91,15 @@ class World:
         (document,) = parse(source).documents
         assert document.workflow is not None
         text = WorkflowText(
-            name=name, title="", description="", labels={}, enabled=True, source=source,
-            parsed=document.workflow.to_dict(), base_dir="",
-        )  # fmt: skip
+            name=name,
+            title="",
+            description="",
+            labels={},
+            enabled=True,
+            source=source,
+            parsed=document.workflow.to_dict(),
+            base_dir="",
+        )
         if update:
             await self.store.update_workflow(text, at=NOW)
         else:
@@ -114,19 +120,30 @@ class World:
         run_id = f"{digits[:8]}-{digits[8:]}-7000-8000-{next(self._count):012x}"
         run, _ = await self.store.create_run(
             Run(
-                id=run_id, workflow=workflow, version=1, created_at=at, params={}, total_steps=1,
+                id=run_id,
+                workflow=workflow,
+                version=1,
+                created_at=at,
+                params={},
+                total_steps=1,
                 steps={"s": StepRun(id="s", index=0)},
             ),
             max_active=None,
-        )  # fmt: skip
+        )
         self.files.prepare(run.id, {})
         if size:
             path = f"{self.files.work(run.id)}/data"
             Path(path).write_bytes(os.urandom(size))  # noqa: ASYNC240
         attempt = Attempt(
-            id=f"a-{run_id}", run_id=run_id, step="s", number=1, ordinal=0, token=f"{run_id[-8:]}",
-            state=AttemptState.STARTING, created_at=at,
-        )  # fmt: skip
+            id=f"a-{run_id}",
+            run_id=run_id,
+            step="s",
+            number=1,
+            ordinal=0,
+            token=f"{run_id[-8:]}",
+            state=AttemptState.STARTING,
+            created_at=at,
+        )
         step = replace(run.steps["s"], state=StepState.RUNNING, attempts=1, attempt=attempt)
         run = await self._save(
             run,
@@ -230,9 +247,7 @@ async def test_a_workflow_says_itself_what_is_kept(world: World) -> None:
             await world.run(name, ago=2 * DAY)
     retention = world.retention(runs=3, age=100 * 86400.0)
     done = await retention.collect()
-    by_workflow = {
-        name: [e.run.number for e in done.runs if e.run.workflow == name] for name in "abc"
-    }
+    by_workflow = {name: [e.run.number for e in done.runs if e.run.workflow == name] for name in "abc"}
     # Where it says nothing, the daemon's own settings hold.
     assert by_workflow == {"a": [1, 2, 3], "b": [1, 2, 3], "c": [1]}
     await world.workflow("c", "retention: {runs: 2}", update=True)
@@ -276,9 +291,7 @@ async def test_sizes_count_before_they_are_kept_for_good(world: World) -> None:
     retention = world.retention(total_bytes=5 << 19, compress_after=3600.0)
     done = await retention.collect()
     assert removed(done) == [run.id for run in runs[:2]]
-    assert await world.store.stored_size() == replace(
-        await world.store.stored_size(), runs=2, bytes=0, log_bytes=0
-    )
+    assert await world.store.stored_size() == replace(await world.store.stored_size(), runs=2, bytes=0, log_bytes=0)
     world.clock.time += DAY
     await retention.collect()
     assert (await world.store.stored_size()).bytes > 2 << 20
@@ -386,9 +399,7 @@ async def test_directories_that_nobody_knows_go_only_when_asked_for(world: World
     assert set(world.directories()) == {kept.id, young, "not-a-run"}
 
 
-async def test_a_directory_that_will_not_go_is_tried_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_directory_that_will_not_go_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.workflow("a")
     runs = [await world.run("a", ago=9 * DAY) for _ in range(3)]
     remove = world.archive.remove
@@ -458,9 +469,7 @@ async def test_a_run_can_be_removed_when_its_deletion_finds_no_space(
     assert await world.left() == ids(active)
 
 
-async def test_sizes_that_cannot_be_kept_still_count(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sizes_that_cannot_be_kept_still_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.workflow("a")
     runs = [await world.run("a", size=1 << 20) for _ in range(3)]
     FullStore(world, monkeypatch)
@@ -486,9 +495,7 @@ async def test_a_directory_that_cannot_be_marked_for_want_of_space_goes_too(
     assert await world.left() == ids()
 
 
-async def test_many_runs_go_in_small_transactions(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_runs_go_in_small_transactions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.workflow("a")
     for _ in range(30):
         await world.run("a")
@@ -513,9 +520,7 @@ async def test_many_runs_go_in_small_transactions(
     assert len(await world.left()) == 2
 
 
-async def test_passes_come_by_themselves_and_trouble_is_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_passes_come_by_themselves_and_trouble_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.workflow("a")
     runs = [await world.run("a", ago=9 * DAY) for _ in range(2)]
 

@@ -54,18 +54,19 @@ async def asked(tmp_path: Path, files: ArtifactFiles) -> RunArtifacts:
 
     many = {
         f"many[{number}]": StepRun(
-            id=f"many[{number}]", index=1, parent="many", instance=number,
+            id=f"many[{number}]",
+            index=1,
+            parent="many",
+            instance=number,
             artifacts=(await kept(f"many/{number}"))[:1],
         )
         for number in (10, 0)
-    }  # fmt: skip
+    }
     first = StepRun(id="first", index=0, artifacts=await kept("first"))
     group = StepRun(id="many", index=1, instances=11)
     last = StepRun(id="last", index=2)
     steps = {**many, "last": last, "many": group, "first": first}
-    run = Run(
-        id="r", workflow="w", version=1, created_at=datetime(2026, 2, 1, tzinfo=UTC), steps=steps
-    )
+    run = Run(id="r", workflow="w", version=1, created_at=datetime(2026, 2, 1, tzinfo=UTC), steps=steps)
 
     async def context_of(_: Run) -> str:
         return str(tmp_path / "context")

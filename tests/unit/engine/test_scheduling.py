@@ -94,9 +94,7 @@ class Runs:
     def count_of(self, workflow: str) -> int:
         return self.active
 
-    async def scheduled(
-        self, workflow: str, *_: object, at: datetime, ahead: int, **others: Any
-    ) -> Made:
+    async def scheduled(self, workflow: str, *_: object, at: datetime, ahead: int, **others: Any) -> Made:
         self.ahead.append(ahead)
         self.takes()
         return Made(f"{workflow} {at.isoformat()}", workflow, at, tuple(others["missed"]))
@@ -159,9 +157,7 @@ class Store:
         return [
             self.entries[schedule_id]
             for alarm, schedule_id in due
-            if alarm <= now
-            and (since is None or alarm >= since)
-            and (after is None or (alarm, schedule_id) > after)
+            if alarm <= now and (since is None or alarm >= since) and (after is None or (alarm, schedule_id) > after)
         ][:limit]
 
     async def earliest_alarm(self, *, after: datetime | None = None) -> datetime | None:
@@ -197,9 +193,13 @@ class Store:
 
 def entry(name: str, **changes: object) -> ScheduleEntry:
     made = ScheduleEntry(
-        id=f"{name}/0", workflow=name, spec=Schedule(cron="0 * * * *"), zone="UTC",
-        stored_at=NOW - timedelta(days=1), next_due=NOW,
-    )  # fmt: skip
+        id=f"{name}/0",
+        workflow=name,
+        spec=Schedule(cron="0 * * * *"),
+        zone="UTC",
+        stored_at=NOW - timedelta(days=1),
+        next_due=NOW,
+    )
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -209,11 +209,18 @@ class Scene:
         self.store, self.alarm, self.health = Store(*entries), Alarm(), Health(self.clock)
         self.boot, self.definitions_read = Boot(), asyncio.Event()
         self.scheduling = Scheduling(
-            store=cast(Any, self.store), runs=cast(Any, self.runs), clock=self.clock, alarm=self.alarm,
-            admission=Always(), conditions=self.health, blackouts=Blackouts((), "UTC"), boot=self.boot,
+            store=cast(Any, self.store),
+            runs=cast(Any, self.runs),
+            clock=self.clock,
+            alarm=self.alarm,
+            admission=Always(),
+            conditions=self.health,
+            blackouts=Blackouts((), "UTC"),
+            boot=self.boot,
             definitions_read=self.definitions_read,
-            draining=Draining(), announcing=Announcing(self.clock, ids()),
-        )  # fmt: skip
+            draining=Draining(),
+            announcing=Announcing(self.clock, ids()),
+        )
 
     async def __aenter__(self) -> Scene:
         self._task = asyncio.get_running_loop().create_task(self.scheduling.run())

@@ -151,9 +151,7 @@ def test_the_instances_of_a_kept_step_are_kept_with_it() -> None:
     plan = plan_of("name: w\ndescription: x\nsteps: {a: {run: x, for_each: '[1, 2]'}, b: {run: x}}")
     run = ended(plan, {"b": "FAILED"})
     members = {
-        f"a[{n}]": StepRun(
-            id=f"a[{n}]", index=0, parent="a", instance=n, state=StepState.SUCCEEDED, attempts=1
-        )
+        f"a[{n}]": StepRun(id=f"a[{n}]", index=0, parent="a", instance=n, state=StepState.SUCCEEDED, attempts=1)
         for n in range(2)
     }
     group = replace(run.steps["a"], instances=2, ended=2, released=2)

@@ -66,13 +66,20 @@ class Store:
             return None
         workflow = parse(REPORT).documents[0].workflow
         assert workflow is not None
-        version = WorkflowVersion(
-            workflow=name, version=1, digest="", created_at=NOW, parsed=workflow.to_dict()
-        )
+        version = WorkflowVersion(workflow=name, version=1, digest="", created_at=NOW, parsed=workflow.to_dict())
         return StoredWorkflow(
-            name=name, title="", description="", labels={}, enabled=True, version=1, owner="api",
-            created_at=NOW, updated_at=NOW, etag="", definition=version,
-        )  # fmt: skip
+            name=name,
+            title="",
+            description="",
+            labels={},
+            enabled=True,
+            version=1,
+            owner="api",
+            created_at=NOW,
+            updated_at=NOW,
+            etag="",
+            definition=version,
+        )
 
 
 class Scene:
@@ -151,9 +158,7 @@ async def test_a_repeat_answers_the_one_that_is_there() -> None:
     first, _ = await scene.create(Schedule(words="every day at 3pm"), dedupe_key="daily-check")
     again, is_new = await scene.create(Schedule(words="every day at 4pm"), dedupe_key="daily-check")
     assert (again, is_new, scene.changes) == (first, False, 1)
-    _, is_new = await scene.create(
-        Schedule(words="every day at 4pm"), dedupe_key="daily-check", subject="issue-43"
-    )
+    _, is_new = await scene.create(Schedule(words="every day at 4pm"), dedupe_key="daily-check", subject="issue-43")
     assert is_new
 
 
@@ -196,8 +201,7 @@ async def test_a_time_that_has_passed_is_told_with_the_present_one() -> None:
     with pytest.raises(TimeNotUnderstoodError) as refused:
         await Scene().create(late, zone="Asia/Tokyo")
     assert str(refused.value) == (
-        "cannot schedule '2026-03-02T21:00:29+09:00': that has passed: "
-        "it is 2026-03-02 21:00:30+09:00 Asia/Tokyo"
+        "cannot schedule '2026-03-02T21:00:29+09:00': that has passed: it is 2026-03-02 21:00:30+09:00 Asia/Tokyo"
     )
 
 
@@ -246,9 +250,7 @@ async def test_what_words_mean_is_said_back() -> None:
         subjects.interpret("soonish", "")
 
 
-@pytest.mark.parametrize(
-    "words", ["毎月31日", "毎日午後3時に進捗確認", "in 90 minutes", "every 2 hours"]
-)
+@pytest.mark.parametrize("words", ["毎月31日", "毎日午後3時に進捗確認", "in 90 minutes", "every 2 hours"])
 async def test_what_is_stored_is_understood_as_it_was_told_before(words: str) -> None:
     scene = Scene()
     told = scene.subjects.interpret(words, "").understood
@@ -334,9 +336,7 @@ async def test_words_that_name_another_action_are_refused() -> None:
         ("明日9時に実行", "reminder", "report", "reminder"),
     ],
 )
-async def test_words_may_name_the_action(
-    words: str, given: str, workflow: str, action: str
-) -> None:
+async def test_words_may_name_the_action(words: str, given: str, workflow: str, action: str) -> None:
     rule = Schedule(words=words, params={"day": "monday"} if workflow else {})
     entry, _ = await Scene().create(rule, action=given, workflow=workflow)
     assert entry.action == action

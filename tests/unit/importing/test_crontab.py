@@ -74,14 +74,7 @@ def test_percent_signs(text: str, command: str, stdin: str) -> None:
 
 
 def test_lines_with_their_comments_and_the_settings_above_them() -> None:
-    text = (
-        "# about the file\n\n"
-        'A = "x y"\n'
-        "# first\n#second\n"
-        "  5 4 * * *\tone  two\n"
-        "'B'=\n"
-        "-@Daily three\r\n"
-    )
+    text = "# about the file\n\nA = \"x y\"\n# first\n#second\n  5 4 * * *\tone  two\n'B'=\n-@Daily three\r\n"
     (one, three), refused = read_crontab(text, file="tab", system=False)
     assert refused == []
     assert (one.number, one.when, one.command) == (6, "5 4 * * *", "one  two")
@@ -267,9 +260,7 @@ def test_reboot_has_no_times() -> None:
     assert (result.theirs, result.ours, result.same) == (None, [], None)
 
 
-@pytest.mark.parametrize(
-    "zone", ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"]
-)
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
 @pytest.mark.parametrize(
     "when",
     [

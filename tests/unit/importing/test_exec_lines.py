@@ -40,9 +40,7 @@ def test_words_are_those_of_systemd(line: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("line", "expected"), LINES)
-def test_systemd_itself_reads_the_same_words(
-    tmp_path: Path, line: str, expected: list[str]
-) -> None:
+def test_systemd_itself_reads_the_same_words(tmp_path: Path, line: str, expected: list[str]) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze")
     unit = tmp_path / "a.service"

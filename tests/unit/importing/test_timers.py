@@ -31,18 +31,14 @@ def unit(root: Path, name: str, text: str, *, under: str = SYSTEM) -> Path:
     return path
 
 
-def timer(
-    root: Path, timer: str = "OnCalendar=daily", service: str = "", name: str = "job"
-) -> Draft:
+def timer(root: Path, timer: str = "OnCalendar=daily", service: str = "", name: str = "job") -> Draft:
     unit(root, f"{name}.timer", f"[Timer]\n{timer}\n")
     unit(root, f"{name}.service", f"[Service]\nType=oneshot\nExecStart=/bin/tidy\n{service}\n")
     return load(root, f"{name}.timer")
 
 
 def load(root: Path, name: str, **options: Any) -> Draft:
-    return import_timer(
-        name, root=str(root), zone="UTC", home=lambda user: f"/home/{user}", **options
-    )
+    return import_timer(name, root=str(root), zone="UTC", home=lambda user: f"/home/{user}", **options)
 
 
 def steps(draft: Draft) -> list[dict[str, Any]]:
@@ -130,9 +126,7 @@ def test_calendar_expressions_without_counterpart(text: str, reason: str) -> Non
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
 @pytest.mark.parametrize("text", [text for text, _ in EXPRESSIONS])
-def test_both_computations_agree_also_where_clocks_change(
-    tmp_path: Path, text: str, zone: str
-) -> None:
+def test_both_computations_agree_also_where_clocks_change(tmp_path: Path, text: str, zone: str) -> None:
     draft = timer(tmp_path, f"OnCalendar={text} {zone}")
     for month, day in ((3, 7), (3, 28), (10, 24), (10, 31)):
         result = written(draft, after=datetime(2026, month, day, 12, tzinfo=UTC), count=10)
@@ -145,9 +139,7 @@ def test_systemd_itself_agrees() -> None:
         pytest.skip("there is no systemd-analyze")
     berlin = ZoneInfo("Europe/Berlin")
     after = datetime(2026, 10, 24, 12, tzinfo=UTC)
-    asked = subprocess.run(
-        ["systemd-analyze", "calendar", "--base-time=@0", "daily"], capture_output=True, check=False
-    )
+    asked = subprocess.run(["systemd-analyze", "calendar", "--base-time=@0", "daily"], capture_output=True, check=False)
     if asked.returncode:
         pytest.skip("this systemd-analyze cannot count from a given time")
     for text in ("*-*-* 02:30:00", "*:0/20", "Mon *-*-01..07 04:00", "*-*~01 23:00", "27-*-* 9:0"):
@@ -313,9 +305,7 @@ def test_timers_without_counterpart(tmp_path: Path, directives: str, reason: str
 def test_all_that_is_wrong_with_a_timer_and_its_service_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ImportProblem) as caught:
         timer(tmp_path, "OnCalendar=daily\nWakeSystem=yes", "PrivateTmp=yes\nPrivateUsers=no")
-    assert str(caught.value) == (
-        "no counterpart: WakeSystem=yes; job.service: no counterpart: PrivateTmp=yes"
-    )
+    assert str(caught.value) == ("no counterpart: WakeSystem=yes; job.service: no counterpart: PrivateTmp=yes")
 
 
 def test_a_template_is_no_timer(tmp_path: Path) -> None:
@@ -345,9 +335,7 @@ def test_output_that_is_kept_anyway_and_what_is_off_need_no_counterpart(tmp_path
         "PrivateTmp=false\nRemainAfterExit=n\nUser=alice",
     )
     assert draft.notes == []
-    draft = timer(
-        tmp_path, service="StandardOutput=null\nStandardError=journal+console\nUser=alice"
-    )
+    draft = timer(tmp_path, service="StandardOutput=null\nStandardError=journal+console\nUser=alice")
     assert draft.notes == [
         "StandardOutput=null: here the output is kept, and nothing else is done with it",
         "StandardError=journal+console: here the output is kept, and nothing else is done with it",
@@ -357,9 +345,7 @@ def test_output_that_is_kept_anyway_and_what_is_off_need_no_counterpart(tmp_path
 def test_a_service_without_a_user_runs_as_root_as_it_did(tmp_path: Path) -> None:
     draft = timer(tmp_path, service="ExecStart=+/bin/more")
     assert [step["user"] for step in steps(draft)] == ["root", "root"]
-    assert draft.notes == [
-        "there is no User=: it runs as root, as in systemd, for which the daemon must be root"
-    ]
+    assert draft.notes == ["there is no User=: it runs as root, as in systemd, for which the daemon must be root"]
 
 
 def test_a_unit_of_a_user_runs_as_the_user_of_the_daemon(tmp_path: Path) -> None:
@@ -368,9 +354,7 @@ def test_a_unit_of_a_user_runs_as_the_user_of_the_daemon(tmp_path: Path) -> None
     unit(tmp_path, "near.service", "[Service]\nExecStart=/bin/near\n", under=home)
     draft = load(tmp_path, str(file))
     assert "user" not in steps(draft)[0]
-    assert draft.notes == [
-        "it is a user's unit: it runs as the daemon's user unless a step has a user"
-    ]
+    assert draft.notes == ["it is a user's unit: it runs as the daemon's user unless a step has a user"]
     unit(tmp_path, "near.service", "[Service]\nExecStart=/bin/near %h\n", under=home)
     with pytest.raises(ImportProblem, match="the specifier %h has no value here"):
         load(tmp_path, str(file))
@@ -385,15 +369,11 @@ def test_exit_codes_of_several_lines_add_up_and_an_empty_one_takes_them_back(
     assert steps(draft)[0]["success_codes"] == [0, 4]
 
 
-@pytest.mark.parametrize(
-    "directive", ["TimeoutStopSec=infinity", "TimeoutStopSec=0", "TimeoutSec=0"]
-)
+@pytest.mark.parametrize("directive", ["TimeoutStopSec=infinity", "TimeoutStopSec=0", "TimeoutSec=0"])
 def test_a_stop_without_an_end_never_comes_to_a_kill(tmp_path: Path, directive: str) -> None:
     draft = timer(tmp_path, service=f"{directive}\nUser=alice")
     assert steps(draft)[0]["kill_grace"] == "3650d"
-    assert draft.notes == [
-        "the stop has no end in systemd: kill_grace is ten years, which is as good as none"
-    ]
+    assert draft.notes == ["the stop has no end in systemd: kill_grace is ten years, which is as good as none"]
 
 
 def test_the_time_to_stop_is_that_of_systemd_unless_it_is_given(tmp_path: Path) -> None:

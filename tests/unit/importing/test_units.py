@@ -65,14 +65,11 @@ def test_drop_ins_of_prefixes_and_of_the_type_are_read(tmp_path: Path) -> None:
         ("a-b-c.service", ["a-b-c.service.d", "a-b-.service.d", "a-.service.d", "service.d"]),
         (
             "a-b@x.service",
-            ["a-b@x.service.d", "a-b@.service.d", "a-.service.d", "a-@x.service.d",
-             "a-@.service.d", "service.d"],
+            ["a-b@x.service.d", "a-b@.service.d", "a-.service.d", "a-@x.service.d", "a-@.service.d", "service.d"],
         ),
     ],
-)  # fmt: skip
-def test_of_drop_ins_with_one_name_the_closest_counts(
-    tmp_path: Path, name: str, order: list[str]
-) -> None:
+)
+def test_of_drop_ins_with_one_name_the_closest_counts(tmp_path: Path, name: str, order: list[str]) -> None:
     put(tmp_path, name, "[Service]\n")
     for folder in reversed(order):
         drop_in(tmp_path, folder, "same.conf")
@@ -129,8 +126,11 @@ def test_a_link_to_another_unit_is_another_name_of_it(tmp_path: Path) -> None:
         unit = found(tmp_path, name)
         assert unit.name == "real.service"
         assert unit.all("Service", "Environment") == [
-            "lib", "real.service.d", "alias.service.d", "again.service.d",
-        ]  # fmt: skip
+            "lib",
+            "real.service.d",
+            "alias.service.d",
+            "again.service.d",
+        ]
     # The name counts, not the file that the link leads to.
     put(tmp_path, "real.service", "[Service]\nEnvironment=etc\n")
     assert found(tmp_path, "alias.service").all("Service", "Environment")[0] == "etc"

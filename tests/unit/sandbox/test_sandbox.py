@@ -64,9 +64,7 @@ async def test_processor_time_ends_it(sandbox: ProcessSandbox) -> None:
     assert await sandbox.call(os.getpid, key="a", seconds=5) != before
 
 
-async def test_the_clock_ends_what_only_waits(
-    sandbox: ProcessSandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_clock_ends_what_only_waits(sandbox: ProcessSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "LEAST_WALL", 0.2)
     with pytest.raises(OverLimitError, match=r"it took longer than 0.01 s"):
         await sandbox.call(time.sleep, 1000, key="a", seconds=0.01)
@@ -94,17 +92,13 @@ async def test_what_stops_the_daemon_is_left_to_the_daemon(sandbox: ProcessSandb
 
 async def test_abandoned_requests_release_their_slot(sandbox: ProcessSandbox) -> None:
     """Eight that nobody waits for any more delay no other."""
-    abandoned = [
-        asyncio.create_task(sandbox.call(sum, FOREVER, key=f"{number}", seconds=1000))
-        for number in range(8)
-    ]
+    abandoned = [asyncio.create_task(sandbox.call(sum, FOREVER, key=f"{number}", seconds=1000)) for number in range(8)]
     await wait_for(lambda: len(sandbox.pids) == 2, "two of them are under way")
     for task in abandoned:
         task.cancel()
     assert await sandbox.call(abs, -1, key="other", seconds=5) == 1
     assert all(
-        isinstance(each, asyncio.CancelledError)
-        for each in await asyncio.gather(*abandoned, return_exceptions=True)
+        isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*abandoned, return_exceptions=True)
     )
 
 

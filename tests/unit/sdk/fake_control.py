@@ -22,9 +22,7 @@ class Control(run_pb2_grpc.RunServiceServicer):
     def __init__(self, daemon: FakeDaemon) -> None:
         self._daemon = daemon
 
-    async def PlanRun(
-        self, request: run_pb2.PlanRunRequest, context: Context
-    ) -> run_pb2.PlanRunResponse:
+    async def PlanRun(self, request: run_pb2.PlanRunRequest, context: Context) -> run_pb2.PlanRunResponse:
         async def work() -> run_pb2.PlanRunResponse:
             if request.workflow not in self._daemon.workflows:
                 await abort(
@@ -37,14 +35,10 @@ class Control(run_pb2_grpc.RunServiceServicer):
 
         return await self._daemon.answer("PlanRun", context, request, work)
 
-    async def RetryRun(
-        self, request: run_pb2.RetryRunRequest, context: Context
-    ) -> run_pb2.RetryRunResponse:
+    async def RetryRun(self, request: run_pb2.RetryRunRequest, context: Context) -> run_pb2.RetryRunResponse:
         async def work() -> run_pb2.RetryRunResponse:
             old = (await self._ended(request.id, context)).run
-            if old.state == run_pb2.RUN_STATE_SUCCEEDED and not (
-                request.everything or request.from_steps
-            ):
+            if old.state == run_pb2.RUN_STATE_SUCCEEDED and not (request.everything or request.from_steps):
                 await abort(
                     context,
                     grpc.StatusCode.FAILED_PRECONDITION,
@@ -58,9 +52,7 @@ class Control(run_pb2_grpc.RunServiceServicer):
 
         return await self._daemon.answer("RetryRun", context, request, work)
 
-    async def PauseRun(
-        self, request: run_pb2.PauseRunRequest, context: Context
-    ) -> run_pb2.PauseRunResponse:
+    async def PauseRun(self, request: run_pb2.PauseRunRequest, context: Context) -> run_pb2.PauseRunResponse:
         async def work() -> run_pb2.PauseRunResponse:
             record = await self._active(request.id, context)
             record.run.paused_at.GetCurrentTime()
@@ -69,9 +61,7 @@ class Control(run_pb2_grpc.RunServiceServicer):
 
         return await self._daemon.answer("PauseRun", context, request, work)
 
-    async def ResumeRun(
-        self, request: run_pb2.ResumeRunRequest, context: Context
-    ) -> run_pb2.ResumeRunResponse:
+    async def ResumeRun(self, request: run_pb2.ResumeRunRequest, context: Context) -> run_pb2.ResumeRunResponse:
         async def work() -> run_pb2.ResumeRunResponse:
             record = await self._active(request.id, context)
             record.run.ClearField("paused_at")
@@ -80,9 +70,7 @@ class Control(run_pb2_grpc.RunServiceServicer):
 
         return await self._daemon.answer("ResumeRun", context, request, work)
 
-    async def ApproveStep(
-        self, request: run_pb2.ApproveStepRequest, context: Context
-    ) -> run_pb2.ApproveStepResponse:
+    async def ApproveStep(self, request: run_pb2.ApproveStepRequest, context: Context) -> run_pb2.ApproveStepResponse:
         async def work() -> run_pb2.ApproveStepResponse:
             record = await self._existing(request.run_id, context)
             waiting = {step.id for step in record.run.steps if step.waiting_for}
@@ -102,9 +90,7 @@ class Control(run_pb2_grpc.RunServiceServicer):
 
         return await self._daemon.answer("ApproveStep", context, request, work)
 
-    async def DeleteRun(
-        self, request: run_pb2.DeleteRunRequest, context: Context
-    ) -> run_pb2.DeleteRunResponse:
+    async def DeleteRun(self, request: run_pb2.DeleteRunRequest, context: Context) -> run_pb2.DeleteRunResponse:
         async def work() -> run_pb2.DeleteRunResponse:
             await self._ended(request.id, context)
             del self._daemon.runs[request.id]

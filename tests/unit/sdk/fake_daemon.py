@@ -188,9 +188,7 @@ class FakeDaemon:
         self.change(record, "run_started")
         return record
 
-    def add_event(
-        self, event_type: str, payload_json: str = "", *, dedupe_key: str = ""
-    ) -> event_pb2.Event:
+    def add_event(self, event_type: str, payload_json: str = "", *, dedupe_key: str = "") -> event_pb2.Event:
         """Starts what listens to it, and tells the watchers."""
         event = event_pb2.Event(
             id=str(uuid.uuid4()),
@@ -227,14 +225,10 @@ class FakeDaemon:
         run.CopyFrom(record.run)
         del run.steps[:]
         run.steps.extend(known[step.id] for step in steps)
-        record.changes.append(
-            run_pb2.WatchRunResponse(sequence=len(record.changes) + 1, run=run, event=event)
-        )
+        record.changes.append(run_pb2.WatchRunResponse(sequence=len(record.changes) + 1, run=run, event=event))
         self._notify()
 
-    def step(
-        self, record: RunRecord, step: str, state: run_pb2.StepState.ValueType, **more: Any
-    ) -> None:
+    def step(self, record: RunRecord, step: str, state: run_pb2.StepState.ValueType, **more: Any) -> None:
         changed = run_pb2.Step(id=step, state=state, **more)
         if state == run_pb2.STEP_STATE_RUNNING:
             changed.started_at.GetCurrentTime()
@@ -269,9 +263,7 @@ class FakeDaemon:
 
     # What the servicers share.
 
-    def store_workflow(
-        self, name: str, definition: workflow_pb2.Definition
-    ) -> workflow_pb2.Workflow:
+    def store_workflow(self, name: str, definition: workflow_pb2.Definition) -> workflow_pb2.Workflow:
         version = self._new_version(name, definition)
         workflow = workflow_pb2.Workflow(
             name=name,
@@ -303,9 +295,7 @@ class FakeDaemon:
         self.jobs[job_id] = job
         return job
 
-    def _new_version(
-        self, name: str, definition: workflow_pb2.Definition
-    ) -> workflow_pb2.WorkflowVersion:
+    def _new_version(self, name: str, definition: workflow_pb2.Definition) -> workflow_pb2.WorkflowVersion:
         versions = self.versions.setdefault(name, [])
         version = workflow_pb2.WorkflowVersion(
             workflow=name,
@@ -372,13 +362,9 @@ class FakeDaemon:
         workflow_pb2_grpc.add_WorkflowServiceServicer_to_server(Workflows(self), self._server)
         job_pb2_grpc.add_JobServiceServicer_to_server(Jobs(self), self._server)
         run_pb2_grpc.add_RunServiceServicer_to_server(Runs(self), self._server)
-        dead_letter_pb2_grpc.add_DeadLetterServiceServicer_to_server(
-            DeadLetters(self), self._server
-        )
+        dead_letter_pb2_grpc.add_DeadLetterServiceServicer_to_server(DeadLetters(self), self._server)
         event_pb2_grpc.add_EventServiceServicer_to_server(Events(self), self._server)
-        schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(
-            SubjectSchedules(self), self._server
-        )
+        schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(SubjectSchedules(self), self._server)
         system_pb2_grpc.add_SystemServiceServicer_to_server(System(self), self._server)
         self._server.add_insecure_port(self.address)
         await self._server.start()
@@ -398,58 +384,44 @@ class System(system_pb2_grpc.SystemServiceServicer):
     def __init__(self, daemon: FakeDaemon) -> None:
         self._daemon = daemon
 
-    async def GetInfo(
-        self, request: system_pb2.GetInfoRequest, context: Context
-    ) -> system_pb2.GetInfoResponse:
+    async def GetInfo(self, request: system_pb2.GetInfoRequest, context: Context) -> system_pb2.GetInfoResponse:
         async def work() -> system_pb2.GetInfoResponse:
             return self._daemon.info
 
         return await self._daemon.answer("GetInfo", context, request, work)
 
-    async def GetConfig(
-        self, request: system_pb2.GetConfigRequest, context: Context
-    ) -> system_pb2.GetConfigResponse:
+    async def GetConfig(self, request: system_pb2.GetConfigRequest, context: Context) -> system_pb2.GetConfigResponse:
         async def work() -> system_pb2.GetConfigResponse:
             return system_pb2.GetConfigResponse(
                 values=[
-                    system_pb2.ConfigValue(
-                        key="state_dir", value_json='"/var/lib/toban"', source="default"
-                    ),
+                    system_pb2.ConfigValue(key="state_dir", value_json='"/var/lib/toban"', source="default"),
                     system_pb2.ConfigValue(key="listen", value_json='["a"]', source="flag"),
                 ]
             )
 
         return await self._daemon.answer("GetConfig", context, request, work)
 
-    async def Doctor(
-        self, request: system_pb2.DoctorRequest, context: Context
-    ) -> system_pb2.DoctorResponse:
+    async def Doctor(self, request: system_pb2.DoctorRequest, context: Context) -> system_pb2.DoctorResponse:
         async def work() -> system_pb2.DoctorResponse:
             return system_pb2.DoctorResponse(findings=self._daemon.findings)
 
         return await self._daemon.answer("Doctor", context, request, work)
 
-    async def Drain(
-        self, request: system_pb2.DrainRequest, context: Context
-    ) -> system_pb2.DrainResponse:
+    async def Drain(self, request: system_pb2.DrainRequest, context: Context) -> system_pb2.DrainResponse:
         async def work() -> system_pb2.DrainResponse:
             before, self._daemon.info.draining = self._daemon.info.draining, True
             return system_pb2.DrainResponse(changed=not before)
 
         return await self._daemon.answer("Drain", context, request, work)
 
-    async def Resume(
-        self, request: system_pb2.ResumeRequest, context: Context
-    ) -> system_pb2.ResumeResponse:
+    async def Resume(self, request: system_pb2.ResumeRequest, context: Context) -> system_pb2.ResumeResponse:
         async def work() -> system_pb2.ResumeResponse:
             before, self._daemon.info.draining = self._daemon.info.draining, False
             return system_pb2.ResumeResponse(changed=before)
 
         return await self._daemon.answer("Resume", context, request, work)
 
-    async def Reload(
-        self, request: system_pb2.ReloadRequest, context: Context
-    ) -> system_pb2.ReloadResponse:
+    async def Reload(self, request: system_pb2.ReloadRequest, context: Context) -> system_pb2.ReloadResponse:
         async def work() -> system_pb2.ReloadResponse:
             return self._daemon.reloaded
 

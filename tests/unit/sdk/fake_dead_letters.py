@@ -27,13 +27,10 @@ class DeadLetters(dead_letter_pb2_grpc.DeadLetterServiceServicer):
             found = [
                 letter
                 for letter in reversed(self._daemon.letters.values())
-                if request.workflow in ("", letter.workflow)
-                and (not request.states or letter.state in request.states)
+                if request.workflow in ("", letter.workflow) and (not request.states or letter.state in request.states)
             ]
             begin, size = int(request.page_token or 0), request.page_size or 100
-            response = dead_letter_pb2.ListDeadLettersResponse(
-                dead_letters=found[begin : begin + size]
-            )
+            response = dead_letter_pb2.ListDeadLettersResponse(dead_letters=found[begin : begin + size])
             if begin + size < len(found):
                 response.next_page_token = str(begin + size)
             return response
@@ -44,9 +41,7 @@ class DeadLetters(dead_letter_pb2_grpc.DeadLetterServiceServicer):
         self, request: dead_letter_pb2.GetDeadLetterRequest, context: Context
     ) -> dead_letter_pb2.GetDeadLetterResponse:
         async def work() -> dead_letter_pb2.GetDeadLetterResponse:
-            return dead_letter_pb2.GetDeadLetterResponse(
-                dead_letter=await self._existing(request.id, context)
-            )
+            return dead_letter_pb2.GetDeadLetterResponse(dead_letter=await self._existing(request.id, context))
 
         return await self._daemon.answer("GetDeadLetter", context, request, work)
 

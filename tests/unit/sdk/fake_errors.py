@@ -21,9 +21,7 @@ async def abort(context: Context, code: grpc.StatusCode, text: str, *details: Me
         packed = any_pb2.Any()
         packed.Pack(detail)
         status.details.append(packed)
-    await context.abort(
-        code, text, trailing_metadata=(("grpc-status-details-bin", status.SerializeToString()),)
-    )
+    await context.abort(code, text, trailing_metadata=(("grpc-status-details-bin", status.SerializeToString()),))
     raise AssertionError("abort returns never")
 
 

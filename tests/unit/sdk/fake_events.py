@@ -23,16 +23,12 @@ class Events(event_pb2_grpc.EventServiceServicer):
     def __init__(self, daemon: FakeDaemon) -> None:
         self._daemon = daemon
 
-    async def EmitEvent(
-        self, request: event_pb2.EmitEventRequest, context: Context
-    ) -> event_pb2.EmitEventResponse:
+    async def EmitEvent(self, request: event_pb2.EmitEventRequest, context: Context) -> event_pb2.EmitEventResponse:
         async def work() -> event_pb2.EmitEventResponse:
             for event in self._daemon.events:
                 if request.dedupe_key and event.dedupe_key == request.dedupe_key:
                     return event_pb2.EmitEventResponse(event=event, created=False)
-            event = self._daemon.add_event(
-                request.type, request.payload_json, dedupe_key=request.dedupe_key
-            )
+            event = self._daemon.add_event(request.type, request.payload_json, dedupe_key=request.dedupe_key)
             if request.HasField("origin"):
                 event.source = event_pb2.EVENT_SOURCE_STEP
                 event.source_run = request.origin.run_id
@@ -40,9 +36,7 @@ class Events(event_pb2_grpc.EventServiceServicer):
 
         return await self._daemon.answer("EmitEvent", context, request, work)
 
-    async def GetEvent(
-        self, request: event_pb2.GetEventRequest, context: Context
-    ) -> event_pb2.GetEventResponse:
+    async def GetEvent(self, request: event_pb2.GetEventRequest, context: Context) -> event_pb2.GetEventResponse:
         async def work() -> event_pb2.GetEventResponse:
             found = [event for event in self._daemon.events if event.id == request.id]
             if not found:
@@ -65,14 +59,10 @@ class Events(event_pb2_grpc.EventServiceServicer):
                 answer.all_ended = answer.all_ended and record.run.state in TERMINAL
         return answer
 
-    async def ListEvents(
-        self, request: event_pb2.ListEventsRequest, context: Context
-    ) -> event_pb2.ListEventsResponse:
+    async def ListEvents(self, request: event_pb2.ListEventsRequest, context: Context) -> event_pb2.ListEventsResponse:
         async def work() -> event_pb2.ListEventsResponse:
             found = [
-                event
-                for event in reversed(self._daemon.events)
-                if not request.types or event.type in request.types
+                event for event in reversed(self._daemon.events) if not request.types or event.type in request.types
             ]
             begin, size = int(request.page_token or 0), request.page_size or 100
             response = event_pb2.ListEventsResponse(events=found[begin : begin + size])
@@ -164,9 +154,7 @@ class SubjectSchedules(schedule_pb2_grpc.ScheduleServiceServicer):
         self, request: schedule_pb2.GetScheduleRequest, context: Context
     ) -> schedule_pb2.GetScheduleResponse:
         async def work() -> schedule_pb2.GetScheduleResponse:
-            return schedule_pb2.GetScheduleResponse(
-                schedule=await self._existing(request.id, context)
-            )
+            return schedule_pb2.GetScheduleResponse(schedule=await self._existing(request.id, context))
 
         return await self._daemon.answer("GetSchedule", context, request, work)
 
@@ -203,11 +191,7 @@ class SubjectSchedules(schedule_pb2_grpc.ScheduleServiceServicer):
         self, request: schedule_pb2.CancelBySubjectRequest, context: Context
     ) -> schedule_pb2.CancelBySubjectResponse:
         async def work() -> schedule_pb2.CancelBySubjectResponse:
-            count = sum(
-                _cancel(each)
-                for each in self._daemon.schedules.values()
-                if each.subject == request.subject
-            )
+            count = sum(_cancel(each) for each in self._daemon.schedules.values() if each.subject == request.subject)
             return schedule_pb2.CancelBySubjectResponse(cancelled=count)
 
         return await self._daemon.answer("CancelBySubject", context, request, work)

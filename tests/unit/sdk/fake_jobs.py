@@ -22,9 +22,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
     def __init__(self, daemon: FakeDaemon) -> None:
         self._daemon = daemon
 
-    async def CreateJob(
-        self, request: job_pb2.CreateJobRequest, context: Context
-    ) -> job_pb2.CreateJobResponse:
+    async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
         async def work() -> job_pb2.CreateJobResponse:
             name = await self._name(request.definition, context)
             for kind, stored in (("job", self._daemon.jobs), ("workflow", self._daemon.workflows)):
@@ -39,17 +37,13 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
 
         return await self._daemon.answer("CreateJob", context, request, work)
 
-    async def GetJob(
-        self, request: job_pb2.GetJobRequest, context: Context
-    ) -> job_pb2.GetJobResponse:
+    async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
         async def work() -> job_pb2.GetJobResponse:
             return job_pb2.GetJobResponse(job=await self._existing(request.id, context))
 
         return await self._daemon.answer("GetJob", context, request, work)
 
-    async def ListJobs(
-        self, request: job_pb2.ListJobsRequest, context: Context
-    ) -> job_pb2.ListJobsResponse:
+    async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
         async def work() -> job_pb2.ListJobsResponse:
             names = sorted(name for name in self._daemon.jobs if name > request.page_token)
             size = request.page_size or 100
@@ -65,9 +59,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
 
         return await self._daemon.answer("ListJobs", context, request, work)
 
-    async def UpdateJob(
-        self, request: job_pb2.UpdateJobRequest, context: Context
-    ) -> job_pb2.UpdateJobResponse:
+    async def UpdateJob(self, request: job_pb2.UpdateJobRequest, context: Context) -> job_pb2.UpdateJobResponse:
         async def work() -> job_pb2.UpdateJobResponse:
             current = await self._existing(request.job.id, context)
             await self._name(request.job.definition, context)
@@ -84,9 +76,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
 
         return await self._daemon.answer("UpdateJob", context, request, work)
 
-    async def DeleteJob(
-        self, request: job_pb2.DeleteJobRequest, context: Context
-    ) -> job_pb2.DeleteJobResponse:
+    async def DeleteJob(self, request: job_pb2.DeleteJobRequest, context: Context) -> job_pb2.DeleteJobResponse:
         async def work() -> job_pb2.DeleteJobResponse:
             job = await self._existing(request.id, context)
             if job.used_by:
@@ -112,9 +102,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
 
         return await self._daemon.answer("SetJobEnabled", context, request, work)
 
-    async def RunJob(
-        self, request: job_pb2.RunJobRequest, context: Context
-    ) -> job_pb2.RunJobResponse:
+    async def RunJob(self, request: job_pb2.RunJobRequest, context: Context) -> job_pb2.RunJobResponse:
         async def work() -> job_pb2.RunJobResponse:
             await self._existing(request.id, context)
             record = self._daemon.add_run(request.id, steps=[request.id])

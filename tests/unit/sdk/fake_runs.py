@@ -17,9 +17,7 @@ from .fake_workflows import TERMINAL
 class Runs(Control):
     """Runs stand still until the test moves them."""
 
-    async def StartRun(
-        self, request: run_pb2.StartRunRequest, context: Context
-    ) -> run_pb2.StartRunResponse:
+    async def StartRun(self, request: run_pb2.StartRunRequest, context: Context) -> run_pb2.StartRunResponse:
         async def work() -> run_pb2.StartRunResponse:
             if request.workflow not in self._daemon.workflows:
                 await abort(
@@ -44,9 +42,7 @@ class Runs(Control):
 
         return await self._daemon.answer("StartRun", context, request, work)
 
-    async def GetRun(
-        self, request: run_pb2.GetRunRequest, context: Context
-    ) -> run_pb2.GetRunResponse:
+    async def GetRun(self, request: run_pb2.GetRunRequest, context: Context) -> run_pb2.GetRunResponse:
         async def work() -> run_pb2.GetRunResponse:
             record = await self._existing(request.id, context)
             size = min(request.step_page_size or 500, self._daemon.steps_per_page)
@@ -71,11 +67,7 @@ class Runs(Control):
                     f"no workflow {request.workflow!r}",
                     info("WORKFLOW_NOT_FOUND"),
                 )
-            found = [
-                record.run
-                for record in self._daemon.runs.values()
-                if record.run.workflow == request.workflow
-            ]
+            found = [record.run for record in self._daemon.runs.values() if record.run.workflow == request.workflow]
             if not found:
                 await abort(
                     context,
@@ -87,9 +79,7 @@ class Runs(Control):
 
         return await self._daemon.answer("GetCurrentRun", context, request, work)
 
-    async def ListRuns(
-        self, request: run_pb2.ListRunsRequest, context: Context
-    ) -> run_pb2.ListRunsResponse:
+    async def ListRuns(self, request: run_pb2.ListRunsRequest, context: Context) -> run_pb2.ListRunsResponse:
         async def work() -> run_pb2.ListRunsResponse:
             found = [
                 record.run
@@ -109,9 +99,7 @@ class Runs(Control):
 
         return await self._daemon.answer("ListRuns", context, request, work)
 
-    async def CancelRun(
-        self, request: run_pb2.CancelRunRequest, context: Context
-    ) -> run_pb2.CancelRunResponse:
+    async def CancelRun(self, request: run_pb2.CancelRunRequest, context: Context) -> run_pb2.CancelRunResponse:
         async def work() -> run_pb2.CancelRunResponse:
             record = await self._existing(request.id, context)
             if record.run.state in TERMINAL:
@@ -187,9 +175,7 @@ class Runs(Control):
                 wanted.CopyFrom(chunk)
                 if request.streams:
                     del wanted.records[:]
-                    wanted.records.extend(
-                        record for record in chunk.records if record.stream in request.streams
-                    )
+                    wanted.records.extend(record for record in chunk.records if record.stream in request.streams)
                 await self._hold(sent)
                 yield run_pb2.StreamLogsResponse(chunk=wanted, position=str(index))
                 sent += 1

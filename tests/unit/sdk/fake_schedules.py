@@ -24,9 +24,7 @@ class Schedules(workflow_pb2_grpc.WorkflowServiceServicer):
     ) -> workflow_pb2.PreviewScheduleResponse:
         async def work() -> workflow_pb2.PreviewScheduleResponse:
             await self._known(request.name, context)
-            return workflow_pb2.PreviewScheduleResponse(
-                due_times=self._daemon.due_times[: request.count]
-            )
+            return workflow_pb2.PreviewScheduleResponse(due_times=self._daemon.due_times[: request.count])
 
         return await self._daemon.answer("PreviewSchedule", context, request, work)
 

@@ -42,9 +42,7 @@ class Workflows(Schedules):
                     f"cannot create workflow {name}: it exists",
                     info("WORKFLOW_EXISTS", {"workflow": name}),
                 )
-            return workflow_pb2.CreateWorkflowResponse(
-                workflow=self._daemon.store_workflow(name, request.definition)
-            )
+            return workflow_pb2.CreateWorkflowResponse(workflow=self._daemon.store_workflow(name, request.definition))
 
         return await self._daemon.answer("CreateWorkflow", context, request, work)
 
@@ -52,9 +50,7 @@ class Workflows(Schedules):
         self, request: workflow_pb2.GetWorkflowRequest, context: Context
     ) -> workflow_pb2.GetWorkflowResponse:
         async def work() -> workflow_pb2.GetWorkflowResponse:
-            return workflow_pb2.GetWorkflowResponse(
-                workflow=await self._existing(request.name, context)
-            )
+            return workflow_pb2.GetWorkflowResponse(workflow=await self._existing(request.name, context))
 
         return await self._daemon.answer("GetWorkflow", context, request, work)
 
@@ -83,14 +79,9 @@ class Workflows(Schedules):
             current = await self._existing(name, context)
             await self._name(request.workflow.definition, context)
             new = request.workflow.definition
-            if (
-                new.source == current.definition.source
-                and new.base_dir == current.definition.base_dir
-            ):
+            if new.source == current.definition.source and new.base_dir == current.definition.base_dir:
                 return workflow_pb2.UpdateWorkflowResponse(workflow=current)
-            return workflow_pb2.UpdateWorkflowResponse(
-                workflow=self._daemon.store_workflow(name, new), changed=True
-            )
+            return workflow_pb2.UpdateWorkflowResponse(workflow=self._daemon.store_workflow(name, new), changed=True)
 
         return await self._daemon.answer("UpdateWorkflow", context, request, work)
 
@@ -127,9 +118,7 @@ class Workflows(Schedules):
         async def work() -> workflow_pb2.ListWorkflowVersionsResponse:
             versions = list(reversed(await self._versions(request.workflow, context)))
             begin, size = int(request.page_token or 0), request.page_size or 100
-            response = workflow_pb2.ListWorkflowVersionsResponse(
-                versions=versions[begin : begin + size]
-            )
+            response = workflow_pb2.ListWorkflowVersionsResponse(versions=versions[begin : begin + size])
             if len(versions) > begin + size:
                 response.next_page_token = str(begin + size)
             return response
@@ -217,9 +206,7 @@ async def abort_if_broken(definition: workflow_pb2.Definition, context: Context)
             info("INVALID_DEFINITION"),
             error_details_pb2.BadRequest(
                 field_violations=[
-                    error_details_pb2.BadRequest.FieldViolation(
-                        field=problem.path, description=problem.message
-                    )
+                    error_details_pb2.BadRequest.FieldViolation(field=problem.path, description=problem.message)
                     for problem in problems
                 ]
             ),

@@ -23,9 +23,7 @@ def socket_in(directory: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "text", ["unix:///run/toban.sock", "unix:/run/toban.sock", "/run/toban.sock"]
-)
+@pytest.mark.parametrize("text", ["unix:///run/toban.sock", "unix:/run/toban.sock", "/run/toban.sock"])
 def test_a_socket_in_all_its_spellings(text: str) -> None:
     address = parse(text)
     assert address.text == "unix:///run/toban.sock"
@@ -53,9 +51,7 @@ def test_another_machine_needs_tls_which_is_not_there(text: str) -> None:
         parse(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["nonsense", "unix:", "host:", ":80", "http://host:80", "localhost:x", "localhost:０"]
-)
+@pytest.mark.parametrize("text", ["nonsense", "unix:", "host:", ":80", "http://host:80", "localhost:x", "localhost:０"])
 def test_what_is_no_address_is_said_to_be_none(text: str) -> None:
     with pytest.raises(InvalidArgument, match="cannot use the address"):
         parse(text)
@@ -91,9 +87,7 @@ def test_the_home_directory_is_the_default(tmp_path: Path, monkeypatch: pytest.M
     assert find_local({}).path == str(path)
 
 
-def test_the_systems_daemon_comes_before_the_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_systems_daemon_comes_before_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system = socket_in(tmp_path / "run")
     socket_in(tmp_path / "user" / "toban")
     monkeypatch.setattr("toban.sdk.address.SYSTEM_DIRECTORIES", (str(tmp_path / "run"),))
@@ -101,9 +95,7 @@ def test_the_systems_daemon_comes_before_the_users(
 
 
 @pytest.mark.skipif(os.access("/", os.W_OK), reason="everything is open to root")
-def test_a_closed_daemon_gives_way_to_an_open_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_daemon_gives_way_to_an_open_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     socket_in(tmp_path / "run").chmod(0)
     own = socket_in(tmp_path / "user" / "toban")
     monkeypatch.setattr("toban.sdk.address.SYSTEM_DIRECTORIES", (str(tmp_path / "run"),))

@@ -69,8 +69,7 @@ async def test_an_old_version_is_restored_as_a_new_one(daemon: FakeDaemon) -> No
 async def test_apply_says_what_it_did(daemon: FakeDaemon) -> None:
     async with Client(daemon.address) as client:
         outcomes = [
-            (await client.apply_workflow("nightly", text)).outcome
-            for text in (SOURCE, SOURCE, SOURCE + "# new\n")
+            (await client.apply_workflow("nightly", text)).outcome for text in (SOURCE, SOURCE, SOURCE + "# new\n")
         ]
     assert outcomes == [Outcome.CREATED, Outcome.UNCHANGED, Outcome.UPDATED]
 
@@ -152,11 +151,7 @@ async def test_a_request_id_of_ones_own_is_kept(daemon: FakeDaemon) -> None:
         with pytest.raises(Conflict):
             await client.start_run("nightly")
     assert first.id == again.id
-    ids = [
-        request.request_id
-        for request in daemon.seen
-        if isinstance(request, run_pb2.StartRunRequest)
-    ]
+    ids = [request.request_id for request in daemon.seen if isinstance(request, run_pb2.StartRunRequest)]
     assert ids[:2] == ["mine", "mine"]
     assert len(ids[2]) == 36
 
@@ -243,9 +238,7 @@ async def test_parameters_arrive_as_they_were_given(daemon: FakeDaemon) -> None:
         (datetime.now(UTC), "p"),
     ],
 )
-async def test_a_parameter_that_would_arrive_changed_is_refused(
-    daemon: FakeDaemon, value: Any, field: str
-) -> None:
+async def test_a_parameter_that_would_arrive_changed_is_refused(daemon: FakeDaemon, value: Any, field: str) -> None:
     async with Client(daemon.address) as client:
         with pytest.raises(InvalidArgument) as caught:
             await client.start_run("nightly", {"p": value})

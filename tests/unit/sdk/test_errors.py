@@ -44,9 +44,7 @@ CODES: list[tuple[grpc.StatusCode, type[TobanError]]] = [
 
 
 @pytest.mark.parametrize(("code", "kind"), CODES)
-async def test_every_code_has_its_exception(
-    daemon: FakeDaemon, code: grpc.StatusCode, kind: type[TobanError]
-) -> None:
+async def test_every_code_has_its_exception(daemon: FakeDaemon, code: grpc.StatusCode, kind: type[TobanError]) -> None:
     details = (info("SOME_REASON", {"run_id": "4711"}),)
     daemon.fail["GetInfo"] = (code, "because of that", details)
     async with Client(daemon.address) as client:
@@ -70,9 +68,7 @@ async def test_an_invalid_definition_carries_every_problem(daemon: FakeDaemon) -
 
 async def test_an_invalid_request_carries_its_violations(daemon: FakeDaemon) -> None:
     field = error_details_pb2.BadRequest.FieldViolation
-    bad = error_details_pb2.BadRequest(
-        field_violations=[field(field="params.n", description="expected an integer")]
-    )
+    bad = error_details_pb2.BadRequest(field_violations=[field(field="params.n", description="expected an integer")])
     daemon.fail["StartRun"] = (
         grpc.StatusCode.INVALID_ARGUMENT,
         "no",

@@ -106,9 +106,7 @@ async def test_a_payload_that_is_a_text_already(daemon: FakeDaemon) -> None:
     assert daemon.seen[-1] == event_pb2.ResolveEventRequest(type="A", payload_json="null")
 
 
-async def test_inside_of_a_step_the_event_says_which(
-    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_inside_of_a_step_the_event_says_which(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOBAN_RUN_ID", "r")
     monkeypatch.setenv("TOBAN_ATTEMPT_TOKEN", "t")
     monkeypatch.setenv("TOBAN_SERVER", daemon.address)
@@ -132,9 +130,7 @@ def test_an_origin_is_of_the_daemon_that_started_the_step() -> None:
     assert step_origin(own, {**inside, "TOBAN_SERVER": "elsewhere"}) is None
 
 
-async def test_inside_of_a_step_every_call_says_which(
-    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_inside_of_a_step_every_call_says_which(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     daemon.add_workflow("w")
     async with Client(daemon.address) as client:
         await client.get_workflow("w")
@@ -278,9 +274,7 @@ async def test_an_action_is_written_as_on_the_command_line(daemon: FakeDaemon, a
         ({"words": "NONSENSE", "action": "reminder"}, "what can be read"),
     ],
 )
-async def test_schedules_that_cannot_be(
-    daemon: FakeDaemon, given: dict[str, Any], text: str
-) -> None:
+async def test_schedules_that_cannot_be(daemon: FakeDaemon, given: dict[str, Any], text: str) -> None:
     async with Client(daemon.address) as client:
         with pytest.raises(InvalidArgument, match=text):
             await client.create_schedule("s", **given)
@@ -289,10 +283,7 @@ async def test_schedules_that_cannot_be(
 
 async def test_schedules_are_listed_and_cancelled(daemon: FakeDaemon) -> None:
     async with Client(daemon.address) as client:
-        made = [
-            (await client.create_schedule("a", "tomorrow", action="reminder"))[0].id
-            for _ in range(3)
-        ]
+        made = [(await client.create_schedule("a", "tomorrow", action="reminder"))[0].id for _ in range(3)]
         other, _ = await client.create_schedule("b", "tomorrow", workflow="w", dedupe_key="k")
         again, created = await client.create_schedule("b", "tomorrow", workflow="w", dedupe_key="k")
         assert (again.id, created) == (other.id, False)

@@ -11,9 +11,7 @@ from .fake_daemon import FakeDaemon
 async def test_a_part_of_a_workflow_is_asked_for(daemon: FakeDaemon) -> None:
     daemon.add_workflow("nightly")
     async with Client(daemon.address) as client:
-        await client.start_run(
-            "nightly", scope="quick", only=["a", "b"], from_steps=("c",), from_run="r1"
-        )
+        await client.start_run("nightly", scope="quick", only=["a", "b"], from_steps=("c",), from_run="r1")
     request = daemon.seen[-1]
     assert isinstance(request, run_pb2.StartRunRequest)
     assert (request.scope, request.from_run) == ("quick", "r1")
@@ -70,9 +68,7 @@ async def test_pause_and_resume(daemon: FakeDaemon) -> None:
     ("approved", "state"),
     [(True, run_pb2.STEP_STATE_SUCCEEDED), (False, run_pb2.STEP_STATE_FAILED)],
 )
-async def test_a_step_is_decided(
-    daemon: FakeDaemon, approved: bool, state: run_pb2.StepState.ValueType
-) -> None:
+async def test_a_step_is_decided(daemon: FakeDaemon, approved: bool, state: run_pb2.StepState.ValueType) -> None:
     record = daemon.add_run("x", steps=["gate"])
     record.run.steps[0].waiting_for = "approval"
     async with Client(daemon.address) as client:
@@ -108,10 +104,7 @@ async def test_artifacts_are_listed_over_all_pages(daemon: FakeDaemon) -> None:
         for name in ("log", "report"):
             step.artifacts.add(name=name, path=f"{step.id}/{name}", files=1, bytes=3)
     async with Client(daemon.address) as client:
-        found = [
-            (each.step, each.artifact.name)
-            async for each in client.list_artifacts(record.run.id, page_size=4)
-        ]
+        found = [(each.step, each.artifact.name) async for each in client.list_artifacts(record.run.id, page_size=4)]
         of_build = [each.step async for each in client.list_artifacts(record.run.id, step="build")]
     assert found[2:5] == [("build[0]", "log"), ("build[0]", "report"), ("test", "log")]
     assert len(found) == 6
@@ -123,9 +116,7 @@ async def test_a_download_is_a_header_and_then_the_data(daemon: FakeDaemon) -> N
     header = run_pb2.ArtifactHeader(file_name="r.html", bytes=6)
     record.contents["one", "report", ""] = (header, b"abc", b"def")
     async with Client(daemon.address) as client:
-        messages = [
-            message async for message in client.download_artifact(record.run.id, "one", "report")
-        ]
+        messages = [message async for message in client.download_artifact(record.run.id, "one", "report")]
         with pytest.raises(NotFound) as caught:
             async for _ in client.download_artifact(record.run.id, "one", "report", path="x"):
                 pass

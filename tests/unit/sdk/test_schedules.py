@@ -39,9 +39,7 @@ async def test_when_it_is_due_and_why_it_ran(daemon: FakeDaemon) -> None:
 
 async def test_the_ledger_pages_by_itself(daemon: FakeDaemon) -> None:
     daemon.add_workflow("nightly")
-    daemon.fires += [
-        workflow_pb2.Fire(workflow="nightly", run_id=f"r{number}") for number in range(5)
-    ]
+    daemon.fires += [workflow_pb2.Fire(workflow="nightly", run_id=f"r{number}") for number in range(5)]
     async with Client(daemon.address) as client:
         found = [fire.run_id async for fire in client.list_fires(workflow="nightly", page_size=2)]
     assert found == [f"r{number}" for number in range(5)]

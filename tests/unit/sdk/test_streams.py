@@ -179,9 +179,7 @@ async def test_following_goes_on_after_a_restart(daemon: FakeDaemon) -> None:
     reopened = [one for one in daemon.seen if isinstance(one, run_pb2.StreamLogsRequest)]
     assert reopened[0].tail == 5
     # A position and a tail exclude each other.
-    assert [(one.position != "", one.tail) for one in reopened[1:]] == [(True, 0)] * len(
-        reopened[1:]
-    )
+    assert [(one.position != "", one.tail) for one in reopened[1:]] == [(True, 0)] * len(reopened[1:])
 
 
 async def test_many_records_over_many_restarts(daemon: FakeDaemon) -> None:

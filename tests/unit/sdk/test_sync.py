@@ -82,10 +82,7 @@ def test_threads_may_share_it(daemon: FakeDaemon) -> None:
     daemon.add_workflow("w")
     found: list[str] = []
     with SyncClient(daemon.address) as client:
-        threads = [
-            threading.Thread(target=lambda: found.append(client.get_workflow("w").name))
-            for _ in range(8)
-        ]
+        threads = [threading.Thread(target=lambda: found.append(client.get_workflow("w").name)) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:

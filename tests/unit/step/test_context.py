@@ -54,10 +54,7 @@ def test_any_text(tmp_path_factory: pytest.TempPathFactory, values: dict[str, st
         patch.setenv("TOBAN_OUTPUT", str(path))
         toban.step.outputs(**values)
     # A carriage return at the end of a line is taken for a part of that end.
-    expected = {
-        key: "\n".join(line.removesuffix("\r") for line in value.split("\n"))
-        for key, value in values.items()
-    }
+    expected = {key: "\n".join(line.removesuffix("\r") for line in value.split("\n")) for key, value in values.items()}
     assert handed_on(path) == expected
 
 
@@ -148,9 +145,7 @@ def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
         (ValueError("x"), {}),
     ],
 )
-def test_what_exceptions_say_of_themselves(
-    output: Path, error: Exception, expected: dict[str, str]
-) -> None:
+def test_what_exceptions_say_of_themselves(output: Path, error: Exception, expected: dict[str, str]) -> None:
     output.touch()
     context.say_class(error)
     assert handed_on(output) == expected
@@ -173,11 +168,7 @@ def test_any_exception_may_say_it(output: Path, capsys: pytest.CaptureFixture[st
 
 def test_the_classes_are_those_of_the_format() -> None:
     assert set(context.CLASSES) == {each.value for each in ErrorClass}
-    kinds = [
-        each
-        for each in vars(errors).values()
-        if isinstance(each, type) and issubclass(each, errors.StepError)
-    ]
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.StepError)]
     assert len(kinds) >= 11
     assert {each.toban_error_class for each in kinds} <= set(context.CLASSES)
 

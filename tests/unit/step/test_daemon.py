@@ -92,9 +92,7 @@ def test_a_step_emits_without_the_sdk(daemon: FakeDaemon, step: context.Context)
     assert (event.source, event.source_run) == (event_pb2.EVENT_SOURCE_STEP, "r")
 
 
-def test_an_older_sdk_is_not_used(
-    daemon: FakeDaemon, step: context.Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_sdk_is_not_used(daemon: FakeDaemon, step: context.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     class Old:
         class SyncClient:
             pass
@@ -192,9 +190,7 @@ def test_a_command_line_that_cannot_be_run(
 
 
 @pytest.mark.parametrize("payload", [object(), float("nan"), "\udcff"])
-def test_payloads_that_are_no_json(
-    daemon: FakeDaemon, step: context.Context, payload: object
-) -> None:
+def test_payloads_that_are_no_json(daemon: FakeDaemon, step: context.Context, payload: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         step.emit("A", payload)
     assert daemon.events == []

@@ -72,9 +72,7 @@ async def test_logs_of_instances_and_checks(files: RunFiles, archive: RunArchive
             log.end()
             attempts.append(replace(log.attempt, state=AttemptState.COMPLETED))
     found = [name.rsplit(".", 2)[0] for name in names(files)]
-    assert found == sorted(
-        ["build.1", "build.3.1", "build.13.1", "build.check.1", "build.3.check.1"]
-    )
+    assert found == sorted(["build.1", "build.3.1", "build.13.1", "build.check.1", "build.3.check.1"])
     assert await archive.compressible(RUN) == 5
     assert await archive.compress(attempts) == 5
     assert set(names(files)) == {f"{files.log_name(each)}.gz" for each in attempts}
@@ -85,14 +83,10 @@ async def test_half_made_values_are_tidied_away(files: RunFiles, archive: RunArc
     ValueFiles(files).spill(attempt, {"a": 1}, {})
     os.link(files.values(attempt), f"{files.values(attempt)}.new")
     assert await archive.tidy(RUN) == 1
-    assert [name for name in names(files) if "values" in name] == [
-        os.path.basename(files.values(attempt))
-    ]
+    assert [name for name in names(files) if "values" in name] == [os.path.basename(files.values(attempt))]
 
 
-async def test_what_may_still_be_written_or_is_small_is_left_alone(
-    files: RunFiles, archive: RunArchive
-) -> None:
+async def test_what_may_still_be_written_or_is_small_is_left_alone(files: RunFiles, archive: RunArchive) -> None:
     small = written(files, 100)
     no_end = written(files, end=False)
     lost = replace(no_end, state=AttemptState.LOST)
@@ -172,9 +166,7 @@ async def test_output_is_held_while_told(files: RunFiles, archive: RunArchive) -
         assert held == ([os.path.basename(files.logs_full)] if full else [])
 
 
-async def test_closing_breaks_off_and_leaves_the_log(
-    files: RunFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_closing_breaks_off_and_leaves_the_log(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = RunArchive(files)
     attempt = written(files, 15_000_000)
     go_on, asked, at_work = archive._go_on, itertools.count(), threading.Event()
@@ -300,8 +292,10 @@ def somebody(path: Path, what: str) -> str:
             parent.chmod(parent.stat().st_mode | stat.S_IXOTH)
     done = subprocess.run(
         [sys.executable, "-c", AS_SOMEBODY, str(path), what],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return done.stdout
 
 
@@ -322,9 +316,7 @@ def test_files_of_another_user_are_told_and_the_rest_goes(tmp_path: Path) -> Non
     tree = tmp_path / "s" / "tree"
     os.chown(tree, 65533, 65533)
     (tree / "mine").touch()
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tree)], check=True, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", script, str(tree)], check=True, capture_output=True, text=True)
     assert done.stdout == "Operation not permitted\n"
     assert sorted(os.listdir(tree)) == ["locked", "mark"]
     remove_tree(str(tree), last="mark")

@@ -164,9 +164,7 @@ async def test_instances_have_folders_of_their_own(scene: Scene) -> None:
     scene.write("report", "x")
     (artifact,) = await scene.collect("report", folder="build/3")
     assert artifact.path == "build/3/out/report"
-    assert [each.path for each in await scene.files.files(str(scene.context), artifact)] == [
-        "report"
-    ]
+    assert [each.path for each in await scene.files.files(str(scene.context), artifact)] == ["report"]
 
 
 async def test_every_iteration_is_kept_and_the_latest_has_its_own_name(scene: Scene) -> None:
@@ -335,9 +333,7 @@ async def test_the_path_itself_may_be_a_link_inside(scene: Scene) -> None:
         ("tree/x", "..", "tree", "tree/x leads in a circle"),
     ],
 )
-async def test_links_that_lead_out_or_nowhere(
-    scene: Scene, link: str, target: str, path: str, named: str
-) -> None:
+async def test_links_that_lead_out_or_nowhere(scene: Scene, link: str, target: str, path: str, named: str) -> None:
     (scene.root / "secret").write_text("secret")
     made = scene.workspace / link
     made.parent.mkdir(exist_ok=True)
@@ -395,9 +391,7 @@ async def test_without_exchange_a_directory_is_replaced_all_the_same(
         assert scene.kept() == {"out/a": text}
 
 
-async def test_a_collection_that_fails_leaves_what_was_there(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_collection_that_fails_leaves_what_was_there(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.write("tree/a", "one")
     await scene.collect("tree")
     scene.write("tree/b", "two")
@@ -411,9 +405,7 @@ async def test_a_collection_that_fails_leaves_what_was_there(
     assert scene.kept() == {"out/tree/a": "one"}
 
 
-async def test_it_is_on_disk_before_it_has_its_name(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_is_on_disk_before_it_has_its_name(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     fsync, put = os.fsync, Inside.put
 
@@ -434,8 +426,14 @@ async def test_it_is_on_disk_before_it_has_its_name(
         assert done == ["file", "file", "put build/out"]
     else:
         assert done == [
-            "directory", "file", "file", "directory", "directory", "put build/out", "directory",
-        ]  # fmt: skip
+            "directory",
+            "file",
+            "file",
+            "directory",
+            "directory",
+            "put build/out",
+            "directory",
+        ]
 
 
 async def test_closing_breaks_off(scene: Scene) -> None:
@@ -564,9 +562,7 @@ async def test_outputs_that_are_more_than_the_limits(scene: Scene) -> None:
     scene.write("a", "x" * 600_000)
     scene.write("b", "x" * 600_000)
     await scene.collect("a")
-    with refusal(
-        r"cannot keep the outputs out, out-1: it has more than 1000000 of data \(limits.artifact_bytes\)"
-    ):
+    with refusal(r"cannot keep the outputs out, out-1: it has more than 1000000 of data \(limits.artifact_bytes\)"):
         await scene.collect("a", "b")
     assert scene.kept() == {"out/a": "x" * 600_000}
     with refusal(r"cannot see whether \* changes: it has more than .*limits.artifact_bytes"):
@@ -731,9 +727,7 @@ async def test_elsewhere_only_what_was_laid_out_before_is_replaced(either: Scene
     await scene.collect("a", "tree")
     (scene.workspace / "code" / "mine").write_text("precious")
     with refusal(r"cannot lay out the input code in .*: something else is there already; remove"):
-        await scene.place(
-            Placement(path="code", source=source(scene, "build/out-1/tree")), own=False
-        )
+        await scene.place(Placement(path="code", source=source(scene, "build/out-1/tree")), own=False)
     assert (scene.workspace / "code" / "mine").read_text() == "precious"
     (scene.workspace / "raw").chmod(0o600)
     (scene.workspace / "raw").unlink()
@@ -775,9 +769,7 @@ async def test_links_on_the_way_to_an_input(scene: Scene) -> None:
     (scene.workspace / "inner").symlink_to("real")
     (scene.workspace / "outer").symlink_to("..")
     (scene.workspace / "input").symlink_to("../elsewhere")
-    await scene.place(
-        Placement(path="inner/raw", source=None), Placement(path="input", source=None)
-    )
+    await scene.place(Placement(path="inner/raw", source=None), Placement(path="input", source=None))
     assert (scene.workspace / "real" / "raw").read_text() == ""
     assert not (scene.workspace / "input").is_symlink()
     assert not (scene.root / "elsewhere").exists()
@@ -825,9 +817,7 @@ async def test_another_run_gets_what_was_kept(scene: Scene) -> None:
     (scene.context / "build" / ".toban-new-out").mkdir()
     second = scene.root / "second"
     for _ in range(2):
-        await scene.files.adopt(
-            str(second), {"build": str(scene.context), "many/0": str(scene.context)}
-        )
+        await scene.files.adopt(str(second), {"build": str(scene.context), "many/0": str(scene.context)})
     found = contents(second)
     assert json.loads(found.pop("build/_meta.json")) == {"stepId": "build"}
     assert found == {
@@ -947,9 +937,7 @@ async def test_several_files_are_an_archive(scene: Scene) -> None:
         assert archive.getnames() == ["none"]
 
 
-@pytest.mark.parametrize(
-    "path", ["b", "tree", "../../_workflow.json", "/etc/passwd", "tree/out", "", "tree/a/x"]
-)
+@pytest.mark.parametrize("path", ["b", "tree", "../../_workflow.json", "/etc/passwd", "tree/out", "", "tree/a/x"])
 async def test_only_what_is_of_the_artifact_is_read(scene: Scene, path: str) -> None:
     scene.write("tree/a", "a")
     (artifact,) = await scene.collect("tree")

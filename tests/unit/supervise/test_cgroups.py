@@ -135,9 +135,7 @@ def test_nothing_is_made_where_roots_daemon_was_given_nothing(
         assert sorted(os.listdir(path)) == before
 
 
-def test_what_a_user_may_write_is_the_users(
-    hierarchy: Hierarchy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_user_may_write_is_the_users(hierarchy: Hierarchy, monkeypatch: pytest.MonkeyPatch) -> None:
     own = hierarchy.make("user.service")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert cgroups.find(own=own).attempts == f"{own}/attempts"
@@ -187,9 +185,7 @@ def test_counters_are_read(hierarchy: Hierarchy) -> None:
         ("", NAMESPACE),
     ],
 )
-def test_a_path_that_may_be_something_else_is_not_known(
-    hierarchy: Hierarchy, path: str, namespace: str
-) -> None:
+def test_a_path_that_may_be_something_else_is_not_known(hierarchy: Hierarchy, path: str, namespace: str) -> None:
     here = Cgroups(mount=hierarchy.root, namespace=NAMESPACE)
     assert here.knows(f"{hierarchy.root}/unit/attempts/token", NAMESPACE, "token")
     assert not here.knows(path.format(root=hierarchy.root), namespace, "token")

@@ -23,9 +23,7 @@ def left(tmp_path: Path) -> set[str]:
     return {path.name for path in (tmp_path / "runs" / ".claims").iterdir()}
 
 
-async def test_what_is_settled_goes_and_what_came_later_stays(
-    names: ClaimNames, tmp_path: Path
-) -> None:
+async def test_what_is_settled_goes_and_what_came_later_stays(names: ClaimNames, tmp_path: Path) -> None:
     directory = tmp_path / "runs" / ".claims"
     directory.mkdir(parents=True)
     for name in ("ended", "active", "settled"):

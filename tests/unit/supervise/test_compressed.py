@@ -140,9 +140,7 @@ async def test_a_log_reads_on_at_the_same_offsets(files: RunFiles, logs: LogFile
         assert await logs.read(log.attempt, size) == at_end
         assert [await logs.read(log.attempt, offset) for offset in places] == before
         assert at_end.over
-        assert [
-            await logs.tail(log.attempt, n, [LogKind.STDOUT]) for n in range(1, 210, 7)
-        ] == lines
+        assert [await logs.tail(log.attempt, n, [LogKind.STDOUT]) for n in range(1, 210, 7)] == lines
         printed = logs.printed(log.attempt, LogKind.STDOUT, 1 << 20)
         assert printed == b"".join(b"%d\n" % number for number in range(200))
         with pytest.raises(ValueError, match="behind the end"):
@@ -168,9 +166,7 @@ async def test_a_large_log_comes_in_the_same_pages(files: RunFiles, logs: LogFil
         assert b"".join(map(text_of, before)) == joined(written, [LogKind.STDOUT])
 
 
-async def test_a_stream_goes_on_where_the_file_was_compressed_under_it(
-    files: RunFiles, logs: LogFiles
-) -> None:
+async def test_a_stream_goes_on_where_the_file_was_compressed_under_it(files: RunFiles, logs: LogFiles) -> None:
     with WrittenLog(files) as log:
         log.print(*[(LogKind.STDOUT, os.urandom(100_000)) for _ in range(40)])
         log.end()

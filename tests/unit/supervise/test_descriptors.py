@@ -25,7 +25,5 @@ print(number - before, most)
 
 
 def test_the_daemon_may_have_more_than_its_steps_and_counts_what_is_open() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["128 128", "64 128", "100 128"]

@@ -53,9 +53,7 @@ def test_ballast_of_another_size_is_made_to_fit(tmp_path: Path) -> None:
     assert (tmp_path / "ballast").stat().st_size == SIZE
 
 
-def test_ballast_that_cannot_be_taken_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ballast_that_cannot_be_taken_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ballast = Ballast(f"{tmp_path}/ballast", SIZE)
 
     def full(*_: object) -> None:

@@ -86,9 +86,7 @@ def test_ten_terabytes_of_holes_take_no_time(tmp_path: Path) -> None:
         {"at_131072": b"\1" + bytes(65_535), "at_262144": bytes(9_000)},
     ],
 )
-def test_contents_count_and_not_how_they_are_stored(
-    tmp_path: Path, pieces: dict[str, bytes]
-) -> None:
+def test_contents_count_and_not_how_they_are_stored(tmp_path: Path, pieces: dict[str, bytes]) -> None:
     with_holes = write_at(tmp_path / "holes", 300_000, **pieces)
     written_out = tmp_path / "written"
     written_out.write_bytes(with_holes.read_bytes())
@@ -121,9 +119,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="copy_file_range is of Linux")
 @pytest.mark.parametrize("how", ["by the kernel", "by reading", "by reading after a while"])
-def test_every_way_to_copy_gives_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_every_way_to_copy_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     real, calls = os.copy_file_range, 0
 
     def refuse(*arguments: int) -> int:
@@ -135,9 +131,7 @@ def test_every_way_to_copy_gives_the_same(
 
     monkeypatch.setattr(os, "copy_file_range", refuse)
     monkeypatch.setattr(file_extents, "_cloned", lambda *_: False)
-    source = write_at(
-        tmp_path / "source", 9_000_000, at_0=os.urandom(3_000_000), at_8000000=os.urandom(100_000)
-    )
+    source = write_at(tmp_path / "source", 9_000_000, at_0=os.urandom(3_000_000), at_8000000=os.urandom(100_000))
     assert copy(source, tmp_path / "copy", durable=True) == 9_000_000
     assert (tmp_path / "copy").read_bytes() == source.read_bytes()
     assert (tmp_path / "copy").stat().st_blocks <= source.stat().st_blocks + 64
@@ -150,9 +144,7 @@ def counted(answers: int) -> Callable[[], bool]:
     return lambda: next(left, None) is not None
 
 
-def test_copies_and_digests_stop_at_the_next_megabyte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_and_digests_stop_at_the_next_megabyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_extents, "_cloned", lambda *_: False)
     source = write_at(tmp_path / "source", 8_000_000, at_0=os.urandom(8_000_000))
     with pytest.raises(StoppedError):
@@ -172,9 +164,7 @@ def test_data_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.M
         copy(source, tmp_path / "copy", Budget(limits))
 
 
-def test_a_file_that_grows_meanwhile_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_grows_meanwhile_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that a step left behind may append for ever."""
     monkeypatch.setattr(file_extents, "_cloned", lambda *_: False)
     source = write_at(tmp_path / "source", 3_000_000, at_0=os.urandom(3_000_000))

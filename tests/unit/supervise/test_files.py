@@ -20,9 +20,15 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
 
 def attempt_of(step: str, number: int = 1) -> Attempt:
     return Attempt(
-        id="a", run_id="run", step=step, number=number, ordinal=0, token="0123456789abcdef",
-        state=AttemptState.COMPLETED, created_at=datetime(2026, 2, 1, tzinfo=UTC),
-    )  # fmt: skip
+        id="a",
+        run_id="run",
+        step=step,
+        number=number,
+        ordinal=0,
+        token="0123456789abcdef",
+        state=AttemptState.COMPLETED,
+        created_at=datetime(2026, 2, 1, tzinfo=UTC),
+    )
 
 
 @pytest.fixture
@@ -77,9 +83,7 @@ def test_large_values_are_kept(files: RunFiles) -> None:
         assert stat.S_IMODE(os.stat(files.values(attempt)).st_mode) == 0o600
 
 
-def test_values_are_on_disk_before_they_have_their_name(
-    files: RunFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_are_on_disk_before_they_have_their_name(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     fsync, rename = os.fsync, os.replace
 

@@ -165,9 +165,7 @@ def test_the_end_record_is_found_behind_anything(record: dict[str, Any], log: li
         assert len(found) == len(log) + 2
 
 
-def test_the_end_record_of_a_large_file_is_found_without_reading_it(
-    fd: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_record_of_a_large_file_is_found_without_reading_it(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     end = frames.encode_end(9, END)
     size = 3 * 1024 * 1024 * 1024
     put(fd, claim_frame())
@@ -203,17 +201,13 @@ def test_an_end_record_must_be_the_last_thing(fd: int) -> None:
 
 
 @pytest.mark.parametrize("record", [{**END, "seal": "other"}, {"exit_code": 0}])
-def test_an_end_record_without_the_seal_of_the_claim_is_none(
-    fd: int, record: dict[str, Any]
-) -> None:
+def test_an_end_record_without_the_seal_of_the_claim_is_none(fd: int, record: dict[str, Any]) -> None:
     put(fd, claim_frame(), frames.encode_end(9, record))
     assert frames.read_end(fd) is None
 
 
 def test_an_end_record_inside_of_what_was_printed_is_none(fd: int) -> None:
-    printed = claim_frame({**CLAIM, "seal": "other"}) + frames.encode_end(
-        9, {**END, "seal": "other"}
-    )
+    printed = claim_frame({**CLAIM, "seal": "other"}) + frames.encode_end(9, {**END, "seal": "other"})
     put(fd, claim_frame(), frames.encode(frames.STDOUT, 3, printed))
     assert frames.read_end(fd) is None
 
@@ -237,9 +231,7 @@ def test_reading_stops_before_what_is_damaged(fd: int) -> None:
     assert [bytes(frame.payload) for frame in frames.frames_of(fd)] == [b"0", b"1", b"2"]
 
 
-@pytest.mark.parametrize(
-    "payload", [b"[]", b"7", b'"x"', b"null", b"{", b"\xff", b'{"pid": NaN}', b"[" * 3000]
-)
+@pytest.mark.parametrize("payload", [b"[]", b"7", b'"x"', b"null", b"{", b"\xff", b'{"pid": NaN}', b"[" * 3000])
 def test_what_is_no_json_object_is_no_record(fd: int, payload: bytes) -> None:
     put(fd, frames.encode(frames.CLAIM, 1, payload))
     assert frames.read_claim(fd) is None

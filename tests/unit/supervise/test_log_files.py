@@ -55,9 +55,7 @@ def data_of(pieces: list[LogPiece]) -> list[bytes]:
 
 @few
 @given(pieces, st.integers(1, 8), some_kinds)
-def test_the_last_lines_are_exact(
-    runner: asyncio.Runner, written: Pieces, lines: int, kinds: list[LogKind]
-) -> None:
+def test_the_last_lines_are_exact(runner: asyncio.Runner, written: Pieces, lines: int, kinds: list[LogKind]) -> None:
     with tempfile.TemporaryDirectory() as root, WrittenLog(RunFiles(root)) as log:
         log.print(*written)
         logs = LogFiles(RunFiles(root))
@@ -146,9 +144,7 @@ async def test_half_a_frame_is_not_there_yet(files: RunFiles, logs: LogFiles) ->
             assert (page.offset, page.over, page.damaged) == (before, False, False)
 
 
-async def test_damage_is_said_and_what_stands_before_it_is_read(
-    files: RunFiles, logs: LogFiles
-) -> None:
+async def test_damage_is_said_and_what_stands_before_it_is_read(files: RunFiles, logs: LogFiles) -> None:
     with WrittenLog(files) as log:
         log.print(out(b"good"))
         place = log.size()
@@ -186,9 +182,7 @@ async def test_a_long_log_comes_in_pages(files: RunFiles, logs: LogFiles, size: 
     assert found == b"".join(written)
 
 
-async def test_a_page_of_tiny_pieces_is_not_large_by_their_number(
-    files: RunFiles, logs: LogFiles
-) -> None:
+async def test_a_page_of_tiny_pieces_is_not_large_by_their_number(files: RunFiles, logs: LogFiles) -> None:
     with WrittenLog(files) as log:
         log.print(*[out(b"x")] * 3000)
         log.end()
@@ -200,9 +194,7 @@ async def test_a_page_of_tiny_pieces_is_not_large_by_their_number(
     assert found == 3000
 
 
-async def test_a_position_behind_the_end_of_a_piece_is_refused(
-    files: RunFiles, logs: LogFiles
-) -> None:
+async def test_a_position_behind_the_end_of_a_piece_is_refused(files: RunFiles, logs: LogFiles) -> None:
     with WrittenLog(files) as log:
         log.print(out(b"x" * 10))
         first = await logs.read(log.attempt, 0)
@@ -269,9 +261,7 @@ async def test_many_watchers_share_and_come_and_go(files: RunFiles, logs: LogFil
         logs.close()
 
 
-async def test_a_watcher_before_the_run_has_a_directory_is_woken_all_the_same(
-    files: RunFiles, logs: LogFiles
-) -> None:
+async def test_a_watcher_before_the_run_has_a_directory_is_woken_all_the_same(files: RunFiles, logs: LogFiles) -> None:
     event = asyncio.Event()
     with logs.watching(RUN, event):
         with WrittenLog(files) as log:
@@ -280,9 +270,7 @@ async def test_a_watcher_before_the_run_has_a_directory_is_woken_all_the_same(
     logs.close()
 
 
-async def test_a_watcher_is_woken_where_the_system_gives_no_watch(
-    files: RunFiles, logs: LogFiles
-) -> None:
+async def test_a_watcher_is_woken_where_the_system_gives_no_watch(files: RunFiles, logs: LogFiles) -> None:
     event = asyncio.Event()
     with WrittenLog(files) as log:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -156,9 +156,7 @@ def test_an_end_record_without_one_of_its_keys_is_not_believed(name: str) -> Non
 
 @pytest.mark.parametrize("value", NO_VALUES, ids=repr)
 @pytest.mark.parametrize("name", sorted({*OLD, "survivor_pids", "unsynced", "limit", "result"}))
-def test_a_value_that_cannot_be_is_an_error_of_the_record_and_of_nothing_else(
-    name: str, value: Any
-) -> None:
+def test_a_value_that_cannot_be_is_an_error_of_the_record_and_of_nothing_else(name: str, value: Any) -> None:
     with contextlib.suppress(RecordError):
         found = end_of(new_attempt(), OLD | {name: value}).event
         assert found.started_at.tzinfo is UTC
@@ -170,9 +168,7 @@ anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
 )
-fields = st.dictionaries(
-    st.sampled_from([*OLD, *CLAIM, "at", "void", "token", "attempt"]), anything
-)
+fields = st.dictionaries(st.sampled_from([*OLD, *CLAIM, "at", "void", "token", "attempt"]), anything)
 
 
 @settings(max_examples=300)

@@ -56,9 +56,7 @@ def descriptors() -> Iterator[tuple[int, int]]:
         os.close(fd)
 
 
-def test_a_step_that_kept_its_limits_is_not_blamed(
-    cgroup: Path, descriptors: tuple[int, int]
-) -> None:
+def test_a_step_that_kept_its_limits_is_not_blamed(cgroup: Path, descriptors: tuple[int, int]) -> None:
     record = Ended(cgroup, *descriptors, FAILED, []).record()
     assert (record["cause"], record["limit"], record["error"]) == ("exited", "", "")
     assert (record["cgroup"], record["proved_empty"]) == (True, True)
@@ -76,9 +74,7 @@ def test_a_step_that_the_kernel_ended_at_its_limit_says_so(
     assert record["error"] == record["limit"]
 
 
-def test_a_child_that_was_ended_at_the_limit_is_noted(
-    cgroup: Path, descriptors: tuple[int, int]
-) -> None:
+def test_a_child_that_was_ended_at_the_limit_is_noted(cgroup: Path, descriptors: tuple[int, int]) -> None:
     """The main process ended by itself, and so has its own cause."""
     (cgroup / "memory.events").write_text("max 9\noom_kill 1\n")
     record = Ended(cgroup, *descriptors, FAILED, []).record()
@@ -87,9 +83,7 @@ def test_a_child_that_was_ended_at_the_limit_is_noted(
     assert record["limit"].startswith("memory: ")
 
 
-def test_a_step_that_we_killed_was_not_ended_by_its_limit(
-    cgroup: Path, descriptors: tuple[int, int]
-) -> None:
+def test_a_step_that_we_killed_was_not_ended_by_its_limit(cgroup: Path, descriptors: tuple[int, int]) -> None:
     (cgroup / "memory.events").write_text("max 9\noom_kill 1\n")
     record = Ended(cgroup, *descriptors, KILLED, ["TERM", "KILL"]).record()
     assert (record["cause"], record["error"]) == ("exited", "")

@@ -79,9 +79,7 @@ def test_links_in_a_circle_end(here: Path) -> None:
 
 
 @as_root
-@pytest.mark.parametrize(
-    ("owner", "mode"), [(OTHER, 0o755), (0, 0o777), (0, 0o775), (0, 0o1777), (OTHER, 0o700)]
-)
+@pytest.mark.parametrize(("owner", "mode"), [(OTHER, 0o755), (0, 0o777), (0, 0o775), (0, 0o1777), (OTHER, 0o700)])
 def test_a_link_where_others_can_write_is_refused(here: Path, owner: int, mode: int) -> None:
     shared = here / "shared"
     (shared / "inner").mkdir(parents=True)

@@ -14,9 +14,15 @@ from toband.supervise.artifacts.value_files import ValueFiles
 from toband.supervise.files.run_files import RunFiles
 
 ATTEMPT = Attempt(
-    id="a", run_id="r", step="s", number=1, ordinal=0, token="t" * 32,
-    state=AttemptState.RUNNING, created_at=datetime(2026, 1, 1, tzinfo=UTC),
-)  # fmt: skip
+    id="a",
+    run_id="r",
+    step="s",
+    number=1,
+    ordinal=0,
+    token="t" * 32,
+    state=AttemptState.RUNNING,
+    created_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
 
 
 @pytest.fixture
@@ -34,10 +40,19 @@ def test_what_is_kept_is_read(files: RunFiles) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"[]", b"{", b"\xff", b'{"result": 1}', b'{"result": 1, "outputs": [1]}',
-     b'{"result": 1, "outputs": {"a": 1}}', b'{"result": NaN, "outputs": {}}', b"[" * 100_000],
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff",
+        b'{"result": 1}',
+        b'{"result": 1, "outputs": [1]}',
+        b'{"result": 1, "outputs": {"a": 1}}',
+        b'{"result": NaN, "outputs": {}}',
+        b"[" * 100_000,
+    ],
     ids=lambda text: repr(text[:20]),
-)  # fmt: skip
+)
 def test_a_damaged_file_is_an_error_that_does_not_pass(files: RunFiles, text: bytes) -> None:
     """A run that needs it must not read it again and again."""
     Path(files.values(ATTEMPT)).write_bytes(text)

@@ -66,9 +66,7 @@ async def test_endless_work_of_one_run_holds_up_no_other(workers: Workers) -> No
 
 async def test_endless_work_of_many_runs_holds_up_no_other(workers: Workers) -> None:
     count = 5 * SLOTS
-    bad = [
-        asyncio.ensure_future(workers.do(f"bad {number}", "", endless())) for number in range(count)
-    ]
+    bad = [asyncio.ensure_future(workers.do(f"bad {number}", "", endless())) for number in range(count)]
     await wait_for(lambda: len(workers._active) == count, "not all of them had a turn")
     for number in range(3):
         assert await asyncio.wait_for(workers.do(f"good {number}", "", lambda _: 1), 20) == 1
@@ -217,7 +215,5 @@ async def main():
 asyncio.run(main())
 print("over", flush=True)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.returncode) == ("over\n", 0), done.stderr

@@ -106,9 +106,7 @@ def test_different_windows_that_touch_are_one() -> None:
     for at in ("2025-09-07 02:00", "2025-09-07 03:10", "2025-09-07 05:29"):
         assert joined_at(night, tokyo(at)) == Stretch(end=datetime(2025, 9, 6, 20, 30, tzinfo=UTC))
     assert joined_at(night, tokyo("2025-09-07 05:30")) is None
-    assert joined_at(night[:1], tokyo("2025-09-07 02:00")) == Stretch(
-        end=datetime(2025, 9, 6, 18, tzinfo=UTC)
-    )
+    assert joined_at(night[:1], tokyo("2025-09-07 02:00")) == Stretch(end=datetime(2025, 9, 6, 18, tzinfo=UTC))
     for_ever = (*night, ("0 4 * * */24h", TOKYO))
     assert joined_at(for_ever, tokyo("2025-09-07 02:00")) == Stretch(end=None)
 
@@ -134,9 +132,16 @@ def test_windows_that_last_until_the_next_never_end(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["0 2 * * */2h", "0 0 * * */23h59m", "* 0-22 * * */1m", "* * 1-7 * */1m", "0 0 1 * */30d",
-     "0 0 * * mon-thu/3d", "0 0 29 2 */1460d"],
-)  # fmt: skip
+    [
+        "0 2 * * */2h",
+        "0 0 * * */23h59m",
+        "* 0-22 * * */1m",
+        "* * 1-7 * */1m",
+        "0 0 1 * */30d",
+        "0 0 * * mon-thu/3d",
+        "0 0 29 2 */1460d",
+    ],
+)
 def test_windows_with_anything_between_them_end(text: str) -> None:
     assert not never_ends(parse_blackout(text))
 

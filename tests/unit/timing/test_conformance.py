@@ -41,9 +41,7 @@ def shown(moment: datetime, zone: ZoneInfo, *, seconds: bool) -> str:
 
 def due_times(case: dict[str, Any]) -> list[str]:
     zone = ZoneInfo(case["zone"])
-    schedule = Schedule(
-        cron=case["cron"], gap=Gap(case.get("gap", "shift")), fold=Fold(case.get("fold", "once"))
-    )
+    schedule = Schedule(cron=case["cron"], gap=Gap(case.get("gap", "shift")), fold=Fold(case.get("fold", "once")))
     after = from_of(case)
     dues = occurrences(schedule, zone=zone, after=after, stored_at=after)
     seconds = len(case["cron"].split()) == 6
@@ -68,10 +66,7 @@ def test_the_table_is_large_and_says_nothing_twice() -> None:
     assert [name for name, count in Counter(map(name_of, CASES)).items() if count > 1] == []
     assert {case["cron"] for case in CASES} >= set(MACROS)
     changed = Counter(
-        (case["zone"], due.split()[-1])
-        for case in CASES
-        for due in case["due"]
-        if due.split()[-1].isalpha()
+        (case["zone"], due.split()[-1]) for case in CASES for due in case["due"] if due.split()[-1].isalpha()
     )
     for zone in ("America/New_York", "Europe/Berlin", "Australia/Lord_Howe"):
         assert changed[zone, "shifted"] >= 4

@@ -23,9 +23,7 @@ def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def first(
-    schedule: Schedule, after: datetime, count: int = 3, zone: ZoneInfo = TOKYO
-) -> list[datetime]:
+def first(schedule: Schedule, after: datetime, count: int = 3, zone: ZoneInfo = TOKYO) -> list[datetime]:
     dues = occurrences(schedule, zone=zone, after=after, stored_at=STORED)
     return [due.at for due in islice(dues, count)]
 
@@ -57,11 +55,7 @@ def test_every_does_not_drift() -> None:
 
 def test_every_ends_with_the_calendar() -> None:
     year = 365.25 * 86_400
-    dues = list(
-        occurrences(
-            Schedule(every=100 * year), zone=TOKYO, after=utc("9800-01-01"), stored_at=STORED
-        )
-    )
+    dues = list(occurrences(Schedule(every=100 * year), zone=TOKYO, after=utc("9800-01-01"), stored_at=STORED))
     assert [due.at.year for due in dues] == [9825, 9925]
 
 
@@ -155,9 +149,7 @@ def test_a_time_at_which_two_schedules_of_a_workflow_are_due_stays_one_time() ->
 def element(low: int, high: int) -> st.SearchStrategy[str]:
     values = st.integers(low, high)
     ranges = st.tuples(values, values).map(lambda pair: f"{min(pair)}-{max(pair)}")
-    steps = st.tuples(st.one_of(ranges, st.just("*")), st.integers(1, high)).map(
-        lambda pair: f"{pair[0]}/{pair[1]}"
-    )
+    steps = st.tuples(st.one_of(ranges, st.just("*")), st.integers(1, high)).map(lambda pair: f"{pair[0]}/{pair[1]}")
     return st.one_of(values.map(str), ranges, steps)
 
 
@@ -180,9 +172,7 @@ def is_ever_due(text: str) -> bool:
         return False
 
 
-def computed(
-    schedule: Schedule, zone: ZoneInfo, after: datetime, until: datetime
-) -> Sequence[tuple[datetime, str]]:
+def computed(schedule: Schedule, zone: ZoneInfo, after: datetime, until: datetime) -> Sequence[tuple[datetime, str]]:
     dues = occurrences(
         Schedule(cron=schedule.cron, gap=schedule.gap, fold=schedule.fold, end=until),
         zone=zone,
@@ -197,9 +187,7 @@ def computed(
 def test_any_expression_is_due_when_the_clock_shows_it(text: str, day: int) -> None:
     after = datetime(2023, 1, 1, tzinfo=TOKYO) + timedelta(days=day)
     until = after + timedelta(days=2)
-    assert computed(Schedule(cron=text), TOKYO, after, until) == list(
-        walk(text, TOKYO, after, until)
-    )
+    assert computed(Schedule(cron=text), TOKYO, after, until) == list(walk(text, TOKYO, after, until))
 
 
 # (zone, an hour or so before the change)
@@ -249,9 +237,7 @@ def test_at_the_edges_the_policies_are_kept(
     fold=st.sampled_from(Fold),
     start=st.integers(0, 7200),
 )
-def test_asking_one_by_one_gives_the_same(
-    edge: tuple[str, str], text: str, fold: Fold, start: int
-) -> None:
+def test_asking_one_by_one_gives_the_same(edge: tuple[str, str], text: str, fold: Fold, start: int) -> None:
     """The daemon asks for the next one after each; a preview asks for ten at once."""
     zone, now = ZoneInfo(edge[0]), utc(edge[1]) + timedelta(seconds=start)
     schedule = Schedule(cron=text, fold=fold)

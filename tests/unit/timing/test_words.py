@@ -86,9 +86,7 @@ def test_a_phrase_is_understood(group: dict[str, Any], case: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(("group", "case"), REFUSED, ids=name_of)
-def test_a_phrase_is_refused_and_the_problem_named(
-    group: dict[str, Any], case: dict[str, Any]
-) -> None:
+def test_a_phrase_is_refused_and_the_problem_named(group: dict[str, Any], case: dict[str, Any]) -> None:
     with pytest.raises(PhraseError) as refused:
         said(group, case["say"])
     assert refused.value.text == f'cannot read the time "{case["say"]}": {case["because"]}'
@@ -202,9 +200,7 @@ PHRASES = st.lists(st.sampled_from(VOCABULARY), max_size=7).flatmap(
 )
 # And what the grammars themselves are made of, with numbers of all sizes and times of all years.
 NUMBERS = st.one_of(st.integers(0, 100), st.integers(0, 10_000), st.integers(0)).map(str)
-OFFSETS = st.sampled_from(
-    ["", "Z", " utc", "+00:00", "+14:00", "-1200", "+23:59", "-23:59", "+24:00", "+99:99"]
-)
+OFFSETS = st.sampled_from(["", "Z", " utc", "+00:00", "+14:00", "-1200", "+23:59", "-23:59", "+24:00", "+99:99"])
 TIMES = st.builds(
     lambda at, mark, offset: at.isoformat(mark, "seconds") + offset,
     st.one_of(
@@ -258,17 +254,13 @@ ZONES = st.sampled_from(
 @example(phrase="0001-01-01T00:00:00Z", now=MONDAY, zone=NEW_YORK)
 @example(phrase="7972年後", now=MONDAY, zone=TOKYO)
 @example(phrase="0001-01-01T00:00:00+14:00", now=MONDAY, zone=TOKYO)
-def test_any_text_is_a_time_to_come_or_a_clear_error(
-    phrase: str, now: datetime, zone: ZoneInfo
-) -> None:
+def test_any_text_is_a_time_to_come_or_a_clear_error(phrase: str, now: datetime, zone: ZoneInfo) -> None:
     try:
         read = interpret(phrase, now=now, zone=zone)
     except PhraseError:
         return
     schedule = read.schedule
-    assert [schedule.at is not None, schedule.cron != "", schedule.every is not None].count(
-        True
-    ) == 1
+    assert [schedule.at is not None, schedule.cron != "", schedule.every is not None].count(True) == 1
     assert read.recurring is (schedule.at is None)
     assert read.text
     if schedule.at is not None:

@@ -47,9 +47,7 @@ class Expression:
 
     def matches(self, day: date) -> bool:
         weekday = day.isoweekday()
-        by_day = holds(self.day, day.day, 1) or (
-            "l" in self.day.split(",") and (day + DAY).month != day.month
-        )
+        by_day = holds(self.day, day.day, 1) or ("l" in self.day.split(",") and (day + DAY).month != day.month)
         # A Sunday has two numbers.
         by_weekday = holds(self.weekday, weekday, 0) or (weekday == 7 and holds(self.weekday, 0, 0))
         if not holds(self.month, day.month, 1):
@@ -120,9 +118,7 @@ def walk(
                 yield now, ""
             elif fold == "both":
                 yield now, "repeated"
-        elif gap == "shift" and any(
-            expression.at(passed) for passed in passed_over(now, tick, zone)
-        ):
+        elif gap == "shift" and any(expression.at(passed) for passed in passed_over(now, tick, zone)):
             yield now, "shifted"
 
 

@@ -50,9 +50,7 @@ def test_places_that_are_not_there(tmp_path: Path) -> None:
     assert set(listing.unreadable) == {str(missing), str(below)}
 
 
-def test_a_place_that_is_moved_while_it_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_that_is_moved_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files are not found any more, and nobody may take them for removed."""
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -87,9 +85,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
 
 
 @POSIX
-def test_a_link_that_leads_out_is_told_and_not_walked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_that_leads_out_is_told_and_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "x.yaml").write_text("x")
@@ -146,9 +142,7 @@ def test_looking_stops_at_a_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(definition_tree, "FILES_MOST", 100)
     monkeypatch.setattr(definition_tree, "ENTRIES_MOST", 4)
     listing = seen(tmp_path)
-    assert listing.unreadable == {
-        str(tmp_path): "it has more than 4 entries: list fewer directories"
-    }
+    assert listing.unreadable == {str(tmp_path): "it has more than 4 entries: list fewer directories"}
 
 
 def test_directories_that_are_too_deep_are_told(tmp_path: Path) -> None:
@@ -162,9 +156,7 @@ def test_directories_that_are_too_deep_are_told(tmp_path: Path) -> None:
 
 
 @POSIX
-async def test_what_a_link_leads_out_to_is_not_watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_link_leads_out_to_is_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever watches a whole tree follows its links: one to `/` takes a watch for each directory of the machine."""
     monkeypatch.setattr(definition_files, "TICK", 0.01)
     (tmp_path / "sub").mkdir()
@@ -206,9 +198,7 @@ def test_names_that_are_no_text_are_told_and_left_out(tmp_path: Path) -> None:
 
 
 @LINUX
-async def test_a_place_whose_name_is_no_text_is_in_nobodys_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_place_whose_name_is_no_text_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definition_files, "TICK", 0.01)
     place = tmp_path / os.fsdecode(b"k\xe9")
     good = tmp_path / "good"
@@ -255,9 +245,7 @@ async def test_no_more_is_read_than_a_definition_may_have(tmp_path: Path) -> Non
     assert isinstance(found[missing], FileNotFoundError)
 
 
-async def test_where_the_system_does_not_tell_somebody_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_where_the_system_does_not_tell_somebody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definition_files, "TICK", 0.01)
 
     async def fail(self: WatchedFiles, paths: list[str]) -> None:

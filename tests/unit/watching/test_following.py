@@ -48,11 +48,7 @@ class Scene:
         """What is told when these have happened to files so much later."""
         self._now += seconds
         self._notifier.told = [(str(self._tree / name), kind) for name, kind in kinds.items()]
-        return [
-            (Path(one.path).name, one.change.value)
-            for each in self._follower.turn()
-            for one in each.changes
-        ]
+        return [(Path(one.path).name, one.change.value) for each in self._follower.turn() for one in each.changes]
 
 
 @pytest.fixture

@@ -208,9 +208,7 @@ async def test_a_file_by_itself(watching: Watching, tmp_path: Path, put: Put) ->
     assert watching.told == []
 
 
-async def test_what_is_not_there_yet(
-    watching: Watching, tmp_path: Path, outside: Path, put: Put
-) -> None:
+async def test_what_is_not_there_yet(watching: Watching, tmp_path: Path, outside: Path, put: Put) -> None:
     file, tree = tmp_path / "a" / "b" / "file", tmp_path / "a" / "tree"
     await watching.follow(file, tree)
     for directory in (tmp_path / "a", tmp_path / "a" / "b"):
@@ -237,18 +235,14 @@ async def test_what_is_not_there_yet(
 
 
 @LINUX
-async def test_directories_that_come_as_a_whole_and_move(
-    linux: Watching, tmp_path: Path, put: Put
-) -> None:
+async def test_directories_that_come_as_a_whole_and_move(linux: Watching, tmp_path: Path, put: Put) -> None:
     tree, away = tmp_path / "tree", tmp_path / "away"
     tree.mkdir()
     (away / "deep").mkdir(parents=True)
     (away / "deep" / "file").write_text("x")
     await linux.follow(tree)
     away.rename(tree / "came")
-    await linux.after(
-        ("came", "added"), ("came/deep", "added"), ("came/deep/file", "added"), watch=tree
-    )
+    await linux.after(("came", "added"), ("came/deep", "added"), ("came/deep/file", "added"), watch=tree)
     (tree / "came").rename(tree / "renamed")
     await linux.after(
         ("came", "deleted"),
@@ -268,9 +262,7 @@ async def test_directories_that_come_as_a_whole_and_move(
 
 
 @LINUX
-async def test_a_tree_that_goes_away_and_comes_back(
-    linux: Watching, tmp_path: Path, put: Put
-) -> None:
+async def test_a_tree_that_goes_away_and_comes_back(linux: Watching, tmp_path: Path, put: Put) -> None:
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)
     await linux.follow(tree)
@@ -293,9 +285,7 @@ async def test_a_tree_that_goes_away_and_comes_back(
 
 @POSIX
 @LINUX
-async def test_links_are_followed_for_what_is_declared_only(
-    linux: Watching, tmp_path: Path, put: Put
-) -> None:
+async def test_links_are_followed_for_what_is_declared_only(linux: Watching, tmp_path: Path, put: Put) -> None:
     one, two, link = tmp_path / "one", tmp_path / "two", tmp_path / "link"
     one.mkdir()
     two.mkdir()
@@ -316,9 +306,7 @@ async def test_links_are_followed_for_what_is_declared_only(
     await linux.after(("more", "added"), watch=link)
 
 
-async def test_many_changes_at_once(
-    watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_changes_at_once(watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path_follower, "CHANGES_MOST", 10)
     monkeypatch.setattr(path_follower, "QUIET", 0.5)
     await watching.follow(tmp_path)
@@ -342,9 +330,7 @@ async def test_a_name_that_is_no_text(linux: Watching, tmp_path: Path, put: Put)
 
 
 @pytest.mark.parametrize("notifier", NOTIFIERS, ids=lambda each: each.__name__.lower())
-async def test_nothing_is_told_of_what_the_daemon_writes_for_itself(
-    notifier: New, tmp_path: Path, put: Put
-) -> None:
+async def test_nothing_is_told_of_what_the_daemon_writes_for_itself(notifier: New, tmp_path: Path, put: Put) -> None:
     tree = tmp_path / "tree"
     state, database, log = tree / "state", tree / "db" / "toban.db", tree / "log.json"
     (state / "runs").mkdir(parents=True)
@@ -488,9 +474,7 @@ async def test_when_the_system_loses_count(
     lost = [True]
 
     def overflow(self: Inotify, watch: int, mask: int, name: str, told: list[Told]) -> None:
-        take(self, -1, inotify_notifier._Q_OVERFLOW, "", told) if lost[0] else take(
-            self, watch, mask, name, told
-        )
+        take(self, -1, inotify_notifier._Q_OVERFLOW, "", told) if lost[0] else take(self, watch, mask, name, told)
 
     await linux.follow(tmp_path)
     monkeypatch.setattr(Inotify, "_take", overflow)

@@ -67,9 +67,7 @@ async def test_lines_that_are_cut_off_or_strange_concern_nobody_else(path: Path)
     assert await memory(path).recall() == {"/a": ONE, "/c": TWO}
 
 
-async def test_it_is_written_anew_when_most_of_it_is_old(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_is_written_anew_when_most_of_it_is_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definition_memory, "SPARE", 10)
     writer = memory(path)
     for _ in range(20):
@@ -89,7 +87,4 @@ async def test_a_place_that_takes_nothing_is_no_trouble(tmp_path: Path) -> None:
 
 def test_readers_differ_by_release_and_zone() -> None:
     assert reader_of_definitions("1", "UTC") == reader_of_definitions("1", "UTC")
-    assert (
-        len({reader_of_definitions(*each) for each in (("1", "UTC"), ("2", "UTC"), ("1", "X"))})
-        == 3
-    )
+    assert len({reader_of_definitions(*each) for each in (("1", "UTC"), ("2", "UTC"), ("1", "X"))}) == 3

@@ -182,9 +182,7 @@ def _schedules(client: SyncClient) -> list[schedule_pb2.Schedule]:
 def _open_letters(client: SyncClient) -> list[str]:
     from toban.v1 import dead_letter_pb2
 
-    found = client.list_dead_letters(
-        states=[dead_letter_pb2.DEAD_LETTER_STATE_OPEN], page_size=_MOST
-    )
+    found = client.list_dead_letters(states=[dead_letter_pb2.DEAD_LETTER_STATE_OPEN], page_size=_MOST)
     return [one.id for one in islice(found, _MOST)]
 
 

@@ -144,9 +144,7 @@ def _taken(file: File, document: Document, taken: dict[str, str]) -> list[Proble
 
 def invalid(what: str, problems: Sequence[str]) -> Failure:
     """The Failure for definitions that do not hold."""
-    return Failure(
-        f"cannot {what}: {count(len(problems), 'problem')} found", Exit.INVALID_DEFINITION
-    )
+    return Failure(f"cannot {what}: {count(len(problems), 'problem')} found", Exit.INVALID_DEFINITION)
 
 
 def _expand(paths: Sequence[str]) -> list[str]:

@@ -61,16 +61,12 @@ NamesArgument = Annotated[
 
 JobArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="JOB", help="Id of a job.", show_default=False, autocompletion=job_names
-    ),
+    typer.Argument(metavar="JOB", help="Id of a job.", show_default=False, autocompletion=job_names),
 ]
 
 JobsArgument = Annotated[
     list[str],
-    typer.Argument(
-        metavar="JOB", help="Ids of jobs.", show_default=False, autocompletion=job_names
-    ),
+    typer.Argument(metavar="JOB", help="Ids of jobs.", show_default=False, autocompletion=job_names),
 ]
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)

@@ -39,9 +39,7 @@ class Result:
 def apply(
     ctx: typer.Context,
     files: FilesArgument = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would change.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     prune: Annotated[
         bool,
         typer.Option("--prune", help="Delete what came from these directories and is gone there."),
@@ -204,9 +202,7 @@ def _directories(paths: Sequence[str]) -> list[str]:
     return [os.path.abspath(path) for path in paths]
 
 
-def _prune(
-    client: SyncClient, directories: Sequence[str], kept: set[str], *, dry_run: bool
-) -> Iterable[Result]:
+def _prune(client: SyncClient, directories: Sequence[str], kept: set[str], *, dry_run: bool) -> Iterable[Result]:
     """Deletes, or would, what came from the directories and is not there any more. Workflows first: they use jobs."""
     for listed in list(client.list_workflows(page_size=1000)):
         if listed.name in kept or listed.owner != "api":
@@ -216,9 +212,7 @@ def _prune(
             if not dry_run:
                 with doing(f"delete workflow {listed.name}"):
                     client.delete_workflow(listed.name, etag=workflow.etag)
-            yield Result(
-                name=listed.name, kind="workflow", outcome="deleted", version=workflow.version
-            )
+            yield Result(name=listed.name, kind="workflow", outcome="deleted", version=workflow.version)
     for entry in list(client.list_jobs(page_size=1000)):
         if entry.id in kept or entry.owner != "api":
             continue
@@ -233,11 +227,7 @@ def _prune(
 def _placed(entry: Entry, problem: workflow_pb2.DefinitionProblem) -> str:
     """A problem of the text that was sent, at its place in the file."""
     place = f"{entry.file}:{entry.line + max(problem.line, 1) - 1}:{max(problem.column, 1)}"
-    return (
-        f"{place}: {problem.path}: {problem.message}"
-        if problem.path
-        else f"{place}: {problem.message}"
-    )
+    return f"{place}: {problem.path}: {problem.message}" if problem.path else f"{place}: {problem.message}"
 
 
 _STYLES: Mapping[str, str] = {

@@ -91,9 +91,7 @@ def artifacts(
             owner = _owner(client, found, step, download, what)
             _fetch(here, client, found, owner, download, file, to)
             return
-        listed, more = take(
-            client.list_artifacts(found, step=step, page_size=min(limit + 1, 1000)), limit
-        )
+        listed, more = take(client.list_artifacts(found, step=step, page_size=min(limit + 1, 1000)), limit)
     columns: list[Column[run_pb2.StepArtifact]] = [
         Column("STEP", lambda one: one.step, lambda _: "bold"),
         Column("NAME", lambda one: one.artifact.name),
@@ -138,9 +136,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
 
 
-def _fetch(
-    here: Session, client: SyncClient, run: str, step: str, name: str, file: str, to: str
-) -> None:
+def _fetch(here: Session, client: SyncClient, run: str, step: str, name: str, file: str, to: str) -> None:
     messages = client.download_artifact(run, step, name, path=file)
     with closing(messages):
         first = next(messages, None)
@@ -184,9 +180,7 @@ def _save(pieces: Iterator[bytes], target: str, *, replace: bool) -> int:
         raise refused
     written = 0
     try:
-        handle, partial = tempfile.mkstemp(
-            prefix=f".{os.path.basename(target)}.", dir=os.path.dirname(target) or "."
-        )
+        handle, partial = tempfile.mkstemp(prefix=f".{os.path.basename(target)}.", dir=os.path.dirname(target) or ".")
         try:
             with os.fdopen(handle, "wb") as out:
                 for piece in pieces:
@@ -199,9 +193,7 @@ def _save(pieces: Iterator[bytes], target: str, *, replace: bool) -> int:
                 os.unlink(partial)
             raise
     except OSError as error:
-        raise Failure(
-            f"cannot write {shown(target)}: {error.strerror or error}", Exit.USAGE
-        ) from None
+        raise Failure(f"cannot write {shown(target)}: {error.strerror or error}", Exit.USAGE) from None
     return written
 
 

@@ -93,9 +93,7 @@ def list_letters(
             help="Only in this state: open, requeued or discarded; may be repeated.",
         ),
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Also those that somebody has taken care of.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also those that somebody has taken care of.")] = False,
     limit: LimitOption = 50,
     output: OutputOption = None,
 ) -> None:
@@ -110,15 +108,11 @@ def list_letters(
 
     here = session(ctx, output)
     wanted = state or ([] if every else [State.OPEN])
-    states = [
-        dead_letter_pb2.DeadLetterState.Value(f"DEAD_LETTER_STATE_{one.name}") for one in wanted
-    ]
+    states = [dead_letter_pb2.DeadLetterState.Value(f"DEAD_LETTER_STATE_{one.name}") for one in wanted]
     what = f"list dead letters of {shown(workflow)}" if workflow else "list dead letters"
     with connect(here, what) as client, about_workflow(client, workflow, what):
         found, more = take(
-            client.list_dead_letters(
-                workflow=workflow, states=states, page_size=min(limit + 1, 1000)
-            ),
+            client.list_dead_letters(workflow=workflow, states=states, page_size=min(limit + 1, 1000)),
             limit,
         )
     columns: list[Column[dead_letter_pb2.DeadLetter]] = [

@@ -101,17 +101,13 @@ def _serve(directory: str, *, keep: bool, quiet: bool) -> None:
         options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
     else:
         options["process_group"] = 0
-    daemon = subprocess.Popen(
-        [sys.executable, "-m", "toband", "--state-dir", directory], env=_environment(), **options
-    )
+    daemon = subprocess.Popen([sys.executable, "-m", "toband", "--state-dir", directory], env=_environment(), **options)
     try:
         address = _wait_until_served(daemon, directory)
         if not quiet:
             _tell(address, directory, keep=keep)
         code = daemon.wait()
-        raise Failure(
-            f"cannot go on: the daemon ended by itself with code {code}", Exit.UNREACHABLE
-        )
+        raise Failure(f"cannot go on: the daemon ended by itself with code {code}", Exit.UNREACHABLE)
     except _Stop:
         pass
     finally:
@@ -123,11 +119,7 @@ def _serve(directory: str, *, keep: bool, quiet: bool) -> None:
 def _environment() -> dict[str, str]:
     """This one's, without settings that belong to another daemon: its database least of all."""
     kept = ("TOBAN_LOG_",)
-    return {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith("TOBAN_") or key.startswith(kept)
-    }
+    return {key: value for key, value in os.environ.items() if not key.startswith("TOBAN_") or key.startswith(kept)}
 
 
 def _wait_until_served(daemon: subprocess.Popen[bytes], directory: str) -> str:
@@ -142,9 +134,7 @@ def _wait_until_served(daemon: subprocess.Popen[bytes], directory: str) -> str:
         if address := _announced(directory, daemon.pid):
             return address
         time.sleep(_POLL)
-    raise Failure(
-        f"cannot start a daemon: it does not serve after {_START_DEADLINE:g} s", Exit.UNREACHABLE
-    )
+    raise Failure(f"cannot start a daemon: it does not serve after {_START_DEADLINE:g} s", Exit.UNREACHABLE)
 
 
 def _announced(directory: str, pid: int) -> str:

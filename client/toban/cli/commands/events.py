@@ -78,9 +78,7 @@ def list_events(
 
     here = session(ctx, output)
     with connect(here, "list events") as client:
-        found, more = take(
-            client.list_events(types=types or [], page_size=min(limit + 1, 1000)), limit
-        )
+        found, more = take(client.list_events(types=types or [], page_size=min(limit + 1, 1000)), limit)
     columns: list[Column[event_pb2.Event]] = [
         Column("ID", lambda event: event.id),
         Column("TYPE", lambda event: event.type, lambda _: "bold"),
@@ -98,9 +96,7 @@ def show(
     ctx: typer.Context,
     event: Annotated[
         str,
-        typer.Argument(
-            metavar="ID", help="Id of an event.", show_default=False, autocompletion=event_ids
-        ),
+        typer.Argument(metavar="ID", help="Id of an event.", show_default=False, autocompletion=event_ids),
     ],
     output: OutputOption = None,
 ) -> None:
@@ -300,9 +296,7 @@ def _write(here: Session, event: event_pb2.Event) -> None:
             emit_line(to_dict(event))
 
 
-def _show_candidates(
-    here: Session, event_type: str, event: str, found: event_pb2.ResolveEventResponse
-) -> None:
+def _show_candidates(here: Session, event_type: str, event: str, found: event_pb2.ResolveEventResponse) -> None:
     columns: list[Column[event_pb2.EventCandidate]] = [
         Column("WORKFLOW", lambda one: one.workflow, lambda _: "bold"),
         Column(

@@ -42,17 +42,11 @@ ToOption = Annotated[
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Write over files that are there.")]
-SkipOption = Annotated[
-    bool, typer.Option("--skip", help="What cannot be taken over is a warning, no error.")
-]
-CountOption = Annotated[
-    int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="How many due times.")
-]
+SkipOption = Annotated[bool, typer.Option("--skip", help="What cannot be taken over is a warning, no error.")]
+CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="How many due times.")]
 FromOption = Annotated[
     str,
-    typer.Option(
-        "--from", metavar="TIME", help="Due times after this instead of now.", show_default=False
-    ),
+    typer.Option("--from", metavar="TIME", help="Due times after this instead of now.", show_default=False),
 ]
 ZoneOption = Annotated[
     str,
@@ -121,9 +115,7 @@ def crontab(
             Exit.USAGE,
             hint="--no-system if it is a user's own",
         )
-    imported = import_crontab(
-        text, file=name, system=system, zone=_zone(timezone, what), home=home_of, owner=user
-    )
+    imported = import_crontab(text, file=name, system=system, zone=_zone(timezone, what), home=home_of, owner=user)
     if not imported.drafts and not imported.refused:
         here.note(f"{shown(name)} has no entries: nothing is written")
     finish(here, imported, what, "cron", to, force, skip, count, start)
@@ -138,9 +130,7 @@ def systemd(
     ],
     root: Annotated[
         str,
-        typer.Option(
-            "--root", metavar="DIR", help="Look for units below this.", show_default=False
-        ),
+        typer.Option("--root", metavar="DIR", help="Look for units below this.", show_default=False),
     ] = "",
     ignore: Annotated[
         list[str] | None,

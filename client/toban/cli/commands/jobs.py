@@ -116,12 +116,8 @@ def list_jobs(
 def show(
     ctx: typer.Context,
     job: JobArgument,
-    version: Annotated[
-        int | None, typer.Option("--version", min=1, metavar="N", help="Show this version.")
-    ] = None,
-    source: Annotated[
-        bool, typer.Option("--source", help="Only the definition, exactly as it was written.")
-    ] = False,
+    version: Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="Show this version.")] = None,
+    source: Annotated[bool, typer.Option("--source", help="Only the definition, exactly as it was written.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Show one job, its definition, and which workflows use it.
@@ -168,9 +164,7 @@ def run(
 
     what = f"run job {shown(job)}"
     with connect(here, what) as client, about_job(client, job, what):
-        begun = client.run_job(
-            job, triggered_by=run_pb2.TRIGGER_MANUAL, request_id=request_id or None
-        )
+        begun = client.run_job(job, triggered_by=run_pb2.TRIGGER_MANUAL, request_id=request_id or None)
         here = here.at(client.address)
     started(here, begun, wait=wait, follow=follow)
 
@@ -237,9 +231,7 @@ _DELETE_HINTS = {
 
 
 @app.command()
-def versions(
-    ctx: typer.Context, job: JobArgument, limit: LimitOption = 50, output: OutputOption = None
-) -> None:
+def versions(ctx: typer.Context, job: JobArgument, limit: LimitOption = 50, output: OutputOption = None) -> None:
     """List the versions of a job, newest first.
 
     \b

@@ -42,14 +42,10 @@ def logs(
         int | None,
         typer.Option("--attempt", min=1, metavar="N", help="Only this attempt of the step."),
     ] = None,
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on until the run has ended.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the run has ended.")] = False,
     tail: Annotated[
         int | None,
-        typer.Option(
-            "--tail", "-n", min=1, metavar="N", help="Begin with the last N lines of each step."
-        ),
+        typer.Option("--tail", "-n", min=1, metavar="N", help="Begin with the last N lines of each step."),
     ] = None,
     since: Annotated[
         str,
@@ -60,9 +56,7 @@ def logs(
             show_default=False,
         ),
     ] = "",
-    timestamps: Annotated[
-        bool, typer.Option("--timestamps", "-t", help="Put the time before each line.")
-    ] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Put the time before each line.")] = False,
     stderr_only: Annotated[
         bool, typer.Option("--stderr-only", help="Only what was written to standard error.")
     ] = False,
@@ -241,9 +235,7 @@ class _Objects:
                     "at": record.at.ToJsonString(),
                     "step": chunk.step,
                     "attempt": chunk.attempt,
-                    "stream": run_pb2.LogStream.Name(record.stream)
-                    .removeprefix("LOG_STREAM_")
-                    .lower(),
+                    "stream": run_pb2.LogStream.Name(record.stream).removeprefix("LOG_STREAM_").lower(),
                     "text": decoder.decode(record.data),
                     "process_execution_id": chunk.process_execution_id,
                 }

@@ -26,14 +26,10 @@ _STYLES: Final = {"fired": "green", "caught up": "cyan", "skipped": "yellow", "m
 def next_due(
     ctx: typer.Context,
     name: NameArgument,
-    count: Annotated[
-        int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="How many times.")
-    ] = 10,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="How many times.")] = 10,
     start: Annotated[
         str,
-        typer.Option(
-            "--from", metavar="TIME", help="After this time instead of now.", show_default=False
-        ),
+        typer.Option("--from", metavar="TIME", help="After this time instead of now.", show_default=False),
     ] = "",
     output: OutputOption = None,
 ) -> None:
@@ -80,9 +76,7 @@ def why(
     name: NameArgument,
     at: Annotated[
         str,
-        typer.Option(
-            "--at", metavar="TIME", help="The time that is asked about.", show_default=False
-        ),
+        typer.Option("--at", metavar="TIME", help="The time that is asked about.", show_default=False),
     ] = "",
     ledger: Annotated[
         bool,

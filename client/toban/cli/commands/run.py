@@ -81,9 +81,7 @@ def run(
             autocompletion=run_names,
         ),
     ] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would run, in order.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run, in order.")] = False,
     wait: WaitOption = False,
     follow: FollowOption = False,
     request_id: RequestIdOption = "",
@@ -172,8 +170,7 @@ def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse
     if plan.left_out:
         here.note(f"{plan.left_out} more steps are not shown: the answer would be too large")
     here.note(
-        f"{plan.workflow} (version {plan.version}) would run {running} of {len(steps)} steps; "
-        "nothing was started"
+        f"{plan.workflow} (version {plan.version}) would run {running} of {len(steps)} steps; nothing was started"
     )
 
 

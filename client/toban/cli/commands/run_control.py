@@ -32,13 +32,9 @@ def cancel(
     run: RunArgument,
     reason: Annotated[
         str,
-        typer.Option(
-            "--reason", metavar="TEXT", help="Shown as the run's error.", show_default=False
-        ),
+        typer.Option("--reason", metavar="TEXT", help="Shown as the run's error.", show_default=False),
     ] = "",
-    wait: Annotated[
-        bool, typer.Option("--wait", "-w", help="Wait until every process of it is gone.")
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until every process of it is gone.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Cancel a run: its processes are ended, nothing new starts.
@@ -170,14 +166,10 @@ def approve(
             autocompletion=waiting_steps,
         ),
     ] = "",
-    reject: Annotated[
-        bool, typer.Option("--reject", help="Say no: the step fails, and its policy decides.")
-    ] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Say no: the step fails, and its policy decides.")] = False,
     note: Annotated[
         str,
-        typer.Option(
-            "--note", "-m", metavar="TEXT", help="Kept with the decision.", show_default=False
-        ),
+        typer.Option("--note", "-m", metavar="TEXT", help="Kept with the decision.", show_default=False),
     ] = "",
     by: Annotated[
         str,
@@ -204,9 +196,7 @@ def approve(
         found = client.get_run(run_id(client, run))
         wanted = step or _only_waiting(found, verb)
         with doing(f"{verb} {shown(wanted)} of {shown(run)}"):
-            decided = client.approve_step(
-                found.id, wanted, approved=not reject, note=note, by=by or _user()
-            )
+            decided = client.approve_step(found.id, wanted, approved=not reject, note=note, by=by or _user())
     done = "rejected" if reject else "approved"
     from toban.cli.render.state_words import run_name
 

@@ -201,9 +201,7 @@ def processes(
     here = session(ctx, output)
     with connect(here, f"list the processes of {shown(run)}") as client:
         found, more = take(
-            client.list_process_executions(
-                run_id=run_id(client, run), step=step, page_size=min(limit + 1, 1000)
-            ),
+            client.list_process_executions(run_id=run_id(client, run), step=step, page_size=min(limit + 1, 1000)),
             limit,
         )
     now = datetime.now(UTC)

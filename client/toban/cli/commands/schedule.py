@@ -95,9 +95,7 @@ def schedule(
     ] = "",
     every: Annotated[
         str,
-        typer.Option(
-            "--every", metavar="TIME", help="From now on, as in 2h or 1h30m.", show_default=False
-        ),
+        typer.Option("--every", metavar="TIME", help="From now on, as in 2h or 1h30m.", show_default=False),
     ] = "",
     at: Annotated[
         str,
@@ -108,9 +106,7 @@ def schedule(
             show_default=False,
         ),
     ] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what is understood; store nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is understood; store nothing.")] = False,
     request_id: Annotated[
         str,
         typer.Option(
@@ -154,9 +150,7 @@ def schedule(
             hint="--dry-run needs none, and only shows what is understood",
         )
     if not action and not workflow and not rule.words:
-        raise Failure(
-            f"cannot {what}: neither --action nor --workflow is there", Exit.USAGE, hint=_TARGETS
-        )
+        raise Failure(f"cannot {what}: neither --action nor --workflow is there", Exit.USAGE, hint=_TARGETS)
     with connect(here, what) as client, about_workflow(client, workflow, what):
         stored, created = client.create_schedule(
             subject,
@@ -223,9 +217,7 @@ def _params(given: Sequence[str], workflow: str, what: str) -> dict[str, str]:
     return pairs
 
 
-def _dry_run(
-    here: Session, rule: Rule, timezone: str, most: int | None, action: str, what: str
-) -> None:
+def _dry_run(here: Session, rule: Rule, timezone: str, most: int | None, action: str, what: str) -> None:
     with connect(here, what) as client:
         try:
             found = preview(client, rule, timezone, most)

@@ -73,9 +73,7 @@ def list_schedules(
     ctx: typer.Context,
     subject: SubjectOption = "",
     workflow: TargetOption = "",
-    every: Annotated[
-        bool, typer.Option("--all", help="Also those that have ended or were cancelled.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also those that have ended or were cancelled.")] = False,
     limit: LimitOption = 50,
     output: OutputOption = None,
 ) -> None:
@@ -125,9 +123,7 @@ def show(
     ctx: typer.Context,
     schedule: Annotated[
         str,
-        typer.Argument(
-            metavar="ID", help="Id of a schedule.", show_default=False, autocompletion=schedule_ids
-        ),
+        typer.Argument(metavar="ID", help="Id of a schedule.", show_default=False, autocompletion=schedule_ids),
     ],
     output: OutputOption = None,
 ) -> None:

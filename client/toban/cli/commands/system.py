@@ -74,9 +74,7 @@ def config(ctx: typer.Context, output: OutputOption = None) -> None:
 @app.command()
 def gc(
     ctx: typer.Context,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would go; nothing is changed.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go; nothing is changed.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Remove runs that are no longer kept; compress finished logs.
@@ -346,9 +344,7 @@ def _definition_files(found: system_pb2.GetInfoResponse) -> list[tuple[str, str]
     for file in broken:
         lines += [("  broken", problem) for problem in file.problems]
     warnings = [problem for file in warned for problem in file.problems]
-    lines += [
-        ("  warning", problem.replace(": warning: ", ": ", 1)) for problem in warnings[:_WARNINGS]
-    ]
+    lines += [("  warning", problem.replace(": warning: ", ": ", 1)) for problem in warnings[:_WARNINGS]]
     if len(warnings) > _WARNINGS:
         more = len(warnings) - _WARNINGS
         lines.append(("  warnings", f"{more} more, which `toban system info -o json` shows"))

@@ -40,9 +40,7 @@ FirstArgument = Annotated[
 
 SecondArgument = Annotated[
     int | None,
-    typer.Argument(
-        metavar="B", min=1, help="The other version; by default the newest.", show_default=False
-    ),
+    typer.Argument(metavar="B", min=1, help="The other version; by default the newest.", show_default=False),
 ]
 
 ParsedOption = Annotated[
@@ -50,18 +48,14 @@ ParsedOption = Annotated[
     typer.Option("--parsed", help="Compare what was understood: with jobs and defaults merged."),
 ]
 
-VersionArgument = Annotated[
-    int, typer.Argument(metavar="VERSION", min=1, help="A version.", show_default=False)
-]
+VersionArgument = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="A version.", show_default=False)]
 
 
 def list_versions(here: Session, name: str, limit: int, *, job: bool = False) -> None:
     """Lists versions, newest first. Raises Failure."""
     what = f"list the versions of {shown(name)}"
     with connect(here, what) as client, _about(client, name, what, job=job):
-        found, more = take(
-            client.list_workflow_versions(name, page_size=min(limit + 1, 1000)), limit
-        )
+        found, more = take(client.list_workflow_versions(name, page_size=min(limit + 1, 1000)), limit)
     columns: list[Column[workflow_pb2.WorkflowVersion]] = [
         Column("VERSION", lambda version: str(version.version)),
         Column("CREATED", lambda version: clock(version.created_at)),
@@ -132,9 +126,7 @@ def show_difference(
             emit_data(here, {"name": name, "from": first, "to": second, "diff": diff})
 
 
-def restore_version(
-    here: Session, name: str, version: int, *, job: bool = False, force: bool = False
-) -> None:
+def restore_version(here: Session, name: str, version: int, *, job: bool = False, force: bool = False) -> None:
     """Makes an old version the current one, as a new version. Raises Failure."""
     what = f"restore version {version} of {shown(name)}"
     with connect(here, what) as client, _about(client, name, what, job=job):
@@ -166,9 +158,7 @@ def _about(client: SyncClient, name: str, what: str, *, job: bool) -> AbstractCo
     return about_job(client, name, what) if job else about_workflow(client, name, what)
 
 
-def _difference(
-    old: workflow_pb2.WorkflowVersion, new: workflow_pb2.WorkflowVersion, *, parsed: bool
-) -> str:
+def _difference(old: workflow_pb2.WorkflowVersion, new: workflow_pb2.WorkflowVersion, *, parsed: bool) -> str:
     before, after = (f"{version.workflow} (version {version.version})" for version in (old, new))
     if parsed:
         return unified(_understood(old), _understood(new), before=before, after=after)
@@ -185,9 +175,7 @@ def _understood(version: workflow_pb2.WorkflowVersion) -> str:
     return json.dumps(parsed, indent=2, ensure_ascii=False, sort_keys=True)
 
 
-def _no_difference(
-    old: workflow_pb2.WorkflowVersion, new: workflow_pb2.WorkflowVersion, *, parsed: bool
-) -> str:
+def _no_difference(old: workflow_pb2.WorkflowVersion, new: workflow_pb2.WorkflowVersion, *, parsed: bool) -> str:
     same = f"versions {old.version} and {new.version} are the same"
     if not parsed and _understood(old) != _understood(new):
         return f"{same} as text, but a job changed: --parsed shows what that means"

@@ -80,9 +80,7 @@ def list_workflows(
     here = session(ctx, output)
     labels = parse_labels(label or [], "list workflows")
     with connect(here, "list workflows") as client:
-        found, more = take(
-            client.list_workflows(labels=labels, page_size=min(limit + 1, 1000)), limit
-        )
+        found, more = take(client.list_workflows(labels=labels, page_size=min(limit + 1, 1000)), limit)
     columns: list[Column[workflow_pb2.Workflow]] = [
         Column("NAME", lambda workflow: workflow.name, lambda _: "bold"),
         Column("TITLE", lambda workflow: workflow.title, folds=True),
@@ -101,9 +99,7 @@ def list_workflows(
         columns,
         name=lambda workflow: str(workflow.name),
         more=more,
-        empty="no workflows with these labels"
-        if labels
-        else "no workflows yet: `toban apply FILE` stores one",
+        empty="no workflows with these labels" if labels else "no workflows yet: `toban apply FILE` stores one",
     )
 
 
@@ -111,12 +107,8 @@ def list_workflows(
 def show(
     ctx: typer.Context,
     name: NameArgument,
-    version: Annotated[
-        int | None, typer.Option("--version", min=1, metavar="N", help="Show this version.")
-    ] = None,
-    source: Annotated[
-        bool, typer.Option("--source", help="Only the definition, exactly as it was written.")
-    ] = False,
+    version: Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="Show this version.")] = None,
+    source: Annotated[bool, typer.Option("--source", help="Only the definition, exactly as it was written.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Show one workflow and its definition.
@@ -144,9 +136,7 @@ def show(
 def delete(
     ctx: typer.Context,
     names: NamesArgument,
-    cancel: Annotated[
-        bool, typer.Option("--cancel", help="Cancel active runs first and wait for their end.")
-    ] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel active runs first and wait for their end.")] = False,
     force: ForceOption = False,
     output: OutputOption = None,
 ) -> None:

@@ -11,9 +11,7 @@ from toban.cli.session import Session
 
 def unified(old: str, new: str, *, before: str, after: str) -> str:
     """A unified diff without a line end at its end; empty if the texts are the same."""
-    lines = difflib.unified_diff(
-        old.splitlines(), new.splitlines(), fromfile=before, tofile=after, lineterm=""
-    )
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), fromfile=before, tofile=after, lineterm="")
     return "\n".join(lines)
 
 

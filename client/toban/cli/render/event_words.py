@@ -104,8 +104,7 @@ def _laid_out(value: Any, start: str) -> list[str]:
     match value:
         case dict() if value:
             inner = [
-                _laid_out(each, f"{margin}  {json.dumps(key, ensure_ascii=False)}: ")
-                for key, each in value.items()
+                _laid_out(each, f"{margin}  {json.dumps(key, ensure_ascii=False)}: ") for key, each in value.items()
             ]
             return [f"{start}{{", *_with_commas(inner), f"{margin}}}"]
         case list() if width(text) > _MOST_LINE:

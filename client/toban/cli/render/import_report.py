@@ -62,9 +62,7 @@ def finish(
     _tell_refused(here, refused, len(ready), what, source, skip)
 
 
-def _tell_refused(
-    here: Session, refused: Sequence[Refused], others: int, what: str, source: str, skip: bool
-) -> None:
+def _tell_refused(here: Session, refused: Sequence[Refused], others: int, what: str, source: str, skip: bool) -> None:
     if not refused:
         return
     if skip:
@@ -110,15 +108,11 @@ def _store(ready: Sequence[Written], to: str, force: bool, what: str) -> list[st
                 opened.write(each.text)
     except OSError as error:
         where = shown(str(error.filename or to))
-        raise Failure(
-            f"cannot {what}: cannot write {where}: {error.strerror or error}", Exit.USAGE
-        ) from error
+        raise Failure(f"cannot {what}: cannot write {where}: {error.strerror or error}", Exit.USAGE) from error
     return paths
 
 
-def _tell(
-    here: Session, ready: Sequence[Written], files: Sequence[str], source: str, *, to: str
-) -> None:
+def _tell(here: Session, ready: Sequence[Written], files: Sequence[str], source: str, *, to: str) -> None:
     def say(text: str) -> None:
         # Standard output may be the files themselves.
         if to == _STDOUT:
@@ -164,9 +158,7 @@ def _side_by_side(each: Written, source: str) -> list[str]:
     return wide_table([source.upper(), "TOBAN", ""], rows).splitlines()
 
 
-def _data(
-    ready: Sequence[Written], files: Sequence[str], refused: Sequence[Refused]
-) -> dict[str, Any]:
+def _data(ready: Sequence[Written], files: Sequence[str], refused: Sequence[Refused]) -> dict[str, Any]:
     return {
         "workflows": [
             {
@@ -174,9 +166,7 @@ def _data(
                 "file": file,
                 "source": each.draft.where,
                 "notes": list(each.draft.notes),
-                "due_there": None
-                if each.theirs is None
-                else [at.isoformat() for at in each.theirs],
+                "due_there": None if each.theirs is None else [at.isoformat() for at in each.theirs],
                 "due_here": [at.isoformat() for at in each.ours],
                 "same": each.same,
             }

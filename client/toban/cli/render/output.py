@@ -37,9 +37,7 @@ def to_dict(message: Message) -> dict[str, Any]:
     """A message as JSON has it: fields as in the proto, defaults written out, times in UTC."""
     from google.protobuf.json_format import MessageToDict
 
-    data = MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
+    data = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
     return _ordered(data, message.DESCRIPTOR)
 
 
@@ -188,16 +186,12 @@ def wide_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [headers, *rows]
     widths = [max(width(line[index]) for line in lines) for index in range(len(headers))]
     return "\n".join(
-        "  ".join(
-            cell + " " * (widths[index] - width(cell)) for index, cell in enumerate(line)
-        ).rstrip()
+        "  ".join(cell + " " * (widths[index] - width(cell)) for index, cell in enumerate(line)).rstrip()
         for line in lines
     )
 
 
-def _terminal_table(
-    session: Session, items: Sequence[_Item], columns: Sequence[Column[_Item]]
-) -> None:
+def _terminal_table(session: Session, items: Sequence[_Item], columns: Sequence[Column[_Item]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -208,16 +202,13 @@ def _terminal_table(
         drawn.add_column(column.header, overflow="fold", no_wrap=not column.folds)
     for item in items:
         cells = [
-            Text(indented(column.value(item)), style=column.style(item) if column.style else "")
-            for column in shown
+            Text(indented(column.value(item)), style=column.style(item) if column.style else "") for column in shown
         ]
         drawn.add_row(*cells)
     console.print(drawn, soft_wrap=False)
 
 
-def _fitting(
-    items: Sequence[_Item], columns: Sequence[Column[_Item]], room: int
-) -> list[Column[_Item]]:
+def _fitting(items: Sequence[_Item], columns: Sequence[Column[_Item]], room: int) -> list[Column[_Item]]:
     """The columns without as many of the optional ones, from the last on, as there is no room for."""
 
     def wanted(column: Column[_Item]) -> int:

@@ -41,18 +41,12 @@ class Rule:
     at: datetime | None = None
 
 
-def preview(
-    client: SyncClient, rule: Rule, timezone: str, most: int | None
-) -> schedule_pb2.InterpretTimeResponse:
+def preview(client: SyncClient, rule: Rule, timezone: str, most: int | None) -> schedule_pb2.InterpretTimeResponse:
     """What it means now; `most` is how often it is due. Words are read by the daemon, the rest means the same anywhere.
 
     Raises TobanError, and ValueError with what is wrong for a rule that cannot be read.
     """
-    found = (
-        client.interpret_time(rule.words, timezone)
-        if rule.words
-        else _of_rule(client, rule, timezone)
-    )
+    found = client.interpret_time(rule.words, timezone) if rule.words else _of_rule(client, rule, timezone)
     if most is not None:
         del found.due_times[most:]
     return found

@@ -90,9 +90,7 @@ def curve(values: Sequence[float]) -> str:
     if not most:
         return ""
     bars = _BARS if _unicode() else _PLAIN_BARS
-    return "".join(
-        bars[min(len(bars) - 1, int(value / most * len(bars)))] for value in _shares(values)
-    )
+    return "".join(bars[min(len(bars) - 1, int(value / most * len(bars)))] for value in _shares(values))
 
 
 def _shares(values: Sequence[float]) -> Iterator[float]:

@@ -143,9 +143,7 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
     print()
     rows = step_rows(run.steps, now=now, every=all_steps, names=names)
     columns: list[Column[Row]] = [
-        Column(
-            "STEP", lambda row: row.label, lambda row: "bold" if row.step is not None else "dim"
-        ),
+        Column("STEP", lambda row: row.label, lambda row: "bold" if row.step is not None else "dim"),
         Column("STATE", lambda row: row.state, lambda row: row.style),
         Column("EXIT", lambda row: row.exit_code),
         Column("STARTED", lambda row: row.started, optional=True),

@@ -215,9 +215,7 @@ def tally(steps: Iterable[run_pb2.Step]) -> str:
     """Many steps by their states, what matters first: `1 failed, 2 running, 40 succeeded`."""
     counts = Counter(step.state for step in steps)
     return ", ".join(
-        f"{counts[state]} {state_word(run_pb2.StepState.Name(state))}"
-        for state in _TOLD_FIRST
-        if counts[state]
+        f"{counts[state]} {state_word(run_pb2.StepState.Name(state))}" for state in _TOLD_FIRST if counts[state]
     )
 
 

@@ -75,9 +75,7 @@ def step_rows(
         own = below.get(step.id, [])
         rows.append(Row(label=step.id, step=step, note=row_note(step, own, now, names)))
         chosen = own if every or len(own) <= _MOST else _choose(own)
-        rows += [
-            Row(label=f"  {one.id}", step=one, note=row_note(one, (), now, names)) for one in chosen
-        ]
+        rows += [Row(label=f"  {one.id}", step=one, note=row_note(one, (), now, names)) for one in chosen]
         if len(chosen) < len(own):
             known = {one.id for one in chosen}
             rest = [one for one in own if one.id not in known]

@@ -33,9 +33,7 @@ from toban.cli.wait.run_views import Tracker, View
 from toban.v1 import run_pb2
 
 # Escape sequences except colours: a cursor that is moved would tear the list of steps.
-_MOVES: Final = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-ln-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
-)
+_MOVES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-ln-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _OTHER_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 
 # Which steps are shown when not all of them have room: those that matter now come first.

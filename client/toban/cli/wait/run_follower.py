@@ -47,9 +47,7 @@ def until_end(here: Session, run_id: str, view: View, *, name: str = "") -> Exit
             run = asyncio.run(_show(here, run_id, view))
     except KeyboardInterrupt:
         complain(f"toban: detached; run {run_id} goes on")
-        complain(
-            f"hint: `toban runs watch {name}` waits for it, `toban logs -f {name}` shows its output"
-        )
+        complain(f"hint: `toban runs watch {name}` waits for it, `toban logs -f {name}` shows its output")
         raise typer.Exit(Exit.DETACHED) from None
     except BrokenPipeError:
         # Nobody reads any more: the run goes on, and its result is not known.

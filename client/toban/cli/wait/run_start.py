@@ -14,13 +14,9 @@ from toban.cli.session import Output, Session
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
 
-WaitOption = Annotated[
-    bool, typer.Option("--wait", "-w", help="Wait for the end and exit by the result.")
-]
+WaitOption = Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end and exit by the result.")]
 
-FollowOption = Annotated[
-    bool, typer.Option("--follow", "-f", help="Show steps and output until the end.")
-]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Show steps and output until the end.")]
 
 RequestIdOption = Annotated[
     str,

@@ -53,9 +53,7 @@ class View:
     def __exit__(self, *error: object) -> None:
         return
 
-    def changed(
-        self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]
-    ) -> None:
+    def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
         """The run changed; `moved` are the steps in another state than before."""
 
     def wrote(self, text: bytes) -> None:
@@ -65,9 +63,7 @@ class View:
 class Objects(View):
     """Writes each change as one JSON object on a line."""
 
-    def changed(
-        self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]
-    ) -> None:
+    def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
         emit_line(to_dict(change))
 
 
@@ -79,9 +75,7 @@ class Plain(View):
     def __init__(self, here: Session) -> None:
         self._here = here
 
-    def changed(
-        self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]
-    ) -> None:
+    def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
         for step in moved:
             if self._here.verbose or _matters(step):
                 self._here.note(f"toban: step {told(step)}")
@@ -98,9 +92,7 @@ def _matters(step: run_pb2.Step) -> bool:
     """Whether a person who follows the output should know of it."""
     if step.state in (run_pb2.STEP_STATE_FAILED, run_pb2.STEP_STATE_INCOMPLETE):
         return not step.source_run
-    return needs_approval(step) or (
-        step.state == run_pb2.STEP_STATE_READY and step.HasField("not_before")
-    )
+    return needs_approval(step) or (step.state == run_pb2.STEP_STATE_READY and step.HasField("not_before"))
 
 
 class Changes(View):
@@ -110,9 +102,7 @@ class Changes(View):
         self._here = here
         self._state = ""
 
-    def changed(
-        self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]
-    ) -> None:
+    def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
         # The first picture also holds steps to which nothing has happened yet.
         for step in moved:
             if change.event or step.state != run_pb2.STEP_STATE_PENDING:

@@ -73,9 +73,7 @@ def _check_source(
     if artifact in known:
         return
     node, path = _entry(found, index, "artifact")
-    hint = suggestion(artifact, known) or (
-        f": there is {', '.join(known)}" if known else ": it has no outputs"
-    )
+    hint = suggestion(artifact, known) or (f": there is {', '.join(known)}" if known else ": it has no outputs")
     report.at(node, path, f'unknown artifact "{artifact}" of step "{source}"{hint}')
 
 

@@ -51,9 +51,7 @@ class Checked:
 def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
     """Checks the workflow of one document and reports what is wrong with it."""
     if root.kind != "map":
-        report.at(
-            root, "", f"expected a mapping with name and steps, found {describe(root.plain())}"
-        )
+        report.at(root, "", f"expected a mapping with name and steps, found {describe(root.plain())}")
         return Checked()
     fields = read_fields(
         root,
@@ -67,9 +65,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
     _check_identity(root, fields, values, report)
     params = read_params(fields.get("params"), report)
     given = params if _readable(fields.get("params")) else None
-    schedules = read_schedules(
-        fields.get("schedule"), report, params=given, zone=values.get("timezone", "")
-    )
+    schedules = read_schedules(fields.get("schedule"), report, params=given, zone=values.get("timezone", ""))
     check_blackouts(fields.get("blackout"), values.get("blackout", ()), report)
     triggers = read_triggers(fields.get("on"), report, params=given)
     watch = read_watch(fields.get("watch"), report)
@@ -102,9 +98,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         priority=values.get("priority", 0),
         retention=Retention(**values["retention"]) if "retention" in values else None,
         context_dir=values.get("context_dir", ""),
-        scopes={
-            scope: tuple(dict.fromkeys(names)) for scope, names in values.get("scopes", {}).items()
-        },
+        scopes={scope: tuple(dict.fromkeys(names)) for scope, names in values.get("scopes", {}).items()},
         schedules=schedules,
         timezone=values.get("timezone", ""),
         blackout=tuple(values.get("blackout", ())),
@@ -120,9 +114,7 @@ def _readable(params: FieldAt | None) -> bool:
     return params is None or params.value.kind == "map"
 
 
-def _check_identity(
-    root: Node, fields: dict[str, FieldAt], values: dict[str, Any], report: Reporter
-) -> None:
+def _check_identity(root: Node, fields: dict[str, FieldAt], values: dict[str, Any], report: Reporter) -> None:
     check_about(root, "", values, report)
     if "name" not in fields:
         report.at(root, "name", 'the workflow has no name: add "name"')
@@ -135,9 +127,7 @@ def _check_identity(
         report.at(fields["description"].value, "description", message, warning=True)
 
 
-def _check_env(
-    fields: dict[str, FieldAt], kinds: dict[str, Kind | None], report: Reporter
-) -> Collection[str]:
+def _check_env(fields: dict[str, FieldAt], kinds: dict[str, Kind | None], report: Reporter) -> Collection[str]:
     """Check the workflow's own environment; returns the names that steps may use."""
     found = fields.get("env")
     if found is None or found.value.kind != "map":
@@ -286,9 +276,7 @@ def _check_order(
         check_step_templates(draft, report, names)
 
 
-def _check_scopes(
-    found: FieldAt | None, values: dict[str, Any], drafts: list[StepDraft], report: Reporter
-) -> None:
+def _check_scopes(found: FieldAt | None, values: dict[str, Any], drafts: list[StepDraft], report: Reporter) -> None:
     """A scope names steps of the workflow."""
     steps = {draft.id for draft in drafts}
     if found is None:
@@ -307,9 +295,7 @@ class _Ancestors(Collection[str]):
     When the order itself is wrong, every other step counts, so that one mistake is reported once.
     """
 
-    def __init__(
-        self, graph: Graph, step: str, steps: dict[str, StepDraft], *, known: bool
-    ) -> None:
+    def __init__(self, graph: Graph, step: str, steps: dict[str, StepDraft], *, known: bool) -> None:
         self._graph = graph
         self._step = step
         self._steps = steps

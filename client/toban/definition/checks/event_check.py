@@ -142,10 +142,7 @@ class _Reader:
         elif not _count_fits(node, path, MOST_TYPES, "type", self._report):
             return ()
         else:
-            names = [
-                self._type(item, join(path, index), condition, _A_TYPE)
-                for index, item in enumerate(node.items)
-            ]
+            names = [self._type(item, join(path, index), condition, _A_TYPE) for index, item in enumerate(node.items)]
         return tuple(name for name in names if name is not None)
 
     def _type(self, node: Node, path: str, condition: str | None, expected: str) -> str | None:
@@ -183,9 +180,7 @@ def _count_fits(node: Node, path: str, most: int, what: str, report: Reporter) -
     return 0 < count <= most
 
 
-def _text(
-    node: Node, path: str, expected: str, check: Callable[[str], str], report: Reporter
-) -> str | None:
+def _text(node: Node, path: str, expected: str, check: Callable[[str], str], report: Reporter) -> str | None:
     """The text of an entry, or None after reporting what is wrong with it."""
     if node.wrong:
         return None

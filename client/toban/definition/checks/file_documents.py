@@ -78,9 +78,7 @@ def _joined(read: Sequence[_Read]) -> tuple[list[Document], list[Problem]]:
             if document.name in kinds and node is not None:
                 other = kinds[document.name]
                 known = "it" if other == document.kind else f"a {other} of this name"
-                message = (
-                    f'duplicate {document.kind} "{document.name}": the file has {known} already'
-                )
+                message = f'duplicate {document.kind} "{document.name}": the file has {known} already'
                 entry.report.at(node, path, message)
                 document = replace(document, workflow=None)
             elif document.name:

@@ -109,9 +109,7 @@ def _read_job(name: str, entry: Entry, later: int | None, source: str, report: R
         if not report.failed:
             layer = _inheritable(draft)
             workflow = _workflow(draft, schedules, triggers)
-    document = Document(
-        source=text, line=line, kind=DefinitionKind.JOB, name=name, workflow=workflow
-    )
+    document = Document(source=text, line=line, kind=DefinitionKind.JOB, name=name, workflow=workflow)
     return Job(document=document, layer=layer, key=entry.key)
 
 
@@ -125,9 +123,7 @@ def _inheritable(draft: StepDraft) -> Layer:
     return Layer(fields, values).of(Origin.JOB)
 
 
-def _workflow(
-    draft: StepDraft, schedules: tuple[Schedule, ...], triggers: tuple[EventTrigger, ...]
-) -> Workflow:
+def _workflow(draft: StepDraft, schedules: tuple[Schedule, ...], triggers: tuple[EventTrigger, ...]) -> Workflow:
     """A job alone: a workflow of one step that has its name."""
     values = draft.values
     draft.job = draft.id

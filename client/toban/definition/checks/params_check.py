@@ -23,8 +23,7 @@ def read_params(found: FieldAt | None, report: Reporter) -> dict[str, Param | No
         report.at(found.value, found.path, message)
         return {}
     return {
-        name: _read_param(name, entry, join(found.path, name), report)
-        for name, entry in found.value.entries.items()
+        name: _read_param(name, entry, join(found.path, name), report) for name, entry in found.value.entries.items()
     }
 
 
@@ -42,9 +41,7 @@ def _read_param(name: str, entry: Entry, path: str, report: Reporter) -> Param |
         message = f"expected a mapping such as {{type: string}}, found {found}"
         report.at(node, path, message)
         return None
-    fields = read_fields(
-        node, path, report, known=ParamInput.model_fields, aliases={}, unsupported=frozenset()
-    )
+    fields = read_fields(node, path, report, known=ParamInput.model_fields, aliases={}, unsupported=frozenset())
     values = check_fields(ParamInput, fields, report, skip=frozenset({"default"}))
     if "type" in fields and "type" not in values:
         return None
@@ -79,9 +76,7 @@ def _typed_list(
     return tuple(typed)
 
 
-def _default(
-    kind: ParamType, choices: tuple[Any, ...], fields: dict[str, FieldAt], report: Reporter
-) -> Any:
+def _default(kind: ParamType, choices: tuple[Any, ...], fields: dict[str, FieldAt], report: Reporter) -> Any:
     found = fields.get("default")
     if found is None or (value := found.value.plain()) is None:
         return None

@@ -76,9 +76,7 @@ def _right(schedules: Iterable[Schedule | None]) -> tuple[Schedule, ...]:
 class _Reader:
     """Reads schedules one by one."""
 
-    def __init__(
-        self, report: Reporter, params: Mapping[str, Param | None] | None, zone: str
-    ) -> None:
+    def __init__(self, report: Reporter, params: Mapping[str, Param | None] | None, zone: str) -> None:
         self._report = report
         self._params = params
         self._zone = zone
@@ -136,9 +134,7 @@ class _Reader:
         words = values.pop("when", "")
         return Schedule(**{**values, "words": words, "timezone": zone})
 
-    def _understood(
-        self, found: FieldAt | None, values: dict[str, Any], zone: str
-    ) -> Schedule | None:
+    def _understood(self, found: FieldAt | None, values: dict[str, Any], zone: str) -> Schedule | None:
         """What the words mean; None if there are none, or after reporting that they cannot be read."""
         if found is None or "when" not in values:
             return None

@@ -143,9 +143,7 @@ def check_step_templates(draft: StepDraft, report: Reporter, names: Names) -> No
     if draft.has("completion_check"):
         no_loop = {}
     before = {root: _BEFORE_LOOP.format(root) for root in ("iteration", "check")}
-    check_condition_templates(
-        draft, TemplateCheck(report, names.without({"item": _BEFORE_ITEMS, **before}))
-    )
+    check_condition_templates(draft, TemplateCheck(report, names.without({"item": _BEFORE_ITEMS, **before})))
     _check_templates(draft, draft, report, names.without({**no_item, **no_loop}))
     if (found := draft.fields.get("workspace")) is not None and "workspace" in draft.values:
         place = names.without({**no_item, "check": _NOT_IN_WORKSPACE, **no_loop})

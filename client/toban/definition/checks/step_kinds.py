@@ -42,9 +42,7 @@ def decide_kind(draft: StepDraft, report: Reporter, *, choices: str, name: str) 
         draft.job_type = values.get("job_type")
         if "target" not in fields and draft.job_type is not JobType.APPROVAL and not draft.open:
             message = 'the step has no target: add "target", or use "run"'
-            draft.reports(fields["job_type"], report).at(
-                fields["job_type"].key, draft.path, message
-            )
+            draft.reports(fields["job_type"], report).at(fields["job_type"].key, draft.path, message)
     elif not draft.open and not UNSUPPORTED_KIND_FIELDS & draft.node.entries.keys():
         message = f'cannot tell what runs: give {choices}, or "job_type" and "target"'
         report.at(draft.node, draft.path, message)
@@ -64,9 +62,7 @@ def _check_target(draft: StepDraft, report: Reporter, name: str) -> None:
     if draft.job_type is JobType.PYTHON and not _PYTHON_TARGET.fullmatch(target):
         message = f'expected package.module:function, found "{target}"'
         if "{{" in target:
-            message = (
-                "a template cannot choose the function that runs: write package.module:function"
-            )
+            message = "a template cannot choose the function that runs: write package.module:function"
     elif draft.job_type is JobType.WORKFLOW:
         message = _wrong_child(target, name)
     if message:

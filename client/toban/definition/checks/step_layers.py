@@ -91,9 +91,7 @@ class _AtReference:
         message = f'job "{self._job}" does not fit here: {within}: {message}'
         self._report.at(self._reference.value, self._reference.path, message)
 
-    def inside(
-        self, node: Node, offset: int, path: str, message: str, *, warning: bool = False
-    ) -> None:
+    def inside(self, node: Node, offset: int, path: str, message: str, *, warning: bool = False) -> None:
         self.at(node, path, message, warning=warning)
 
 

@@ -65,9 +65,7 @@ class TemplateCheck:
             self._report.inside(node, fault.offset, path, fault.message)
         kind = self._kind(node, path, expression)
         if kind is not None and kind not in (expected, Kind.DYN):
-            message = (
-                f"expected {_KIND_NAMES[expected]}, but the expression gives {_KIND_NAMES[kind]}"
-            )
+            message = f"expected {_KIND_NAMES[expected]}, but the expression gives {_KIND_NAMES[kind]}"
             self._report.inside(node, 0, path, message)
 
     def script(self, node: Node, path: str, script: Script) -> None:

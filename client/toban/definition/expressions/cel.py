@@ -36,9 +36,7 @@ _NO_KEY = re.compile(r'Key not found in map : (".*")', re.DOTALL)
 _NO_OVERLOAD = re.compile(r"No matching overloads found : (\S+?)\((.*)\)")
 _LOOP = re.compile(r"\.\s*(?:map|filter|exists|exists_one|all)\s*\(")
 _COSTLY = re.compile(r"\.\s*(?:map|filter|matches)\s*\(|\bin\b")
-_PATTERN = re.compile(
-    r"""\.\s*matches\s*\(\s*([rR]?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))\s*\)"""
-)
+_PATTERN = re.compile(r"""\.\s*matches\s*\(\s*([rR]?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))\s*\)""")
 _KINDS = {
     "STRING": Kind.STRING,
     "INT": Kind.INT,
@@ -188,9 +186,7 @@ def _names(expression: Expression, kinds: tuple[Kind, ...]) -> list[str]:
     return names
 
 
-def compile_expression(
-    expression: Expression, kinds: Sequence[Kind], knows: str = Names.knows
-) -> Program | Rejected:
+def compile_expression(expression: Expression, kinds: Sequence[Kind], knows: str = Names.knows) -> Program | Rejected:
     """Compile with one kind per reference; `knows` says which names there are."""
     names = _names(expression, tuple(kinds))
     text, starts = _rewrite(expression, names)
@@ -251,9 +247,7 @@ def _slots(count: int) -> int:
 
 @lru_cache(maxsize=8)
 def _environment(slots: int) -> Any:
-    return _new_environment(
-        {f"toban_{kind.value}{index}": kind for kind in Kind for index in range(slots)}
-    )
+    return _new_environment({f"toban_{kind.value}{index}": kind for kind in Kind for index in range(slots)})
 
 
 def _new_environment(names: Mapping[str, Kind]) -> Any:

@@ -106,10 +106,7 @@ class Evaluator:
         template = parse_template(text)
         if template.faults:
             raise RenderError(f"cannot render {where}: {template.faults[0].message}")
-        return "".join(
-            part if isinstance(part, str) else self.expression_text(part, where)
-            for part in template.parts
-        )
+        return "".join(part if isinstance(part, str) else self.expression_text(part, where) for part in template.parts)
 
     def value(self, value: Any, where: str) -> Any:
         """Plain data with its templates evaluated; one that is a whole text keeps its type."""
@@ -145,11 +142,7 @@ class Evaluator:
         except (ValueError, EvaluationError) as error:
             raise failed(expression, where, str(error)) from None
         except (MemoryError, RecursionError) as error:
-            reason = (
-                "it needs too much memory"
-                if isinstance(error, MemoryError)
-                else "it is nested too deep"
-            )
+            reason = "it needs too much memory" if isinstance(error, MemoryError) else "it is nested too deep"
             raise failed(expression, where, f"{reason}: compute it in a step instead") from None
         return value
 
@@ -228,9 +221,7 @@ class Evaluator:
         return holder[name]
 
 
-def evaluate_when(
-    workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False
-) -> bool:
+def evaluate_when(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False) -> bool:
     """What the step's `when` says; true without one. Raises RenderError, and CostlyError with `cheap_only`."""
     if not step.when:
         return True
@@ -242,9 +233,7 @@ def evaluate_when(
     return found
 
 
-def evaluate_items(
-    workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False
-) -> tuple[Any, ...]:
+def evaluate_items(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False) -> tuple[Any, ...]:
     """The items of the step's `for_each`, for a mapping all combinations.
 
     Raises RenderError, and CostlyError with `cheap_only`.
@@ -259,8 +248,7 @@ def evaluate_items(
         _check_count(len(items), where)
         return _checked(tuple(items), where)
     lists = {
-        name: _list(evaluator, given, f"for_each.{name} of step {step.id}")
-        for name, given in step.for_each.items()
+        name: _list(evaluator, given, f"for_each.{name} of step {step.id}") for name, given in step.for_each.items()
     }
     _check_count(count_items(map(len, lists.values())), where)
     chosen = product(*lists.values())

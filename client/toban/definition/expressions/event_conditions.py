@@ -114,9 +114,7 @@ class _Programs:
             self._compiled.move_to_end(condition)
             return compiled
         except KeyError:  # it is not there, or another thread has just dropped it
-            compiled = _Program(
-                compile_unchecked(condition), is_costly(condition), cheap_up_to(condition)
-            )
+            compiled = _Program(compile_unchecked(condition), is_costly(condition), cheap_up_to(condition))
         with self._lock:
             if condition not in self._compiled:
                 self._compiled[condition] = compiled

@@ -213,17 +213,12 @@ class Names:
             hint = ""
             # Which of very many steps come before is too much work for a hint.
             if len(self._steps) <= _MOST_CANDIDATES:
-                hint = suggestion(step, self._steps) or _known(
-                    self._ancestors, "steps before this one"
-                )
+                hint = suggestion(step, self._steps) or _known(self._ancestors, "steps before this one")
             return f'unknown step "{step}"{hint}'
         if step == self._step:
             return f'step "{step}" refers to itself: only steps that come before have a result'
         if step not in self._ancestors:
-            return (
-                f'step "{step}" does not come before "{self._step}": '
-                f"add it to depends_on of {self._step}"
-            )
+            return f'step "{step}" does not come before "{self._step}": add it to depends_on of {self._step}'
         kind = step_kind(name, many=step in self._lists)
         if kind is None:
             hint = suggestion(name, STEP_FIELDS) or _known(STEP_FIELDS, "fields")

@@ -75,9 +75,7 @@ class Ref:
     end: int
 
     def __str__(self) -> str:
-        return self.root + "".join(
-            f".{name}" if name.isidentifier() else f'["{name}"]' for name in self.names
-        )
+        return self.root + "".join(f".{name}" if name.isidentifier() else f'["{name}"]' for name in self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +178,7 @@ def _bare_faults(text: str, tokens: list[Token]) -> Iterator[Fault]:
         return
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
         if token.kind == "mark" and token.text in "'\"":
-            yield Fault(
-                "a text in this expression is not closed: its quote is missing", token.start
-            )
+            yield Fault("a text in this expression is not closed: its quote is missing", token.start)
             return
         if after is not None and token.text == after.text == "{" and token.end == after.start:
             shown = text.strip()
@@ -208,9 +204,7 @@ def scan_expression(text: str, start: int) -> Expression | Fault:
         if kind == "mark":
             depth += (found == "{") - (found == "}")
             if found in "'\"":
-                return Fault(
-                    "a text in this template is not closed: its quote is missing", position
-                )
+                return Fault("a text in this template is not closed: its quote is missing", position)
         if kind != "space":
             tokens.append(Token(kind, found, position, match.end()))
         position = match.end()
@@ -247,9 +241,7 @@ def _is_raw(tokens: list[Token]) -> bool:
     return False
 
 
-def _references(
-    tokens: list[Token], begin: int, faults: list[Fault]
-) -> tuple[tuple[Ref, ...], tuple[str, ...] | None]:
+def _references(tokens: list[Token], begin: int, faults: list[Fault]) -> tuple[tuple[Ref, ...], tuple[str, ...] | None]:
     refs: list[Ref] = []
     path: tuple[str, ...] | None = None
     bound = _bound_names(tokens)
@@ -263,9 +255,7 @@ def _references(
         if token.text == "raw" and index < len(tokens) and tokens[index].text == "(":
             faults.append(Fault("raw( ) must be the whole template: {{ raw(…) }}", token.start))
         elif _RESERVED.fullmatch(token.text):
-            faults.append(
-                Fault(f'the name "{token.text}" is reserved: choose another', token.start)
-            )
+            faults.append(Fault(f'the name "{token.text}" is reserved: choose another', token.start))
         elif any(token.text == name and first in span for name, span in bound):
             continue  # a variable of a macro hides what else has its name
         elif token.text in UNSUPPORTED_ROOTS:

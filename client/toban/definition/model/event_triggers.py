@@ -48,9 +48,7 @@ class EventTrigger:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> EventTrigger:
-        return EventTrigger(
-            events=tuple(data["events"]), condition=data["condition"], priority=data["priority"]
-        )
+        return EventTrigger(events=tuple(data["events"]), condition=data["condition"], priority=data["priority"])
 
 
 def check_event_type(text: str) -> str:

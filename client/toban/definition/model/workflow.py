@@ -321,11 +321,7 @@ class Step:
             "user": self.user,
             "resources": None if self.resources is None else self.resources.to_dict(),
         }
-        return {
-            name: value
-            for name, value in described.items()
-            if value != _STEP_DEFAULTS.get(name, _NONE)
-        }
+        return {name: value for name, value in described.items() if value != _STEP_DEFAULTS.get(name, _NONE)}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Step:
@@ -358,9 +354,7 @@ class Step:
             retry=Retry() if retry is None else Retry.from_dict(retry),
             on_failure=FailurePolicy(data["on_failure"]),
             on_failure_exhausted=FailurePolicy(data["on_failure_exhausted"]),
-            error_classes={
-                int(code): ErrorClass(kind) for code, kind in data["error_classes"].items()
-            },
+            error_classes={int(code): ErrorClass(kind) for code, kind in data["error_classes"].items()},
             completion_check=None if check is None else Step.from_dict(check),
             max_iterations=data["max_iterations"],
             on_iterations_exhausted=FailurePolicy(data["on_iterations_exhausted"]),

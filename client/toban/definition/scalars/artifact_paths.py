@@ -43,9 +43,7 @@ def check_location(path: str) -> str:
         known = known.rpartition("/")[0]
     parts = posixpath.normpath(known).strip("/").split("/")
     if known.startswith("/") and parts[0] in _SYSTEM and tuple(parts[:2]) != _ORDINARY:
-        raise ValueError(
-            f'expected a directory for files, found "{path}": /{parts[0]} belongs to the system'
-        )
+        raise ValueError(f'expected a directory for files, found "{path}": /{parts[0]} belongs to the system')
     return path
 
 

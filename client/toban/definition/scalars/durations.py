@@ -11,9 +11,7 @@ MAX_DURATION = 100 * 365.25 * 86400
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _PART = r"(?:(?P<{name}>[0-9]+(?:\.[0-9]+)?){unit})?"
 _DURATION = re.compile(
-    "".join(
-        _PART.format(name=unit, unit=unit + ("(?!s)" if unit == "m" else "")) for unit in _UNITS
-    )
+    "".join(_PART.format(name=unit, unit=unit + ("(?!s)" if unit == "m" else "")) for unit in _UNITS)
 )
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _DURATION_FORMS = "write 250ms, 30s, 5m, 2h, 1d, 1h30m or a number of seconds"

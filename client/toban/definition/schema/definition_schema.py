@@ -82,9 +82,7 @@ class ParamInput(Shape):
     type: Annotated[ParamType, Lax] = ParamType.STRING
     default: Annotated[Any, FREE] = Field(None, description="Value when the run gives none.")
     required: bool = Field(False, description="Whether every run must give it.")
-    choices: Annotated[list[Any], Field(min_length=1)] | None = Field(
-        None, description="The only values allowed."
-    )
+    choices: Annotated[list[Any], Field(min_length=1)] | None = Field(None, description="The only values allowed.")
     description: str = ""
 
 
@@ -113,9 +111,7 @@ class RetryInput(Shape):
     """How retries are spaced, and what is retried; at least one."""
 
     delay: Duration | None = Field(None, description="Before the first retry; 1s if not given.")
-    backoff: Backoff | None = Field(
-        None, description="What each delay is multiplied by for the next; 2 if not given."
-    )
+    backoff: Backoff | None = Field(None, description="What each delay is multiplied by for the next; 2 if not given.")
     max_delay: Timeout | None = Field(None, description="No delay is longer; 5m if not given.")
     jitter: Jitter | None = Field(
         None, description="Share of each delay that chance adds or takes away; 0.2 if not given."
@@ -133,20 +129,14 @@ class ScheduleInput(Shape):
     cron: CronText | None = Field(
         None, description="As in crontab(5); six fields put the seconds first; @daily, @reboot, …"
     )
-    every: Every | None = Field(
-        None, description="Interval, from start, or else from when the schedule was stored."
-    )
+    every: Every | None = Field(None, description="Interval, from start, or else from when the schedule was stored.")
     at: Moment | None = Field(None, description="Once, at a time with its offset from UTC.")
-    when: Words | None = Field(
-        None, description="In words, English or Japanese; read when the definition is stored."
-    )
+    when: Words | None = Field(None, description="In words, English or Japanese; read when the definition is stored.")
     timezone: ZoneName | None = Field(None, description="The workflow's if not given.")
     start: Moment | None = Field(None, description="Not due before.")
     end: Moment | None = Field(None, description="Not due after.")
     max_occurrences: Count | None = Field(None, description="How often it is due at most.")
-    jitter: Spread = Field(
-        0.0, description="Spreads starts over so much time; always the same for one schedule."
-    )
+    jitter: Spread = Field(0.0, description="Spreads starts over so much time; always the same for one schedule.")
     params: dict[str, Any] = Field(default={}, description="Parameters of its runs.")
     misfire: Annotated[Misfire, Lax] = Field(
         Misfire.RUN_ONCE,
@@ -164,30 +154,24 @@ class ScheduleInput(Shape):
 
 
 _Schedules = (
-    CronText
-    | ScheduleInput
-    | Annotated[list[CronText | ScheduleInput], Field(min_length=1, max_length=MOST_SCHEDULES)]
+    CronText | ScheduleInput | Annotated[list[CronText | ScheduleInput], Field(min_length=1, max_length=MOST_SCHEDULES)]
 )
 
 
 class TriggerInput(Shape):
     """Events that start it."""
 
-    event: (
-        EventType | Annotated[list[EventType], Field(min_length=1, max_length=MOST_TYPES)] | None
-    ) = Field(None, description="The type, or a list of types; any of them will do.")
+    event: EventType | Annotated[list[EventType], Field(min_length=1, max_length=MOST_TYPES)] | None = Field(
+        None, description="The type, or a list of types; any of them will do."
+    )
     condition: Condition | None = Field(
         None, description="Expression that has to be true of the event, which it sees as event."
     )
-    priority: Priority | None = Field(
-        None, description="Of the runs that it starts; the workflow's if not given."
-    )
+    priority: Priority | None = Field(None, description="Of the runs that it starts; the workflow's if not given.")
 
 
 _Triggers = (
-    EventType
-    | TriggerInput
-    | Annotated[list[EventType | TriggerInput], Field(min_length=1, max_length=MOST_TRIGGERS)]
+    EventType | TriggerInput | Annotated[list[EventType | TriggerInput], Field(min_length=1, max_length=MOST_TRIGGERS)]
 )
 
 
@@ -207,9 +191,7 @@ class OutputInput(Shape):
     """What is kept of the workspace after success."""
 
     name: ArtifactName = Field(description="Name of the artifact, for inputs of later steps.")
-    path: OutputPath = Field(
-        description="File, directory or glob, relative to the workspace; may hold templates."
-    )
+    path: OutputPath = Field(description="File, directory or glob, relative to the workspace; may hold templates.")
     type: str = Field("", description="What kind of thing it is, for people and programs.")
     optional: bool = Field(False, description="Whether it may be missing after success.")
 
@@ -223,9 +205,7 @@ class ActionInput(Shape):
         description="shell (/bin/sh -c), exec (no shell), cmd (Windows only), powershell, "
         "python (package.module:function), workflow (a child run) or approval (a person decides).",
     )
-    target: Text | None = Field(
-        None, description="The script, program, function or workflow that runs."
-    )
+    target: Text | None = Field(None, description="The script, program, function or workflow that runs.")
     args: list[Any] = Field(
         default=[],
         description="shell: $1, $2…; exec, cmd, powershell: arguments; python: positional arguments.",
@@ -235,9 +215,7 @@ class ActionInput(Shape):
     )
     env: Env = Field(default={}, description="Environment, on top of the workflow's.")
     stdin: str | None = Field(None, description="Text for its standard input.")
-    timeout: Timeout | None = Field(
-        None, description="Of one attempt; with completion_check, of the whole loop."
-    )
+    timeout: Timeout | None = Field(None, description="Of one attempt; with completion_check, of the whole loop.")
     success_codes: Annotated[list[ExitCode], Field(min_length=1)] = Field(
         default=[0], description="Exit codes that count as success."
     )
@@ -254,18 +232,14 @@ class CheckInput(ActionInput):
     )
     kwargs: dict[str, Any] = Field(default={}, description="Keyword arguments of a python check.")
     env: Env = Field(default={}, description="Environment, on top of the step's.")
-    timeout: Timeout | None = Field(
-        None, description="Of one check; a quarter of the step's if not given."
-    )
+    timeout: Timeout | None = Field(None, description="Of one check; a quarter of the step's if not given.")
 
 
 class WorkInput(ActionInput):
     """What steps and jobs have in common."""
 
     description: str = Field("", description="Shown to people.")
-    python: Fixed | None = Field(
-        None, description="Interpreter of a python step; the daemon's own if not given."
-    )
+    python: Fixed | None = Field(None, description="Interpreter of a python step; the daemon's own if not given.")
     workspace: Workspace | None = Field(None, description="Working directory.")
     kill_grace: Duration = Field(10.0, description="TERM to the whole tree, KILL after this.")
     max_retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = Field(
@@ -316,42 +290,30 @@ class JobInput(WorkInput):
     schedule: _Schedules | None = Field(
         None, description="When it starts by itself: a crontab expression, a mapping, or a list."
     )
-    timezone: ZoneName | None = Field(
-        None, description="Of its schedules; the daemon's if not given."
-    )
-    on: _Triggers | None = Field(
-        None, description="Events that start it: a type, a mapping, or a list."
-    )
+    timezone: ZoneName | None = Field(None, description="Of its schedules; the daemon's if not given.")
+    on: _Triggers | None = Field(None, description="Events that start it: a type, a mapping, or a list.")
 
 
 class DefaultsInput(WorkInput):
     """Fields that every step inherits."""
 
-    when: Condition = Field(
-        "", description="Expression; if it is false, the step is skipped and others go on."
-    )
+    when: Condition = Field("", description="Expression; if it is false, the step is skipped and others go on.")
     for_each: Annotated[Any, WithJsonSchema(FOR_EACH_SCHEMA)] = Field(
         None,
         description="One instance per item: an expression that gives a list, a list, or a mapping "
         "of names to either, for all combinations.",
     )
     max_parallel: Count | None = Field(None, description="Instances at the same time.")
-    outputs: list[OutputInput] = Field(
-        default=[], description="What is kept of the workspace after success."
-    )
+    outputs: list[OutputInput] = Field(default=[], description="What is kept of the workspace after success.")
 
 
 class StepInput(DefaultsInput):
     """One step of a mapping; its key is its id."""
 
     name: Text | None = Field(None, description="Shown to people.")
-    job: Name | None = Field(
-        None, description="Id of a job; the fields given here go before those of the job."
-    )
+    job: Name | None = Field(None, description="Id of a job; the fields given here go before those of the job.")
     depends_on: list[str] | None = Field(None, description="Ids of the steps that come before.")
-    inputs: list[InputInput] = Field(
-        default=[], description="Artifacts of earlier steps that appear in the workspace."
-    )
+    inputs: list[InputInput] = Field(default=[], description="Artifacts of earlier steps that appear in the workspace.")
 
 
 class ListedStepInput(StepInput):
@@ -372,20 +334,12 @@ class WorkflowInput(Shape):
     schedule: _Schedules | None = Field(
         None, description="When it starts by itself: a crontab expression, a mapping, or a list."
     )
-    timezone: ZoneName | None = Field(
-        None, description="Of its schedules and blackouts; the daemon's if not given."
-    )
+    timezone: ZoneName | None = Field(None, description="Of its schedules and blackouts; the daemon's if not given.")
     blackout: Annotated[list[Window], Field(min_length=1)] | None = Field(
         None, description='Windows in which schedules start nothing, such as "0 2 * * sun/2h".'
     )
-    on: _Triggers | None = Field(
-        None, description="Events that start it: a type, a mapping, or a list."
-    )
-    watch: (
-        WatchedPath
-        | Annotated[list[WatchedPath], Field(min_length=1, max_length=MOST_WATCHED)]
-        | None
-    ) = Field(
+    on: _Triggers | None = Field(None, description="Events that start it: a type, a mapping, or a list.")
+    watch: WatchedPath | Annotated[list[WatchedPath], Field(min_length=1, max_length=MOST_WATCHED)] | None = Field(
         None,
         description="Files and directories whose changes are FILE_CHANGED events; "
         "relative ones start at the base directory.",
@@ -402,16 +356,13 @@ class WorkflowInput(Shape):
     )
     priority: Priority = Field(0, description="Order among what waits: higher goes first.")
     retention: RetentionInput | None = Field(None, description="How long ended runs are kept.")
-    context_dir: ContextDir = Field(
-        "", description="Where artifacts go; a directory of the run's own if not given."
-    )
+    context_dir: ContextDir = Field("", description="Where artifacts go; a directory of the run's own if not given.")
     scopes: dict[Name, Annotated[list[str], Field(min_length=1)]] = Field(
         default={}, description="Named subsets of the steps, for partial runs."
     )
     defaults: DefaultsInput | None = None
     steps: (
-        Annotated[dict[Name, StepInput], Field(min_length=1)]
-        | Annotated[list[ListedStepInput], Field(min_length=1)]
+        Annotated[dict[Name, StepInput], Field(min_length=1)] | Annotated[list[ListedStepInput], Field(min_length=1)]
     ) = Field(description="A mapping ordered by depends_on, or a list that runs in order.")
 
 

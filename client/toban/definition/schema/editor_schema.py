@@ -43,15 +43,9 @@ def json_schema() -> dict[str, Any]:
         (TriggerInput, TRIGGER_ALIASES),
     ):
         _add_aliases(definitions[model.__name__]["properties"], aliases)
-    definitions[ListedStepInput.__name__]["anyOf"] = [
-        {"required": [name]} for name in ("name", "job", "job_id")
-    ]
-    definitions[ScheduleInput.__name__]["oneOf"] = [
-        {"required": [name]} for name in ("cron", "every", "at", "when")
-    ]
-    definitions[TriggerInput.__name__]["oneOf"] = [
-        {"required": [name]} for name in ("event", *TRIGGER_ALIASES)
-    ]
+    definitions[ListedStepInput.__name__]["anyOf"] = [{"required": [name]} for name in ("name", "job", "job_id")]
+    definitions[ScheduleInput.__name__]["oneOf"] = [{"required": [name]} for name in ("cron", "every", "at", "when")]
+    definitions[TriggerInput.__name__]["oneOf"] = [{"required": [name]} for name in ("event", *TRIGGER_ALIASES)]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Toban definition",
@@ -81,9 +75,7 @@ def _without_null(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     cleaned = {
-        name: _without_null(value)
-        for name, value in schema.items()
-        if not (name == "default" and value is None)
+        name: _without_null(value) for name, value in schema.items() if not (name == "default" and value is None)
     }
     if {"type": "null"} in cleaned.get("anyOf", ()):
         choices = [choice for choice in cleaned.pop("anyOf") if choice != {"type": "null"}]

@@ -135,10 +135,7 @@ def _check_entries(model: type[Shape], field: FieldAt, report: Reporter) -> list
     if node.kind != "seq":
         report.at(node, field.path, f"expected a list of mappings, found {describe(node.plain())}")
         return None
-    return [
-        _check_entry(model, item, join(field.path, index), report)
-        for index, item in enumerate(node.items)
-    ]
+    return [_check_entry(model, item, join(field.path, index), report) for index, item in enumerate(node.items)]
 
 
 def _check_entry(model: type[Shape], node: Node, path: str, report: Reporter) -> dict[str, Any]:

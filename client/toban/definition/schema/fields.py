@@ -238,9 +238,7 @@ Backoff = Annotated[
     AfterValidator(_at_least_one),
     WithJsonSchema({"type": "number", "minimum": 1, "maximum": 1000}),
 ]
-Jitter = Annotated[
-    float, AfterValidator(_share), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})
-]
+Jitter = Annotated[float, AfterValidator(_share), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 ExitCode = Annotated[int, Field(ge=0, le=255)]
 RetryOn = Annotated[
     Any,

@@ -33,8 +33,7 @@ def parse_moment(value: Any) -> datetime:
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         if isinstance(value, str) and _LOCAL.fullmatch(value):
             raise ValueError(
-                f'"{value}" could be anywhere: add its offset from UTC, such as {value}+09:00, '
-                f"or Z for UTC itself"
+                f'"{value}" could be anywhere: add its offset from UTC, such as {value}+09:00, or Z for UTC itself'
             )
         raise ValueError(f"expected a time, found {describe(value)}: {_MOMENT_FORM}")
     try:
@@ -43,9 +42,7 @@ def parse_moment(value: Any) -> datetime:
     except (ValueError, OverflowError):
         raise ValueError(f"{describe(value)} is not in the calendar: {_MOMENT_FORM}") from None
     if not _FIRST_YEAR <= year <= LAST_YEAR:
-        raise ValueError(
-            f"expected a time from {_FIRST_YEAR} to {LAST_YEAR}, found {describe(value)}"
-        )
+        raise ValueError(f"expected a time from {_FIRST_YEAR} to {LAST_YEAR}, found {describe(value)}")
     return moment
 
 
@@ -72,9 +69,7 @@ def _not_too_wide(value: float) -> float:
 CronText = Annotated[
     str,
     AfterValidator(_cron),
-    WithJsonSchema(
-        {"type": "string", "examples": ["0 3 * * *", "*/15 8-18 * * mon-fri", "@daily"]}
-    ),
+    WithJsonSchema({"type": "string", "examples": ["0 3 * * *", "*/15 8-18 * * mon-fri", "@daily"]}),
 ]
 Every = Annotated[
     float,

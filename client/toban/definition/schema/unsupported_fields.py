@@ -21,9 +21,7 @@ VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
 
 UNSUPPORTED_WORKFLOW_FIELDS = frozenset({"notify"})
 
-UNSUPPORTED_STEP_FIELDS = frozenset(
-    {"capabilities", "instructions", "max_command_time", "max_steps", "worker"}
-)
+UNSUPPORTED_STEP_FIELDS = frozenset({"capabilities", "instructions", "max_command_time", "max_steps", "worker"})
 
 UNSUPPORTED_JOB_FIELDS = UNSUPPORTED_STEP_FIELDS
 

@@ -26,9 +26,7 @@ _PLAIN_ARGUMENT = re.compile(r"[\w./:\\@+-]+")
 
 _ONE_LINE = "cmd reads one line only: join commands with & or &&, or call a script file"
 _COMMAND = "where a command begins: write the command, or put the template in double quotes"
-_IN_CONDITIONAL = (
-    "in an if or for command, where a value could change what runs: put it in double quotes"
-)
+_IN_CONDITIONAL = "in an if or for command, where a value could change what runs: put it in double quotes"
 _BEFORE_REDIRECTION = "right before a redirection, which takes a digit away from it: add a space"
 
 
@@ -93,9 +91,7 @@ class _Reader(ScriptReader):
 
     def caret(self) -> None:
         if self.looking_at("{{", 1):
-            self.faults.append(
-                Fault("a caret stands right before the template: remove it", self.at)
-            )
+            self.faults.append(Fault("a caret stands right before the template: remove it", self.at))
             self.at += 1
         else:
             self.at += 2
@@ -106,8 +102,7 @@ def reference(form: Form, name: str, value: str) -> str:
     check_text(value)
     if form is Form.OPEN and (found := _PARENTHESIS.search(value)):
         raise ValueError(
-            f"the value contains {found[0]}, which may close a block of cmd: "
-            "put the template in double quotes"
+            f"the value contains {found[0]}, which may close a block of cmd: put the template in double quotes"
         )
     # cmd leaves the reference to a variable without a value as it stands.
     return f"%{name}%" if value else ""
@@ -122,8 +117,7 @@ def check_text(value: str) -> None:
     else:
         return
     raise ValueError(
-        f"the value contains {what}, which cmd would act on: "
-        "use job_type powershell or exec, which take any value"
+        f"the value contains {what}, which cmd would act on: use job_type powershell or exec, which take any value"
     )
 
 

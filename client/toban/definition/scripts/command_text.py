@@ -95,15 +95,10 @@ class _Preview:
         """`(1, day="today")`: the arguments of a function or the parameters of a child."""
         step = self._step
         of_step = f"of step {step.id}"
-        if step.job_type not in (JobType.PYTHON, JobType.WORKFLOW) or not (
-            step.args or step.kwargs
-        ):
+        if step.job_type not in (JobType.PYTHON, JobType.WORKFLOW) or not (step.args or step.kwargs):
             return ""
         shown = [self._json(value, f"args {of_step}") for value in step.args]
-        shown += [
-            f"{name}={self._json(value, f'kwargs.{name} {of_step}')}"
-            for name, value in step.kwargs.items()
-        ]
+        shown += [f"{name}={self._json(value, f'kwargs.{name} {of_step}')}" for name, value in step.kwargs.items()]
         return f"({', '.join(shown)})"
 
     def _json(self, value: Any, where: str) -> str:
@@ -145,9 +140,7 @@ class _Preview:
             if ref.root == "run" and ref.names[0] not in self._scope.run:
                 return False
             # Values of the workflow's env may be made of others.
-            if ref.root == "env" and not all(
-                map(self._known, parse_template(self._env(ref.names[0])).expressions)
-            ):
+            if ref.root == "env" and not all(map(self._known, parse_template(self._env(ref.names[0])).expressions)):
                 return False
         return True
 

@@ -31,9 +31,7 @@ _HERE_STRING = re.compile(r"@(?P<quote>['\"\u2018-\u201e])[ \t]*\r?\n")
 _VERBATIM = re.compile(r"--%(?=\s|\Z)")
 
 _IN_BRACES = "inside ${ … }, where only the name of a variable may stand: use it elsewhere"
-_IN_HERE_STRING = (
-    "in a here-string with single quotes, where nothing is expanded: use double quotes"
-)
+_IN_HERE_STRING = "in a here-string with single quotes, where nothing is expanded: use double quotes"
 _IN_VERBATIM = "after --%, where nothing is expanded: remove --%"
 
 

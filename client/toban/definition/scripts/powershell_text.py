@@ -35,8 +35,7 @@ def arguments(script: str) -> tuple[str, ...]:
     length = len(text) + len(_ESCAPED.findall(text))
     if length > MAX_LENGTH:
         raise ValueError(
-            f"the script has {length:,} characters, at most {MAX_LENGTH:,} are possible: "
-            "use a script file"
+            f"the script has {length:,} characters, at most {MAX_LENGTH:,} are possible: use a script file"
         )
     return (PROGRAM, *OPTIONS, text)
 

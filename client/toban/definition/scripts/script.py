@@ -109,9 +109,7 @@ class ScriptReader:
     def deeper(self) -> None:
         self.depth += 1
         if self.depth > MAX_NESTING:
-            raise UnreadableError(
-                "the script is nested too deeply to be read: use a script file", self.at
-            )
+            raise UnreadableError("the script is nested too deeply to be read: use a script file", self.at)
 
     def template(self, form: Form, why: str) -> None:
         """Take the template that stands here."""

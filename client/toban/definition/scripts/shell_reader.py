@@ -14,9 +14,7 @@ from toban.definition.expressions.templates import Expression, Fault
 from toban.definition.scripts import shell_text as texts
 from toban.definition.scripts.script import Form, Script, ScriptReader, UnreadableError, remembered
 
-_KEYWORD = re.compile(
-    r"(case(?!\s*[|)])|esac|if|then|else|elif|do|while|until|!|\{|\[\[)(?=[\s;&|()<>]|\Z)"
-)
+_KEYWORD = re.compile(r"(case(?!\s*[|)])|esac|if|then|else|elif|do|while|until|!|\{|\[\[)(?=[\s;&|()<>]|\Z)")
 _IN = re.compile(r"in(?=[\s;&|()<>]|\Z)")
 _REDIRECTION = re.compile(r"<<<|>>|[<>][&>|]?")
 _ORDINARY = re.compile(r"[^\s\\'\"`$#(){};&|<>]+")

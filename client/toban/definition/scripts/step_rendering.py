@@ -116,9 +116,7 @@ def render(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = F
     if step.job_type is JobType.WORKFLOW:
         return _child(step, evaluator)
     env = evaluator.workflow_env()
-    env |= {
-        name: evaluator.text(value, f"env.{name} {of_step}") for name, value in step.env.items()
-    }
+    env |= {name: evaluator.text(value, f"env.{name} {of_step}") for name, value in step.env.items()}
     workspace = step.workspace
     if workspace is not None:
         workspace = evaluator.text(workspace, f"workspace {of_step}")
@@ -143,9 +141,7 @@ def _child(step: Step, evaluator: Evaluator) -> Rendered:
     return Rendered(argv=(), env={}, workspace=None, call=call)
 
 
-def _command(
-    step: Step, evaluator: Evaluator, env: dict[str, str]
-) -> tuple[tuple[str, ...], dict[str, Any] | None]:
+def _command(step: Step, evaluator: Evaluator, env: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Any] | None]:
     """The words of a process, or what a python step calls; variables of scripts are added to `env`."""
     of_step = f"of step {step.id}"
     argv: tuple[str, ...] = ()

@@ -22,9 +22,7 @@ class Reports(Protocol):
         """A problem of a whole node."""
         ...
 
-    def inside(
-        self, node: Node, offset: int, path: str, message: str, *, warning: bool = False
-    ) -> None:
+    def inside(self, node: Node, offset: int, path: str, message: str, *, warning: bool = False) -> None:
         """A problem at one character of a scalar."""
         ...
 
@@ -55,9 +53,7 @@ class Reporter:
         """A problem of a whole node."""
         self.add(message, node.line, node.column, path, warning=warning)
 
-    def inside(
-        self, node: Node, offset: int, path: str, message: str, *, warning: bool = False
-    ) -> None:
+    def inside(self, node: Node, offset: int, path: str, message: str, *, warning: bool = False) -> None:
         """A problem at one character of a scalar."""
         if len(self._problems) >= MAX_PROBLEMS:
             line, column = node.line, node.column  # it is only counted
@@ -72,9 +68,7 @@ class Reporter:
             self._last = ScalarPositions(self._source, node)
         return self._last
 
-    def add(
-        self, message: str, line: int, column: int, path: str = "", *, warning: bool = False
-    ) -> None:
+    def add(self, message: str, line: int, column: int, path: str = "", *, warning: bool = False) -> None:
         """A problem at a position that counts from 0."""
         self.failed |= not warning
         if len(self._problems) >= MAX_PROBLEMS:

@@ -212,9 +212,7 @@ class _Composer:
 
     def scalar(self, event: Any) -> Node:
         mark = event.start_mark
-        node = Node(
-            "scalar", mark.line, mark.column, mark.index, event.end_mark.index, text=event.value
-        )
+        node = Node("scalar", mark.line, mark.column, mark.index, event.end_mark.index, text=event.value)
         node.style = event.style or ""
         if node.style == '"':
             # Only escapes can give such characters: the file itself is UTF-8.

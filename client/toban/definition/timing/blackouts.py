@@ -101,11 +101,7 @@ def _begins(blackout: Blackout, zone: ZoneInfo, after: datetime) -> Iterator[Due
 
 
 def _longest(windows: Windows, at: datetime) -> Stretch | None:
-    found = [
-        stretch
-        for text, zone in windows
-        if (stretch := stretch_at(parse_blackout(text), zone, at)) is not None
-    ]
+    found = [stretch for text, zone in windows if (stretch := stretch_at(parse_blackout(text), zone, at)) is not None]
     return next(
         (each for each in found if each.end is None),
         max(found, key=lambda each: (each.end or at, each.longer), default=None),
@@ -163,8 +159,5 @@ def _never_ends(text: str) -> bool:
 def _times_of_day(cron: Cron) -> list[int]:
     """In seconds; the same on each of its days."""
     return [
-        hour * 3600 + minute * 60 + second
-        for hour in cron.hours
-        for minute in cron.minutes
-        for second in cron.seconds
+        hour * 3600 + minute * 60 + second for hour in cron.hours for minute in cron.minutes for second in cron.seconds
     ]

@@ -78,9 +78,7 @@ _MONTH = _Field(
     high=12,
     names=("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"),
 )
-_WEEKDAY = _Field(
-    name="day of week", low=0, high=7, names=("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-)
+_WEEKDAY = _Field(name="day of week", low=0, high=7, names=("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
 _FIELDS = (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)
 
 
@@ -228,8 +226,7 @@ def _read(fields: list[str]) -> Cron:
     longest = max(_LONGEST_MONTH[each - 1] for each in cron.months)
     if not (cron.last_day or cron.either_day) and cron.days[0] > longest:
         raise ValueError(
-            f'"{cron.text}" is never due: day of month is "{day}", and month "{month}" '
-            f"has at most {longest} days"
+            f'"{cron.text}" is never due: day of month is "{day}", and month "{month}" has at most {longest} days'
         )
     return cron
 
@@ -260,9 +257,7 @@ def _element(field: _Field, text: str) -> range:
     if slash and not dash and span != "*":
         raise _problem(field, text, f"a step needs a range: write {low}-{field.high}/{step}")
     if first > last:
-        raise _problem(
-            field, text, f"a range cannot go backwards: write {_forwards(field, low, high)}"
-        )
+        raise _problem(field, text, f"a range cannot go backwards: write {_forwards(field, low, high)}")
     if slash and (not _STEP.fullmatch(step) or int(step) == 0):
         raise _problem(field, text, "a step is a number from 1")
     return range(first, last + 1, int(step) if slash else 1)

@@ -36,9 +36,7 @@ _FAR = 2 * DAY_SECONDS
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def occurrences(
-    schedule: Schedule, *, zone: ZoneInfo, after: datetime, stored_at: datetime
-) -> Iterator[Due]:
+def occurrences(schedule: Schedule, *, zone: ZoneInfo, after: datetime, stored_at: datetime) -> Iterator[Due]:
     """The times strictly after `after` at which the schedule is due: ascending, each once, endless if it has no end.
 
     `zone` is where its crontab expression lives: `schedule.timezone`, or the daemon's. `every` counts from
@@ -52,9 +50,7 @@ def occurrences(
     return _until(schedule.end, _since(schedule, zone, after, stored_at))
 
 
-def next_due(
-    schedule: Schedule, *, zone: ZoneInfo, after: datetime, stored_at: datetime
-) -> Due | None:
+def next_due(schedule: Schedule, *, zone: ZoneInfo, after: datetime, stored_at: datetime) -> Due | None:
     """The first of `occurrences`; None when there is none."""
     return next(occurrences(schedule, zone=zone, after=after, stored_at=stored_at), None)
 
@@ -70,9 +66,7 @@ def jitter_of(schedule_id: str, schedule: Schedule) -> float:
     return schedule.jitter * (share / 2**32)
 
 
-def _since(
-    schedule: Schedule, zone: ZoneInfo, after: datetime, stored_at: datetime
-) -> Iterator[Due]:
+def _since(schedule: Schedule, zone: ZoneInfo, after: datetime, stored_at: datetime) -> Iterator[Due]:
     start = None if schedule.start is None else schedule.start.astimezone(UTC)
     after = after.astimezone(UTC)
     if start is not None and after < start:

@@ -12,9 +12,19 @@ from toban.definition.timing.schedule_spec import Schedule
 
 _WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = (
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-)  # fmt: skip
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 _MOST_IN_WORDS = 4
 
 
@@ -84,12 +94,7 @@ def _steps(field: str, size: int, unit: str) -> str:
         return f"every {unit}"
     step = field.removeprefix("*/")
     # Any other number makes the last step of a round shorter than the rest.
-    if (
-        field.startswith("*/")
-        and step.isdecimal()
-        and 1 < int(step) < size
-        and size % int(step) == 0
-    ):
+    if field.startswith("*/") and step.isdecimal() and 1 < int(step) < size and size % int(step) == 0:
         return f"every {int(step)} {unit}s"
     return ""
 

@@ -95,9 +95,7 @@ class Workflows:
             made = await self._resolver.resolve(source, base_dir, kind)
             warnings = await self._resolver.check_children([made.text])
             self._admission.check(f"create a {kind.value}")
-            stored = await self._store.create_workflow(
-                made.text, at=self._clock.now(), request=request, cause=cause
-            )
+            stored = await self._store.create_workflow(made.text, at=self._clock.now(), request=request, cause=cause)
             self._changed()
             return stored, (*made.warnings, *warnings)
 
@@ -197,9 +195,7 @@ class Workflows:
             origin=origin,
         )
 
-    async def get(
-        self, name: str, *, kind: DefinitionKind = DefinitionKind.WORKFLOW
-    ) -> StoredWorkflow:
+    async def get(self, name: str, *, kind: DefinitionKind = DefinitionKind.WORKFLOW) -> StoredWorkflow:
         """Raises WorkflowNotFoundError or JobNotFoundError."""
         stored = await self._store.get_workflow(name)
         if stored is None or stored.kind is not kind:
@@ -222,9 +218,7 @@ class Workflows:
         """
         await self._check_owner(name, force=force)
         cause = await self._cause(origin)
-        if not await self._store.delete_workflow(
-            name, at=self._clock.now(), etag=etag, kind=kind, cause=cause
-        ):
+        if not await self._store.delete_workflow(name, at=self._clock.now(), etag=etag, kind=kind, cause=cause):
             raise _not_found(name, kind)
         self._changed()
 
@@ -269,6 +263,4 @@ def _check_name(text: WorkflowText, name: str) -> None:
 
 
 def _not_found(name: str, kind: DefinitionKind) -> Exception:
-    return (
-        WorkflowNotFoundError(name) if kind is DefinitionKind.WORKFLOW else JobNotFoundError(name)
-    )
+    return WorkflowNotFoundError(name) if kind is DefinitionKind.WORKFLOW else JobNotFoundError(name)

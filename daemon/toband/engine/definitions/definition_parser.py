@@ -28,9 +28,7 @@ class DefinitionParser:
         self._sandbox = sandbox
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="definitions")
 
-    async def parse(
-        self, text: str | bytes, file: str, jobs: Mapping[str, str] | None = None
-    ) -> Parsed:
+    async def parse(self, text: str | bytes, file: str, jobs: Mapping[str, str] | None = None) -> Parsed:
         """As `toban.definition.parse`: one that passes a limit has a problem that says so."""
         if is_small(text, *(jobs or {}).values()):
             return await self.in_thread(lambda: parse(text, file, jobs))

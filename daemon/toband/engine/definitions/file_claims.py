@@ -29,9 +29,7 @@ class FirstClaims:
         return free
 
 
-def claims_of(
-    names: Mapping[str, Sequence[str]], owned: Mapping[str, StoredWorkflow]
-) -> Mapping[str, str]:
+def claims_of(names: Mapping[str, Sequence[str]], owned: Mapping[str, StoredWorkflow]) -> Mapping[str, str]:
     """By name, the file that has it: the one that had it before, if it still has; else the first.
 
     `names` are those of each file, by path.
@@ -55,9 +53,7 @@ def check_claims(file: ReadFile, claims: Mapping[str, str]) -> None:
         raise UnusableFileError(taken)
 
 
-def losing(
-    file: ReadFile, owned: Mapping[str, StoredWorkflow], listing: Listing
-) -> Mapping[str, str]:
+def losing(file: ReadFile, owned: Mapping[str, StoredWorkflow], listing: Listing) -> Mapping[str, str]:
     """By name, the owners that have no use for it any more; never one that cannot be looked at."""
     return {
         name: owned[name].owner

@@ -84,9 +84,7 @@ class ReadFile:
             document.kind is DefinitionKind.WORKFLOW
             and document.workflow is not None
             and not document.uses
-            and all(
-                step.job_type is not JobType.WORKFLOW for step in document.workflow.steps.values()
-            )
+            and all(step.job_type is not JobType.WORKFLOW for step in document.workflow.steps.values())
             for document in self.documents
         )
 
@@ -277,11 +275,7 @@ class Loader:
     async def _resolve(self, file: ReadFile) -> tuple[list[WorkflowText], list[Problem]]:
         """Raises InvalidDefinitionError with what is wrong with any of the documents."""
         directory = os.path.dirname(file.path)
-        jobs = {
-            document.name: document.source
-            for document in file.documents
-            if document.kind is DefinitionKind.JOB
-        }
+        jobs = {document.name: document.source for document in file.documents if document.kind is DefinitionKind.JOB}
         texts: list[WorkflowText] = []
         warnings: list[Problem] = []
         problems: list[Problem] = []
@@ -304,9 +298,7 @@ class Loader:
         if not file.uses_jobs:
             # What was read without jobs was read for good; what time it is nobody knew there.
             now = self._clock.now()
-            over = [
-                each for document in file.documents for each in run_out(document, file.path, now)
-            ]
+            over = [each for document in file.documents for each in run_out(document, file.path, now)]
             warnings = [*file.warnings, *over]
         return texts, warnings
 

@@ -228,10 +228,7 @@ class DefinitionFiles:
         return {
             path: mark
             for path, mark in sorted(listing.files.items())
-            if everything
-            or (state := self._files.of(path)) is None
-            or state.mark != mark
-            or state.broken
+            if everything or (state := self._files.of(path)) is None or state.mark != mark or state.broken
         }
 
     async def _load(
@@ -327,10 +324,7 @@ class DefinitionFiles:
 
         A file may need a job of another: as long as one works out, the others get another try.
         """
-        names = {
-            path: read[path].names if path in read else self._files.names_of(path)
-            for path in listing.files
-        }
+        names = {path: read[path].names if path in read else self._files.names_of(path) for path in listing.files}
         claims = claims_of(names, owned) if read else {}
         waiting = sorted(read.values(), key=lambda file: (not file.has_jobs, file.path))
         while waiting:
@@ -365,9 +359,7 @@ class DefinitionFiles:
         failed: list[tuple[ReadFile, UnusableFileError]] = []
         broke: BaseException | None = None
         tries = [self._loader.keep(file, take_over) for file in files]
-        for file, kept in zip(
-            files, await asyncio.gather(*tries, return_exceptions=True), strict=True
-        ):
+        for file, kept in zip(files, await asyncio.gather(*tries, return_exceptions=True), strict=True):
             if isinstance(kept, UnusableFileError):
                 failed.append((file, kept))
             elif isinstance(kept, Exception) and not isinstance(kept, StoreError):
@@ -385,9 +377,7 @@ class DefinitionFiles:
             raise broke
         return failed
 
-    async def _remove(
-        self, listing: Listing, owned: Iterable[StoredWorkflow], changes: list[DefinitionChange]
-    ) -> bool:
+    async def _remove(self, listing: Listing, owned: Iterable[StoredWorkflow], changes: list[DefinitionChange]) -> bool:
         """What is in no file any more is disabled, or deleted. Workflows first: they use the jobs.
 
         False if something was in the way of that.
@@ -429,9 +419,7 @@ class DefinitionFiles:
     async def _deleted(self, stored: StoredWorkflow) -> bool:
         """False if something is in the way; it is tried again with every look."""
         try:
-            return await self._store.delete_workflow(
-                stored.name, at=self._clock.now(), kind=stored.kind
-            )
+            return await self._store.delete_workflow(stored.name, at=self._clock.now(), kind=stored.kind)
         except (ActiveRunError, JobInUseError):
             return False
 

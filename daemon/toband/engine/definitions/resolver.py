@@ -126,9 +126,7 @@ class Resolver:
         assert not document.uses
         return await self._whole(document, document.source, base_dir, _NO_JOBS)
 
-    async def _whole(
-        self, document: Document, source: str, base_dir: str, jobs: _Jobs
-    ) -> WorkflowText:
+    async def _whole(self, document: Document, source: str, base_dir: str, jobs: _Jobs) -> WorkflowText:
         text = _text(document, source, base_dir, jobs)
         assert document.workflow is not None
         if misplaced := self._misplaced(document.workflow, base_dir):
@@ -157,18 +155,14 @@ class Resolver:
             )
             # Those of subjects are no part of the definition, and may have had their time.
             known = {
-                (entry.spec.words, entry.zone): entry.spec
-                for entry in stored
-                if entry.spec.words and not entry.subject
+                (entry.spec.words, entry.zone): entry.spec for entry in stored if entry.spec.words and not entry.subject
             }
         try:
             return entries_of(workflow, zone=self._zone, now=self._clock.now(), known=known)
         except PhraseError as error:
             raise InvalidDefinitionError([_problem(str(error), path="schedule")]) from None
 
-    async def users(
-        self, sources: Mapping[str, str], *, but: Collection[str] = ()
-    ) -> Sequence[User]:
+    async def users(self, sources: Mapping[str, str], *, but: Collection[str] = ()) -> Sequence[User]:
         """What the workflows that use jobs become with other sources of them, in order; without those in `but`.
 
         Raises InvalidDefinitionError if one of them would no longer hold.
@@ -191,9 +185,7 @@ class Resolver:
                 )
             except InvalidDefinitionError as error:
                 job = next(job for job, names in using.items() if name in names)
-                problems += [
-                    _of_user(each, name, job) for each in error.problems if not each.warning
-                ]
+                problems += [_of_user(each, name, job) for each in error.problems if not each.warning]
                 continue
             # It replaces what was read and nothing newer; who owns it does not change.
             text = replace(made.text, expected_version=user.version, owner=user.owner)
@@ -310,9 +302,7 @@ def jobs_of(parsed: Mapping[str, Any]) -> frozenset[str]:
 
 def _targets(parsed: Mapping[str, Any]) -> Mapping[str, str]:
     return {
-        step.id: step.target
-        for step in Workflow.from_dict(parsed).steps.values()
-        if step.job_type is JobType.WORKFLOW
+        step.id: step.target for step in Workflow.from_dict(parsed).steps.values() if step.job_type is JobType.WORKFLOW
     }
 
 

@@ -84,9 +84,7 @@ class Events:
         self._admission = admission
         self._draining = draining
         draining.after(self.look)
-        self._to_say: Emitted | None = replace(
-            announcing.event(DAEMON_STARTED, started), dedupe_key=ids.new_id()
-        )
+        self._to_say: Emitted | None = replace(announcing.event(DAEMON_STARTED, started), dedupe_key=ids.new_id())
         self._matching = Matching(store, evaluation)
         self._starts = EventStarts(store=store, runs=runs, clock=clock, matching=self._matching)
         self._known: dict[int, Emitted] = {}
@@ -114,9 +112,11 @@ class Events:
                 # Whatever it is, events are stored, and others are not kept from working.
                 unexpected = error if not isinstance(error, StoreError) else None
                 log.error(
-                    "cannot resolve events, trying again", action="resolve_failed", error=str(error),
+                    "cannot resolve events, trying again",
+                    action="resolve_failed",
+                    error=str(error),
                     exc_info=unexpected,
-                )  # fmt: skip
+                )
                 await asyncio.sleep(pause)
                 pause = min(RETRY_MOST, pause * 2)
                 continue

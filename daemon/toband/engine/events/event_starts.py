@@ -35,23 +35,15 @@ class EventStarts:
         except StoreError:
             raise
         except Exception as error:
-            log.error(
-                "cannot resolve an event", action="event_broken", event_id=event.id, exc_info=error
-            )
+            log.error("cannot resolve an event", action="event_broken", event_id=event.id, exc_info=error)
             reason = f"cannot resolve it: {type(error).__name__}: {error}; see the log"
             return self._resolution(event, EventState.RESOLVED, reason), {}
 
     async def _matched(self, event: Emitted) -> tuple[EventResolution, dict[str, NewRun]]:
         if cut := _cut(event):
-            log.warning(
-                "a chain of events was cut", action="event_cut", event_id=event.id, type=event.type
-            )
+            log.warning("a chain of events was cut", action="event_cut", event_id=event.id, type=event.type)
             return self._resolution(event, EventState.CUT, cut), {}
-        starts = {
-            each.workflow: each.priority
-            for each in await self._matching.judge(event)
-            if each.matches
-        }
+        starts = {each.workflow: each.priority for each in await self._matching.judge(event) if each.matches}
         made: dict[str, NewRun] = {}
         skipped: list[EventRun] = []
         runs: list[tuple[EventRun, Run, int | None]] = []
@@ -94,9 +86,7 @@ class EventStarts:
         First those that would, in that order, then the others by name. Raises StoreError.
         """
         judged = await self._matching.judge(event)
-        if event.workflow and not any(
-            each.matches for each in judged if each.workflow == event.workflow
-        ):
+        if event.workflow and not any(each.matches for each in judged if each.workflow == event.workflow):
             bound = Candidate(
                 workflow=event.workflow,
                 matches=True,
@@ -150,9 +140,12 @@ class EventStarts:
         failpoints.hit("event.resolved")
         if resolved is not None:
             log.info(
-                "event resolved", action="event_resolved", event_id=resolved.event.id,
-                type=resolved.event.type, started=len(resolved.runs),
-            )  # fmt: skip
+                "event resolved",
+                action="event_resolved",
+                event_id=resolved.event.id,
+                type=resolved.event.type,
+                started=len(resolved.runs),
+            )
         return resolved
 
 

@@ -108,9 +108,7 @@ class FileWatches:
             if workflows.keys() != self._workflows.keys():
                 self._paths.follow(workflows.keys())
             self._workflows = workflows
-            self._streaks = {
-                watch: streak for watch, streak in self._streaks.items() if watch in workflows
-            }
+            self._streaks = {watch: streak for watch, streak in self._streaks.items() if watch in workflows}
             self._tell()
 
     async def _read(self) -> Mapping[str, Sequence[str]]:
@@ -182,9 +180,7 @@ class FileWatches:
     def _watch_streaks(self) -> None:
         """A workflow that writes where it watches starts itself for ever: no run stands behind a change of a file."""
         now = self._clock()
-        self._streaks = {
-            watch: streak for watch, streak in self._streaks.items() if now - streak.last <= PAUSE
-        }
+        self._streaks = {watch: streak for watch, streak in self._streaks.items() if now - streak.last <= PAUSE}
         for watch, streak in self._streaks.items():
             if now - streak.since >= RESTLESS and not streak.told:
                 streak.told = True
@@ -198,9 +194,7 @@ class FileWatches:
         )
 
     def _tell(self) -> None:
-        found = [
-            f"cannot watch {path}: {why}" for path, why in sorted(self._paths.troubles.items())
-        ]
+        found = [f"cannot watch {path}: {why}" for path, why in sorted(self._paths.troubles.items())]
         if self._dropped:
             found.insert(
                 0,

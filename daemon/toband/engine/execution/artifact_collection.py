@@ -102,9 +102,7 @@ class Collection:
                 left -= (attempt.finished_at - attempt.started_at) / timedelta(seconds=1)
         return self._most if left is None else max(LEAST, left)
 
-    async def _kept(
-        self, actor: RunActor, attempt: Attempt, final: bool
-    ) -> OutputsCollected | CollectionFailed:
+    async def _kept(self, actor: RunActor, attempt: Attempt, final: bool) -> OutputsCollected | CollectionFailed:
         """What the disk will not take now is tried again: the work is done, and must not be lost."""
         pause, changes = RETRY_FIRST, 0
         while True:
@@ -132,18 +130,19 @@ class Collection:
             actor.plan, actor.run, attempt, base_dir=actor.base_dir, final=final
         )
         failpoints.hit("outputs.kept")
-        return OutputsCollected(
-            step=attempt.owner, token=attempt.token, artifacts=kept, fingerprint=fingerprint
-        )
+        return OutputsCollected(step=attempt.owner, token=attempt.token, artifacts=kept, fingerprint=fingerprint)
 
     def _trouble(self, attempt: Attempt, reason: str) -> None:
         self._troubled[attempt.token] = reason
-        log.error("cannot keep outputs, retrying", action="collect_failed", run=attempt.run_id, step=attempt.step,
-                  error=reason)  # fmt: skip
-        count = len(self._troubled)
-        detail = (
-            f"cannot keep the outputs of {count} steps: {reason}; retrying until their time is over"
+        log.error(
+            "cannot keep outputs, retrying",
+            action="collect_failed",
+            run=attempt.run_id,
+            step=attempt.step,
+            error=reason,
         )
+        count = len(self._troubled)
+        detail = f"cannot keep the outputs of {count} steps: {reason}; retrying until their time is over"
         self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
 
     def _recovered(self, token: str) -> None:

@@ -17,9 +17,7 @@ class Handing:
         self._rooms = rooms
         self._artifacts = artifacts
 
-    async def lay_out(
-        self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, workspace: str
-    ) -> None:
+    async def lay_out(self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, workspace: str) -> None:
         """Puts the inputs of a step into its workspace. Raises ArtifactError, OSError.
 
         What it made of them stays in later iterations. An attempt that is repeated gets them anew in the run's own
@@ -58,9 +56,7 @@ class Handing:
         if step.stop_when_unchanged == "output":
             fingerprint = await self._artifacts.fingerprint_output(attempt)
         elif step.stop_when_unchanged:
-            fingerprint = await self._artifacts.fingerprint(
-                workspace, step.stop_when_unchanged, run_id=run.id
-            )
+            fingerprint = await self._artifacts.fingerprint(workspace, step.stop_when_unchanged, run_id=run.id)
         return kept, fingerprint
 
     async def take_over(self, plan: Plan, run: Run, *, base_dir: str) -> None:

@@ -210,7 +210,7 @@ class Launches:
                 return error
             # Whatever it was, the run must not wait for a process that nobody starts.
             if not isinstance(error, OSError):
-                log.error("cannot launch", action="launch_failed", run=attempt.run_id, exc_info=error)  # fmt: skip
+                log.error("cannot launch", action="launch_failed", run=attempt.run_id, exc_info=error)
             self._failed(actor, attempt, f"cannot prepare the step: {error}")
         return None
 
@@ -298,8 +298,13 @@ class Launches:
                 spill = self._values.spill
                 size = await asyncio.to_thread(spill, attempt, event.result, event.outputs)
             except OSError as error:
-                log.error("cannot keep what a step left, trying again", action="spill_failed", run=attempt.run_id,
-                          step=attempt.step, error=str(error))  # fmt: skip
+                log.error(
+                    "cannot keep what a step left, trying again",
+                    action="spill_failed",
+                    run=attempt.run_id,
+                    step=attempt.step,
+                    error=str(error),
+                )
                 await asyncio.sleep(pause)
                 pause = min(RETRY_MOST, pause * 2)
         failpoints.hit("values.spilled")

@@ -42,18 +42,14 @@ class Evaluation:
         Otherwise each event of their type would wait for them to pass it again.
         """
 
-    async def render(
-        self, workflow: Workflow, step: Step, scope: Scope, *, run_id: str
-    ) -> Rendered:
+    async def render(self, workflow: Workflow, step: Step, scope: Scope, *, run_id: str) -> Rendered:
         """Raises RenderError, and OSError if the system has no process for it, as all of these do."""
         return await self._of_step(render, workflow, step, scope, run_id)
 
     async def when(self, workflow: Workflow, step: Step, scope: Scope, *, run_id: str) -> bool:
         return await self._of_step(evaluate_when, workflow, step, scope, run_id)
 
-    async def items(
-        self, workflow: Workflow, step: Step, scope: Scope, *, run_id: str
-    ) -> tuple[Any, ...]:
+    async def items(self, workflow: Workflow, step: Step, scope: Scope, *, run_id: str) -> tuple[Any, ...]:
         return await self._of_step(evaluate_items, workflow, step, scope, run_id)
 
     async def preview(self, workflow: Workflow, step: Step, scope: Scope) -> str:
@@ -75,37 +71,26 @@ class Evaluation:
         check = {field: scope.check[field] for field in check_references(step) & scope.check.keys()}
         scope = replace(scope, check=check)
         try:
-            return await self._sandbox.call(
-                function, workflow, step, scope, key=key, seconds=SECONDS
-            )
+            return await self._sandbox.call(function, workflow, step, scope, key=key, seconds=SECONDS)
         except OverLimitError as error:
             raise RenderError(
-                f"cannot evaluate the expressions of step {step.id}: {error}; "
-                "compute it in a step instead"
+                f"cannot evaluate the expressions of step {step.id}: {error}; compute it in a step instead"
             ) from None
 
-    async def conditions(
-        self, event: Mapping[str, Any], conditions: Sequence[str]
-    ) -> Mapping[str, bool | str]:
+    async def conditions(self, event: Mapping[str, Any], conditions: Sequence[str]) -> Mapping[str, bool | str]:
         """Of costly conditions: whether each is true of the event, or why that is unknown. Raises OSError."""
         now = time.monotonic()
         self._over = {each: over for each, over in self._over.items() if over[0] > now}
-        found: dict[str, bool | str] = {
-            each: self._over[each][1] for each in conditions if each in self._over
-        }
+        found: dict[str, bool | str] = {each: self._over[each][1] for each in conditions if each in self._over}
         left = [each for each in dict.fromkeys(conditions) if each not in found]
         for start in range(0, len(left), _BATCH):
             found |= await self._judged(event, left[start : start + _BATCH])
         return found
 
-    async def _judged(
-        self, event: Mapping[str, Any], conditions: Sequence[str]
-    ) -> dict[str, bool | str]:
+    async def _judged(self, event: Mapping[str, Any], conditions: Sequence[str]) -> dict[str, bool | str]:
         """Together if that works out, else one by one: then the limit is passed by one that is known."""
         try:
-            judged = await self._sandbox.call(
-                judge_conditions, dict(event), conditions, key="events", seconds=SECONDS
-            )
+            judged = await self._sandbox.call(judge_conditions, dict(event), conditions, key="events", seconds=SECONDS)
         except OverLimitError as error:
             if len(conditions) == 1:
                 why = f"cannot evaluate the condition: {error}; simplify it"

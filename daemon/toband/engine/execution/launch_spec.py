@@ -23,11 +23,31 @@ _RUNNER = str(Path(toban.step.__file__).with_name("runner.py"))
 # Started beside what a step has for itself: no module of its directory, and no setting of its interpreter, gets in.
 _CLI = json.dumps([sys.executable, "-E", "-P", "-X", "utf8", "-m", "toban.cli"])
 _WINDOWS = (
-    "PATH", "PATHEXT", "COMSPEC", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "TEMP", "TMP", "USERPROFILE", "USERNAME",
-    "USERDOMAIN", "COMPUTERNAME", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES",
-    "PROGRAMFILES(X86)", "COMMONPROGRAMFILES", "ALLUSERSPROFILE", "PUBLIC", "NUMBER_OF_PROCESSORS",
+    "PATH",
+    "PATHEXT",
+    "COMSPEC",
+    "SYSTEMROOT",
+    "SYSTEMDRIVE",
+    "WINDIR",
+    "TEMP",
+    "TMP",
+    "USERPROFILE",
+    "USERNAME",
+    "USERDOMAIN",
+    "COMPUTERNAME",
+    "HOMEDRIVE",
+    "HOMEPATH",
+    "APPDATA",
+    "LOCALAPPDATA",
+    "PROGRAMDATA",
+    "PROGRAMFILES",
+    "PROGRAMFILES(X86)",
+    "COMMONPROGRAMFILES",
+    "ALLUSERSPROFILE",
+    "PUBLIC",
+    "NUMBER_OF_PROCESSORS",
     "PROCESSOR_ARCHITECTURE",
-)  # fmt: skip
+)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -116,9 +136,7 @@ class Rooms:
             log_limit=self.log_limit,
         )
 
-    async def rendered(
-        self, plan: Plan, run: Run, attempt: Attempt, *, cheap_only: bool = False
-    ) -> Rendered:
+    async def rendered(self, plan: Plan, run: Run, attempt: Attempt, *, cheap_only: bool = False) -> Rendered:
         """The step with its templates filled in. Raises RenderError, OSError, and CostlyError with `cheap_only`."""
         step = plan.definition(attempt.step)
         scope = await self.seen.scope(plan, run, run.steps[attempt.owner], references(step))
@@ -156,9 +174,7 @@ def _command(step: Step, argv: tuple[str, ...], env: Mapping[str, str]) -> tuple
     if sys.platform == "win32":
         return argv
     if step.job_type is JobType.CMD:
-        raise RenderError(
-            f"cannot start step {step.id}: cmd steps run on Windows only; use job_type: shell"
-        )
+        raise RenderError(f"cannot start step {step.id}: cmd steps run on Windows only; use job_type: shell")
     if step.job_type is JobType.POWERSHELL:
         program = shutil.which("pwsh", path=env["PATH"])
         if program is None:
@@ -213,8 +229,7 @@ def _environment(step: Step) -> dict[str, str]:
         # Without a free descriptor everybody is unknown: then this fails, and says so.
         os.close(os.open(os.devnull, os.O_RDONLY))
         raise RenderError(
-            f"cannot start step {step.id}: there is no user {step.user or os.geteuid()} "
-            "on this machine"
+            f"cannot start step {step.id}: there is no user {step.user or os.geteuid()} on this machine"
         ) from None
     return {
         "PATH": _PATH,

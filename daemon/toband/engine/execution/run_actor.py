@@ -38,9 +38,7 @@ log = structlog.get_logger()
 class Act(Protocol):
     """Carries out the effects of a saved transition, in order."""
 
-    def __call__(
-        self, actor: RunActor, effects: tuple[Effect, ...]
-    ) -> Coroutine[Any, Any, None]: ...
+    def __call__(self, actor: RunActor, effects: tuple[Effect, ...]) -> Coroutine[Any, Any, None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +179,14 @@ class RunActor:
             letters = tuple(e.letter for e in effects if isinstance(e, KeepDeadLetter))
             announced = self._announcing.of_run(before, after)
             change = RunChange(
-                before=before, after=after, at=at, event=name_of(event), dead_letters=letters, touched=after.touched,
+                before=before,
+                after=after,
+                at=at,
+                event=name_of(event),
+                dead_letters=letters,
+                touched=after.touched,
                 events=announced,
-            )  # fmt: skip
+            )
             if await self._save(change):
                 self.run = after
                 if announced:
@@ -206,9 +209,7 @@ class RunActor:
                     return True
                 stored = await self._store.get_run(after.id)
             except StoreError as error:
-                log.error(
-                    "cannot save a run, trying again", action="store_failed", run=after.id, error=str(error)
-                )  # fmt: skip
+                log.error("cannot save a run, trying again", action="store_failed", run=after.id, error=str(error))
                 await asyncio.sleep(pause)
                 pause = min(RETRY_MOST, pause * 2)
                 with contextlib.suppress(StoreError):

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator
 from toban.definition import JobType, Workflow
 
 
-def refused_locations(
-    workflow: Workflow, base_dir: str, refusal: Callable[[str], str]
-) -> Iterator[tuple[str, str]]:
+def refused_locations(workflow: Workflow, base_dir: str, refusal: Callable[[str], str]) -> Iterator[tuple[str, str]]:
     """Fields of the definition, each with the reason why its directory is refused; every reason once.
 
     `refusal` says for an absolute path why no step may work there; empty if one may.

@@ -27,9 +27,7 @@ class Seen:
     work: Callable[[str], str]
     """The directory of a run's own."""
 
-    async def scope(
-        self, plan: Plan, run: Run, step: StepRun, wanted: Mapping[str, frozenset[str]]
-    ) -> Scope:
+    async def scope(self, plan: Plan, run: Run, step: StepRun, wanted: Mapping[str, frozenset[str]]) -> Scope:
         """`wanted` is what the templates use of other steps; nothing else is read. Raises RenderError, OSError."""
         looping = plan.step(step.id).completion_check is not None
         return Scope(

@@ -66,9 +66,7 @@ def inode_reserve_of(space: Space, configured: int | None) -> int:
     return min(INODES_MOST, int(space.inodes * INODES_SHARE))
 
 
-def shortage(
-    spaces: Sequence[Space], configured: int | None, *, refusing: bool, missing: int = 0
-) -> Shortage | None:
+def shortage(spaces: Sequence[Space], configured: int | None, *, refusing: bool, missing: int = 0) -> Shortage | None:
     """The first of them that is too full. While `refusing`, more must be free, and room for the `missing` ballast."""
     for space in spaces:
         reserve = reserve_of(space, configured)
@@ -122,9 +120,7 @@ class Admission:
         except OSError:
             full = None  # the watch over the state directory says more
         if full is not None:
-            raise DiskFullError(
-                doing, full.detail, path=full.path, free=full.free, reserve=full.reserve
-            )
+            raise DiskFullError(doing, full.detail, path=full.path, free=full.free, reserve=full.reserve)
         for condition in self._health.conditions:
             # A database that failed is asked again by whoever comes: that is the best probe there is.
             if condition.status is HealthStatus.REFUSING and condition.name not in (DISK, DATABASE):

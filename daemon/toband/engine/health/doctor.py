@@ -204,10 +204,7 @@ class Doctor:
             yield _warning("run directories", detail, STRAY_DIRECTORIES)
         else:
             yield _ok("run directories", f"{count(len(directories), 'directory')}, each of a run")
-        held = {
-            each.name for each in directories if each.alive and each.name in known
-            and known[each.name].terminal
-        }  # fmt: skip
+        held = {each.name for each in directories if each.alive and each.name in known and known[each.name].terminal}
         async for finding in self._held(held):
             yield finding
         async for finding in self._missing_logs(directories):
@@ -231,9 +228,7 @@ class Doctor:
 
     async def _missing_logs(self, directories: Sequence[RunDirectory]) -> AsyncIterator[Finding]:
         logs = {each.name: each.logs for each in directories}
-        ended = [
-            run for run in await self._store.list_runs(limit=RUNS_LOOKED_AT) if run.state.terminal
-        ]
+        ended = [run for run in await self._store.list_runs(limit=RUNS_LOOKED_AT) if run.state.terminal]
         missing, damaged = [], []
         for run in ended:
             for attempt in await self._store.run_attempts(run.id):
@@ -245,9 +240,7 @@ class Doctor:
                     damaged += [f"{run.id}/{name}"] if seen is AttemptSeen.DAMAGED else []
         if damaged:
             detail = f"{count(len(damaged), 'attempt file')} cannot be believed: {_some(damaged)}"
-            hint = (
-                "look who writes there: a step of the daemon's own user can, and a disk that fails"
-            )
+            hint = "look who writes there: a step of the daemon's own user can, and a disk that fails"
             yield _warning("attempt files", detail, hint)
         if missing:
             detail = f"{count(len(missing), 'log')} of ended attempts not there: {_some(missing)}"
@@ -280,9 +273,7 @@ class Doctor:
         ours = [each for each in wrong if each.mode is not None]
         failed = await self._each(ours, self._premises.mend) if repair else []
         if repair and ours and not failed:
-            yield _repaired(
-                "permissions", f"closed to others: {_some([each.path for each in ours])}"
-            )
+            yield _repaired("permissions", f"closed to others: {_some([each.path for each in ours])}")
         left = [each for each in wrong if not repair or each.mode is None]
         for each in left[:_NAMED]:
             hint = REPAIR if each.mode is not None else "give it to the daemon's user with chown"
@@ -326,9 +317,7 @@ class Doctor:
             )
             text = f"{space.path}: {size_text(space.free)} of {size_text(space.total)} free"
             if space.free < reserve:
-                yield _failed(
-                    "space", f"{text}, the reserve is {size_text(reserve)}", "free some space"
-                )
+                yield _failed("space", f"{text}, the reserve is {size_text(reserve)}", "free some space")
             else:
                 yield _ok("space", text)
             roomy = roomy and space.free - missing >= reserve and space.free > 2 * missing
@@ -343,9 +332,7 @@ class Doctor:
             yield _ok("ballast", f"{size_text(self._disk.ballast)} set aside for the last writes")
         elif repair and roomy:
             await asyncio.to_thread(self._disk.take_ballast)
-            yield _repaired(
-                "ballast", f"{size_text(self._disk.ballast)} set aside for the last writes"
-            )
+            yield _repaired("ballast", f"{size_text(self._disk.ballast)} set aside for the last writes")
         else:
             hint = REPAIR if roomy else "it is made again when there is space"
             yield _warning("ballast", f"{size_text(missing)} of it are not there", hint)
@@ -400,9 +387,7 @@ class Doctor:
         if pid:
             yield _ok("spawner", f"pid {pid}")
         elif pid == 0:
-            yield _failed(
-                "spawner", "there is none", "the daemon starts another; see its log if not"
-            )
+            yield _failed("spawner", "there is none", "the daemon starts another; see its log if not")
 
     async def _open_descriptors(self, repair: bool) -> AsyncIterator[Finding]:
         found = await asyncio.to_thread(self._descriptors.open_and_most)
@@ -412,9 +397,7 @@ class Doctor:
         if number < most * DESCRIPTORS_SHARE:
             yield _ok("descriptors", f"{number} of {most} open")
         else:
-            yield _warning(
-                "descriptors", f"{number} of {most} open", "raise the limit of open files"
-            )
+            yield _warning("descriptors", f"{number} of {most} open", "raise the limit of open files")
 
     async def _cgroup(self, repair: bool) -> AsyncIterator[Finding]:
         yield _ok("cgroup", self._premises.cgroup())

@@ -177,9 +177,7 @@ class Guard:
         if nothing_left and self._nothing_left and held > whole // 2:
             # Half of it, for attempts: whoever filled the disk may take it too. The rest is for the database alone.
             if self._disk.shed_half():
-                log.warning(
-                    "the disk is full: half of the ballast was given up", action="ballast_shed"
-                )
+                log.warning("the disk is full: half of the ballast was given up", action="ballast_shed")
         elif (
             full is None
             and held < whole

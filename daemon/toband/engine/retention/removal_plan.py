@@ -139,9 +139,7 @@ class RemovalPlanner:
             excess = stored + self._sizes.fresh_bytes() - plan.bytes_of() - rules.total_bytes
             await self._choose_bytes(plan, excess, reason)
 
-    async def _choose_bytes(
-        self, plan: Plan, excess: int, reason: str, *, workflow: str = ""
-    ) -> None:
+    async def _choose_bytes(self, plan: Plan, excess: int, reason: str, *, workflow: str = "") -> None:
         if excess <= 0:
             return
         async for run in self._removable(plan, workflow=workflow):

@@ -57,16 +57,14 @@ class Children:
             self._check_descent(actor, target)
             params = call_params(await self._rooms.rendered(actor.plan, actor.run, attempt))
             failpoints.hit("child.make")
-            child = await self._new.start_child(
-                target, params, run_id=attempt.id, parent=actor.run, step=attempt.owner
-            )
+            child = await self._new.start_child(target, params, run_id=attempt.id, parent=actor.run, step=attempt.owner)
         except (EngineError, ParamError, RenderError) as error:
             reason = f"cannot start workflow {target}: {error}"
             actor.post(not_started(attempt, reason, self._clock.now()))
             return
         except (OSError, StoreError) as error:
             # Whether it was stored is not known: recovery finds out, after a restart at the latest.
-            log.error("cannot start a child run", action="child_failed", run=attempt.id, error=str(error))  # fmt: skip
+            log.error("cannot start a child run", action="child_failed", run=attempt.id, error=str(error))
             await self._look_later(actor, attempt)
             return
         failpoints.hit("child.made")

@@ -74,9 +74,7 @@ class Effects:
     async def _repeat(self, actor: RunActor, effect: Effect, error: Exception) -> None:
         pause = RETRY_FIRST
         while not actor.run.state.terminal or isinstance(effect, ForgetRun):
-            unexpected(
-                f"cannot {name_of_type(type(effect))} of run {actor.run.id}, trying again", error
-            )
+            unexpected(f"cannot {name_of_type(type(effect))} of run {actor.run.id}, trying again", error)
             await asyncio.sleep(pause)
             pause = min(RETRY_MOST, pause * 2)
             try:
@@ -143,8 +141,13 @@ class Effects:
                 )
             except OSError as error:
                 if error.errno in PASSING:
-                    log.error("cannot evaluate a condition, trying again", action="evaluate_failed", run=actor.run.id,
-                              step=step, error=str(error))  # fmt: skip
+                    log.error(
+                        "cannot evaluate a condition, trying again",
+                        action="evaluate_failed",
+                        run=actor.run.id,
+                        step=step,
+                        error=str(error),
+                    )
                     await asyncio.sleep(pause)
                     pause = min(RETRY_MOST, pause * 2)
                     continue

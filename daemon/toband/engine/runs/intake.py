@@ -150,23 +150,19 @@ class Entering:
         """The run of a due time, not stored yet; `ahead` others of its workflow come first. Raises as `start` does."""
         if self._active.closing:
             raise StoppingError("the daemon is stopping")
-        new = await self._starting.new(
-            workflow, params, trigger=Trigger.SCHEDULE, caller=caller, selection=Selection()
-        )
+        new = await self._starting.new(workflow, params, trigger=Trigger.SCHEDULE, caller=caller, selection=Selection())
         self._check_queue(new, ahead)
         run = replace(new.run, schedule=schedule, scheduled_at=at, missed=tuple(missed))
         return replace(new, run=run)
 
-    async def triggered(
-        self, workflow: str, event: Emitted, *, priority: int | None, trigger: Trigger
-    ) -> NewRun:
+    async def triggered(self, workflow: str, event: Emitted, *, priority: int | None, trigger: Trigger) -> NewRun:
         """The run that an event starts, not stored yet. Raises as `start` does. `priority` None: the workflow's."""
         if self._active.closing:
             raise StoppingError("the daemon is stopping")
         params = event.params if workflow == event.workflow else {}
         new = await self._starting.new(
             workflow, params, trigger=trigger, caller=event.caller or event.source.value, selection=Selection()
-        )  # fmt: skip
+        )
         run = replace(
             new.run,
             event=event.seen(),
@@ -177,17 +173,21 @@ class Entering:
         )
         return replace(new, run=run)
 
-    async def start_child(
-        self, workflow: str, params: dict[str, Any], *, run_id: str, parent: Run, step: str
-    ) -> Run:
+    async def start_child(self, workflow: str, params: dict[str, Any], *, run_id: str, parent: Run, step: str) -> Run:
         """The child, made now or before. Raises EngineError, ParamError, StoreError."""
         there = await self._store.get_run_page(run_id, limit=0)
         if there is not None:
             return there
         new = await self._starting.new(
-            workflow, params, trigger=Trigger.PARENT, caller=parent.caller, selection=Selection(),
-            run_id=run_id, parent_run=parent.id, parent_step=step,
-        )  # fmt: skip
+            workflow,
+            params,
+            trigger=Trigger.PARENT,
+            caller=parent.caller,
+            selection=Selection(),
+            run_id=run_id,
+            parent_run=parent.id,
+            parent_step=step,
+        )
         return await self._enter(replace(new, run=replace(new.run, depth=parent.depth)), None)
 
     async def _made_before(self, request: Request | None) -> Run | None:
@@ -199,9 +199,7 @@ class Entering:
             raise StoppingError(f"cannot {doing}: the daemon is stopping")
         self._admission.check(doing)
 
-    async def _enter(
-        self, new: NewRun, request: Request | None, *, requeue: str = "", by: str = ""
-    ) -> Run:
+    async def _enter(self, new: NewRun, request: Request | None, *, requeue: str = "", by: str = "") -> Run:
         self._check_queue(new)
         # A caller who gives up must not leave a run behind that is stored and never begun.
         task = asyncio.get_running_loop().create_task(self._create(new, request, requeue, by))

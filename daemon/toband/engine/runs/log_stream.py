@@ -149,9 +149,7 @@ class LogStreams:
             return PAGE
         return max(PAGE, min(LARGE_PAGE, LARGE_PAGES_OF_ALL // self._open))
 
-    async def _stream(
-        self, query: LogQuery, reader: _Reader, watch: Watch
-    ) -> AsyncIterator[LogChunk | LogEnd]:
+    async def _stream(self, query: LogQuery, reader: _Reader, watch: Watch) -> AsyncIterator[LogChunk | LogEnd]:
         printed = None
         try:
             while True:
@@ -201,9 +199,7 @@ class LogStreams:
         return step.state.terminal
 
     async def _check(self, query: LogQuery) -> Run:
-        run = (
-            await self._store.get_run(query.run_id) if query.step else await self._run(query.run_id)
-        )
+        run = await self._store.get_run(query.run_id) if query.step else await self._run(query.run_id)
         if run is None:
             raise RunNotFoundError(query.run_id)
         if query.step and query.step.removesuffix(CHECK) not in run.steps:
@@ -240,9 +236,7 @@ class _Reader:
         """All there is now."""
         start = self.place.first
         while True:
-            attempts = await self._store.run_attempts(
-                self._query.run_id, from_ordinal=start, limit=ATTEMPTS_AT_ONCE
-            )
+            attempts = await self._store.run_attempts(self._query.run_id, from_ordinal=start, limit=ATTEMPTS_AT_ONCE)
             waiting = 0
             for attempt in attempts:
                 if self.place.done(attempt.ordinal):

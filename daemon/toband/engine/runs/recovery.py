@@ -25,10 +25,7 @@ from toband.ports import Clock, Launcher, Store, StoreError
 AT_ONCE = 16
 """Attempts that are looked up on disk at the same time."""
 
-ABANDONED = (
-    "another toband launched it, and this one took the database over; "
-    "whether the step did its work is unknown"
-)
+ABANDONED = "another toband launched it, and this one took the database over; whether the step did its work is unknown"
 
 log = structlog.get_logger()
 
@@ -137,9 +134,7 @@ class Recovery:
                 run = await self._store.get_run(run_id)
                 found = await self._plans.of_run(run) if run else None
             except StoreError as error:
-                log.error(
-                    "cannot load a run, trying again", action="load_failed", run=run_id, error=str(error)
-                )  # fmt: skip
+                log.error("cannot load a run, trying again", action="load_failed", run=run_id, error=str(error))
                 await asyncio.sleep(pause)
                 pause = min(RETRY_MOST, pause * 2)
                 continue
@@ -181,8 +176,11 @@ class Recovery:
         while True:
             log.error(
                 "cannot find out what became of a process, trying again",
-                action="recover_failed", run=attempt.run_id, step=attempt.step, error=str(error),
-            )  # fmt: skip
+                action="recover_failed",
+                run=attempt.run_id,
+                step=attempt.step,
+                error=str(error),
+            )
             await asyncio.sleep(pause)
             pause = min(RETRY_MOST, pause * 2)
             try:
@@ -197,9 +195,7 @@ class Recovery:
         unexpected(f"cannot find out what became of {attempt.step} of run {attempt.run_id}", error)
         reason = f"what became of it cannot be found out: {type(error).__name__}: {error}"
         self.found.lost += 1
-        actor.post(
-            AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans="unknown")
-        )
+        actor.post(AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans="unknown"))
 
     async def _recover_attempt(self, actor: RunActor, attempt: Attempt) -> None:
         if attempt.child:
@@ -209,9 +205,7 @@ class Recovery:
         if isinstance(event, AttemptVoided | AttemptLost) and attempt.token in self._abandoned:
             # That it has no file here says nothing: it was launched from another state directory. Nor does the boot:
             # on another host it may still run.
-            event = AttemptLost(
-                step=attempt.step, token=attempt.token, error=ABANDONED, orphans="unknown"
-            )
+            event = AttemptLost(step=attempt.step, token=attempt.token, error=ABANDONED, orphans="unknown")
         match event:
             case None:
                 self.found.reattached += 1

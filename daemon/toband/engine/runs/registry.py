@@ -104,23 +104,46 @@ class Runs:
             default_timeout=default_timeout,
         )
         self.new = Entering(
-            active=self, starting=starting, store=store, lines=self._lines, origins=self.origins,
-            admission=admission or Always(), start=self._spawn,
-        )  # fmt: skip
+            active=self,
+            starting=starting,
+            store=store,
+            lines=self._lines,
+            origins=self.origins,
+            admission=admission or Always(),
+            start=self._spawn,
+        )
         seen = Seen(logs, values, files.work)
         self._rooms = Rooms(
-            files=files, seen=seen, evaluation=evaluation, server=server, tools=tools, log_limit=log_limit,
-        )  # fmt: skip
+            files=files,
+            seen=seen,
+            evaluation=evaluation,
+            server=server,
+            tools=tools,
+            log_limit=log_limit,
+        )
         handing = Handing(self._rooms, artifacts)
         self._notes = Notes(artifacts)
         self.launches = Launches(
-            launcher=launcher, rooms=self._rooms, handing=handing, notes=self._notes, values=values, clock=clock,
-            conditions=health, check_owner=store.check_owner, limit=max_running, artifact_time=artifact_time,
+            launcher=launcher,
+            rooms=self._rooms,
+            handing=handing,
+            notes=self._notes,
+            values=values,
+            clock=clock,
+            conditions=health,
+            check_owner=store.check_owner,
+            limit=max_running,
+            artifact_time=artifact_time,
             start=self._spawn,
-        )  # fmt: skip
+        )
         self._children = Children(
-            household=self, new=self.new, rooms=self._rooms, store=store, clock=clock, start=self._spawn,
-        )  # fmt: skip
+            household=self,
+            new=self.new,
+            rooms=self._rooms,
+            store=store,
+            clock=clock,
+            start=self._spawn,
+        )
         collection = Collection(
             handing=handing,
             conditions=health,
@@ -129,13 +152,25 @@ class Runs:
             start=self._spawn,
         )
         self._effects = Effects(
-            launches=self.launches, children=self._children, collection=collection, seen=seen,
-            evaluation=evaluation, forget=self._forget, start=self._spawn,
-        )  # fmt: skip
+            launches=self.launches,
+            children=self._children,
+            collection=collection,
+            seen=seen,
+            evaluation=evaluation,
+            forget=self._forget,
+            start=self._spawn,
+        )
         self._recovery = Recovery(
-            registry=self, store=store, launcher=launcher, launches=self.launches, children=self._children,
-            effects=self._effects, plans=self._plans, clock=clock, start=self._spawn,
-        )  # fmt: skip
+            registry=self,
+            store=store,
+            launcher=launcher,
+            launches=self.launches,
+            children=self._children,
+            effects=self._effects,
+            plans=self._plans,
+            clock=clock,
+            start=self._spawn,
+        )
         self._announcing = announcing or Announcing(clock, ids)
         self.left: Callable[[str], None] = lambda _: None
         """Told the workflow of each run that has ended."""
@@ -284,9 +319,7 @@ class Runs:
     async def cancel_all(self, reason: str) -> None:
         """Returns when every wish is on disk."""
         await self._recovery.loaded.wait()
-        wishes = (
-            actor.ask(CancelRequested(reason=reason)) for actor in list(self._actors.values())
-        )
+        wishes = (actor.ask(CancelRequested(reason=reason)) for actor in list(self._actors.values()))
         await asyncio.gather(*wishes)
 
     async def close(self) -> None:
@@ -300,9 +333,16 @@ class Runs:
 
     def take_up(self, plan: Plan, base_dir: str, run: Run) -> RunActor:
         actor = RunActor(
-            plan, run, base_dir=base_dir, store=self._store, clock=self._clock, ids=self._ids,
-            act=self._saved, start=self._spawn, announcing=self._announcing,
-        )  # fmt: skip
+            plan,
+            run,
+            base_dir=base_dir,
+            store=self._store,
+            clock=self._clock,
+            ids=self._ids,
+            act=self._saved,
+            start=self._spawn,
+            announcing=self._announcing,
+        )
         self._actors[run.id] = actor
         return actor
 

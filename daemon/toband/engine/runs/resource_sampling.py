@@ -121,9 +121,7 @@ class Usages:
             series.add(reading, self._clock.now(), asyncio.get_running_loop().time())
         ended = {one: series for one, series in self._series.items() if one not in live}
         late = {
-            one: series
-            for one, series in self._series.items()
-            if one in live and now - series.saved_at > SAVE_EVERY
+            one: series for one, series in self._series.items() if one in live and now - series.saved_at > SAVE_EVERY
         }
         if await self._save(ended | late):
             for one in ended:

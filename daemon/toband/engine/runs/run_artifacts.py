@@ -12,16 +12,12 @@ from toband.ports import ArtifactError, Artifacts, Store, Stored
 class RunArtifacts:
     """`context_of` says where a run keeps them. Those of steps whose results were taken over are the run's own too."""
 
-    def __init__(
-        self, store: Store, artifacts: Artifacts, context_of: Callable[[Run], Awaitable[str]]
-    ) -> None:
+    def __init__(self, store: Store, artifacts: Artifacts, context_of: Callable[[Run], Awaitable[str]]) -> None:
         self._store = store
         self._artifacts = artifacts
         self._context_of = context_of
 
-    async def list(
-        self, run_id: str, step: str = ""
-    ) -> Sequence[tuple[str, Artifact, Sequence[Stored]]]:
+    async def list(self, run_id: str, step: str = "") -> Sequence[tuple[str, Artifact, Sequence[Stored]]]:
         """Step, artifact and files, in the order of the definition, or of one step and all its instances only.
 
         What is gone from the disk has no files. Raises RunNotFoundError, StepNotFoundError.
@@ -44,9 +40,7 @@ class RunArtifacts:
                 found.append((each.id, artifact, files))
         return found
 
-    async def download(
-        self, run_id: str, step: str, name: str, path: str = ""
-    ) -> AsyncIterator[bytes]:
+    async def download(self, run_id: str, step: str, name: str, path: str = "") -> AsyncIterator[bytes]:
         """The bytes of one file; without a path of its only file, else of a tar archive of all.
 
         Raises RunNotFoundError, StepNotFoundError, ArtifactNotFoundError; when it returns, the first bytes were read.

@@ -20,9 +20,7 @@ from toband.ports import Store
 
 
 class Control:
-    def __init__(
-        self, runs: Runs, store: Store, *, remove: Callable[[str], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, runs: Runs, store: Store, *, remove: Callable[[str], Awaitable[bool]]) -> None:
         """`remove` takes an ended run away with its files, and says whether it could."""
         self._runs = runs
         self._store = store

@@ -173,13 +173,9 @@ class Starting:
         run = replace(run, event=before.event, depth=before.depth)
         return NewRun(plan=plan, base_dir=base_dir, run=self._timed(run))
 
-    async def preview(
-        self, workflow: str, params: Mapping[str, Any], selection: Selection, caller: str
-    ) -> Preview:
+    async def preview(self, workflow: str, params: Mapping[str, Any], selection: Selection, caller: str) -> Preview:
         """What a run would do, in an order in which it could. Raises as `new` does, and RenderError."""
-        made = await self.new(
-            workflow, params, trigger=Trigger.API, caller=caller, selection=selection
-        )
+        made = await self.new(workflow, params, trigger=Trigger.API, caller=caller, selection=selection)
         plan, run = made.plan, made.run
         scope = Scope(
             params=dict(run.params),
@@ -212,9 +208,7 @@ class Starting:
     def _timed(self, run: Run) -> Run:
         return run if run.timeout is not None else replace(run, timeout=self._default_timeout)
 
-    async def _borrowed(
-        self, plan: Plan, chosen: Collection[str], selection: Selection
-    ) -> dict[str, StepRun]:
+    async def _borrowed(self, plan: Plan, chosen: Collection[str], selection: Selection) -> dict[str, StepRun]:
         """The results that the chosen steps need of others, as they were left by earlier runs."""
         needed = borrowed_steps(plan, chosen)
         if not needed:

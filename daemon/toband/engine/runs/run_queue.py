@@ -149,11 +149,7 @@ class Lines:
         """To the one of the highest priority, then the oldest, of all that only lack a place."""
         while self._has_place():
             lines = [self._lines[name] for name in set(self._waiting_for_place.values())]
-            ready = [
-                line
-                for line in lines
-                if self._first(line) is line.sharing and _may_begin(line, line.sharing[0])
-            ]
+            ready = [line for line in lines if self._first(line) is line.sharing and _may_begin(line, line.sharing[0])]
             if not ready:
                 return
             # Numbers are counted by workflow: between two of them the ids tell who is older.

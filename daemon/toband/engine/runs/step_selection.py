@@ -78,15 +78,11 @@ def borrow(plan: Plan, source: Run, name: str, at: datetime) -> dict[str, StepRu
     """A step of an earlier run, with its instances, as one that is out of scope and has results."""
     step = source.steps[name]
     taken = _taken(plan, source, step)
-    taken[name] = replace(
-        taken[name], state=StepState.SKIPPED, reason="scope", started_at=None, finished_at=at
-    )
+    taken[name] = replace(taken[name], state=StepState.SKIPPED, reason="scope", started_at=None, finished_at=at)
     return taken
 
 
-def repeated_steps(
-    plan: Plan, before: Plan, run: Run, from_steps: Collection[str], everything: bool
-) -> set[str]:
+def repeated_steps(plan: Plan, before: Plan, run: Run, from_steps: Collection[str], everything: bool) -> set[str]:
     """The steps of an ended run that a retry executes: what is to be repeated, and all that comes after it.
 
     `before` is the plan that the run had; a step that has changed since is repeated. Raises UnknownStepError.
@@ -141,6 +137,4 @@ def _moved(plan: Plan, run: Run, step: StepRun) -> StepRun:
     index = plan.index[step.parent or step.id]
     reason = "kept" if step.state is StepState.SUCCEEDED else step.reason
     has_result = step.attempt is not None or step.attempts or step.instances or step.source
-    return replace(
-        step, index=index, reason=reason, source=(step.source or run.id) if has_result else ""
-    )
+    return replace(step, index=index, reason=reason, source=(step.source or run.id) if has_result else "")

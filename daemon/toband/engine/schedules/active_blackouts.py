@@ -39,9 +39,7 @@ class Blackouts:
         found = self._covering(stored, zone, at)
         return None if found is None else found[0].end
 
-    def _covering(
-        self, stored: StoredWorkflow | None, zone: str, at: datetime
-    ) -> tuple[Stretch, ZoneInfo] | None:
+    def _covering(self, stored: StoredWorkflow | None, zone: str, at: datetime) -> tuple[Stretch, ZoneInfo] | None:
         own: Sequence[str] = ()
         if stored is not None and stored.definition is not None:
             own = stored.definition.parsed.get("blackout", ())

@@ -21,11 +21,7 @@ class Turns:
     def free(self, now: datetime) -> bool:
         """Whether `take` would give one at once."""
         second = self._second
-        return (
-            second is None
-            or now >= second + _SECOND
-            or (second <= now and self._taken < self._most)
-        )
+        return second is None or now >= second + _SECOND or (second <= now and self._taken < self._most)
 
     def take(self, now: datetime) -> datetime:
         """When it is."""

@@ -190,9 +190,7 @@ def _started(known: Known, fire: Fire) -> str:
         return ""
     for run in event.runs:
         if run.workflow == known.workflow:
-            return (
-                f"; it started run {run.run_id}" if run.run_id else f"; not started: {run.reason}"
-            )
+            return f"; it started run {run.run_id}" if run.run_id else f"; not started: {run.reason}"
     if event.state is EventState.PENDING:
         return "; what it starts is not decided yet"
     return f"; nothing was started: {event.reason}" if event.reason else ""

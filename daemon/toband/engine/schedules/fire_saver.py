@@ -111,9 +111,12 @@ class DueRuns:
         plans = {new.run.id: new for _, new in made}
         self.stored += [(plans[run.id], run) for run in runs]
         log.info(
-            "schedule fired", action="schedule_fired", schedule=entry.id,
-            started=len(runs), skipped=len(fires) + len(fired.skipped),
-        )  # fmt: skip
+            "schedule fired",
+            action="schedule_fired",
+            schedule=entry.id,
+            started=len(runs),
+            skipped=len(fires) + len(fired.skipped),
+        )
         return True
 
     async def tell(self, entry: ScheduleEntry, decision: Decision, now: datetime) -> None:
@@ -126,9 +129,7 @@ class DueRuns:
             line = replace(_line(entry, start, at), reason=f"{EVENT}{event.id}")
             events.append((line, event))
             fires += _stood_for(line, start)
-        firing = Firing(
-            before=entry, after=decision.entry, fires=tuple(fires), events=tuple(events)
-        )
+        firing = Firing(before=entry, after=decision.entry, fires=tuple(fires), events=tuple(events))
         try:
             await self._store.fire(firing)
         finally:

@@ -35,9 +35,7 @@ class Explanation:
 
 
 class Outlook:
-    def __init__(
-        self, *, store: Store, clock: Clock, blackouts: Blackouts, draining: Draining
-    ) -> None:
+    def __init__(self, *, store: Store, clock: Clock, blackouts: Blackouts, draining: Draining) -> None:
         self._store = store
         self._clock = clock
         self._blackouts = blackouts
@@ -66,11 +64,7 @@ class Outlook:
         entries = await self._entries(name)
         now = self._clock.now()
         around = at or now
-        fires = (
-            await self._store.fires(workflow=name, limit=LAST)
-            if at is None
-            else await self._meant(name, at)
-        )
+        fires = await self._store.fires(workflow=name, limit=LAST) if at is None else await self._meant(name, at)
         before = await self._store.fires(workflow=name, before=around, limit=1)
         told_of = Known(
             workflow=name,
@@ -96,9 +90,7 @@ class Outlook:
     async def _meant(self, name: str, asked: datetime) -> Sequence[Fire]:
         """What became of the times in the second that somebody asks about, or else of the nearest."""
         for near, most in ((_SECOND, _LISTED), (timedelta(seconds=NEAR), LAST)):
-            fires = await self._store.fires(
-                workflow=name, after=asked - near, before=asked + near, limit=_LISTED
-            )
+            fires = await self._store.fires(workflow=name, after=asked - near, before=asked + near, limit=_LISTED)
             if fires:
                 nearest = sorted(fires, key=lambda fire: abs(fire.due_at - asked))[:most]
                 return sorted(nearest, key=lambda fire: fire.due_at, reverse=True)
@@ -110,9 +102,7 @@ class Outlook:
         events = [await self._store.get_event(each) for each in sorted(ids)]
         return {event.id: event for event in events if event is not None}
 
-    async def _zones(
-        self, fires: Sequence[Fire], entries: Sequence[ScheduleEntry]
-    ) -> Mapping[str, str]:
+    async def _zones(self, fires: Sequence[Fire], entries: Sequence[ScheduleEntry]) -> Mapping[str, str]:
         """Of schedules that are over, as far as they are kept, by id."""
         over = {fire.schedule_id for fire in fires} - {entry.id for entry in entries}
         found = [await self._store.get_schedule(each) for each in sorted(over)]
@@ -133,15 +123,9 @@ class Outlook:
             for due in takewhile(lambda due: due.due < asked + near, upcoming(entry, asked - near))
         ]
         closest = min(there, key=lambda due: (abs(due.due - asked), due.at), default=None)
-        if closest is not None and all(
-            abs(closest.due - asked) < abs(fire.due_at - asked) for fire in known.fires
-        ):
+        if closest is not None and all(abs(closest.due - asked) < abs(fire.due_at - asked) for fire in known.fires):
             known = replace(known, fires=())
-        times = [
-            Near(at=at, zone=entry.zone)
-            for entry in entries
-            if (at := latest(entry, asked)) is not None
-        ]
+        times = [Near(at=at, zone=entry.zone) for entry in entries if (at := latest(entry, asked)) is not None]
         if known.before is not None:
             times.append(known.before)
         return replace(
@@ -162,8 +146,11 @@ class Outlook:
         """Its own, also those that have run out, and those of subjects that are to start it."""
         own = await self._store.list_schedules(
             # Their ids begin so, and come first behind it.
-            workflow=name, after=f"{name}/", limit=_LISTED, active_only=False
-        )  # fmt: skip
+            workflow=name,
+            after=f"{name}/",
+            limit=_LISTED,
+            active_only=False,
+        )
         bound = await self._store.list_schedules(workflow=name, limit=_LISTED, of_subjects=True)
         return [*(entry for entry in own if not entry.subject), *bound]
 
@@ -194,6 +181,4 @@ def _zone_is_there(entry: ScheduleEntry) -> bool:
 def _listened(stored: StoredWorkflow) -> tuple[str, ...]:
     """The types of events that start it, in the order of the definition."""
     parsed = stored.definition.parsed if stored.definition is not None else {}
-    return tuple(
-        dict.fromkeys(name for trigger in parsed.get("triggers", ()) for name in trigger["events"])
-    )
+    return tuple(dict.fromkeys(name for trigger in parsed.get("triggers", ()) for name in trigger["events"]))

@@ -99,7 +99,7 @@ class Scheduling:
         self._draining = draining
         self._due_runs = DueRuns(
             store=store, runs=runs, clock=clock, admission=admission, draining=draining, announcing=announcing
-        )  # fmt: skip
+        )
         draining.after(self._rung.set)
         runs.left = self._run_left
         self.next_alarm: datetime | None = None
@@ -155,9 +155,7 @@ class Scheduling:
                 self._rung.set()
 
     def _wake(self, schedule_id: str) -> None:
-        self._waiting[schedule_id] = replace(
-            self._waiting[schedule_id], until=self._clock.now(), workflow=""
-        )
+        self._waiting[schedule_id] = replace(self._waiting[schedule_id], until=self._clock.now(), workflow="")
 
     @property
     def draining(self) -> bool:
@@ -189,9 +187,7 @@ class Scheduling:
                     entries = await self._whose_turn(now) or await self._missed(now)
                 if not entries:
                     return
-                await asyncio.gather(
-                    *(self._or_tell(entry, self._fire(entry)) for entry in entries)
-                )
+                await asyncio.gather(*(self._or_tell(entry, self._fire(entry)) for entry in entries))
         finally:
             self._due_runs.begin()
 
@@ -205,9 +201,7 @@ class Scheduling:
 
     async def _due_now(self, now: datetime) -> Sequence[ScheduleEntry]:
         """Some of those that became due while somebody was there."""
-        due = await self._store.due_schedules(
-            now, since=self._first_near, limit=AT_ONCE + len(self._waiting)
-        )
+        due = await self._store.due_schedules(now, since=self._first_near, limit=AT_ONCE + len(self._waiting))
         return [entry for entry in due if not self._does_wait(entry)][:AT_ONCE]
 
     async def _whose_turn(self, now: datetime) -> Sequence[ScheduleEntry]:

@@ -116,9 +116,7 @@ class Subjects:
         )
         entry = first_due(entry, now)
         if entry.next_due is None:
-            raise TimeNotUnderstoodError(
-                f"cannot schedule {self.request_text(entry)!r}: {why_never(rule, zone, now)}"
-            )
+            raise TimeNotUnderstoodError(f"cannot schedule {self.request_text(entry)!r}: {why_never(rule, zone, now)}")
         stored, is_new = await self._store.create_schedule(entry, request=request)
         if is_new:
             self._changed()
@@ -139,9 +137,7 @@ class Subjects:
             except ValueError as error:
                 raise TimeNotUnderstoodError(f"cannot read {rule.cron!r}: {error}") from None
             if reboot:
-                raise TimeNotUnderstoodError(
-                    f"cannot schedule {REBOOT}: that is for workflows; give a time"
-                )
+                raise TimeNotUnderstoodError(f"cannot schedule {REBOOT}: that is for workflows; give a time")
         return rule, ""
 
     async def _check_workflow(self, name: str, rule: Schedule) -> None:
@@ -207,9 +203,7 @@ class Subjects:
         if first is None or entry.cancelled_at is not None:
             return []
         try:
-            after = occurrences(
-                spec, zone=ZoneInfo(entry.zone), after=first, stored_at=entry.stored_at
-            )
+            after = occurrences(spec, zone=ZoneInfo(entry.zone), after=first, stored_at=entry.stored_at)
             due = [first, *(each.at for each in islice(after, SHOWN - 1))]
         except _UNTOLD:
             due = [first]
@@ -224,9 +218,7 @@ def _agreed(action: str, said: str, workflow: str) -> str:
     """The action that is asked for, where the words `said` what to do. Raises UnclearActionError."""
     named = named_by(said)
     if action and named and action != named:
-        raise UnclearActionError(
-            f'the words say "{said}", which is {named}, not {action}: leave one of them out'
-        )
+        raise UnclearActionError(f'the words say "{said}", which is {named}, not {action}: leave one of them out')
     found = action or named or (WORKFLOW if workflow else "")
     if found not in (*ACTIONS, WORKFLOW):
         wrong = f'unknown action "{found}"' if found else "it is missing"
@@ -262,9 +254,7 @@ def request_text(entry: ScheduleEntry) -> str:
         return spec.at.isoformat()
 
 
-def triggered(
-    entry: ScheduleEntry, start: Start, after: ScheduleEntry, announcing: Announcing
-) -> Emitted:
+def triggered(entry: ScheduleEntry, start: Start, after: ScheduleEntry, announcing: Announcing) -> Emitted:
     """The event that tells that a schedule of a subject is due. `after` is the schedule once that is decided."""
     metadata: dict[str, object] = {"occurrences": after.occurrences}
     if after.next_due is not None:

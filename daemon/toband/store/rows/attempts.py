@@ -12,9 +12,7 @@ from toband.store.sql.row_codec import ATTEMPT_COLUMNS, attempt_from
 from toband.store.sql.tables import process_executions as table
 
 
-def read_attempts(
-    connection: Connection, run_id: str, step: str, before: str, limit: int
-) -> Sequence[Attempt]:
+def read_attempts(connection: Connection, run_id: str, step: str, before: str, limit: int) -> Sequence[Attempt]:
     query = select(table)
     if run_id:
         query = query.where(table.c.run_id == run_id)
@@ -43,7 +41,4 @@ def read_attempt(connection: Connection, attempt_id: str) -> Attempt | None:
 
 
 def _all(connection: Connection, query: Select[Any]) -> Sequence[Attempt]:
-    return [
-        attempt_from(dict(zip(ATTEMPT_COLUMNS, row, strict=True)))
-        for row in connection.execute(query)
-    ]
+    return [attempt_from(dict(zip(ATTEMPT_COLUMNS, row, strict=True))) for row in connection.execute(query)]

@@ -16,9 +16,7 @@ from toband.store.sql.tables import dead_letters as table
 from toband.store.sql.writer import Session
 
 _LETTER = select(table).where(table.c.id == bindparam("letter_id"))
-_CLOSE = update(table).where(
-    table.c.id == bindparam("letter_id"), table.c.state == DeadLetterState.OPEN
-)
+_CLOSE = update(table).where(table.c.id == bindparam("letter_id"), table.c.state == DeadLetterState.OPEN)
 
 
 def read(connection: Connection, letter_id: str) -> DeadLetter | None:
@@ -36,9 +34,7 @@ def read_all(
     return [_letter(row) for row in newest(connection, table, workflow, states, before, limit)]
 
 
-def discard(
-    letter_id: str, at: datetime, by: str
-) -> Callable[[Session], tuple[DeadLetter, bool] | None]:
+def discard(letter_id: str, at: datetime, by: str) -> Callable[[Session], tuple[DeadLetter, bool] | None]:
     def operation(session: Session) -> tuple[DeadLetter, bool] | None:
         closed = _close(session, letter_id, DeadLetterState.DISCARDED, at, by)
         letter = read(session.connection, letter_id)

@@ -31,9 +31,7 @@ class DataChanges:
     To be made before anything is changed: a workflow that is the first to listen is not told of itself.
     """
 
-    def __init__(
-        self, sql: Statements, session: Session, at: datetime, cause: Cause | None = None
-    ) -> None:
+    def __init__(self, sql: Statements, session: Session, at: datetime, cause: Cause | None = None) -> None:
         """`cause` is the step that does it, if one does."""
         self._sql = sql
         self._session = session

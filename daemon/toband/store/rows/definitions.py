@@ -67,9 +67,7 @@ def read_owned(connection: Connection) -> Sequence[StoredWorkflow]:
     return [workflow_from(dict(row)) for row in connection.execute(query).mappings()]
 
 
-def read_versions(
-    connection: Connection, name: str, before: int | None, limit: int
-) -> Sequence[WorkflowVersion]:
+def read_versions(connection: Connection, name: str, before: int | None, limit: int) -> Sequence[WorkflowVersion]:
     table = workflow_versions
     query = (
         select(table.c.version, table.c.digest, table.c.base_dir, table.c.created_at)
@@ -106,9 +104,7 @@ def count(connection: Connection) -> Mapping[DefinitionKind, int]:
     return {kind: number for kind, number in connection.execute(_COUNT)}  # noqa: C416 - rows
 
 
-def workflow_from(
-    stored: Mapping[str, Any], definition: WorkflowVersion | None = None
-) -> StoredWorkflow:
+def workflow_from(stored: Mapping[str, Any], definition: WorkflowVersion | None = None) -> StoredWorkflow:
     return StoredWorkflow(
         name=stored["name"],
         title=stored["title"],

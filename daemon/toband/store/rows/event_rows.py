@@ -61,9 +61,7 @@ def run_row(event_id: str, run: EventRun) -> Raw:
     }
 
 
-def append(
-    sql: Statements, session: Session, new: Sequence[NewEvent]
-) -> list[tuple[Emitted, bool]]:
+def append(sql: Statements, session: Session, new: Sequence[NewEvent]) -> list[tuple[Emitted, bool]]:
     """Each with its sequence, and whether it is new; else it is the one that has its dedupe key.
 
     Whoever writes in the same transaction what they tell of calls it last: until its end nobody else gets a sequence.

@@ -51,9 +51,7 @@ def _rows(definition: WorkflowText) -> list[dict[str, Any]]:
     rows = []
     for position, trigger in enumerate(definition.triggers):
         if trigger.priority is None:
-            raise ValueError(
-                f"cannot store the workflow {definition.name}: `on` entry {position} has no priority"
-            )
+            raise ValueError(f"cannot store the workflow {definition.name}: `on` entry {position} has no priority")
         rows += [
             {
                 "workflow": definition.name,

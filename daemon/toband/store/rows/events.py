@@ -106,9 +106,7 @@ def add(
         if request is not None:
             ((event, is_new),) = answers
             at = events[0].at
-            session.run(
-                sql.answer_with_event, {"event_id": event.id, "requested_at": to_micros(at)}
-            )
+            session.run(sql.answer_with_event, {"event_id": event.id, "requested_at": to_micros(at)})
             remember(session, request, {"event": event.id, "created": is_new}, at)
         return answers
 
@@ -192,9 +190,7 @@ def read(connection: Connection, event_id: str) -> Emitted | None:
     return found[0] if found else None
 
 
-def read_all(
-    connection: Connection, types: Sequence[str], before: int | None, limit: int
-) -> Sequence[Emitted]:
+def read_all(connection: Connection, types: Sequence[str], before: int | None, limit: int) -> Sequence[Emitted]:
     conditions = [] if before is None else [table.c.sequence < before]
     return _events(connection, _walk(types, conditions, limit, newest_first=True))
 
@@ -226,9 +222,7 @@ def _walk(
     return _in_order(select(merged), merged.c.sequence, limit, newest_first)
 
 
-def _in_order(
-    page: Select[Any], sequence: ColumnElement[int], limit: int, newest_first: bool
-) -> Select[Any]:
+def _in_order(page: Select[Any], sequence: ColumnElement[int], limit: int, newest_first: bool) -> Select[Any]:
     return page.order_by(sequence.desc() if newest_first else sequence).limit(limit)
 
 

@@ -104,9 +104,7 @@ def fire(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
             session.run_many(sql.insert_fire, ledger.rows)
         if emitted:
             event_rows.append(sql, session, emitted)
-        return Fired(
-            runs=tuple(made), skipped=tuple(ledger.skipped), repeated=tuple(ledger.repeated)
-        )
+        return Fired(runs=tuple(made), skipped=tuple(ledger.skipped), repeated=tuple(ledger.repeated))
 
     return operation
 

@@ -35,10 +35,7 @@ _ENDED = not_(among(runs.c.state, ACTIVE_RUNS))
 _others = runs.alias("others")
 # The last run of a workflow shows how it does. It stays until somebody deletes it.
 _NOT_LAST = runs.c.number < (
-    select(func.max(_others.c.number))
-    .where(_others.c.workflow == runs.c.workflow)
-    .correlate(runs)
-    .scalar_subquery()
+    select(func.max(_others.c.number)).where(_others.c.workflow == runs.c.workflow).correlate(runs).scalar_subquery()
 )
 _LAST = select(func.max(runs.c.number)).where(runs.c.workflow == bindparam("workflow"))
 _users = runs.alias("users")
@@ -59,21 +56,14 @@ _REMOVABLE = and_(_DELETABLE, _NOT_LAST)
 _first_name = select(func.min(runs.c.workflow).label("workflow")).cte("names", recursive=True)
 _NAMES = _first_name.union_all(
     select(
-        select(func.min(_others.c.workflow))
-        .where(_others.c.workflow > _first_name.c.workflow)
-        .scalar_subquery()
+        select(func.min(_others.c.workflow)).where(_others.c.workflow > _first_name.c.workflow).scalar_subquery()
     ).where(_first_name.c.workflow.is_not(None))
 )
 
 
 def _of_each(value: ColumnElement[Any]) -> ScalarSelect[Any]:
     """Each a look at one end of an index, which no aggregate over a group of rows is."""
-    return (
-        select(value)
-        .where(runs.c.workflow == _NAMES.c.workflow)
-        .correlate(_NAMES)
-        .scalar_subquery()
-    )
+    return select(value).where(runs.c.workflow == _NAMES.c.workflow).correlate(_NAMES).scalar_subquery()
 
 
 SPANS = select(
@@ -116,9 +106,7 @@ def read_removable(
         query = query.where(runs.c.workflow == workflow)
     if finished_before is not None:
         # What ended before then was created before then: the index leads past everything younger.
-        query = query.where(
-            runs.c.finished_at < finished_before, runs.c.id < first_id(finished_before)
-        )
+        query = query.where(runs.c.finished_at < finished_before, runs.c.id < first_id(finished_before))
     if number_below is not None:
         query = query.where(runs.c.number < number_below)
     return _all(connection, query.order_by(runs.c.id).limit(limit))

@@ -41,9 +41,7 @@ _ENTRIES = (
 )
 
 
-def read_history(
-    connection: Connection, run_id: str, after: int, limit: int
-) -> Sequence[HistoryEntry]:
+def read_history(connection: Connection, run_id: str, after: int, limit: int) -> Sequence[HistoryEntry]:
     row = connection.execute(_IDENTITY, {"run_id": run_id}).first()
     if row is None:
         return []

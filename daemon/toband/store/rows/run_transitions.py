@@ -42,8 +42,7 @@ def encode(change: RunChange) -> Write:
         raise ValueError(f"cannot save run {before.id}: the change does not follow on it")
     facts = run_facts(after)
     write = Write(
-        run=facts
-        | {"run_id": before.id, "was_sequence": before.sequence, "was_state": before.state.value},
+        run=facts | {"run_id": before.id, "was_sequence": before.sequence, "was_state": before.state.value},
         state_changes=after.state is not before.state,
         history={},
         new_steps=[],
@@ -97,9 +96,7 @@ def _attempt(write: Write, previous: Attempt | None, attempt: Attempt) -> Raw:
     row = attempt_row(attempt)
     if previous is None or previous.id != attempt.id:
         if previous is not None and not previous.state.terminal:
-            raise ValueError(
-                f"cannot save attempt {attempt.id}: {previous.id} of the same step still lives"
-            )
+            raise ValueError(f"cannot save attempt {attempt.id}: {previous.id} of the same step still lives")
         write.new_attempts.append(row)
     elif previous is not attempt:
         write.attempts.append(row | {"was_token": previous.token})

@@ -47,15 +47,11 @@ _AT_ONCE = 500
 _RUNS_AT_ONCE = 20
 
 _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
-_VALUES = select(run_values.c.params, run_values.c.event).where(
-    run_values.c.run_id == bindparam("run_id")
-)
+_VALUES = select(run_values.c.params, run_values.c.event).where(run_values.c.run_id == bindparam("run_id"))
 _STEPS = (
     select(step_runs, process_executions, step_items.c.item)
     .select_from(
-        step_runs.outerjoin(
-            process_executions, process_executions.c.id == step_runs.c.attempt_id
-        ).outerjoin(
+        step_runs.outerjoin(process_executions, process_executions.c.id == step_runs.c.attempt_id).outerjoin(
             step_items,
             and_(
                 step_items.c.run_id == step_runs.c.run_id,
@@ -68,9 +64,7 @@ _STEPS = (
     .order_by(step_runs.c.position)
     .limit(bindparam("at_most"))
 )
-_NEWEST = (
-    select(runs).where(runs.c.workflow == bindparam("workflow")).order_by(runs.c.id.desc()).limit(1)
-)
+_NEWEST = select(runs).where(runs.c.workflow == bindparam("workflow")).order_by(runs.c.id.desc()).limit(1)
 _ACTIVE_IDS = select(runs.c.id).where(among(runs.c.state, ACTIVE_RUNS)).order_by(runs.c.id)
 _STATES = select(runs.c.id, runs.c.state).where(runs.c.id.in_(bindparam("run_ids", expanding=True)))
 _ACTIVE_COUNT = select(func.count()).select_from(runs).where(among(runs.c.state, ACTIVE_RUNS))
@@ -223,9 +217,7 @@ def _header(row: tuple[Any, ...], steps: dict[str, StepRun] | None = None) -> Ru
 def read_runs(
     connection: Connection, workflow: str, states: Sequence[RunState], before: str, limit: int
 ) -> Sequence[Run]:
-    return [
-        _header(tuple(row)) for row in newest(connection, runs, workflow, states, before, limit)
-    ]
+    return [_header(tuple(row)) for row in newest(connection, runs, workflow, states, before, limit)]
 
 
 def read_linked(
@@ -251,9 +243,7 @@ def read_linked(
     return [_header(tuple(row)) for row in found]
 
 
-def read_latest_success(
-    connection: Connection, workflow: str, steps: Collection[str]
-) -> Mapping[str, str]:
+def read_latest_success(connection: Connection, workflow: str, steps: Collection[str]) -> Mapping[str, str]:
     wanted, found = set(steps), dict[str, str]()
     before, at_once = "", 1  # the last run has most of them, as a rule
     while wanted:

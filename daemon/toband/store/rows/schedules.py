@@ -67,10 +67,7 @@ _AT_START = (
 )
 _OF_SUBJECT = and_(_BOUND, table.c.subject == bindparam("of_subject"))
 _SAME = (
-    select(table)
-    .where(_OF_SUBJECT, table.c.dedupe_key == bindparam("of_key"), _ACTIVE)
-    .order_by(table.c.id)
-    .limit(1)
+    select(table).where(_OF_SUBJECT, table.c.dedupe_key == bindparam("of_key"), _ACTIVE).order_by(table.c.id).limit(1)
 )
 _CANCEL = update(table).where(table.c.id == bindparam("of_id"), _BOUND, _ACTIVE)
 _CANCEL_SUBJECT = update(table).where(_OF_SUBJECT, _ACTIVE)
@@ -136,10 +133,7 @@ def _going_on(new: Sequence[ScheduleEntry], stored: Sequence[ScheduleEntry]) -> 
             same = next((each for each in left.values() if _says(each) == _says(entry)), None)
             if same is not None:
                 found[entry.id] = left.pop(same.id)
-    return [
-        replace(found[entry.id], id=entry.id, index=entry.index) if entry.id in found else entry
-        for entry in new
-    ]
+    return [replace(found[entry.id], id=entry.id, index=entry.index) if entry.id in found else entry for entry in new]
 
 
 def _says(entry: ScheduleEntry) -> tuple[str, Any]:
@@ -155,9 +149,7 @@ def _says(entry: ScheduleEntry) -> tuple[str, Any]:
 # ------------------------------------------------------------------------------------------------ of subjects
 
 
-def create(
-    entry: ScheduleEntry, request: Request | None
-) -> Callable[[Session], tuple[ScheduleEntry, bool]]:
+def create(entry: ScheduleEntry, request: Request | None) -> Callable[[Session], tuple[ScheduleEntry, bool]]:
     """Raises ValueError for an entry without a subject."""
     if not entry.subject:
         raise ValueError(f"cannot store schedule {entry.id}: it has no subject")

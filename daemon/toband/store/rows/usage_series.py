@@ -23,9 +23,7 @@ def save(usage: Mapping[str, Usage]) -> Callable[[Session], None]:
         table = process_usage
         session.connection.execute(delete(table).where(table.c.attempt_id.in_(wanted)))
         if known:
-            session.connection.execute(
-                insert(table), [{"attempt_id": one, "usage": rows[one]} for one in known]
-            )
+            session.connection.execute(insert(table), [{"attempt_id": one, "usage": rows[one]} for one in known])
 
     return operation
 

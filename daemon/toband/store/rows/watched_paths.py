@@ -31,10 +31,7 @@ def replace_all(session: Session, definition: WorkflowText) -> None:
     if session.connection.execute(_FIND_ALL, key).scalars().all() == wanted:
         return
     session.connection.execute(_REMOVE_ALL, key)
-    rows = [
-        {"workflow": definition.name, "position": position, "path": path}
-        for position, path in enumerate(wanted)
-    ]
+    rows = [{"workflow": definition.name, "position": position, "path": path} for position, path in enumerate(wanted)]
     if rows:
         session.connection.execute(insert(table), rows)
 

@@ -175,9 +175,7 @@ def disown(sql: Statements, name: str, owner: str, at: datetime) -> Callable[[Se
     return operation
 
 
-def _check_owner(
-    stored: Mapping[str, Any], text: WorkflowText, take_over: Mapping[str, str]
-) -> None:
+def _check_owner(stored: Mapping[str, Any], text: WorkflowText, take_over: Mapping[str, str]) -> None:
     """Raises WorkflowOwnedError for what somebody else owns, else WorkflowExistsError for what is of another kind."""
     if stored["owner"] not in (text.owner, take_over.get(text.name, text.owner)):
         raise WorkflowOwnedError(text.name, stored["owner"])
@@ -290,9 +288,7 @@ def _header(text: WorkflowText) -> dict[str, Any]:
     }
 
 
-def _replace_users(
-    session: Session, also: Sequence[WorkflowText], at: datetime, told: DataChanges
-) -> None:
+def _replace_users(session: Session, also: Sequence[WorkflowText], at: datetime, told: DataChanges) -> None:
     """Those that are still there. Raises ConflictError."""
     for user in also:
         using = find(session.connection, user.name)
@@ -326,9 +322,7 @@ def _replace(
     return values
 
 
-def _changes(
-    session: Session, stored: Mapping[str, Any], text: WorkflowText, at: datetime
-) -> dict[str, Any]:
+def _changes(session: Session, stored: Mapping[str, Any], text: WorkflowText, at: datetime) -> dict[str, Any]:
     """The columns that are to change; none if nothing does. Adds a version if need be."""
     key = {"of_name": text.name, "of_version": stored["version"]}
     current = session.connection.execute(VERSION, key).one()
@@ -372,10 +366,7 @@ def _add_version(session: Session, text: WorkflowText, at: datetime) -> int:
 
 def _set_labels(session: Session, text: WorkflowText) -> None:
     session.connection.execute(_DELETE_LABELS, {"of_name": text.name})
-    rows = [
-        {"workflow": text.name, "label": label, "content": content}
-        for label, content in text.labels.items()
-    ]
+    rows = [{"workflow": text.name, "label": label, "content": content} for label, content in text.labels.items()]
     if rows:
         session.connection.execute(insert(workflow_labels), rows)
 
@@ -390,9 +381,7 @@ def _set_uses(session: Session, text: WorkflowText) -> None:
 # ------------------------------------------------------------------------------------------------ repeated requests
 
 
-def _answer(
-    session: Session, name: str, request: Request | None, at: datetime, changed: bool = True
-) -> StoredWorkflow:
+def _answer(session: Session, name: str, request: Request | None, at: datetime, changed: bool = True) -> StoredWorkflow:
     """The workflow as it is now, remembered as the answer to the request."""
     stored = find(session.connection, name)
     assert stored is not None

@@ -123,9 +123,7 @@ class SqliteDatabase(Database):
     def check_files(self) -> None:
         for path, known in self._files.items():
             if _identity(path) != known:
-                raise StoreGoneError(
-                    f"cannot write to the database: {path} was deleted or replaced while in use"
-                )
+                raise StoreGoneError(f"cannot write to the database: {path} was deleted or replaced while in use")
 
     def close(self) -> None:
         held, self._held = self._held, None
@@ -148,9 +146,7 @@ class SqliteDatabase(Database):
         cursor.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
         mode = cursor.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
-            raise StoreError(
-                f"cannot use {self.path}: its file system does not support SQLite's WAL mode"
-            )
+            raise StoreError(f"cannot use {self.path}: its file system does not support SQLite's WAL mode")
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
@@ -187,9 +183,7 @@ class PostgresDatabase(Database):
         self.error = psycopg.Error
         url = url.set(drivername="postgresql+psycopg")
         arguments = {key: value for key, value in _POSTGRES_USUAL.items() if key not in url.query}
-        self.writer = create_engine(
-            url, isolation_level="AUTOCOMMIT", poolclass=NullPool, connect_args=arguments
-        )
+        self.writer = create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool, connect_args=arguments)
         self.reader = create_engine(
             url,
             isolation_level="REPEATABLE READ",
@@ -213,15 +207,11 @@ def database(url: str) -> Database:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise StoreError(
-            "cannot read the database URL: give sqlite:///PATH or postgresql://HOST/NAME"
-        ) from None
+        raise StoreError("cannot read the database URL: give sqlite:///PATH or postgresql://HOST/NAME") from None
     match parsed.drivername:
         case "sqlite":
             return SqliteDatabase(parsed)
         case "postgresql":
             return PostgresDatabase(parsed)
         case other:
-            raise StoreError(
-                f"cannot use a database of kind {other!r}: give sqlite:///PATH or postgresql://HOST/NAME"
-            )
+            raise StoreError(f"cannot use a database of kind {other!r}: give sqlite:///PATH or postgresql://HOST/NAME")

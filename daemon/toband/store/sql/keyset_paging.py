@@ -32,9 +32,7 @@ def newest(
     return connection.execute(query).all()
 
 
-def _page(
-    table: Table, workflow: str, state: StrEnum | None, before: str, limit: int
-) -> Select[Any]:
+def _page(table: Table, workflow: str, state: StrEnum | None, before: str, limit: int) -> Select[Any]:
     page = select(table)
     if workflow:
         page = page.where(table.c.workflow == workflow)

@@ -138,9 +138,7 @@ class SqlAccess:
     async def abandoned_attempts(self) -> frozenset[str]:
         return await self._read(ownership.read_abandoned)
 
-    async def _read(
-        self, read: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def _read(self, read: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         def call() -> T:
             with (
                 store_errors("cannot read the database", self._database.error),

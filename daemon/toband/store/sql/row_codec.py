@@ -67,9 +67,7 @@ RUN_IDENTITY = frozenset(
     )
 )
 STEP_IDENTITY = frozenset(("run_id", "position", "step"))
-ATTEMPT_IDENTITY = frozenset(
-    ("id", "run_id", "step", "number", "ordinal", "child", "job", "iteration", "created_at")
-)
+ATTEMPT_IDENTITY = frozenset(("id", "run_id", "step", "number", "ordinal", "child", "job", "iteration", "created_at"))
 
 
 def _time(time: datetime | None) -> int | None:
@@ -184,11 +182,7 @@ def _extra_json(step: StepRun) -> str:
     values = _rare(step)
     if values == _USUAL:
         return "{}"
-    extra: Raw = {
-        name: value
-        for name, value, usual in zip(_RARE, values, _USUAL, strict=True)
-        if value != usual
-    }
+    extra: Raw = {name: value for name, value, usual in zip(_RARE, values, _USUAL, strict=True) if value != usual}
     if "not_before" in extra:
         extra["not_before"] = to_micros(extra["not_before"])
     if "artifacts" in extra:
@@ -415,9 +409,7 @@ def attempt_from(values: Values) -> Attempt:
 
 
 def _tree_ending(stored: Values) -> TreeEnding:
-    return TreeEnding(
-        **{**stored, "cause": TreeCause(stored["cause"]), "signals": tuple(stored["signals"])}
-    )
+    return TreeEnding(**{**stored, "cause": TreeCause(stored["cause"]), "signals": tuple(stored["signals"])})
 
 
 def letter_from(values: Values) -> DeadLetter:

@@ -99,9 +99,7 @@ class Statements:
             schedules.c.spec == bindparam("was_spec"),
             schedules.c.cancelled_at.is_(None),
         )
-        self.move_schedule = text(
-            update(schedules).where(same_schedule), ["next_due", "alarm", "occurrences"]
-        )
+        self.move_schedule = text(update(schedules).where(same_schedule), ["next_due", "alarm", "occurrences"])
         self.known_fires = text(
             select(fires.c.due_at).where(
                 fires.c.schedule_id == bindparam("schedule_id"),
@@ -115,29 +113,17 @@ class Statements:
         self.last_event = text(select(func.max(events.c.sequence)))
         self.event = text(select(events).where(events.c.id == bindparam("event_id")))
         self.event_of_key = text(
-            select(events).where(
-                events.c.dedupe_key == bindparam("dedupe_key"), events.c.type == bindparam("type")
-            )
+            select(events).where(events.c.dedupe_key == bindparam("dedupe_key"), events.c.type == bindparam("type"))
         )
-        self.event_runs = text(
-            select(event_runs).where(event_runs.c.event_id == bindparam("event_id"))
-        )
-        self.event_workflows = text(
-            select(event_runs.c.workflow).where(event_runs.c.event_id == bindparam("event_id"))
-        )
+        self.event_runs = text(select(event_runs).where(event_runs.c.event_id == bindparam("event_id")))
+        self.event_workflows = text(select(event_runs.c.workflow).where(event_runs.c.event_id == bindparam("event_id")))
         self.resolve_event = text(
-            update(events).where(
-                events.c.id == bindparam("event_id"), among(events.c.state, [EventState.PENDING])
-            ),
+            update(events).where(events.c.id == bindparam("event_id"), among(events.c.state, [EventState.PENDING])),
             ["state", "reason", "resolved_at"],
         )
-        self.answer_with_event = text(
-            update(events).where(events.c.id == bindparam("event_id")), ["requested_at"]
-        )
+        self.answer_with_event = text(update(events).where(events.c.id == bindparam("event_id")), ["requested_at"])
         self.first_listener = text(
-            select(func.min(event_triggers.c.workflow)).where(
-                event_triggers.c.type == bindparam("type")
-            )
+            select(func.min(event_triggers.c.workflow)).where(event_triggers.c.type == bindparam("type"))
         )
 
         same_run = and_(
@@ -147,9 +133,7 @@ class Statements:
             among(runs.c.state, ACTIVE_RUNS),
         )
         # Indexes on the state are touched only where it changes.
-        self.update_run = text(
-            update(runs).where(same_run), _others(runs, {*RUN_IDENTITY, "state"})
-        )
+        self.update_run = text(update(runs).where(same_run), _others(runs, {*RUN_IDENTITY, "state"}))
         self.update_run_state = text(update(runs).where(same_run), _others(runs, RUN_IDENTITY))
         self.run_exists = text(select(runs.c.id).where(runs.c.id == bindparam("run_id")))
 
@@ -177,8 +161,6 @@ class Statements:
             select(
                 func.max(runs.c.number),
                 # Of those that were deleted.
-                select(run_numbers.c.last)
-                .where(run_numbers.c.workflow == bindparam("workflow"))
-                .scalar_subquery(),
+                select(run_numbers.c.last).where(run_numbers.c.workflow == bindparam("workflow")).scalar_subquery(),
             ).where(runs.c.workflow == bindparam("workflow"))
         )

@@ -86,9 +86,7 @@ workflows = Table(
     Column("created_at", Micros, nullable=False),
     Column("updated_at", Micros, nullable=False),
     Column("kind", Name(DefinitionKind), nullable=False, server_default=text("'workflow'")),
-    ForeignKeyConstraint(
-        ["name", "version"], ["workflow_versions.workflow", "workflow_versions.version"]
-    ),
+    ForeignKeyConstraint(["name", "version"], ["workflow_versions.workflow", "workflow_versions.version"]),
     Index(None, "kind", "name"),
 )
 
@@ -200,9 +198,7 @@ runs = Table(
     Column("timeout", Double),
     _states(RunState),
     UniqueConstraint("workflow", "number"),
-    ForeignKeyConstraint(
-        ["workflow", "version"], ["workflow_versions.workflow", "workflow_versions.version"]
-    ),
+    ForeignKeyConstraint(["workflow", "version"], ["workflow_versions.workflow", "workflow_versions.version"]),
     Index(None, "workflow", "id"),
     Index(None, "workflow", "state", "id"),
     Index(None, "state", "id"),
@@ -308,9 +304,7 @@ process_executions = Table(
 process_usage = Table(
     "process_usage",
     metadata,
-    Column(
-        "attempt_id", Key, ForeignKey("process_executions.id", ondelete="CASCADE"), primary_key=True
-    ),
+    Column("attempt_id", Key, ForeignKey("process_executions.id", ondelete="CASCADE"), primary_key=True),
     Column("usage", JsonText, nullable=False),
 )
 
@@ -477,9 +471,7 @@ ownership = Table(
 abandoned_attempts = Table(
     "abandoned_attempts",
     metadata,
-    Column(
-        "attempt_id", Key, ForeignKey("process_executions.id", ondelete="CASCADE"), primary_key=True
-    ),
+    Column("attempt_id", Key, ForeignKey("process_executions.id", ondelete="CASCADE"), primary_key=True),
     Column("token", Key, primary_key=True),
 )
 

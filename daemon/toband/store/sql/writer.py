@@ -152,9 +152,7 @@ class Session:
 class Writer:
     """Owns the thread. `start` and `close` once each, from the event loop that calls `do`."""
 
-    def __init__(
-        self, database: Database, watcher: StoreWatcher | None = None, epoch: int | None = None
-    ) -> None:
+    def __init__(self, database: Database, watcher: StoreWatcher | None = None, epoch: int | None = None) -> None:
         self._database = database
         self._watcher = watcher
         self._epoch = epoch

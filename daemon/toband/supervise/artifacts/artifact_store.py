@@ -98,9 +98,7 @@ class ArtifactFiles:
             lambda turn: context_directory.collect(what, _budget(turn, self._limits)),
         )
 
-    async def place(
-        self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = ""
-    ) -> None:
+    async def place(self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = "") -> None:
         await self._do(
             run_id,
             workspace,
@@ -108,27 +106,19 @@ class ArtifactFiles:
         )
 
     async def adopt(self, context: str, folders: Mapping[str, str], *, run_id: str = "") -> None:
-        await self._do(
-            run_id, context, lambda turn: context_directory.adopt(context, folders, _budget(turn))
-        )
+        await self._do(run_id, context, lambda turn: context_directory.adopt(context, folders, _budget(turn)))
 
     async def fingerprint(self, workspace: str, path: str, *, run_id: str = "") -> str:
-        return await self._do(
-            run_id, "", lambda turn: _fingerprint(workspace, path, _budget(turn, self._limits))
-        )
+        return await self._do(run_id, "", lambda turn: _fingerprint(workspace, path, _budget(turn, self._limits)))
 
     async def fingerprint_output(self, attempt: Attempt) -> str:
-        return await self._do(
-            attempt.run_id, "", lambda turn: self._fingerprint_output(attempt, _budget(turn))
-        )
+        return await self._do(attempt.run_id, "", lambda turn: self._fingerprint_output(attempt, _budget(turn)))
 
     def note(self, context: str, name: str, facts: Mapping[str, Any]) -> None:
         metadata_writer.note(context, name, facts)
 
     async def files(self, context: str, artifact: Artifact) -> Sequence[Stored]:
-        return await self._readers.do(
-            context, "", lambda turn: _files(context, artifact, _budget(turn))
-        )
+        return await self._readers.do(context, "", lambda turn: _files(context, artifact, _budget(turn)))
 
     async def read(self, context: str, artifact: Artifact, path: str) -> AsyncIterator[bytes]:
         pieces = _gathered(_pieces(context, artifact, path))
@@ -245,9 +235,7 @@ def _named(inside: Inside, artifact: Artifact, path: str) -> str:
     try:
         found = inside.resolve(joined(directory, clean(path)))
     except LeadsOutError as error:
-        raise ArtifactError(
-            f'cannot read "{path}" of artifact "{artifact.name}": {error}'
-        ) from None
+        raise ArtifactError(f'cannot read "{path}" of artifact "{artifact.name}": {error}') from None
     if not found.startswith(f"{directory}/"):
         raise FileNotFoundError(path)
     return found

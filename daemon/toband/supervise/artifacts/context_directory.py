@@ -55,9 +55,7 @@ def _keep(transfer: Transfer, what: Collect, output: Output, entries: Sequence[E
     except (SpecialFileError, TooMuchError, PermissionError) as error:
         raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
     shown = place if is_pattern(output.path) else joined(place, clean(output.path))
-    return Artifact(
-        name=output.name, path=shown, type=output.type, files=amount.files, bytes=amount.bytes
-    )
+    return Artifact(name=output.name, path=shown, type=output.type, files=amount.files, bytes=amount.bytes)
 
 
 def _keep_twice(transfer: Transfer, entries: Sequence[Entry], place: str, iteration: int) -> Amount:
@@ -74,9 +72,7 @@ def _keep_twice(transfer: Transfer, entries: Sequence[Entry], place: str, iterat
     return amount
 
 
-def _found(
-    workspace: Inside, output: Output, skip: Sequence[tuple[int, int]], budget: Budget
-) -> Sequence[Entry]:
+def _found(workspace: Inside, output: Output, skip: Sequence[tuple[int, int]], budget: Budget) -> Sequence[Entry]:
     try:
         return select(workspace, output.path, budget, skip)
     except LeadsOutError as error:
@@ -87,9 +83,7 @@ def _found(
         raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
 
 
-def _check_sizes(
-    workspace: Inside, found: Sequence[tuple[Output, Sequence[Entry]]], budget: Budget
-) -> None:
+def _check_sizes(workspace: Inside, found: Sequence[tuple[Output, Sequence[Entry]]], budget: Budget) -> None:
     """All outputs together. Raises ArtifactError."""
     try:
         check_size(workspace, [entry for _, entries in found for entry in entries], budget)
@@ -154,9 +148,7 @@ def make_own(context: Inside, path: str, *, durable: bool = True) -> None:
         here = "/".join(parts[: number + 1])
         owner = context.facts(here).st_uid
         if owner != 0:
-            raise PermissionError(
-                errno.EPERM, f"it belongs to user {owner}", f"{context.path}/{here}"
-            )
+            raise PermissionError(errno.EPERM, f"it belongs to user {owner}", f"{context.path}/{here}")
 
 
 def adopt(context_path: str, folders: Mapping[str, str], budget: Budget) -> None:
@@ -169,9 +161,7 @@ def adopt(context_path: str, folders: Mapping[str, str], budget: Budget) -> None
                     if source.identity == context.identity:
                         continue  # both runs were told to keep their things in the same place
                     _take_over(
-                        Transfer(
-                            source=source, target=context, link=True, durable=True, budget=budget
-                        ),
+                        Transfer(source=source, target=context, link=True, durable=True, budget=budget),
                         folder,
                     )
             except (FileNotFoundError, NotADirectoryError):

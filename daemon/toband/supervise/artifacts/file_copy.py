@@ -17,9 +17,15 @@ from toband.supervise.files.safe_directory import NEW, Inside, SpecialFileError,
 # Another file system, one without links, or a file that has as many as it can have.
 _NO_LINK = frozenset(
     {
-        errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES, errno.ENOSYS, errno.EINVAL,
+        errno.EXDEV,
+        errno.EPERM,
+        errno.EMLINK,
+        errno.EOPNOTSUPP,
+        errno.EACCES,
+        errno.ENOSYS,
+        errno.EINVAL,
     }
-)  # fmt: skip
+)
 # What is kept is not changed by accident through a link to it; a step that may read it may still.
 _READ_ONLY = 0o555
 

@@ -70,9 +70,7 @@ def is_pattern(path: str) -> bool:
     return _MAGIC.search(path) is not None
 
 
-def select(
-    inside: Inside, path: str, budget: Budget, skip: Collection[tuple[int, int]] = ()
-) -> Sequence[Entry]:
+def select(inside: Inside, path: str, budget: Budget, skip: Collection[tuple[int, int]] = ()) -> Sequence[Entry]:
     """Everything that the path means, by where it appears, directories before what is in them; nothing: no entries.
 
     A path that ends with a slash means directories only. Those in `skip`, by device and inode, are passed over. Raises
@@ -123,9 +121,7 @@ def check_size(inside: Inside, entries: Iterable[Entry], budget: Budget) -> None
             raise budget.too_many_bytes()
 
 
-def _below(
-    inside: Inside, match: _Match, skip: Collection[tuple[int, int]], budget: Budget
-) -> Iterator[Entry]:
+def _below(inside: Inside, match: _Match, skip: Collection[tuple[int, int]], budget: Budget) -> Iterator[Entry]:
     budget.count_entry(match.source)
     facts = inside.facts(match.source)
     yield _entry(match.shown, match.source, facts)
@@ -182,14 +178,10 @@ def _shown(target: str, roots: Sequence[_Root]) -> str | None:
 def _entry(shown: str, source: str, facts: os.stat_result) -> Entry:
     mode, owner = stat.S_IMODE(facts.st_mode), (facts.st_uid, facts.st_gid)
     if stat.S_ISREG(facts.st_mode):
-        return Entry(
-            path=shown, source=source, kind=Kind.FILE, mode=mode, owner=owner, size=facts.st_size
-        )
+        return Entry(path=shown, source=source, kind=Kind.FILE, mode=mode, owner=owner, size=facts.st_size)
     if stat.S_ISDIR(facts.st_mode):
         return Entry(path=shown, source=source, kind=Kind.DIRECTORY, mode=mode, owner=owner)
-    kind = next(
-        (text for fits, text in _SPECIAL if fits(facts.st_mode)), "neither a file nor a directory"
-    )
+    kind = next((text for fits, text in _SPECIAL if fits(facts.st_mode)), "neither a file nor a directory")
     raise SpecialFileError(f"{shown or source} is {kind}")
 
 
@@ -249,8 +241,7 @@ def _matches(inside: Inside, pattern: str, budget: Budget) -> list[_Match]:
                 waiting.append(each)
         if budget.limits is not None and len(seen) + len(found) > 2 * budget.limits.files:
             raise TooMuchError(
-                f"{pattern} is more than {budget.limits.files} files and directories "
-                "(limits.artifact_files)"
+                f"{pattern} is more than {budget.limits.files} files and directories (limits.artifact_files)"
             )
     return found
 
@@ -281,9 +272,7 @@ def fingerprint(inside: Inside, entries: Sequence[Entry], budget: Budget) -> str
         budget.check()
         executable = entry.kind is Kind.FILE and entry.mode & 0o111 != 0
         whole.update(
-            f"{entry.kind.value}\0{entry.path}\0{executable:d}\0{entry.target}\0".encode(
-                errors="surrogateescape"
-            )
+            f"{entry.kind.value}\0{entry.path}\0{executable:d}\0{entry.target}\0".encode(errors="surrogateescape")
         )
         if entry.kind is Kind.FILE:
             whole.update(_digest(inside, entry.source, budget))

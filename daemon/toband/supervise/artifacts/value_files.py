@@ -40,9 +40,7 @@ class ValueFiles:
         try:
             kept = stored_json.parse_object(data.decode(errors="surrogatepass"))
             result, outputs = kept["result"], kept["outputs"]
-            if not isinstance(outputs, dict) or not all(
-                isinstance(v, str) for v in outputs.values()
-            ):
+            if not isinstance(outputs, dict) or not all(isinstance(v, str) for v in outputs.values()):
                 raise ValueError("outputs are texts")
         except (ValueError, KeyError):
             # Not EIO: that would be read again and again, and this stays as it is.

@@ -82,29 +82,26 @@ class Placing:
         try:
             opened = Inside(workspace)
         except (FileNotFoundError, NotADirectoryError):
-            raise ArtifactError(
-                f"cannot lay out the inputs: there is no directory {workspace}"
-            ) from None
+            raise ArtifactError(f"cannot lay out the inputs: there is no directory {workspace}") from None
         except PermissionError as error:
-            raise ArtifactError(
-                f"cannot lay out the inputs in {workspace}: {error.strerror}"
-            ) from None
+            raise ArtifactError(f"cannot lay out the inputs in {workspace}: {error.strerror}") from None
         with opened as target:
             for placement in placements:
                 try:
                     self._place(target, placement, own, budget)
                 except LeadsOutError as error:
                     raise ArtifactError(
-                        f"cannot lay out the input {placement.path}: {error}; "
-                        f"it must stay in the workspace {workspace}"
+                        f"cannot lay out the input {placement.path}: {error}; it must stay in the workspace {workspace}"
                     ) from None
                 except (
-                    _TakenError, SpecialFileError, TooMuchError, NotADirectoryError, PermissionError,
-                ) as error:  # fmt: skip
+                    _TakenError,
+                    SpecialFileError,
+                    TooMuchError,
+                    NotADirectoryError,
+                    PermissionError,
+                ) as error:
                     reason = error.strerror if isinstance(error, OSError) else error
-                    raise ArtifactError(
-                        f"cannot lay out the input {placement.path} in {workspace}: {reason}"
-                    ) from None
+                    raise ArtifactError(f"cannot lay out the input {placement.path} in {workspace}: {reason}") from None
 
     def _place(self, target: Inside, placement: Placement, own: bool, budget: Budget) -> None:
         path = clean(placement.path)
@@ -156,9 +153,7 @@ class _TakenError(Exception):
     """Somebody else's file is there."""
 
     def __str__(self) -> str:
-        return (
-            "something else is there already; remove it, or give the input another name with `as`"
-        )
+        return "something else is there already; remove it, or give the input another name with `as`"
 
 
 def _gone(placement: Placement) -> ArtifactError:
@@ -172,9 +167,7 @@ def _same_file(source: Inside, entries: Sequence[Entry], target: Inside, spot: s
     return os.path.samestat(source.facts(entries[0].source), target.facts(spot))
 
 
-def _same(
-    source: Inside, entries: Sequence[Entry], target: Inside, spot: str, budget: Budget
-) -> bool:
+def _same(source: Inside, entries: Sequence[Entry], target: Inside, spot: str, budget: Budget) -> bool:
     """Whether what is there is what would be put there. What differs in names or sizes is not read."""
     if stat.S_ISLNK(target.facts(spot).st_mode):
         return False

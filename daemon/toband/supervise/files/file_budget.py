@@ -72,9 +72,7 @@ class Budget:
 
     def check_apparent(self, size: int) -> None:
         if self.limits is not None and size > MOST_APPARENT:
-            raise TooMuchError(
-                f"it has more than {format_size(MOST_APPARENT)}, counted with the holes of sparse files"
-            )
+            raise TooMuchError(f"it has more than {format_size(MOST_APPARENT)}, counted with the holes of sparse files")
 
     def spend(self, size: int) -> None:
         """So many bytes of data are about to be read. Raises TooMuchError, StoppedError."""
@@ -87,9 +85,7 @@ class Budget:
 
     def too_many_bytes(self) -> TooMuchError:
         assert self.limits is not None
-        return TooMuchError(
-            f"it has more than {format_size(self.limits.bytes)} of data (limits.artifact_bytes)"
-        )
+        return TooMuchError(f"it has more than {format_size(self.limits.bytes)} of data (limits.artifact_bytes)")
 
     def most_names(self) -> int | None:
         """How many names of a directory are worth reading: one more than allowed is refused anyway."""

@@ -20,10 +20,16 @@ _SEEK_HOLE: int | None = getattr(os, "SEEK_HOLE", None)
 # The file system, the kernel or this pair of files will not; reading and writing does the same.
 _NO_RANGES = frozenset(
     {
-        errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ETXTBSY, errno.EBADF,
+        errno.EXDEV,
+        errno.EINVAL,
+        errno.ENOSYS,
+        errno.EOPNOTSUPP,
+        errno.EPERM,
+        errno.ETXTBSY,
+        errno.EBADF,
         errno.EACCES,
     }
-)  # fmt: skip
+)
 
 
 def extents(fd: int, size: int) -> Iterator[tuple[int, int]]:

@@ -52,8 +52,19 @@ class Turn:
 
 class _Job:
     __slots__ = (
-        "answer", "begun", "holds", "loop", "place", "run", "seen", "since", "stopped", "turn", "waits", "work",
-    )  # fmt: skip
+        "answer",
+        "begun",
+        "holds",
+        "loop",
+        "place",
+        "run",
+        "seen",
+        "since",
+        "stopped",
+        "turn",
+        "waits",
+        "work",
+    )
 
     def __init__(
         self,
@@ -139,9 +150,7 @@ class Workers:
             self._stop(answer[0])
             raise
 
-    def post(
-        self, run: str, place: str, work: Callable[[Turn], T]
-    ) -> tuple[_Job, asyncio.Future[T]]:
+    def post(self, run: str, place: str, work: Callable[[Turn], T]) -> tuple[_Job, asyncio.Future[T]]:
         loop = asyncio.get_running_loop()
         job = _Job(run, place, work, loop, loop.create_future())
         with self._lock:

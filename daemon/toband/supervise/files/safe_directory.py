@@ -364,9 +364,7 @@ class Inside:
                 fd = open_beneath(at, way)
             except OSError as error:
                 if error.errno == errno.ELOOP:
-                    raise NotADirectoryError(
-                        errno.ENOTDIR, os.strerror(errno.ENOTDIR), path
-                    ) from None
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
                 raise
             self._forget()
             self._near = path, fd

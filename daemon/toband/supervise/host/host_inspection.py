@@ -144,9 +144,7 @@ class HostPremises:
             return []
         expected = [(self._state_dir, _STATE_DIR_WRONG), (self._files.root, _RUNS_WRONG)]
         if self._database_file:
-            expected += [
-                (self._database_file + end, _DATABASE_WRONG) for end in ("", "-wal", "-shm")
-            ]
+            expected += [(self._database_file + end, _DATABASE_WRONG) for end in ("", "-wal", "-shm")]
         expected += [(path, _SOCKET_WRONG) for path in self._sockets]
         for run in _entries(self._files.root):
             if _of_a_run(run):
@@ -289,9 +287,7 @@ def _wrong(path: str, bits: int) -> Iterator[WrongPath]:
     if found.st_uid != own:
         yield WrongPath(path=path, problem=f"belongs to user {found.st_uid}, not {own}", mode=None)
     elif mode & bits:
-        yield WrongPath(
-            path=path, problem=f"has mode {mode:04o}, others can get at it", mode=mode & ~bits
-        )
+        yield WrongPath(path=path, problem=f"has mode {mode:04o}, others can get at it", mode=mode & ~bits)
 
 
 def _first_outside(pid: int, parents: dict[int, int], marked: Collection[int]) -> int:

@@ -47,9 +47,7 @@ class RunArchive:
         self._closed = threading.Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="archive")
         # Packing holds no lock of the interpreter's while it works; a thread that does had better not be starved.
-        self._packing = ThreadPoolExecutor(
-            1, thread_name_prefix="packing", initializer=_at_low_priority
-        )
+        self._packing = ThreadPoolExecutor(1, thread_name_prefix="packing", initializer=_at_low_priority)
 
     async def close(self) -> None:
         self._closed.set()
@@ -131,9 +129,7 @@ class RunArchive:
             with contextlib.suppress(StoppedError):
                 before = os.fstat(fd).st_size
                 after = compress(path, fd, go_on=self._go_on)
-                log.debug(
-                    "compressed a log", action="compressed", path=path, before=before, after=after
-                )
+                log.debug("compressed a log", action="compressed", path=path, before=before, after=after)
                 return True
             return False
         finally:
@@ -161,9 +157,7 @@ class RunArchive:
         try:
             # Whatever a step put there under that name is as good a mark, and is not written to.
             with contextlib.suppress(FileExistsError):
-                os.close(
-                    os.open(f"{directory}/{MARK}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                )
+                os.close(os.open(f"{directory}/{MARK}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             if sys.platform != "win32":
                 fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 try:
@@ -205,12 +199,7 @@ class RunArchive:
                 os.unlink(self._files.logs_full)
 
 
-_READ: int = (
-    os.O_RDONLY
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_BINARY", 0)
-)
+_READ: int = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 def _over(attempt: Attempt, fd: int) -> bool:

@@ -186,12 +186,16 @@ class Lookup(Generic[ShimT]):
         """Stays until the daemon is restarted: by then somebody should have looked who writes into these files."""
         self._unbelieved += 1
         others = f" ({self._unbelieved} since the start)" if self._unbelieved > 1 else ""
-        detail = (
-            f"an attempt file cannot be believed{others}: {reason} ({self._files.log(attempt)})"
-        )
+        detail = f"an attempt file cannot be believed{others}: {reason} ({self._files.log(attempt)})"
         self._conditions.trouble(ATTEMPT_RECORDS, HealthStatus.DEGRADED, detail)
-        log.error("an attempt file cannot be believed", action="record_refused", attempt=attempt.id, run=attempt.run_id,
-                  step=attempt.step, reason=reason)  # fmt: skip
+        log.error(
+            "an attempt file cannot be believed",
+            action="record_refused",
+            attempt=attempt.id,
+            run=attempt.run_id,
+            step=attempt.step,
+            reason=reason,
+        )
 
     def _failed(self, attempt: Attempt, error: OSError) -> None:
         self._unknown.add(attempt.id)
@@ -202,8 +206,10 @@ class Lookup(Generic[ShimT]):
         self._conditions.trouble(ATTEMPT_FILES, HealthStatus.DEGRADED, detail)
         log.error(
             "cannot look up an attempt, trying again",
-            action="look_failed", attempt=attempt.id, error=str(error),
-        )  # fmt: skip
+            action="look_failed",
+            attempt=attempt.id,
+            error=str(error),
+        )
 
     def _well_again(self) -> None:
         if not self._unknown and not self._unsynced:
@@ -240,8 +246,12 @@ class Lookup(Generic[ShimT]):
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             os.link(self._files.claim(attempt), path)
-            log.warning("an attempt file was removed or replaced, and has its name again", action="file_named_again",
-                        attempt=attempt.id, file=path)  # fmt: skip
+            log.warning(
+                "an attempt file was removed or replaced, and has its name again",
+                action="file_named_again",
+                attempt=attempt.id,
+                file=path,
+            )
 
     # -- in a thread
 

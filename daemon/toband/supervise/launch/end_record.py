@@ -114,9 +114,7 @@ class _Fields:
 
 
 def time_of(microseconds: int) -> datetime:
-    return datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(
-        microsecond=microseconds % 1_000_000
-    )
+    return datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(microsecond=microseconds % 1_000_000)
 
 
 def claim_of(attempt: Attempt, facts: Mapping[str, Any]) -> Claim:

@@ -177,11 +177,7 @@ class ProcessLauncher:
 
     def live_shims(self) -> Mapping[str, int]:
         """The pid of the shim of every attempt that has one, by the attempt's id."""
-        return {
-            live.attempt.id: live.pid
-            for live in self._live.values()
-            if live.pid and not live.exited
-        }
+        return {live.attempt.id: live.pid for live in self._live.values() if live.pid and not live.exited}
 
     def _shims(self) -> list[_Live]:
         return [live for live in self._live.values() if live.pidfd >= 0 and not live.exited]
@@ -243,9 +239,7 @@ class ProcessLauncher:
         found = await self._lookup.once(attempt)
         if isinstance(found, Shim):
             duty = _duty_of(found.claim)
-            live = _Live(
-                attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True, duty=duty
-            )
+            live = _Live(attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True, duty=duty)
             self._watch(live)
             return None
         return self._event_of(attempt, found)

@@ -149,9 +149,14 @@ class Pool:
                 # Not asyncio's subprocess: that one is KILLed when its transport is thrown away.
                 self._spawner = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-c", program],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
-                    pass_fds=[theirs.fileno()], start_new_session=True, env=environment, cwd="/",
-                )  # fmt: skip
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    env=environment,
+                    cwd="/",
+                )
         except OSError:
             ours.close()
             raise

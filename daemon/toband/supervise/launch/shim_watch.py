@@ -98,8 +98,12 @@ class ShimWatch:
             elif state in "Tt" and shim.pid not in before:
                 self._stopped.add(shim.pid)
             elif state in "Tt":
-                log.warning("a supervisor was stopped, and is continued", action="shim_continued",
-                            attempt=shim.attempt.id, pid=shim.pid)  # fmt: skip
+                log.warning(
+                    "a supervisor was stopped, and is continued",
+                    action="shim_continued",
+                    attempt=shim.attempt.id,
+                    pid=shim.pid,
+                )
                 _signal(shim, signal.SIGCONT)
 
     async def _overdue(self, shim: Watched, now: float) -> None:
@@ -109,8 +113,9 @@ class ShimWatch:
         duty.due = now + SLACK
         if not had_any and _state(shim.pid) not in "Tt":
             return  # it has ended its step, and its record waits for the disk
-        log.error("a supervisor does not act: ending its step", action="shim_overdue",
-                  attempt=shim.attempt.id, pid=shim.pid)  # fmt: skip
+        log.error(
+            "a supervisor does not act: ending its step", action="shim_overdue", attempt=shim.attempt.id, pid=shim.pid
+        )
         duty.forced = True
         _signal(shim, signal.SIGCONT)
         if again:

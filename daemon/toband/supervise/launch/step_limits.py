@@ -105,9 +105,7 @@ def plan(can: Capabilities, resources: Resources | None, user: str) -> Limits | 
     if as_user and not can.root:
         # The name, if it has one, comes behind its number.
         own = sorted(can.names)[-1]
-        raise LimitError(
-            f"cannot run it as {user}: the daemon is {own} and not root, and so can take on no other user"
-        )
+        raise LimitError(f"cannot run it as {user}: the daemon is {own} and not root, and so can take on no other user")
     if resources is None:
         return Limits(user=as_user) if as_user else None
     files: dict[str, str] = {}
@@ -133,15 +131,11 @@ def plan(can: Capabilities, resources: Resources | None, user: str) -> Limits | 
         if "pids" in can.controllers:
             files["pids.max"] = str(resources.pids)
         elif can.root and (not as_user or as_user in _ROOT):
-            raise LimitError(
-                f"{_without('pids', can)}; without one only users other than root can be limited"
-            )
+            raise LimitError(f"{_without('pids', can)}; without one only users other than root can be limited")
         else:
             processes = resources.pids
     if resources.nice is not None and resources.nice < can.nicest:
-        raise LimitError(
-            f"cannot give it the niceness {resources.nice}: this daemon may give {can.nicest} and more"
-        )
+        raise LimitError(f"cannot give it the niceness {resources.nice}: this daemon may give {can.nicest} and more")
     found = Limits(
         user=as_user,
         cgroup=files,
@@ -156,6 +150,4 @@ def plan(can: Capabilities, resources: Resources | None, user: str) -> Limits | 
 
 def _without(what: str, can: Capabilities) -> str:
     why = can.no_cgroup or f"there is no {what} controller"
-    return (
-        f"cannot keep resources.{what}: that takes a cgroup with the {what} controller, and {why}"
-    )
+    return f"cannot keep resources.{what}: that takes a cgroup with the {what} controller, and {why}"

@@ -37,10 +37,7 @@ class Survivors:
         if not count:
             return
         pids = ", ".join(str(pid) for pid, _ in record.survivors)
-        text = (
-            f"step {attempt.step} of run {attempt.run_id} left {count} processes "
-            f"that do not die: pids {pids}"
-        )
+        text = f"step {attempt.step} of run {attempt.run_id} left {count} processes that do not die: pids {pids}"
         self._known |= dict.fromkeys(record.survivors, text)
         self._look()
 

@@ -42,10 +42,7 @@ SLACK = RECORD_PATIENCE + 30.0
 STARTING_AT_ONCE = 4
 """Shims that are being started beside each other: making a process takes a while here, and a processor."""
 _PACKAGES = os.path.dirname(toband.__path__[0])
-_PROGRAM = (
-    f"import sys; sys.path.append({_PACKAGES!r}); "
-    "from toband.supervise.shim.windows import shim; shim.main()"
-)
+_PROGRAM = f"import sys; sys.path.append({_PACKAGES!r}); from toband.supervise.shim.windows import shim; shim.main()"
 _PASSED_ON = ("PATH", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "TOBAN_BOOT_ID")
 _CREATE_BREAKAWAY_FROM_JOB = 0x01000000
 
@@ -86,9 +83,7 @@ class WindowsLauncher:
     with its job.
     """
 
-    def __init__(
-        self, files: RunFiles, clock: Clock, shim_log: str, *, conditions: Conditions
-    ) -> None:
+    def __init__(self, files: RunFiles, clock: Clock, shim_log: str, *, conditions: Conditions) -> None:
         self._files = files
         self._clock = clock
         self._conditions = conditions
@@ -171,9 +166,7 @@ class WindowsLauncher:
             win32.set_event(live.cancel)
             self._expect_end(live, live.ending)
         except OSError as error:
-            log.error(
-                "cannot stop an attempt", action="stop_failed", attempt=attempt.id, error=str(error)
-            )
+            log.error("cannot stop an attempt", action="stop_failed", attempt=attempt.id, error=str(error))
 
     async def recover(self, attempt: Attempt) -> Event | None:
         """Looks at what the disk says: a living shim, an end record, nothing yet, or nothing any more.
@@ -235,9 +228,13 @@ class WindowsLauncher:
             def popen(more: int) -> subprocess.Popen[bytes]:
                 return subprocess.Popen(
                     [sys.executable, "-I", "-S", "-c", _PROGRAM],
-                    stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors,
-                    env=environment, cwd=os.path.dirname(self._shim_log), creationflags=flags | more,
-                )  # fmt: skip
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    env=environment,
+                    cwd=os.path.dirname(self._shim_log),
+                    creationflags=flags | more,
+                )
 
             try:
                 shim = popen(_CREATE_BREAKAWAY_FROM_JOB)
@@ -272,9 +269,7 @@ class WindowsLauncher:
         live.overdue = None
         if live.process:
             attempt = live.attempt.id
-            log.error(
-                "a supervisor does not act: ending it", action="shim_overdue", attempt=attempt
-            )
+            log.error("a supervisor does not act: ending it", action="shim_overdue", attempt=attempt)
             with contextlib.suppress(OSError):
                 win32.terminate(live.process)
 

@@ -66,9 +66,7 @@ def encode_member(data: bytes, *, last: bool = False, whole: bool = False) -> by
     body = packer.compress(data) + packer.flush()
     size = _HEADER.size + len(body) + _TRAILER.size
     flags = (_LAST if last else 0) | (_WHOLE if whole else 0)
-    header = _HEADER.pack(
-        _MAGIC, 0, 0, 255, 4 + _EXTRA.size, _NAME, _EXTRA.size, size, len(data), flags
-    )
+    header = _HEADER.pack(_MAGIC, 0, 0, 255, 4 + _EXTRA.size, _NAME, _EXTRA.size, size, len(data), flags)
     return header + body + _TRAILER.pack(zlib.crc32(data), len(data))
 
 

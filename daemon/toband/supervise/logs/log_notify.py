@@ -35,9 +35,7 @@ class DirectoryWatcher:
             if self._fd < 0:
                 raise OSError(ctypes.get_errno(), "cannot use inotify")
             asyncio.get_running_loop().add_reader(self._fd, self._read)
-        watch = _libc.inotify_add_watch(
-            self._fd, os.fsencode(path), _IN_MODIFY | _IN_CREATE | _IN_MOVED_TO
-        )
+        watch = _libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_MODIFY | _IN_CREATE | _IN_MOVED_TO)
         if watch < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), path)

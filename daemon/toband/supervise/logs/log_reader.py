@@ -39,9 +39,7 @@ class LogFiles:
     async def read(self, attempt: Attempt, offset: int, skip: int = 0, size: int = PAGE) -> LogPage:
         return await asyncio.to_thread(self._read, self._files.log(attempt), offset, skip, size)
 
-    async def tail(
-        self, attempt: Attempt, lines: int, kinds: Collection[LogKind]
-    ) -> tuple[int, int]:
+    async def tail(self, attempt: Attempt, lines: int, kinds: Collection[LogKind]) -> tuple[int, int]:
         return await asyncio.to_thread(self._tail, self._files.log(attempt), lines, kinds)
 
     def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:

@@ -91,9 +91,7 @@ def read_frames(source: LogSource, offset: int, size: int) -> frames.Scan:
     if not found.frames and not found.damaged:
         # A frame that is larger; or one that was not whole a moment ago and is now. For whoever follows a log that
         # grows, looking twice is much cheaper than coming back.
-        found = _scan(
-            source, offset, max(size, frames.size_of_first(source.read(frames.HEADER.size, offset)))
-        )
+        found = _scan(source, offset, max(size, frames.size_of_first(source.read(frames.HEADER.size, offset))))
     return found
 
 

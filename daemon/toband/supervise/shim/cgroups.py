@@ -80,9 +80,7 @@ def find(setting: str = "auto", *, own: str | None = None) -> Cgroups:
     except OSError as error:
         return here._replace(reason=f"cannot make a cgroup in {base}: {error.strerror}")
     home, controllers, reason = _divide(base, own)
-    return here._replace(
-        attempts=f"{base}/{ATTEMPTS}", home=home, controllers=controllers, reason=reason
-    )
+    return here._replace(attempts=f"{base}/{ATTEMPTS}", home=home, controllers=controllers, reason=reason)
 
 
 def _mount() -> tuple[str, str] | None:

@@ -112,9 +112,7 @@ def _limit_cgroup(boot: dict[str, Any], path: str, settings: dict[str, str]) -> 
     try:
         cgroups.limit(path, settings)
     except OSError as error:
-        raise StartError(
-            f"cannot start {boot['argv'][0]}: cannot set its limits in {path}: {error.strerror}"
-        ) from None
+        raise StartError(f"cannot start {boot['argv'][0]}: cannot set its limits in {path}: {error.strerror}") from None
 
 
 def _spawn_inside(boot: dict[str, Any], cgroup: dict[str, str], streams: Streams) -> Started:
@@ -122,9 +120,7 @@ def _spawn_inside(boot: dict[str, Any], cgroup: dict[str, str], streams: Streams
     try:
         cgroups.enter(cgroup["path"])
     except OSError as error:
-        raise StartError(
-            f"cannot start {boot['argv'][0]}: cannot enter its cgroup: {error.strerror}"
-        ) from None
+        raise StartError(f"cannot start {boot['argv'][0]}: cannot enter its cgroup: {error.strerror}") from None
     outside = False
     try:
         pid = _spawn(boot, streams)
@@ -150,9 +146,7 @@ def _spawn(boot: dict[str, Any], streams: Streams) -> int:
             _found(argv[0], env),
             argv,
             env,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, fd, standard) for standard, fd in enumerate(streams)
-            ],
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, standard) for standard, fd in enumerate(streams)],
             setsid=True,
             setsigmask=(),
             setsigdef=_ALL_SIGNALS,
@@ -196,9 +190,7 @@ def _fork(boot: dict[str, Any], limits: dict[str, Any], streams: Streams) -> int
     if most is not None:
         uid = os.geteuid() if who is None else who.uid
         if uid == 0:
-            raise StartError(
-                f"cannot start {boot['argv'][0]}: resources.pids holds for no process of root's here"
-            )
+            raise StartError(f"cannot start {boot['argv'][0]}: resources.pids holds for no process of root's here")
         most += tasks_of(uid)
     reader, writer = os.pipe()
     try:
@@ -254,9 +246,7 @@ def _become(
             os.setgroups(who.groups)
             os.setresgid(who.gid, who.gid, who.gid)
             os.setresuid(who.uid, who.uid, who.uid)
-            doing = (
-                f"let {who.name} reach the state directory, which must not lie in a closed one: "
-            )
+            doing = f"let {who.name} reach the state directory, which must not lie in a closed one: "
             os.stat(boot["output"])
         if cwd:
             doing = f"enter the workspace {cwd}: "

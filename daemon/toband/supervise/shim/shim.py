@@ -310,9 +310,7 @@ class Shim:
         held = process_tree.memory(memory)
         if held <= memory:
             return False
-        self._limit = (
-            f"memory: its processes held {amount(held)} together, the limit is {amount(memory)}"
-        )
+        self._limit = f"memory: its processes held {amount(held)} together, the limit is {amount(memory)}"
         return True
 
     def _leave_cgroup(self) -> None:
@@ -329,9 +327,7 @@ class Shim:
         if "pids.max" in files and not self._limit:
             refused = cgroups.events(self._cgroup, "pids.events").get("max", 0)
             if refused:
-                self._limit = (
-                    f"pids: {refused} times it was refused more than {words.get('pids')} processes"
-                )
+                self._limit = f"pids: {refused} times it was refused more than {words.get('pids')} processes"
         found = cgroups.end(self._cgroup, self._patience() if self._empty else 0.0)
         self._cgroup_gone = found in ("none", "ended")
         # Somebody in it who was not below this process: put there by another, and gone with the rest.
@@ -349,9 +345,7 @@ class Shim:
         if self._cause == "limit":
             self._error = self._limit
         elif self._killed_by_others and _oom_kills() > self._boot.get("oom_kills", 1 << 62):
-            self._error = (
-                "killed by signal 9; the kernel's out-of-memory killer was at work while it ran"
-            )
+            self._error = "killed by signal 9; the kernel's out-of-memory killer was at work while it ran"
 
     def _drain(self) -> None:
         """Takes what is left in the pipes, and waits for nobody: somebody else may hold them open."""
@@ -374,12 +368,8 @@ class Shim:
             "pid": self._main,
             "started_at": self._started_at or now_us(),
             "finished_at": now_us(),
-            "exit_code": os.WEXITSTATUS(status)
-            if status is not None and os.WIFEXITED(status)
-            else None,
-            "signal": os.WTERMSIG(status)
-            if status is not None and os.WIFSIGNALED(status)
-            else None,
+            "exit_code": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
             "signals": self._signals,
             "leftovers": self._leftovers,
             "survivors": len(survivors),
@@ -443,9 +433,7 @@ def _side_file(path: str | None) -> str | None:
     finally:
         os.close(fd)
     if len(data) > _SIDE_FILE_LIMIT:
-        raise ValueError(
-            f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path"
-        )
+        raise ValueError(f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path")
     return data.decode(errors="replace")
 
 
@@ -519,9 +507,7 @@ def _make_cgroup(boot: dict[str, Any], facts: dict[str, Any]) -> None:
         return
     boot["cgroup"] = None
     if (boot.get("limits") or {}).get("cgroup"):
-        boot["refused"] = (
-            f"cannot start {boot['argv'][0]}: cannot make the cgroup that is to keep its limits"
-        )
+        boot["refused"] = f"cannot start {boot['argv'][0]}: cannot make the cgroup that is to keep its limits"
 
 
 def _parked(sock: socket.socket, wake: int, facts: dict[str, Any]) -> dict[str, Any] | None:

@@ -103,9 +103,7 @@ else:
         except OSError:
             return False
 
-    def _open(
-        path: str, flags: int, *, guarded: bool, make: bool = False, missing: bool = False
-    ) -> Opened:
+    def _open(path: str, flags: int, *, guarded: bool, make: bool = False, missing: bool = False) -> Opened:
         path = os.path.join(os.getcwd(), path) if not os.path.isabs(path) else path
         try:
             with contextlib.suppress(OSError):
@@ -126,9 +124,7 @@ else:
             raise _named(error, path) from None
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
-    def _walk(
-        parts: Sequence[str], flags: int, *, guarded: bool, make: bool, missing: bool
-    ) -> Opened | list[str]:
+    def _walk(parts: Sequence[str], flags: int, *, guarded: bool, make: bool, missing: bool) -> Opened | list[str]:
         """Down by one name after the other. At the first link: the path with its text in its place."""
         done: list[str] = []
         trusted = True
@@ -226,9 +222,7 @@ if sys.platform == "linux":
     _BENEATH = 0x08
     _NOW = -100
     # The kernel cannot, may not, or would have to look again: then one name is opened after the other.
-    _OTHER_WAY = frozenset(
-        {errno.ENOSYS, errno.EPERM, errno.EAGAIN, errno.EINVAL, errno.E2BIG, errno.ENAMETOOLONG}
-    )
+    _OTHER_WAY = frozenset({errno.ENOSYS, errno.EPERM, errno.EAGAIN, errno.EINVAL, errno.E2BIG, errno.ENAMETOOLONG})
     _PROC, _SYSFS, _CGROUP2 = 0x9FA0, 0x62656572, 0x63677270
     _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -245,9 +239,7 @@ if sys.platform == "linux":
             return None  # it would end the path here, and is refused by any other way
         how = _How(flags, 0, resolve)
         at = at if at >= 0 else _NOW
-        fd = int(
-            _libc.syscall(_OPENAT2, at, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
-        )
+        fd = int(_libc.syscall(_OPENAT2, at, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
         if fd >= 0:
             return fd
         code = ctypes.get_errno()

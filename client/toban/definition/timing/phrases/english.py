@@ -148,9 +148,7 @@ class _Reader:
             return OnDay(day=self.today)
         if self.at.accept("tomorrow"):
             return OnDay(day=self.today + timedelta(days=1))
-        if self.at.accept_all("the", "day", "after", "tomorrow") or self.at.accept_all(
-            "day", "after", "tomorrow"
-        ):
+        if self.at.accept_all("the", "day", "after", "tomorrow") or self.at.accept_all("day", "after", "tomorrow"):
             return OnDay(day=self.today + timedelta(days=2))
         if self.at.accept("tonight") or self.at.accept_all("this", "night"):
             self.heard.set_part(Part.TONIGHT, "tonight")
@@ -308,8 +306,7 @@ class _Reader:
             return None
         if len(self.at.word()) != 4:
             raise Unclear(
-                f"{self.at.word()}{mark}{self.at.word(2)} is understood in two ways:"
-                " write december 1, or 2026-12-01"
+                f"{self.at.word()}{mark}{self.at.word(2)} is understood in two ways: write december 1, or 2026-12-01"
             )
         year = self.at.take_number("a year")
         self.at.accept(mark)

@@ -20,9 +20,7 @@ def amount_of(at: Cursor) -> Elapsed:
     halves = 0
     while True:
         if halves:
-            raise Unclear(
-                "behind a half nothing more can be counted: write the minutes as a number"
-            )
+            raise Unclear("behind a half nothing more can be counted: write the minutes as a number")
         if at.accept("half"):
             count = 0
             halves += 1

@@ -12,9 +12,7 @@ _ONES = (
 )
 _TENS = {
     name: 10 * tens
-    for tens, name in enumerate(
-        ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"), start=2
-    )
+    for tens, name in enumerate(("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"), start=2)
 }
 _ORDINAL_ONES = (
     *(
@@ -34,9 +32,7 @@ _ORDINAL_ONES = (
 )
 _NUMBERS = {name: number for number, name in enumerate(_ONES)} | _TENS
 _ORDINALS = {name: number for number, name in enumerate(_ORDINAL_ONES, start=1)} | {"thirtieth": 30}
-_BEHIND_TENS = re.compile(
-    f"([ -])({'|'.join((*_ONES[1:10], *_ORDINAL_ONES[:9]))})(?![a-z'])", re.ASCII
-)
+_BEHIND_TENS = re.compile(f"([ -])({'|'.join((*_ONES[1:10], *_ORDINAL_ONES[:9]))})(?![a-z'])", re.ASCII)
 _UNIT_OR_ORDINAL = "second"
 
 NUMBER_WORDS = frozenset({*_NUMBERS, *_ORDINALS})

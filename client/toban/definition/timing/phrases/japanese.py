@@ -233,9 +233,7 @@ class _Reader:
                 day = self._day_number("毎月 needs a day: write 毎月1日 or 毎月末")
                 check_month_day(None, day)
                 days.add(day)
-            another = self.at.word(1) in LAST_DAY or (
-                self.at.is_number(1) and self.at.word(2) == "日"
-            )
+            another = self.at.word(1) in LAST_DAY or (self.at.is_number(1) and self.at.word(2) == "日")
             if not (another and self.at.accept(*BETWEEN)):
                 return Repeat(days=frozenset(days), last_day=last_day)
 

@@ -173,13 +173,9 @@ def meaning(heard: Heard) -> Meaning:
         return day
     match day:
         case Instant() | Interval() | Hourly():
-            raise Unclear(
-                f"a time of day ({clock}) does not go together with what repeats by itself"
-            )
+            raise Unclear(f"a time of day ({clock}) does not go together with what repeats by itself")
         case Elapsed(seconds=seconds) if seconds:
-            raise Unclear(
-                f"hours and minutes from now lead to a time already, so {clock} is too much"
-            )
+            raise Unclear(f"hours and minutes from now lead to a time already, so {clock} is too much")
         case Elapsed() | OnDay() | Upcoming() | Repeat():
             pass
     if clock.late and not _any_day(day):

@@ -56,9 +56,7 @@ def resolve(meaning: Meaning, *, now: datetime, zone: ZoneInfo) -> When:
             assert_never(meaning)
 
 
-def _moment(
-    meaning: Instant | OnDay | Elapsed | Upcoming, now: datetime, zone: ZoneInfo
-) -> datetime:
+def _moment(meaning: Instant | OnDay | Elapsed | Upcoming, now: datetime, zone: ZoneInfo) -> datetime:
     local = now.astimezone(zone)
     match meaning:
         case Instant(at=at):
@@ -177,6 +175,4 @@ def _time_of(clock: Clock | None) -> Clock:
 
 def _passed_over(day: date, clock: Clock | time, zone: ZoneInfo) -> Unclear:
     shown = clock if isinstance(clock, Clock) else f"{clock:%H:%M}"
-    return Unclear(
-        f"there is no {shown} on {day} in {zone.key}: the clocks are put forward over it then"
-    )
+    return Unclear(f"there is no {shown} on {day} in {zone.key}: the clocks are put forward over it then")

@@ -30,9 +30,7 @@ def check_words(text: str, zone: ZoneInfo) -> Understood:
             first = first or error
             continue
         if understood.rest and not understood.rest.startswith(_STARTS):
-            raise ValueError(
-                f'a schedule can only start runs: write the time without "{understood.rest}"'
-            )
+            raise ValueError(f'a schedule can only start runs: write the time without "{understood.rest}"')
         return understood
     assert first is not None
     raise first

@@ -98,10 +98,7 @@ def _japanese_interval(seconds: int) -> str:
 
 
 def _english_interval(seconds: int) -> str:
-    parts = [
-        f"{count} {_ENGLISH_UNITS[unit]}{'s' if count > 1 else ''}"
-        for count, unit in _amounts(seconds)
-    ]
+    parts = [f"{count} {_ENGLISH_UNITS[unit]}{'s' if count > 1 else ''}" for count, unit in _amounts(seconds)]
     return f"every {_listed(parts)} from now on"
 
 
@@ -131,10 +128,7 @@ def _english_days(repeat: Repeat) -> str:
         return f"every {_listed([ENGLISH_WEEKDAYS[day] for day in sorted(repeat.weekdays)])}"
     if repeat.month is not None:
         note = " (in leap years only)" if _leap_day(repeat) else ""
-        return (
-            f"every year on {ENGLISH_MONTHS[repeat.month - 1]}"
-            f" {_listed([str(day) for day in days])}{note}"
-        )
+        return f"every year on {ENGLISH_MONTHS[repeat.month - 1]} {_listed([str(day) for day in days])}{note}"
     names = [_ordinal(day) for day in days] + (["last day"] if repeat.last_day else [])
     note = " (in months that have it)" if days and days[-1] > _EVERY_MONTH_HAS else ""
     return f"on the {_listed(names)} of every month{note}"

@@ -251,9 +251,7 @@ def _standard_input(text: str | None) -> tuple[int, Callable[[], None] | None]:
         own = _winapi.GetCurrentProcess()
         with open(os.devnull, "rb") as nothing:
             handle = msvcrt.get_osfhandle(nothing.fileno())
-            copy = _winapi.DuplicateHandle(
-                own, handle, own, 0, False, _winapi.DUPLICATE_SAME_ACCESS
-            )
+            copy = _winapi.DuplicateHandle(own, handle, own, 0, False, _winapi.DUPLICATE_SAME_ACCESS)
         return copy, None
     read, write = _winapi.CreatePipe(None, READ_SIZE)
     fd = msvcrt.open_osfhandle(write, os.O_WRONLY | os.O_BINARY)
@@ -360,9 +358,7 @@ def _side_file(path: str | None) -> str | None:
     except OSError:
         return None
     if len(data) > _SIDE_FILE_LIMIT:
-        raise ValueError(
-            f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path"
-        )
+        raise ValueError(f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path")
     # What `>>` of Windows PowerShell writes.
     if data.startswith(b"\xff\xfe"):
         return data.decode("utf-16", errors="replace")

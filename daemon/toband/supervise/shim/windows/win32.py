@@ -130,9 +130,7 @@ _BOOL, _DWORD, _HANDLE, _TEXT, _POINTER = (
     ctypes.c_void_p,
 )
 _close_handle = _declare("CloseHandle", _BOOL, _HANDLE)
-_create_file = _declare(
-    "CreateFileW", _HANDLE, _TEXT, _DWORD, _DWORD, _POINTER, _DWORD, _DWORD, _HANDLE
-)
+_create_file = _declare("CreateFileW", _HANDLE, _TEXT, _DWORD, _DWORD, _POINTER, _DWORD, _DWORD, _HANDLE)
 _lock_file = _declare("LockFileEx", _BOOL, _HANDLE, _DWORD, _DWORD, _DWORD, _DWORD, _POINTER)
 _unlock_file = _declare("UnlockFileEx", _BOOL, _HANDLE, _DWORD, _DWORD, _DWORD, _POINTER)
 _set_file = _declare("SetFileInformationByHandle", _BOOL, _HANDLE, ctypes.c_int, _POINTER, _DWORD)
@@ -140,9 +138,7 @@ _create_event = _declare("CreateEventW", _HANDLE, _POINTER, _BOOL, _BOOL, _TEXT)
 _set_event = _declare("SetEvent", _BOOL, _HANDLE)
 _create_job = _declare("CreateJobObjectW", _HANDLE, _POINTER, _TEXT)
 _set_job = _declare("SetInformationJobObject", _BOOL, _HANDLE, ctypes.c_int, _POINTER, _DWORD)
-_query_job = _declare(
-    "QueryInformationJobObject", _BOOL, _HANDLE, ctypes.c_int, _POINTER, _DWORD, _POINTER
-)
+_query_job = _declare("QueryInformationJobObject", _BOOL, _HANDLE, ctypes.c_int, _POINTER, _DWORD, _POINTER)
 _assign = _declare("AssignProcessToJobObject", _BOOL, _HANDLE, _HANDLE)
 _terminate_job = _declare("TerminateJobObject", _BOOL, _HANDLE, wintypes.UINT)
 _terminate_process = _declare("TerminateProcess", _BOOL, _HANDLE, wintypes.UINT)
@@ -272,9 +268,7 @@ class Wait:
         # Kept for as long as the system may call it.
         self._called = _WAIT_CALLBACK(called)
         registered = _HANDLE()
-        if not _register_wait(
-            ctypes.byref(registered), handle, self._called, None, INFINITE, _WT_EXECUTEONLYONCE
-        ):
+        if not _register_wait(ctypes.byref(registered), handle, self._called, None, INFINITE, _WT_EXECUTEONLYONCE):
             raise _failed("cannot wait for a process")
         self._handle = registered.value
 
@@ -435,9 +429,7 @@ def _services_created() -> int:
     while True:
         buffer = ctypes.create_string_buffer(size)
         used = wintypes.ULONG()
-        status = _ntdll.NtQuerySystemInformation(
-            _SYSTEM_PROCESSES, buffer, wintypes.ULONG(size), ctypes.byref(used)
-        )
+        status = _ntdll.NtQuerySystemInformation(_SYSTEM_PROCESSES, buffer, wintypes.ULONG(size), ctypes.byref(used))
         if status & 0xFFFFFFFF != _STATUS_TOO_SMALL:
             break
         size *= 2

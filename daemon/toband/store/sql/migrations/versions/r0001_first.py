@@ -121,9 +121,7 @@ def _runs() -> None:
         sa.Column("event", sa.Text(), nullable=False),
         sa.Column("change", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("run_id", "sequence", name="pk_run_history"),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["runs.id"], name="fk_run_history_run_id", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_run_history_run_id", ondelete="CASCADE"),
     )
 
 
@@ -145,14 +143,11 @@ def _step_runs() -> None:
         sa.Column("outputs", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("run_id", "position", name="pk_step_runs"),
         sa.CheckConstraint(
-            "state IN ('PENDING', 'READY', 'RUNNING', 'SUCCEEDED', 'FAILED', 'SKIPPED', "
-            "'CANCELLED')",
+            "state IN ('PENDING', 'READY', 'RUNNING', 'SUCCEEDED', 'FAILED', 'SKIPPED', 'CANCELLED')",
             name="ck_step_runs_state",
         ),
         sa.UniqueConstraint("run_id", "step", name="uq_step_runs_run_id_step"),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["runs.id"], name="fk_step_runs_run_id", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_step_runs_run_id", ondelete="CASCADE"),
         sqlite_with_rowid=False,
     )
 
@@ -185,14 +180,11 @@ def _process_executions() -> None:
         sa.Column("stderr_bytes", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_process_executions"),
         sa.CheckConstraint(
-            "state IN ('STARTING', 'RUNNING', 'COMPLETED', 'FAILED', 'TIMED_OUT', 'CANCELLED', "
-            "'LOST')",
+            "state IN ('STARTING', 'RUNNING', 'COMPLETED', 'FAILED', 'TIMED_OUT', 'CANCELLED', 'LOST')",
             name="ck_process_executions_state",
         ),
         sa.UniqueConstraint("run_id", "ordinal", name="uq_process_executions_run_id_ordinal"),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["runs.id"], name="fk_process_executions_run_id", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_process_executions_run_id", ondelete="CASCADE"),
         sqlite_with_rowid=False,
     )
     op.create_index("ix_process_executions_run_id_id", "process_executions", ["run_id", "id"])

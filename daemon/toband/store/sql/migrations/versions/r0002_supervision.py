@@ -12,12 +12,8 @@ KEY = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    op.add_column(
-        "runs", sa.Column("priority", sa.Integer(), nullable=False, server_default=sa.text("0"))
-    )
-    op.add_column(
-        "step_runs", sa.Column("losses", sa.Integer(), nullable=False, server_default=sa.text("0"))
-    )
+    op.add_column("runs", sa.Column("priority", sa.Integer(), nullable=False, server_default=sa.text("0")))
+    op.add_column("step_runs", sa.Column("losses", sa.Integer(), nullable=False, server_default=sa.text("0")))
     op.add_column(
         "process_executions",
         sa.Column("dropped_bytes", sa.BigInteger(), nullable=False, server_default=sa.text("0")),
@@ -40,7 +36,5 @@ def upgrade() -> None:
         sa.Column("bytes", sa.BigInteger(), nullable=False),
         sa.Column("log_bytes", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("run_id", name="pk_run_sizes"),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["runs.id"], name="fk_run_sizes_run_id", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_run_sizes_run_id", ondelete="CASCADE"),
     )

@@ -15,8 +15,7 @@ depends_on = None
 KEY = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 TIME = sa.BigInteger()
 STEP_STATES = (
-    "state IN ('PENDING', 'READY', 'RUNNING', 'CHECKING', 'SUCCEEDED', 'FAILED', 'INCOMPLETE', "
-    "'SKIPPED', 'CANCELLED')"
+    "state IN ('PENDING', 'READY', 'RUNNING', 'CHECKING', 'SUCCEEDED', 'FAILED', 'INCOMPLETE', 'SKIPPED', 'CANCELLED')"
 )
 # Those of revision 0002.
 STEP_COLUMNS = (
@@ -59,9 +58,7 @@ def _workflows() -> None:
         sa.Column("workflow", KEY, nullable=False),
         sa.Column("job", KEY, nullable=False),
         sa.PrimaryKeyConstraint("workflow", "job", name="pk_workflow_uses"),
-        sa.ForeignKeyConstraint(
-            ["workflow"], ["workflows.name"], name="fk_workflow_uses_workflow", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["workflow"], ["workflows.name"], name="fk_workflow_uses_workflow", ondelete="CASCADE"),
     )
     op.create_index("ix_workflow_uses_job_workflow", "workflow_uses", ["job", "workflow"])
 
@@ -88,12 +85,8 @@ def _runs() -> None:
         sa.Column("run_id", KEY, nullable=False),
         sa.Column("source", KEY, nullable=False),
         sa.PrimaryKeyConstraint("run_id", "source", name="pk_run_sources"),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["runs.id"], name="fk_run_sources_run_id", ondelete="CASCADE"
-        ),
-        sa.ForeignKeyConstraint(
-            ["source"], ["runs.id"], name="fk_run_sources_source", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_run_sources_run_id", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["source"], ["runs.id"], name="fk_run_sources_source", ondelete="CASCADE"),
         sqlite_with_rowid=False,
     )
     op.create_index("ix_run_sources_source_run_id", "run_sources", ["source", "run_id"])
@@ -129,9 +122,7 @@ def _step_runs_made_anew() -> None:
         sa.PrimaryKeyConstraint("run_id", "position", name="pk_step_runs"),
         sa.CheckConstraint(STEP_STATES, name="ck_step_runs_state"),
         sa.UniqueConstraint("run_id", "step", name="uq_step_runs_run_id_step"),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["runs.id"], name="fk_step_runs_run_id", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_step_runs_run_id", ondelete="CASCADE"),
         sqlite_with_rowid=False,
     )
     columns = ", ".join(STEP_COLUMNS)
@@ -178,12 +169,8 @@ def _dead_letters() -> None:
         sa.Column("resolved_by", sa.Text(), nullable=False),
         sa.Column("requeued_as", KEY, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_dead_letters"),
-        sa.CheckConstraint(
-            "state IN ('OPEN', 'REQUEUED', 'DISCARDED')", name="ck_dead_letters_state"
-        ),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["runs.id"], name="fk_dead_letters_run_id", ondelete="CASCADE"
-        ),
+        sa.CheckConstraint("state IN ('OPEN', 'REQUEUED', 'DISCARDED')", name="ck_dead_letters_state"),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_dead_letters_run_id", ondelete="CASCADE"),
     )
     for columns in (["run_id"], ["workflow", "id"], ["workflow", "state", "id"], ["state", "id"]):
         op.create_index(f"ix_dead_letters_{'_'.join(columns)}", "dead_letters", columns)

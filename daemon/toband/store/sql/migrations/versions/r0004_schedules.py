@@ -75,9 +75,7 @@ def _fires() -> None:
         sa.Column("run_id", KEY, nullable=False),
         sa.Column("more", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("schedule_id", "due_at", name="pk_fires"),
-        sa.CheckConstraint(
-            "outcome IN ('FIRED', 'CAUGHT_UP', 'SKIPPED', 'MISSED')", name="ck_fires_outcome"
-        ),
+        sa.CheckConstraint("outcome IN ('FIRED', 'CAUGHT_UP', 'SKIPPED', 'MISSED')", name="ck_fires_outcome"),
         sqlite_with_rowid=False,
     )
     for columns in (["workflow", "due_at", "schedule_id"], ["due_at", "schedule_id"]):

@@ -19,9 +19,7 @@ TIME = sa.BigInteger()
 
 def upgrade() -> None:
     op.add_column("runs", sa.Column("event", sa.Text()))
-    op.add_column(
-        "runs", sa.Column("depth", sa.Integer(), nullable=False, server_default=sa.text("0"))
-    )
+    op.add_column("runs", sa.Column("depth", sa.Integer(), nullable=False, server_default=sa.text("0")))
     _events()
     _event_runs()
     _event_triggers()
@@ -82,9 +80,7 @@ def _event_runs() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("run_id", KEY, nullable=False),
         sa.PrimaryKeyConstraint("event_id", "workflow", name="pk_event_runs"),
-        sa.ForeignKeyConstraint(
-            ["event_id"], ["events.id"], name="fk_event_runs_event_id", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["event_id"], ["events.id"], name="fk_event_runs_event_id", ondelete="CASCADE"),
         sa.CheckConstraint("outcome IN ('STARTED', 'SKIPPED')", name="ck_event_runs_outcome"),
         sqlite_with_rowid=False,
     )

@@ -26,9 +26,7 @@ def upgrade() -> None:
         sa.Column("params", sa.Text()),
         sa.Column("event", sa.Text()),
         sa.PrimaryKeyConstraint("run_id", name="pk_run_values"),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["runs.id"], name="fk_run_values_run_id", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_run_values_run_id", ondelete="CASCADE"),
     )
     op.create_table(
         "step_items",
@@ -36,9 +34,7 @@ def upgrade() -> None:
         sa.Column("position", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("item", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("run_id", "position", name="pk_step_items"),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["runs.id"], name="fk_step_items_run_id", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_step_items_run_id", ondelete="CASCADE"),
     )
     _move_run_values()
     _move_items()
@@ -57,35 +53,22 @@ def _move_run_values() -> None:
         long,
     )
     connection.execute(
-        sa.text(
-            "UPDATE runs SET params_bytes = length(params), params = '{}'"
-            " WHERE length(params) > :most"
-        ),
+        sa.text("UPDATE runs SET params_bytes = length(params), params = '{}' WHERE length(params) > :most"),
         long,
     )
     slim = sa.text("UPDATE runs SET event = :event WHERE id = :id")
     found = sa.text("SELECT run_id, event FROM run_values WHERE event IS NOT NULL")
     for run_id, event in connection.execute(found).all():
-        connection.execute(
-            slim, {"id": run_id, "event": json.dumps({**json.loads(event), "payload": {}})}
-        )
+        connection.execute(slim, {"id": run_id, "event": json.dumps({**json.loads(event), "payload": {}})})
 
 
 def _move_items() -> None:
     """Some at a time: all of them together may be more than the memory has room for."""
     connection = op.get_bind()
-    where = (
-        "FROM step_runs WHERE length(extra) > :most AND (run_id, position) > (:run_id, :position)"
-    )
-    page = sa.text(
-        f"SELECT run_id, position, extra {where} ORDER BY run_id, position LIMIT {AT_ONCE}"
-    )
-    insert = sa.text(
-        "INSERT INTO step_items (run_id, position, item) VALUES (:run_id, :position, :item)"
-    )
-    update = sa.text(
-        "UPDATE step_runs SET extra = :extra WHERE run_id = :run_id AND position = :position"
-    )
+    where = "FROM step_runs WHERE length(extra) > :most AND (run_id, position) > (:run_id, :position)"
+    page = sa.text(f"SELECT run_id, position, extra {where} ORDER BY run_id, position LIMIT {AT_ONCE}")
+    insert = sa.text("INSERT INTO step_items (run_id, position, item) VALUES (:run_id, :position, :item)")
+    update = sa.text("UPDATE step_runs SET extra = :extra WHERE run_id = :run_id AND position = :position")
     last = {"run_id": "", "position": -1}
     while rows := connection.execute(page, {**last, "most": INLINE_MOST}).all():
         for run_id, position, text in rows:
