@@ -1,31 +1,24 @@
-"""Stores to be tested: each test gets one of its own, in SQLite always, in PostgreSQL where a server is named."""
+"""Stores under test: each test gets its own, in SQLite, and in PostgreSQL if a server is available."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from helpers.postgres import DATABASES, postgres_schema
 from toband import failpoints
 from toband.ports import Store
 from toband.store import SqlStore
 from toband.store.sql import database
 
-SERVER = os.environ.get("TOBAN_TEST_POSTGRES", "")
-
 NewStore = Callable[[], Awaitable[SqlStore]]
 
 
-# `skip` rather than `skipif`: those are reported once per file, not once per test.
-NEEDS_SERVER = [] if SERVER else [pytest.mark.skip(reason="TOBAN_TEST_POSTGRES does not name a PostgreSQL server")]
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=NEEDS_SERVER)])
+@pytest.fixture(params=DATABASES)
 def kind(request: pytest.FixtureRequest) -> str:
     """Parametrises everything that needs a database."""
     return str(request.param)
@@ -39,25 +32,6 @@ def empty_url(kind: str, tmp_path: Path) -> Iterator[str]:
         return
     with postgres_schema() as url:
         yield url
-
-
-class postgres_schema:  # noqa: N801 - reads as a function
-    """A schema of its own in the server, dropped afterwards."""
-
-    def __enter__(self) -> str:
-        self._name = f"test_{uuid.uuid4().hex}"
-        self._run(f"CREATE SCHEMA {self._name}")
-        mark = "&" if "?" in SERVER else "?"
-        return f"{SERVER}{mark}options=-csearch_path%3D{self._name}"
-
-    def __exit__(self, *_: object) -> None:
-        self._run(f"SET client_min_messages TO warning; DROP SCHEMA {self._name} CASCADE")
-
-    def _run(self, sql: str) -> None:
-        import psycopg
-
-        with psycopg.connect(SERVER, autocommit=True) as connection:
-            connection.execute(sql.encode())
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.conftest import NEEDS_SERVER, postgres_schema
 from helpers.daemon import STOP_WITHIN, Daemon, run_state, steps_of
 from helpers.gate import Gate
+from helpers.postgres import DATABASES, postgres_schema
 from helpers.processes import kill, users_of
 from helpers.waiting import wait_until
 from toban.v1 import run_pb2
@@ -64,7 +64,7 @@ class Scene:
         daemon.apply(DEFINITION.format(name=name, witness=self.witness, then=then))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=NEEDS_SERVER)])
+@pytest.fixture(params=DATABASES)
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     with ExitStack() as stack:
         if request.param == "sqlite":

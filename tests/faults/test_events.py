@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from contract.conftest import SERVER, postgres_schema
 from faults import power
 from faults.emitters import Emitters, Told
 from faults.event_checker import check_events
@@ -26,15 +25,16 @@ from faults.listeners import FILE_CHANGED, SCHEDULE_TRIGGERED, listeners
 from faults.scene import daemon_on
 from faults.settings import CUTS, LONG, SEED, announce
 from helpers.daemon import Daemon, running_daemon
+from helpers.postgres import postgres_schema
 from helpers.waiting import wait_until
 from toban.v1 import event_pb2
 
 LIVES = 60 if LONG else 8
 PAUSE = 0.15
-IN_POSTGRESQL = pytest.mark.skipif(not (LONG and SERVER), reason="in the long form, with TOBAN_TEST_POSTGRES")
+LONG_ONLY = pytest.mark.skipif(not LONG, reason="the long form only: set TOBAN_TEST_LONG")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=IN_POSTGRESQL)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[LONG_ONLY, pytest.mark.postgres])])
 def database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """What tells the daemon where it is, unless it is the daemon's own."""
     if request.param == "sqlite":
@@ -55,7 +55,7 @@ def test_every_event_starts_what_listens_to_it_once(tmp_path: Path, database: di
 
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 10 * CUTS)
-@pytest.mark.skipif(not LONG, reason="the long form only: set TOBAN_TEST_LONG")
+@LONG_ONLY
 @pytest.mark.skipif(bool(power.why_not()), reason=f"no power cuts: {power.why_not()}")
 def test_power_cuts_lose_no_event(tmp_path: Path) -> None:
     announce(f"TOBAN_TEST_CUTS={CUTS} events")

@@ -13,24 +13,24 @@ from pathlib import Path
 
 import pytest
 
-from contract.conftest import SERVER, postgres_schema
 from faults import clock, power
 from faults.settings import LONG, SEED, announce
 from faults.timed_boots import check_boots
 from faults.timed_chaos import Chaos
 from faults.timed_checker import WITH_RUN, check_timed
 from faults.timed_runs import check_runs_done
+from helpers.postgres import postgres_schema
 
 ACTIONS = 56 if LONG else 14
 ENOUGH = 10
 """Due times with a run, of each kind."""
-IN_POSTGRESQL = pytest.mark.skipif(not (LONG and SERVER), reason="in the long form, with TOBAN_TEST_POSTGRES")
+LONG_ONLY = pytest.mark.skipif(not LONG, reason="the long form only: set TOBAN_TEST_LONG")
 OVERLAPS = ("allow", "skip", "queue", "replace", "skip", "queue", "allow", "replace")
 
 pytestmark = pytest.mark.skipif(bool(clock.why_not()), reason=f"no clock: {clock.why_not()}")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=IN_POSTGRESQL)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[LONG_ONLY, pytest.mark.postgres])])
 def database(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where it is, unless it is the daemon's own."""
     if request.param == "sqlite":

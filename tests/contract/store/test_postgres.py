@@ -12,13 +12,13 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from contract.builders import NOW
-from contract.conftest import NEEDS_SERVER, NewStore
+from contract.conftest import NewStore
 from toband.ports import StoreError
 from toband.store import SqlStore
 from toband.store.sql.writer import Session
 
 
-@pytest.fixture(params=[pytest.param("postgresql", marks=NEEDS_SERVER)])
+@pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.postgres)])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -18,7 +18,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.sql import ClauseElement
 
-from contract.conftest import NewStore, postgres_schema
+from contract.conftest import NewStore
+from helpers.postgres import postgres_schema
 from toband.ports import StoreError
 from toband.store import SqlStore
 from toband.store.sql import schema

@@ -14,8 +14,8 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from contract.conftest import NEEDS_SERVER, postgres_schema
 from helpers.daemon import Daemon, running_daemon, steps_of
+from helpers.postgres import DATABASES, postgres_schema
 from toban.v1 import (
     dead_letter_pb2,
     event_pb2,
@@ -63,7 +63,7 @@ BAD = {
 }
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=NEEDS_SERVER)])
+@pytest.fixture(scope="module", params=DATABASES)
 def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     place = tmp_path_factory.mktemp("d") / "s"
     if request.param == "sqlite":
