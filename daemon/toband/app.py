@@ -18,12 +18,12 @@ import uuid_utils
 
 from toband import __version__, exit_codes
 from toband.alarm.alarm_clock import ApsAlarmClock
-from toband.api.artifact_answers import ArtifactAnswers
+from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
 from toband.api.job_service import JobService
 from toband.api.run_service import RunService
-from toband.api.schedule_answers import ScheduleAnswers
+from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.api.schedule_service import ScheduleService
 from toband.api.server import Server
 from toband.api.system_service import SystemService
@@ -307,15 +307,15 @@ class Application:
                 store,
                 changes,
                 usages,
-                ArtifactAnswers(RunArtifacts(store, artifacts, runs.context_of)),
+                ArtifactRpcs(RunArtifacts(store, artifacts, runs.context_of)),
             )
-            schedule_answers = ScheduleAnswers(
+            schedule_rpcs = ScheduleRpcs(
                 Outlook(store=store, clock=self._clock, blackouts=blackouts, draining=draining),
                 store,
             )
             await server.start(
-                workflows=WorkflowService(workflows, store, schedule_answers),
-                jobs=JobService(workflows, runs, store, run_service, schedule_answers),
+                workflows=WorkflowService(workflows, store, schedule_rpcs),
+                jobs=JobService(workflows, runs, store, run_service, schedule_rpcs),
                 runs=run_service,
                 dead_letters=DeadLetterService(runs, store, self._clock, run_service),
                 events=EventService(events, store),

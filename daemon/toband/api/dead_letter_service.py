@@ -7,9 +7,9 @@ from operator import attrgetter
 
 from toban.v1 import dead_letter_pb2 as pb
 from toban.v1 import dead_letter_pb2_grpc
-from toband.api import convert, paging
-from toband.api.errors import Context, InvalidFieldError, unary
-from toband.api.requests import caller, origin_of, request_of
+from toband.api import pages, run_messages
+from toband.api.common_requests import caller, origin_of, request_of
+from toband.api.error_status import Context, InvalidFieldError, unary
 from toband.api.run_service import RunService
 from toband.domain.run_model import DeadLetter, DeadLetterState
 from toband.engine.errors import DeadLetterNotFoundError
@@ -29,7 +29,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
     @unary
     async def ListDeadLetters(self, request: pb.ListDeadLettersRequest, context: Context) -> pb.ListDeadLettersResponse:
         states = [_state(state) for state in request.states]
-        first = paging.last(request.page_token)
+        first = pages.last(request.page_token)
 
         async def read(last: DeadLetter | None, count: int) -> Sequence[DeadLetter]:
             before = last.id if last is not None else first
@@ -38,15 +38,15 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
             )
 
         async def make(letter: DeadLetter) -> pb.DeadLetter:
-            return convert.dead_letter(letter)
+            return run_messages.dead_letter(letter)
 
-        page = await paging.filled(paging.size(request.page_size, 100), read, make)
+        page = await pages.filled(pages.size(request.page_size, 100), read, make)
         return pb.ListDeadLettersResponse(dead_letters=page.parts, next_page_token=page.token(attrgetter("id")))
 
     @unary
     async def GetDeadLetter(self, request: pb.GetDeadLetterRequest, context: Context) -> pb.GetDeadLetterResponse:
         letter = await self._letter(request.id)
-        return pb.GetDeadLetterResponse(dead_letter=convert.dead_letter(letter))
+        return pb.GetDeadLetterResponse(dead_letter=run_messages.dead_letter(letter))
 
     @unary
     async def RequeueDeadLetter(
@@ -60,7 +60,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
         )
         return pb.RequeueDeadLetterResponse(
             run=await self._shows.shown(run.id),
-            dead_letter=convert.dead_letter(await self._letter(request.id)),
+            dead_letter=run_messages.dead_letter(await self._letter(request.id)),
         )
 
     @unary
@@ -73,7 +73,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
         letter, _ = found
         if letter.state is not DeadLetterState.DISCARDED:
             raise DeadLetterClosedError(letter)
-        return pb.DiscardDeadLetterResponse(dead_letter=convert.dead_letter(letter))
+        return pb.DiscardDeadLetterResponse(dead_letter=run_messages.dead_letter(letter))
 
     async def _letter(self, letter_id: str) -> DeadLetter:
         letter = await self._store.get_dead_letter(letter_id)

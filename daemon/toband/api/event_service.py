@@ -7,9 +7,9 @@ from operator import attrgetter
 
 from toban.v1 import event_pb2 as pb
 from toban.v1 import event_pb2_grpc
-from toband.api import convert_events, event_requests, paging
-from toband.api.errors import Context, InvalidFieldError, streaming, unary
-from toband.api.requests import caller, request_of
+from toband.api import event_messages, event_requests, pages
+from toband.api.common_requests import caller, request_of
+from toband.api.error_status import Context, InvalidFieldError, streaming, unary
 from toband.domain.emitted_events import Emitted, EventState
 from toband.engine.errors import StoppingError
 from toband.engine.events.event_router import Events
@@ -35,7 +35,7 @@ class EventService(event_pb2_grpc.EventServiceServicer):
             request=request_of("EmitEvent", request, request.request_id, context),
         )
         return pb.EmitEventResponse(
-            event=convert_events.event(event, pending=self._events.why_pending()), created=created
+            event=event_messages.event(event, pending=self._events.why_pending()), created=created
         )
 
     @unary
@@ -45,14 +45,14 @@ class EventService(event_pb2_grpc.EventServiceServicer):
         # A run that is not kept any more had ended.
         ended = all(state.terminal for state in states.values())
         return pb.GetEventResponse(
-            event=convert_events.event(event, pending=self._events.why_pending(), states=states),
+            event=event_messages.event(event, pending=self._events.why_pending(), states=states),
             all_ended=ended and event.state is not EventState.PENDING,
         )
 
     @unary
     async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsResponse:
         types = event_requests.event_types(request.types)
-        first = paging.number(request.page_token) if request.page_token else None
+        first = pages.number(request.page_token) if request.page_token else None
         pending = self._events.why_pending()
 
         async def read(last: Emitted | None, count: int) -> Sequence[Emitted]:
@@ -60,9 +60,9 @@ class EventService(event_pb2_grpc.EventServiceServicer):
             return await self._store.list_events(types=types, before=before, limit=count)
 
         async def make(event: Emitted) -> pb.Event:
-            return convert_events.event(event, pending=pending, listed=True)
+            return event_messages.event(event, pending=pending, listed=True)
 
-        page = await paging.filled(paging.size(request.page_size, 100), read, make)
+        page = await pages.filled(pages.size(request.page_size, 100), read, make)
         return pb.ListEventsResponse(events=page.parts, next_page_token=page.token(attrgetter("sequence")))
 
     @streaming
@@ -96,7 +96,7 @@ class EventService(event_pb2_grpc.EventServiceServicer):
     async def _next(self, after: int, up_to: int, types: tuple[str, ...]) -> list[pb.WatchEventsResponse]:
         found = await self._store.events_after(after, up_to=up_to, types=types, limit=BATCH)
         return [
-            pb.WatchEventsResponse(event=convert_events.event(each, listed=True), sequence=each.sequence)
+            pb.WatchEventsResponse(event=event_messages.event(each, listed=True), sequence=each.sequence)
             for each in found
         ]
 
@@ -110,10 +110,10 @@ class EventService(event_pb2_grpc.EventServiceServicer):
                 event_requests.event_type(request.type),
                 event_requests.payload(request.payload_json),
             )
-        candidates = [convert_events.candidate(each) for each in found]
+        candidates = [event_messages.candidate(each) for each in found]
         # Those that would be started come first.
         return pb.ResolveEventResponse(
-            candidates=candidates[: paging.fitting(candidates)],
+            candidates=candidates[: pages.fitting(candidates)],
             others=others,
             pending=self._events.why_pending(),
         )

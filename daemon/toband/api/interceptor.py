@@ -10,9 +10,9 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import DecodeError
 
-from toband.api.errors import Context, InvalidFieldError, UnreadableRequestError, abort
-from toband.api.lanes import Lanes, TooManyCallsError
-from toband.api.requests import check_texts
+from toband.api.call_limits import Lanes, TooManyCallsError
+from toband.api.common_requests import check_texts
+from toband.api.error_status import Context, InvalidFieldError, UnreadableRequestError, abort
 from toband.memory_trim import STREAM, Trimmer
 
 _Parse = Callable[[bytes], Any]

@@ -8,11 +8,11 @@ from operator import attrgetter
 from toban.definition import DefinitionKind
 from toban.v1 import job_pb2 as pb
 from toban.v1 import job_pb2_grpc
-from toband.api import convert_definitions, paging, run_requests
-from toband.api.errors import Context, problem, unary
-from toband.api.requests import base_dir, caller, check_mask, origin_of, request_of
+from toband.api import definition_messages, pages, run_requests
+from toband.api.common_requests import base_dir, caller, check_mask, origin_of, request_of
+from toband.api.error_status import Context, problem, unary
 from toband.api.run_service import RunService
-from toband.api.schedule_answers import ScheduleAnswers
+from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.runs.registry import Runs
 from toband.ports import Store, StoredWorkflow
@@ -29,7 +29,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         runs: Runs,
         store: Store,
         shows: RunService,
-        schedules: ScheduleAnswers,
+        schedules: ScheduleRpcs,
     ) -> None:
         self._workflows = workflows
         self._schedules = schedules
@@ -56,16 +56,16 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
-        first = paging.last(request.page_token)
+        first = pages.last(request.page_token)
 
         async def read(last: StoredWorkflow | None, count: int) -> Sequence[StoredWorkflow]:
             after = last.name if last is not None else first
             return await self._store.list_workflows(after=after, limit=count, labels=dict(request.labels), kind=_JOB)
 
         async def make(stored: StoredWorkflow) -> pb.Job:
-            return convert_definitions.job(stored)
+            return definition_messages.job(stored)
 
-        page = await paging.filled(paging.size(request.page_size, 100), read, make)
+        page = await pages.filled(pages.size(request.page_size, 100), read, make)
         return pb.ListJobsResponse(jobs=page.parts, next_page_token=page.token(attrgetter("name")))
 
     @unary

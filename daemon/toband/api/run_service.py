@@ -9,10 +9,10 @@ from operator import attrgetter
 
 from toban.v1 import run_pb2 as pb
 from toban.v1 import run_pb2_grpc
-from toband.api import convert, paging, run_requests
-from toband.api.artifact_answers import ArtifactAnswers
-from toband.api.errors import Context, InvalidFieldError, streaming, unary
-from toband.api.requests import caller, origin_of, request_of
+from toband.api import pages, run_messages, run_requests
+from toband.api.artifact_rpcs import ArtifactRpcs
+from toband.api.common_requests import caller, origin_of, request_of
+from toband.api.error_status import Context, InvalidFieldError, streaming, unary
 from toband.domain.run_model import Run
 from toband.engine.errors import (
     AttemptNotFoundError,
@@ -47,7 +47,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         store: Store,
         changes: Changes,
         usages: Usages,
-        artifacts: ArtifactAnswers,
+        artifacts: ArtifactRpcs,
     ) -> None:
         self._runs = runs
         self._control = control
@@ -78,8 +78,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             run_requests.selection(request),
             caller=caller(context),
         )
-        steps = [convert.planned_step(step) for step in preview.steps]
-        count = paging.fitting(steps)
+        steps = [run_messages.planned_step(step) for step in preview.steps]
+        count = pages.fitting(steps)
         return pb.PlanRunResponse(
             workflow=preview.workflow,
             version=preview.version,
@@ -149,16 +149,16 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:
-        limit = paging.size(request.step_page_size, STEPS, "step_page_size")
+        limit = pages.size(request.step_page_size, STEPS, "step_page_size")
         given = request.step_page_token
-        after = paging.number(given, "step_page_token") if given else -1
+        after = pages.number(given, "step_page_token") if given else -1
         page, more = await self._next_page(request.id, after, limit)
         run = await self._whole(page)
         given_steps = list(page.steps.values())[: len(run.steps)]
         more = more or len(given_steps) < len(page.steps)
         return pb.GetRunResponse(
             run=run,
-            next_step_page_token=paging.token(str(given_steps[-1].position)) if more else "",
+            next_step_page_token=pages.token(str(given_steps[-1].position)) if more else "",
         )
 
     @unary
@@ -173,7 +173,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     @unary
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
         states = [run_requests.run_state(state) for state in request.states]
-        first = paging.last(request.page_token)
+        first = pages.last(request.page_token)
 
         async def read(last: Run | None, count: int) -> Sequence[Run]:
             return await self._store.list_runs(
@@ -186,9 +186,9 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             )
 
         async def make(run: Run) -> pb.Run:
-            return await self._whole(run) if run.current_step else convert.run(run)
+            return await self._whole(run) if run.current_step else run_messages.run(run)
 
-        page = await paging.filled(paging.size(request.page_size, 50), read, make)
+        page = await pages.filled(pages.size(request.page_size, 50), read, make)
         return pb.ListRunsResponse(runs=page.parts, next_page_token=page.token(attrgetter("id")))
 
     @unary
@@ -208,9 +208,9 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                 first = True
                 async for run, more in self._picture(request.id):
                     sequence = run.sequence
-                    made = convert.run(run, plan)
+                    made = run_messages.run(run, plan)
                     if not first:
-                        convert.leave_out_params(made)
+                        run_messages.leave_out_params(made)
                     first = False
                     for part, rest in _parts(made, WATCHED_ROOM):
                         yield pb.WatchRunResponse(sequence=sequence, run=part, partial=more or rest)
@@ -220,7 +220,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                 entries = await self._store.history(request.id, after=sequence, limit=CHANGES)
                 for entry in entries:
                     sequence, state = entry.sequence, entry.run.state
-                    for part, rest in _parts(convert.run(entry.run, plan), WATCHED_ROOM):
+                    for part, rest in _parts(run_messages.run(entry.run, plan), WATCHED_ROOM):
                         yield pb.WatchRunResponse(sequence=sequence, run=part, partial=rest, event=entry.event)
                 if state.terminal:
                     return
@@ -258,25 +258,25 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def ListProcessExecutions(
         self, request: pb.ListProcessExecutionsRequest, context: Context
     ) -> pb.ListProcessExecutionsResponse:
-        limit = paging.size(request.page_size, 100)
+        limit = pages.size(request.page_size, 100)
         if request.run_id:
             await self._page(request.run_id, limit=0)
         found = await self._store.list_attempts(
             run_id=request.run_id,
             step=request.step,
-            before=paging.last(request.page_token),
+            before=pages.last(request.page_token),
             limit=limit + 1,
         )
         names = {run_id: await self._workflow_of(run_id) for run_id in {a.run_id for a in found}}
         usage = await self._usages.of([attempt.id for attempt in found[:limit]])
         attempts = [
-            convert.process_execution(attempt, names[attempt.run_id], usage.get(attempt.id), only_latest=True)
+            run_messages.process_execution(attempt, names[attempt.run_id], usage.get(attempt.id), only_latest=True)
             for attempt in found[:limit]
         ]
-        count = paging.fitting(attempts)
+        count = pages.fitting(attempts)
         return pb.ListProcessExecutionsResponse(
             process_executions=attempts[:count],
-            next_page_token=paging.token(found[count - 1].id) if len(found) > count else "",
+            next_page_token=pages.token(found[count - 1].id) if len(found) > count else "",
         )
 
     @unary
@@ -288,7 +288,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             raise AttemptNotFoundError(request.id)
         name = await self._workflow_of(attempt.run_id)
         usage = (await self._usages.of([attempt.id])).get(attempt.id)
-        return pb.GetProcessExecutionResponse(process_execution=convert.process_execution(attempt, name, usage))
+        return pb.GetProcessExecutionResponse(process_execution=run_messages.process_execution(attempt, name, usage))
 
     @unary
     async def ListArtifacts(self, request: pb.ListArtifactsRequest, context: Context) -> pb.ListArtifactsResponse:
@@ -319,16 +319,16 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     async def _whole(self, run: Run) -> pb.Run:
         """With what only its definition knows, and as many of its steps as fit."""
-        made = convert.run(run, await self._runs.plan_of(run))
+        made = run_messages.run(run, await self._runs.plan_of(run))
         if self._runs.waits_for_others(run):
-            made.waiting_for = convert.EVENT_PLACE
+            made.waiting_for = run_messages.EVENT_PLACE
         waiting = [step for step in made.steps if self._runs.waits_for_place(run.steps[step.id])]
         for step in waiting:
-            step.waiting_for = step.waiting_for or convert.FREE_PLACE
+            step.waiting_for = step.waiting_for or run_messages.FREE_PLACE
         if waiting and not made.waiting_for:
             names = ", ".join(step.id for step in waiting[:5])
-            made.waiting_for = f"{convert.FREE_PLACE} for {names}"
-        del made.steps[paging.fitting(made.steps, paging.ROOM - made.params.ByteSize()) :]
+            made.waiting_for = f"{run_messages.FREE_PLACE} for {names}"
+        del made.steps[pages.fitting(made.steps, pages.ROOM - made.params.ByteSize()) :]
         return made
 
     async def _workflow_of(self, run_id: str) -> str:
@@ -340,14 +340,14 @@ def _parts(run: pb.Run, room: int) -> Iterator[tuple[pb.Run, bool]]:
     """The run in as many messages as its steps need, and whether more follow."""
     steps = list(run.steps)
     while True:
-        count = paging.fitting(steps, room - run.params.ByteSize())
+        count = pages.fitting(steps, room - run.params.ByteSize())
         del run.steps[:]
         run.steps.extend(steps[:count])
         steps = steps[count:]
         yield run, bool(steps)
         if not steps:
             return
-        convert.leave_out_params(run)
+        run_messages.leave_out_params(run)
 
 
 def _chunk(item: LogChunk) -> pb.StreamLogsResponse:

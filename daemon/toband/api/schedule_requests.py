@@ -10,7 +10,7 @@ from toban.definition.timing.cron import LAST_YEAR, REBOOT, parse_cron
 from toban.definition.timing.zones import check_zone
 from toban.v1 import schedule_pb2 as pb
 from toband.api import run_requests
-from toband.api.errors import InvalidFieldError, UnclearTimeError
+from toband.api.error_status import InvalidFieldError, UnclearTimeError
 from toband.api.event_requests import key
 from toband.engine.errors import WorkflowNotFoundError
 

@@ -10,10 +10,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from toban.v1 import schedule_pb2 as pb
 from toban.v1 import schedule_pb2_grpc
-from toband.api import convert, convert_events, paging, schedule_requests
-from toband.api.errors import Context, UnclearTimeError, unary
+from toband.api import event_messages, pages, run_messages, schedule_requests
+from toband.api.common_requests import caller, request_of
+from toband.api.error_status import Context, UnclearTimeError, unary
 from toband.api.event_requests import key
-from toband.api.requests import caller, request_of
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.errors import ScheduleNotFoundError, TimeNotUnderstoodError
 from toband.engine.schedules.subject_schedules import Subjects
@@ -48,7 +48,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
     @unary
     async def ListSchedules(self, request: pb.ListSchedulesRequest, context: Context) -> pb.ListSchedulesResponse:
         subject, workflow = key(request.subject, "subject"), key(request.workflow, "workflow")
-        first = key(paging.last(request.page_token), "page_token")
+        first = key(pages.last(request.page_token), "page_token")
 
         async def read(last: ScheduleEntry | None, count: int) -> Sequence[ScheduleEntry]:
             return await self._store.list_schedules(
@@ -61,9 +61,9 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             )
 
         async def make(entry: ScheduleEntry) -> pb.Schedule:
-            return convert_events.schedule(entry, self._subjects)
+            return event_messages.schedule(entry, self._subjects)
 
-        page = await paging.filled(paging.size(request.page_size, 100), read, make)
+        page = await pages.filled(pages.size(request.page_size, 100), read, make)
         return pb.ListSchedulesResponse(schedules=page.parts, next_page_token=page.token(attrgetter("id")))
 
     @unary
@@ -93,13 +93,13 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
 
     def _told(self, entry: ScheduleEntry) -> pb.Schedule:
         """One that is not among many: with its next due times."""
-        told = convert_events.schedule(entry, self._subjects)
+        told = event_messages.schedule(entry, self._subjects)
         told.due_times.extend(_times(self._subjects.upcoming(entry)))
         return told
 
 
 def _times(due: Iterable[datetime]) -> list[Timestamp]:
-    return [made for at in due if (made := convert.timestamp(at)) is not None]
+    return [made for at in due if (made := run_messages.timestamp(at)) is not None]
 
 
 def _id(text: str) -> str:

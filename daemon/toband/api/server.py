@@ -28,11 +28,11 @@ from toban.v1 import (
     system_pb2_grpc,
     workflow_pb2_grpc,
 )
+from toband.api.call_limits import SERVED, Lanes
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
 from toband.api.interceptor import CallInterceptor
 from toband.api.job_service import JobService
-from toband.api.lanes import SERVED, Lanes
 from toband.api.run_service import RunService
 from toband.api.schedule_service import ScheduleService
 from toband.api.system_service import SystemService

@@ -11,8 +11,8 @@ from datetime import datetime
 from toban.v1 import system_pb2 as pb
 from toban.v1 import system_pb2_grpc
 from toband import __version__
-from toband.api import convert
-from toband.api.errors import Context, unary
+from toband.api import run_messages
+from toband.api.error_status import Context, unary
 from toband.config import Config
 from toband.engine.definitions.file_status import FileState
 from toband.engine.definitions.file_sync import ChangeKind, DefinitionFiles
@@ -84,7 +84,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         return pb.GetInfoResponse(
             version=__version__,
             pid=os.getpid(),
-            started_at=convert.timestamp(self._started_at),
+            started_at=run_messages.timestamp(self._started_at),
             state_dir=self._config.state_dir,
             database=self._store.kind,
             listen=self._listen,
@@ -98,7 +98,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             event_runs_waiting=event_runs_waiting,
             event_concurrency=self._config.event_concurrency,
             draining=self._scheduling.draining,
-            next_due=convert.timestamp(self._scheduling.next_alarm),
+            next_due=run_messages.timestamp(self._scheduling.next_alarm),
             waiting_attempts=self._runs.launches.waiting,
             max_attempts_running=self._runs.launches.limit,
             cgroup=self._cgroup,
@@ -112,7 +112,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
                 relaunched=found.relaunched,
                 lost=found.lost,
                 cleaned_up=found.cleaned_up,
-                finished_at=convert.timestamp(found.finished_at),
+                finished_at=run_messages.timestamp(found.finished_at),
             ),
         )
 
@@ -130,7 +130,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
                     name=each.name,
                     status=_HEALTH[each.status],
                     detail=each.detail,
-                    since=convert.timestamp(each.since),
+                    since=run_messages.timestamp(each.since),
                 )
                 for each in self._health.conditions
             ],
@@ -145,7 +145,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
                     id=each.run.id,
                     workflow=each.run.workflow,
                     number=each.run.number,
-                    finished_at=convert.timestamp(each.run.finished_at),
+                    finished_at=run_messages.timestamp(each.run.finished_at),
                     bytes=each.bytes,
                     reason=each.reason,
                 )
@@ -213,6 +213,6 @@ def _definition_file(state: FileState) -> pb.DefinitionFile:
         path=state.path,
         state=broken if state.broken else ok,
         problems=state.problems,
-        loaded_at=convert.timestamp(state.loaded_at),
+        loaded_at=run_messages.timestamp(state.loaded_at),
         definitions=state.names,
     )

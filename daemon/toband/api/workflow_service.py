@@ -7,17 +7,17 @@ from operator import attrgetter
 
 from toban.v1 import workflow_pb2 as pb
 from toban.v1 import workflow_pb2_grpc
-from toband.api import convert_definitions, paging
-from toband.api.errors import Context, problem, unary
-from toband.api.requests import base_dir, check_mask, origin_of, request_of
-from toband.api.schedule_answers import ScheduleAnswers
+from toband.api import definition_messages, pages
+from toband.api.common_requests import base_dir, check_mask, origin_of, request_of
+from toband.api.error_status import Context, problem, unary
+from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError
 from toband.ports import Store, StoredWorkflow
 
 
 class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
-    def __init__(self, workflows: Workflows, store: Store, schedules: ScheduleAnswers) -> None:
+    def __init__(self, workflows: Workflows, store: Store, schedules: ScheduleRpcs) -> None:
         self._workflows = workflows
         self._store = store
         self._schedules = schedules
@@ -42,16 +42,16 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
 
     @unary
     async def ListWorkflows(self, request: pb.ListWorkflowsRequest, context: Context) -> pb.ListWorkflowsResponse:
-        first = paging.last(request.page_token)
+        first = pages.last(request.page_token)
 
         async def read(last: StoredWorkflow | None, count: int) -> Sequence[StoredWorkflow]:
             after = last.name if last is not None else first
             return await self._store.list_workflows(after=after, limit=count, labels=dict(request.labels))
 
         async def make(stored: StoredWorkflow) -> pb.Workflow:
-            return convert_definitions.workflow(stored)
+            return definition_messages.workflow(stored)
 
-        page = await paging.filled(paging.size(request.page_size, 100), read, make)
+        page = await pages.filled(pages.size(request.page_size, 100), read, make)
         return pb.ListWorkflowsResponse(workflows=page.parts, next_page_token=page.token(attrgetter("name")))
 
     @unary
@@ -91,15 +91,15 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     async def ListWorkflowVersions(
         self, request: pb.ListWorkflowVersionsRequest, context: Context
     ) -> pb.ListWorkflowVersionsResponse:
-        limit = paging.size(request.page_size, 100)
-        before = paging.number(request.page_token) if request.page_token else None
+        limit = pages.size(request.page_size, 100)
+        before = pages.number(request.page_token) if request.page_token else None
         found = await self._store.list_versions(request.workflow, before=before, limit=limit + 1)
         if not found and before is None:
             raise WorkflowNotFoundError(request.workflow)
         more = len(found) > limit
         return pb.ListWorkflowVersionsResponse(
-            versions=[convert_definitions.version(v) for v in found[:limit]],
-            next_page_token=paging.token(str(found[limit - 1].version)) if more else "",
+            versions=[definition_messages.version(v) for v in found[:limit]],
+            next_page_token=pages.token(str(found[limit - 1].version)) if more else "",
         )
 
     @unary
@@ -109,7 +109,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         found = await self._store.get_version(request.workflow, request.version)
         if found is None:
             raise VersionNotFoundError(request.workflow, request.version)
-        return pb.GetWorkflowVersionResponse(version=convert_definitions.version(found))
+        return pb.GetWorkflowVersionResponse(version=definition_messages.version(found))
 
     @unary
     async def RestoreWorkflowVersion(
@@ -125,7 +125,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         )
         assert restored.stored.definition is not None
         return pb.RestoreWorkflowVersionResponse(
-            version=convert_definitions.version(restored.stored.definition),
+            version=definition_messages.version(restored.stored.definition),
             changed=restored.changed,
             warnings=[problem(w) for w in restored.warnings],
         )

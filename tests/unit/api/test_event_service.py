@@ -14,8 +14,8 @@ import pytest
 
 from toban.v1 import event_pb2 as pb
 from toban.v1 import run_pb2
-from toband.api import convert_events, event_service
-from toband.api.errors import Context
+from toband.api import event_messages, event_service
+from toband.api.error_status import Context
 from toband.api.event_service import EventService
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
 from toband.domain.run_model import RunState
@@ -334,7 +334,7 @@ async def test_an_event_that_is_not_there(service: EventService, event_id: str) 
 
 
 def test_halves_of_surrogate_pairs_are_told_escaped() -> None:
-    made = convert_events.event(event(payload={"path": "a\udcff"}))
+    made = event_messages.event(event(payload={"path": "a\udcff"}))
     assert made.payload_json == '{"path":"a\\udcff"}'
 
 

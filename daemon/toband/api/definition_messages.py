@@ -12,8 +12,8 @@ from toban.definition.timing.due import describe
 from toban.definition.timing.schedule_spec import Change
 from toban.safe_text import json_text
 from toban.v1 import job_pb2, workflow_pb2
-from toband.api.convert import timestamp
-from toband.api.paging import ROOM
+from toband.api.pages import ROOM
+from toband.api.run_messages import timestamp
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.schedules.due_times import Upcoming
 from toband.ports import StoredWorkflow, WorkflowVersion

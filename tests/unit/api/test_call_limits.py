@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from toband.api.lanes import _BY_NAME, ALL_SERVED, LIMITS, Lane, Lanes, Limit, TooManyCallsError
+from toband.api.call_limits import _BY_NAME, ALL_SERVED, LIMITS, Lane, Lanes, Limit, TooManyCallsError
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from google.rpc import error_details_pb2
 
 from toban.definition import DefinitionKind, RenderError
 from toban.definition import ErrorClass as Class
-from toband.api import errors as api_errors
-from toband.api.lanes import Limit, TooManyCallsError
+from toband.api import error_status as api_errors
+from toband.api.call_limits import Limit, TooManyCallsError
 from toband.domain.run_model import DeadLetter, DeadLetterState, Run, RunState
 from toband.engine import errors
 from toband.ports import ConflictError, DeadLetterClosedError, JobInUseError, WorkflowExistsError

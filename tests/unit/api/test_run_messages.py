@@ -11,7 +11,7 @@ import pytest
 
 from toban.definition import ErrorClass, parse
 from toban.v1 import dead_letter_pb2, run_pb2
-from toband.api import convert
+from toband.api import run_messages
 from toband.domain.plan import Plan
 from toband.domain.run_model import (
     Artifact,
@@ -103,12 +103,12 @@ def attempt(step: str, **more: Any) -> Attempt:
     ],
 )
 def test_a_step_says_what_it_waits_for(plan: Plan, step: StepRun, expected: str) -> None:
-    assert convert.step(step, plan).waiting_for == expected
+    assert run_messages.step(step, plan).waiting_for == expected
 
 
 def test_what_is_ready_in_a_paused_run_waits_for_it(plan: Plan) -> None:
     ready = StepRun(id="fetch", index=0, state=StepState.READY)
-    made = convert.run(run_of(plan, ready, paused_at=NOW), plan)
+    made = run_messages.run(run_of(plan, ready, paused_at=NOW), plan)
     assert made.steps[0].waiting_for == "somebody to resume the run"
     assert made.waiting_for == "somebody to resume it"
     assert made.paused_at.ToDatetime(UTC) == NOW
@@ -122,7 +122,7 @@ def test_a_run_waits_only_if_nothing_of_it_moves(plan: Plan) -> None:
     later = StepRun(id="build", index=1)
 
     def waits(*steps: StepRun, **more: Any) -> str:
-        return convert.run(run_of(plan, *steps, **more), plan).waiting_for
+        return run_messages.run(run_of(plan, *steps, **more), plan).waiting_for
 
     assert waits(gate, done, later) == "approval by alice, bob for gate"
     assert waits(held, gate) == "the end of its back-off for fetch, and 1 more"
@@ -139,13 +139,13 @@ def test_a_run_waits_only_if_nothing_of_it_moves(plan: Plan) -> None:
 def test_a_run_that_has_not_begun(overlap: str, parent: str, expected: str) -> None:
     plan = plan_of(f"name: w\ndescription: d\noverlap: {overlap}\nsteps: {{a: {{run: 'true'}}}}\n")
     run = replace(run_of(plan, parent_run=parent), state=RunState.PENDING)
-    assert convert.run(run, plan).waiting_for == expected
+    assert run_messages.run(run, plan).waiting_for == expected
 
 
 def test_instances_are_told_with_their_item_and_their_step(plan: Plan) -> None:
     group = StepRun(id="build", index=1, instances=2, state=StepState.RUNNING, phase=Phase.GROUP)
     one = StepRun(id="build[1]", index=1, parent="build", instance=1, item={"os": "ü"}, state=StepState.FAILED)
-    steps = convert.run(run_of(plan, group, one), plan).steps
+    steps = run_messages.run(run_of(plan, group, one), plan).steps
     assert (steps[0].instances, steps[0].item_json) == (2, "")
     assert not steps[0].HasField("instance")
     assert (steps[1].parent, steps[1].instance, steps[1].index) == ("build", 1, 1)
@@ -157,7 +157,7 @@ def test_instances_are_told_with_their_item_and_their_step(plan: Plan) -> None:
 def test_an_item_may_be_null_or_false(plan: Plan) -> None:
     for item in (None, False, 0, ""):
         step = StepRun(id="build[0]", index=1, parent="build", instance=0, item=item)
-        assert json.loads(convert.step(step, plan).item_json) == item
+        assert json.loads(run_messages.step(step, plan).item_json) == item
 
 
 def test_the_summary_counts_steps_of_the_definition_and_only_if_all_are_there(plan: Plan) -> None:
@@ -168,41 +168,41 @@ def test_the_summary_counts_steps_of_the_definition_and_only_if_all_are_there(pl
         for index, (name, state) in enumerate(zip(names, states, strict=True))
     ]
     instance = StepRun(id="build[0]", index=1, parent="build", instance=0, state=StepState.SUCCEEDED)
-    whole = convert.run(run_of(plan, *steps, instance), plan)
+    whole = run_messages.run(run_of(plan, *steps, instance), plan)
     assert json.loads(whole.summary_json) == {"FAILED": 1, "SKIPPED": 4, "SUCCEEDED": 1}
-    assert convert.run(run_of(plan, *steps[:-1], instance), plan).summary_json == ""
+    assert run_messages.run(run_of(plan, *steps[:-1], instance), plan).summary_json == ""
 
 
 def test_iterations_are_of_steps_with_a_check(plan: Plan) -> None:
     loop = StepRun(id="loop", index=2, iteration=3, checks=2, state=StepState.CHECKING)
-    made = convert.step(loop, plan)
+    made = run_messages.step(loop, plan)
     assert (made.iteration, made.max_iterations, made.checks) == (3, 5, 2)
     assert made.state == run_pb2.STEP_STATE_CHECKING
-    plain = convert.step(StepRun(id="fetch", index=0, iteration=1, retries=1), plan)
+    plain = run_messages.step(StepRun(id="fetch", index=0, iteration=1, retries=1), plan)
     assert (plain.iteration, plain.max_iterations) == (0, 0)
     assert (plain.retries, plain.max_retries) == (1, 2)
 
 
 def test_a_child_is_told_with_the_step_and_with_its_attempt(plan: Plan) -> None:
     child = attempt("call", child=True)
-    made = convert.step(StepRun(id="call", index=5, attempt=child), plan)
+    made = run_messages.step(StepRun(id="call", index=5, attempt=child), plan)
     assert (made.child_run, made.job_type) == ("a1", "workflow")
-    assert convert.process_execution(child, "w").child_run_id == "a1"
+    assert run_messages.process_execution(child, "w").child_run_id == "a1"
     process = attempt("fetch")
-    assert convert.step(StepRun(id="fetch", index=0, attempt=process), plan).child_run == ""
-    assert convert.process_execution(process, "w").child_run_id == ""
+    assert run_messages.step(StepRun(id="fetch", index=0, attempt=process), plan).child_run == ""
+    assert run_messages.process_execution(process, "w").child_run_id == ""
 
 
 def test_a_check_is_told_as_one(plan: Plan) -> None:
-    made = convert.process_execution(attempt("loop.check", iteration=2, job="tests"), "w")
+    made = run_messages.process_execution(attempt("loop.check", iteration=2, job="tests"), "w")
     assert (made.step, made.check, made.iteration, made.job_id) == ("loop.check", True, 2, "tests")
-    assert not convert.process_execution(attempt("loop"), "w").check
+    assert not run_messages.process_execution(attempt("loop"), "w").check
 
 
 def test_what_a_step_left_and_where_it_is_from(plan: Plan) -> None:
     left = Artifact(name="report", path="fetch/report/r.html", type="html", files=1, bytes=7)
     step = StepRun(id="fetch", index=0, artifacts=(left,), source="r0", spilled=70_000)
-    made = convert.step(step, plan)
+    made = run_messages.step(step, plan)
     assert made.artifacts[0] == run_pb2.Artifact(
         name="report", path="fetch/report/r.html", type="html", files=1, bytes=7
     )
@@ -219,7 +219,7 @@ def test_links_and_counts_of_a_run(plan: Plan) -> None:
         parent_step="s",
         trigger=Trigger.PARENT,
     )
-    made = convert.run(run)
+    made = run_messages.run(run)
     assert (made.incomplete_steps, made.retry_of, made.from_run) == (2, "r1", "r2")
     assert (made.parent_run, made.parent_step) == ("r3", "s")
     assert made.triggered_by == run_pb2.TRIGGER_PARENT
@@ -249,7 +249,7 @@ def test_a_dead_letter() -> None:
         error_class=ErrorClass.RETRYABLE_TRANSIENT,
         created_at=NOW,
     )
-    made = convert.dead_letter(letter)
+    made = run_messages.dead_letter(letter)
     assert (made.id, made.run_id, made.step, made.attempts) == ("d", "r", "build[1]", 4)
     assert made.state == dead_letter_pb2.DEAD_LETTER_STATE_OPEN
     assert not made.HasField("resolved_at")
@@ -260,13 +260,13 @@ def test_a_dead_letter() -> None:
         resolved_by="me",
         resolved_at=NOW + timedelta(hours=1),
     )
-    made = convert.dead_letter(closed)
+    made = run_messages.dead_letter(closed)
     assert (made.requeued_as, made.resolved_by) == ("r2", "me")
     assert made.resolved_at.ToDatetime(UTC) == NOW + timedelta(hours=1)
 
 
 def test_a_run_that_a_schedule_started(plan: Plan) -> None:
-    by_hand = convert.run(run_of(plan))
+    by_hand = run_messages.run(run_of(plan))
     assert (by_hand.schedule, list(by_hand.missed)) == ("", [])
     assert not by_hand.HasField("scheduled_at")
     run = run_of(
@@ -276,25 +276,25 @@ def test_a_run_that_a_schedule_started(plan: Plan) -> None:
         scheduled_at=NOW,
         missed=(NOW - timedelta(hours=2), NOW - timedelta(hours=1)),
     )
-    made = convert.run(run)
+    made = run_messages.run(run)
     assert (made.triggered_by, made.schedule) == (run_pb2.TRIGGER_SCHEDULE, "w/0")
     assert made.scheduled_at.ToDatetime(tzinfo=UTC) == NOW
     assert [at.ToDatetime(tzinfo=UTC).hour for at in made.missed] == [10, 11]
 
 
 def test_a_run_that_an_event_started(plan: Plan) -> None:
-    by_hand = convert.run(run_of(plan))
+    by_hand = run_messages.run(run_of(plan))
     assert (by_hand.event_id, by_hand.event_type, by_hand.depth) == ("", "", 0)
     event = {"id": "e", "type": "DATA_CHANGED", "payload": {}}
     run = run_of(plan, trigger=Trigger.EVENT, event=event, depth=3)
-    made = convert.run(run)
+    made = run_messages.run(run)
     assert (made.event_id, made.event_type, made.depth) == ("e", "DATA_CHANGED", 3)
     assert made.triggered_by == run_pb2.TRIGGER_EVENT
     # It may have to wait for other runs of events, whatever its workflow says.
-    assert convert.run(replace(run, state=RunState.PENDING), plan).waiting_for == "its turn"
+    assert run_messages.run(replace(run, state=RunState.PENDING), plan).waiting_for == "its turn"
 
 
 @pytest.mark.parametrize("trigger", list(Trigger))
 def test_every_trigger_can_be_told(plan: Plan, trigger: Trigger) -> None:
-    made = convert.run(run_of(plan, trigger=trigger))
+    made = run_messages.run(run_of(plan, trigger=trigger))
     assert run_pb2.Trigger.Name(made.triggered_by) == f"TRIGGER_{trigger.value}"

@@ -10,8 +10,8 @@ from google.protobuf import timestamp_pb2
 from toban.definition.timing.cron import LAST_YEAR
 from toban.v1 import job_pb2
 from toban.v1 import workflow_pb2 as pb
-from toband.api import convert, convert_definitions, paging
-from toband.api.errors import InvalidFieldError
+from toband.api import definition_messages, pages, run_messages
+from toband.api.error_status import InvalidFieldError
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
 from toband.engine.schedules.schedule_queries import Outlook
@@ -24,18 +24,18 @@ _SCHEDULES_MOST = 1000
 _FIRST_YEAR = 1970
 
 
-class ScheduleAnswers:
+class ScheduleRpcs:
     def __init__(self, outlook: Outlook, store: Store) -> None:
         self._outlook = outlook
         self._store = store
 
     async def workflow(self, stored: StoredWorkflow) -> pb.Workflow:
         """One workflow with its schedules, also those that have run out."""
-        return convert_definitions.workflow(stored, await self._schedules(stored))
+        return definition_messages.workflow(stored, await self._schedules(stored))
 
     async def job(self, stored: StoredWorkflow, used_by: Sequence[str] = ()) -> job_pb2.Job:
         """As `workflow`, with those that use it."""
-        return convert_definitions.job(stored, used_by, await self._schedules(stored))
+        return definition_messages.job(stored, used_by, await self._schedules(stored))
 
     async def _schedules(self, stored: StoredWorkflow) -> list[ScheduleEntry]:
         found = await self._store.list_schedules(
@@ -49,10 +49,10 @@ class ScheduleAnswers:
 
     async def preview(self, request: pb.PreviewScheduleRequest) -> pb.PreviewScheduleResponse:
         """Raises InvalidFieldError, WorkflowNotFoundError and ZoneGoneError."""
-        count = min(paging.size(request.count, PREVIEW, "count"), PREVIEW_MOST)
+        count = min(pages.size(request.count, PREVIEW, "count"), PREVIEW_MOST)
         start = _moment(request.from_time, "from_time") if request.HasField("from_time") else None
         found = await self._outlook.preview(request.name, count, start)
-        return pb.PreviewScheduleResponse(due_times=[convert_definitions.due_time(each) for each in found])
+        return pb.PreviewScheduleResponse(due_times=[definition_messages.due_time(each) for each in found])
 
     async def explain(self, request: pb.ExplainScheduleRequest) -> pb.ExplainScheduleResponse:
         """Raises InvalidFieldError and WorkflowNotFoundError."""
@@ -60,14 +60,14 @@ class ScheduleAnswers:
         found = await self._outlook.explain(request.name, at)
         return pb.ExplainScheduleResponse(
             sentences=found.sentences,
-            fires=[convert_definitions.fire(each) for each in found.fires],
-            due_before=convert.timestamp(found.before),
-            due_after=convert.timestamp(found.after),
+            fires=[definition_messages.fire(each) for each in found.fires],
+            due_before=run_messages.timestamp(found.before),
+            due_after=run_messages.timestamp(found.after),
         )
 
     async def fires(self, request: pb.ListFiresRequest) -> pb.ListFiresResponse:
         """Raises InvalidFieldError and WorkflowNotFoundError."""
-        limit = paging.size(request.page_size, 100)
+        limit = pages.size(request.page_size, 100)
         before, schedule_id = _position(request.page_token) if request.page_token else (None, "")
         found = await self._store.fires(
             workflow=request.workflow,
@@ -77,8 +77,8 @@ class ScheduleAnswers:
         )
         if not found and request.workflow and before is None:
             await self._check(request.workflow)
-        fires = [convert_definitions.fire(each) for each in found[:limit]]
-        count = paging.fitting(fires)
+        fires = [definition_messages.fire(each) for each in found[:limit]]
+        count = pages.fitting(fires)
         more = len(found) > count
         return pb.ListFiresResponse(fires=fires[:count], next_page_token=_token(found[count - 1]) if more else "")
 
@@ -100,12 +100,12 @@ def _moment(value: timestamp_pb2.Timestamp, field: str) -> datetime:
 
 def _token(last: Fire) -> str:
     """Several schedules may be due at the same time, so a page ends with one line of one schedule."""
-    return paging.token(f"{last.due_at.astimezone(UTC).isoformat()} {last.schedule_id}")
+    return pages.token(f"{last.due_at.astimezone(UTC).isoformat()} {last.schedule_id}")
 
 
 def _position(token: str) -> tuple[datetime, str]:
     """What a token was made of. Raises InvalidFieldError."""
-    text, _, schedule_id = paging.last(token).partition(" ")
+    text, _, schedule_id = pages.last(token).partition(" ")
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

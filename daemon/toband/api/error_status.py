@@ -17,7 +17,7 @@ from grpc_status import rpc_status
 from toban.definition import DefinitionKind, ParamError, Problem, RenderError
 from toban.safe_text import sendable
 from toban.v1 import workflow_pb2
-from toband.api.lanes import TooManyCallsError
+from toband.api.call_limits import TooManyCallsError
 from toband.engine import errors
 from toband.ports import (
     ActiveRunError,

@@ -12,9 +12,9 @@ import pytest
 from toban.definition import parse
 from toban.definition.timing.schedule_spec import Change, Schedule
 from toban.v1 import workflow_pb2 as pb
-from toband.api import paging
-from toband.api.errors import InvalidFieldError
-from toband.api.schedule_answers import ScheduleAnswers
+from toband.api import pages
+from toband.api.error_status import InvalidFieldError
+from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
 from toband.engine.schedules.due_times import Upcoming
@@ -87,8 +87,8 @@ def scheduling() -> FakeOutlook:
 
 
 @pytest.fixture
-def answers(store: FakeStore, scheduling: FakeOutlook) -> ScheduleAnswers:
-    return ScheduleAnswers(cast(Outlook, scheduling), cast(Store, store))
+def answers(store: FakeStore, scheduling: FakeOutlook) -> ScheduleRpcs:
+    return ScheduleRpcs(cast(Outlook, scheduling), cast(Store, store))
 
 
 def line(minutes: int, index: int = 0, **more: Any) -> Fire:
@@ -124,7 +124,7 @@ def time(text: str) -> Any:
 # -- due times
 
 
-async def test_due_times_on_the_clocks_of_their_zone(answers: ScheduleAnswers, scheduling: FakeOutlook) -> None:
+async def test_due_times_on_the_clocks_of_their_zone(answers: ScheduleRpcs, scheduling: FakeOutlook) -> None:
     due = datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
     first = Upcoming(
         due=due,
@@ -151,7 +151,7 @@ async def test_due_times_on_the_clocks_of_their_zone(answers: ScheduleAnswers, s
 
 
 @pytest.mark.parametrize(("count", "expected"), [(0, 10), (1, 1), (100, 100), (5000, 100)])
-async def test_how_many_due_times(answers: ScheduleAnswers, scheduling: FakeOutlook, count: int, expected: int) -> None:
+async def test_how_many_due_times(answers: ScheduleRpcs, scheduling: FakeOutlook, count: int, expected: int) -> None:
     request = pb.PreviewScheduleRequest(name="nightly", count=count)
     await answers.preview(request)
     request.from_time.FromDatetime(NOW)
@@ -159,7 +159,7 @@ async def test_how_many_due_times(answers: ScheduleAnswers, scheduling: FakeOutl
     assert scheduling.asked == [("nightly", expected, None), ("nightly", expected, NOW)]
 
 
-async def test_wrong_questions(answers: ScheduleAnswers) -> None:
+async def test_wrong_questions(answers: ScheduleRpcs) -> None:
     with pytest.raises(InvalidFieldError):
         await answers.preview(pb.PreviewScheduleRequest(name="nightly", count=-1))
     request = pb.ExplainScheduleRequest(name="nightly")
@@ -171,7 +171,7 @@ async def test_wrong_questions(answers: ScheduleAnswers) -> None:
 # -- why
 
 
-async def test_an_explanation(answers: ScheduleAnswers, scheduling: FakeOutlook) -> None:
+async def test_an_explanation(answers: ScheduleRpcs, scheduling: FakeOutlook) -> None:
     skipped = replace(line(0), outcome=FireOutcome.SKIPPED, reason="disabled", more=3)
     scheduling.explanation = Explanation(sentences=("It was skipped.",), fires=[skipped], before=NOW, after=None)
     answer = await answers.explain(pb.ExplainScheduleRequest(name="nightly"))
@@ -187,7 +187,7 @@ async def test_an_explanation(answers: ScheduleAnswers, scheduling: FakeOutlook)
 
 
 @pytest.mark.parametrize("outcome", list(FireOutcome))
-async def test_every_outcome_can_be_told(answers: ScheduleAnswers, store: FakeStore, outcome: FireOutcome) -> None:
+async def test_every_outcome_can_be_told(answers: ScheduleRpcs, store: FakeStore, outcome: FireOutcome) -> None:
     store.lines.append(replace(line(0, run_id="r"), outcome=outcome))
     (told,) = (await answers.fires(pb.ListFiresRequest())).fires
     assert pb.FireOutcome.Name(told.outcome) == f"FIRE_OUTCOME_{outcome.value}"
@@ -198,7 +198,7 @@ async def test_every_outcome_can_be_told(answers: ScheduleAnswers, store: FakeSt
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-async def test_pages_leave_nothing_out(answers: ScheduleAnswers, store: FakeStore, size: int) -> None:
+async def test_pages_leave_nothing_out(answers: ScheduleRpcs, store: FakeStore, size: int) -> None:
     store.lines += [line(minutes, index) for minutes in range(3) for index in range(3)]
     found: list[tuple[str, str]] = []
     token = ""
@@ -214,7 +214,7 @@ async def test_pages_leave_nothing_out(answers: ScheduleAnswers, store: FakeStor
 
 
 async def test_a_ledger_that_is_empty_and_one_that_does_not_exist(
-    answers: ScheduleAnswers,
+    answers: ScheduleRpcs,
 ) -> None:
     assert not (await answers.fires(pb.ListFiresRequest())).fires
     assert not (await answers.fires(pb.ListFiresRequest(workflow="nightly"))).fires
@@ -224,9 +224,9 @@ async def test_a_ledger_that_is_empty_and_one_that_does_not_exist(
 
 @pytest.mark.parametrize(
     "token",
-    ["x", *map(paging.token, ["5", "soon nightly/0", "2026-03-01T12:00:00 a/0", NOW.isoformat()])],
+    ["x", *map(pages.token, ["5", "soon nightly/0", "2026-03-01T12:00:00 a/0", NOW.isoformat()])],
 )
-async def test_tokens_of_others(answers: ScheduleAnswers, token: str) -> None:
+async def test_tokens_of_others(answers: ScheduleRpcs, token: str) -> None:
     with pytest.raises(InvalidFieldError):
         await answers.fires(pb.ListFiresRequest(page_token=token))
 
@@ -234,7 +234,7 @@ async def test_tokens_of_others(answers: ScheduleAnswers, token: str) -> None:
 # -- workflows
 
 
-async def test_a_workflow_tells_its_schedules_in_words(answers: ScheduleAnswers, store: FakeStore) -> None:
+async def test_a_workflow_tells_its_schedules_in_words(answers: ScheduleRpcs, store: FakeStore) -> None:
     store.entries += [
         entry(1, Schedule(every=7200.0)),
         entry(0, Schedule(cron="0 3 * * *")),
@@ -250,7 +250,7 @@ async def test_a_workflow_tells_its_schedules_in_words(answers: ScheduleAnswers,
     assert shown.next_due == time("2026-03-01T13:00:00Z")
 
 
-async def test_a_job_tells_its_schedules_too(answers: ScheduleAnswers, store: FakeStore) -> None:
+async def test_a_job_tells_its_schedules_too(answers: ScheduleRpcs, store: FakeStore) -> None:
     store.entries.append(entry(0, Schedule(cron="0 3 * * *")))
     shown = await answers.job(WORKFLOW, ["uses-it"])
     assert (shown.id, list(shown.used_by)) == ("nightly", ["uses-it"])
@@ -258,7 +258,7 @@ async def test_a_job_tells_its_schedules_too(answers: ScheduleAnswers, store: Fa
     assert shown.next_due == time("2026-03-01T13:00:00Z")
 
 
-async def test_the_types_of_events_each_once_in_their_order(answers: ScheduleAnswers) -> None:
+async def test_the_types_of_events_each_once_in_their_order(answers: ScheduleRpcs) -> None:
     text = """
 name: nightly
 description: for a test
@@ -288,7 +288,7 @@ steps: {a: {run: "true"}}
     assert list((await answers.workflow(WORKFLOW)).event_types) == []
 
 
-async def test_a_workflow_that_is_never_due(answers: ScheduleAnswers, store: FakeStore) -> None:
+async def test_a_workflow_that_is_never_due(answers: ScheduleRpcs, store: FakeStore) -> None:
     assert not (await answers.workflow(WORKFLOW)).HasField("next_due")
     store.entries.append(replace(entry(0, Schedule(at=NOW)), next_due=None))
     shown = await answers.workflow(WORKFLOW)
@@ -297,7 +297,7 @@ async def test_a_workflow_that_is_never_due(answers: ScheduleAnswers, store: Fak
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-async def test_times_at_which_nothing_can_be_due_are_refused(answers: ScheduleAnswers, text: str) -> None:
+async def test_times_at_which_nothing_can_be_due_are_refused(answers: ScheduleRpcs, text: str) -> None:
     with pytest.raises(InvalidFieldError) as refused:
         await answers.explain(pb.ExplainScheduleRequest(name="nightly", at=time(text)))
     assert refused.value.args == ("at", "expected a time from 1970 to 9998")

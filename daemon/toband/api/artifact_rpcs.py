@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from toban.safe_text import sendable
 from toban.v1 import run_pb2 as pb
-from toband.api import convert, paging
-from toband.api.errors import InvalidFieldError
+from toband.api import pages, run_messages
+from toband.api.error_status import InvalidFieldError
 from toband.domain.run_model import Artifact
 from toband.engine.errors import ArtifactNotFoundError
 from toband.engine.runs.run_artifacts import RunArtifacts
@@ -20,26 +20,26 @@ CHUNK = 256 * 1024
 _BETWEEN = "\n"
 
 
-class ArtifactAnswers:
+class ArtifactRpcs:
     def __init__(self, artifacts: RunArtifacts) -> None:
         self._artifacts = artifacts
 
     async def page(self, request: pb.ListArtifactsRequest) -> pb.ListArtifactsResponse:
-        limit = paging.size(request.page_size, 100)
+        limit = pages.size(request.page_size, 100)
         found = await self._artifacts.list(request.run_id, request.step)
         names = [f"{step}{_BETWEEN}{artifact.name}" for step, artifact, _ in found]
         start = 0
         if request.page_token:
-            last = paging.last(request.page_token)
+            last = pages.last(request.page_token)
             if last not in names:
                 raise InvalidFieldError("page_token", "it is not one that this list gave")
             start = names.index(last) + 1
         shown = [_shown(*each) for each in found[start : start + limit]]
-        count = paging.fitting(shown)
+        count = pages.fitting(shown)
         end = start + count
         return pb.ListArtifactsResponse(
             artifacts=shown[:count],
-            next_page_token=paging.token(names[end - 1]) if end < len(names) else "",
+            next_page_token=pages.token(names[end - 1]) if end < len(names) else "",
         )
 
     async def download(self, request: pb.DownloadArtifactRequest) -> AsyncIterator[pb.DownloadArtifactResponse]:
@@ -62,7 +62,7 @@ class ArtifactAnswers:
 def _shown(step: str, artifact: Artifact, files: Sequence[Stored]) -> pb.StepArtifact:
     return pb.StepArtifact(
         step=step,
-        artifact=convert.artifact(artifact),
+        artifact=run_messages.artifact(artifact),
         files=[pb.ArtifactFile(path=sendable(each.path), bytes=each.bytes) for each in files[:FILES]],
     )
 

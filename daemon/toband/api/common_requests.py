@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from toban.limits import MAX_REQUEST_ID_CHARS
 from toban.v1 import workflow_pb2
-from toband.api.errors import Context, InvalidFieldError
+from toband.api.error_status import Context, InvalidFieldError
 from toband.engine.caller import Origin
 from toband.ports import Request
 

@@ -11,7 +11,7 @@ from toban.definition.scalars.values import to_json
 from toban.limits import MAX_LISTED_BYTES
 from toban.safe_text import whole
 from toban.v1 import event_pb2, run_pb2, schedule_pb2
-from toband.api.convert import timestamp
+from toband.api.run_messages import timestamp
 from toband.domain.emitted_events import Emitted, EventRun, EventState
 from toband.domain.run_model import RunState
 from toband.domain.schedule_model import ScheduleEntry
