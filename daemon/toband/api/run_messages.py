@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from toban.definition import Overlap, Step
+from toban.definition import Step
 from toban.limits import MAX_LISTED_BYTES, MAX_SHOWN_BYTES
 from toban.safe_text import json_text, sendable
 from toban.v1 import dead_letter_pb2, run_pb2
+from toband.domain import overlap
 from toband.domain.plan import Plan
 from toband.domain.run_model import (
     Artifact,
@@ -111,9 +112,7 @@ def summary(steps: Iterable[StepRun]) -> str:
 
 def _waiting_for(value: Run, plan: Plan | None) -> str:
     if value.state is RunState.PENDING:
-        queued = plan is not None and plan.workflow.overlap in (Overlap.QUEUE, Overlap.REPLACE)
-        waits = queued or value.parent_run or value.event is not None
-        return "its turn" if waits else "its start"
+        return "its turn" if overlap.may_queue(plan.workflow if plan is not None else None, value) else "its start"
     if value.state is RunState.RUNNING and value.ending is not None:
         return "the end of its processes"
     if value.state is RunState.RUNNING and value.paused_at is not None:

@@ -13,6 +13,7 @@ from helpers.waiting import wait_for
 from toban.definition import Overlap
 from toban.definition.timing.schedule_spec import Misfire, Schedule
 from toband.domain.misfire import LINES_AT_ONCE
+from toband.domain.overlap import OverlapRule
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.domain.transition import Ids
 from toband.engine.drain import Draining
@@ -60,6 +61,9 @@ class Alarm:
         return None
 
 
+QUEUED = OverlapRule(Overlap.QUEUE, 1, None)
+
+
 @dataclass(frozen=True)
 class Made:
     """Stands for a run that is not stored yet."""
@@ -68,8 +72,7 @@ class Made:
     workflow: str
     at: datetime
     missed: tuple[datetime, ...]
-    limit: int | None = 1
-    overlap: Overlap = Overlap.QUEUE
+    overlap: OverlapRule = QUEUED
 
     @property
     def run(self) -> Made:

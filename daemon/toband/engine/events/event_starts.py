@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import structlog
 
-from toban.definition import Overlap, ParamError
+from toban.definition import ParamError
 from toband import failpoints
 from toband.domain.emitted_events import DEPTH_MOST, Emitted, EventRun, EventRunOutcome, EventState
+from toband.domain.overlap import is_full, skip_reason
 from toband.domain.run_model import Run, RunState, Trigger
 from toband.engine.errors import EngineError, StoppingError
 from toband.engine.events.event_matching import Candidate, Matching
@@ -57,7 +58,7 @@ class EventStarts:
                 continue
             made[new.run.id] = new
             row = replace(row, run_id=new.run.id, priority=new.run.priority)
-            runs.append((row, new.run, _most(new)))
+            runs.append((row, new.run, new.overlap.skip_limit))
         resolution = self._resolution(event, EventState.RESOLVED)
         return replace(resolution, skipped=tuple(skipped), runs=tuple(runs)), made
 
@@ -110,15 +111,15 @@ class EventStarts:
         return replace(one, matches=False, reason=reason) if reason else one
 
     async def _in_the_way(self, new: NewRun) -> str:
-        most = _most(new)
-        if most is None:
+        limit = new.overlap.skip_limit
+        if limit is None:
             return ""
         active = await self._store.list_runs(
             workflow=new.run.workflow,
             states=[state for state in RunState if not state.terminal],
-            limit=most,
+            limit=limit,
         )
-        return f"overlap: run {active[-1].id} is active" if len(active) >= most else ""
+        return skip_reason(active[-1].id) if is_full(limit, len(active)) else ""
 
     async def _disabled(self, workflow: str) -> bool:
         stored = await self._store.get_workflow(workflow)
@@ -157,8 +158,3 @@ def _cut(event: Emitted) -> str:
         f"{event.depth} runs are before it in a chain of events: it starts nothing, so that workflows that "
         "start each other come to an end"
     )
-
-
-def _most(new: NewRun) -> int | None:
-    """How many runs of the workflow may be active with this one, or it is skipped; None: it is not."""
-    return new.limit if new.overlap is Overlap.SKIP else None

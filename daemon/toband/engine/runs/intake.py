@@ -9,15 +9,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from toban.definition import Overlap
 from toband.domain.emitted_events import Emitted
+from toband.domain.overlap import QUEUE_LIMIT
 from toband.domain.run_model import Run, Trigger
 from toband.engine.caller import Origin, Origins
 from toband.engine.errors import DeadLetterNotFoundError, QueueFullError, StoppingError
 from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.health.admission import Admits
 from toband.engine.runs.run_factory import NewRun, Preview, Starting
-from toband.engine.runs.run_queue import WAITING_MOST, Lines
+from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.step_selection import Selection
 from toband.ports import Request, Store, StoreError
 
@@ -40,7 +40,7 @@ class Entering:
         active: ActiveRuns,
         starting: Starting,
         store: Store,
-        lines: Lines,
+        queue: RunQueue,
         origins: Origins,
         admission: Admits,
         start: Callable[[Coroutine[Any, Any, None]], object],
@@ -48,7 +48,7 @@ class Entering:
         self._active = active
         self._starting = starting
         self._store = store
-        self._lines = lines
+        self._queue = queue
         self._origins = origins
         self._admission = admission
         self._start = start
@@ -208,19 +208,15 @@ class Entering:
         return await asyncio.shield(task)
 
     def _check_queue(self, new: NewRun, ahead: int = 0) -> None:
-        """`ahead` runs of its workflow will enter the line before it, and are not in it yet."""
+        """`ahead` runs of its workflow are going to enter the queue before it."""
         name = new.run.workflow
-        if new.overlap is not Overlap.QUEUE or new.run.parent_run:
-            return
-        free = max(0, (new.limit or 0) - len(self._lines.under_way(name)))
-        if len(self._lines.waiting(name)) + max(0, ahead - free) >= WAITING_MOST:
-            raise QueueFullError(name, WAITING_MOST)
+        if new.overlap.overflows(active=self._queue.begun(name), waiting=self._queue.waiting(name), ahead=ahead):
+            raise QueueFullError(name, QUEUE_LIMIT)
 
     async def _create(self, new: NewRun, request: Request | None, requeue: str, by: str) -> Run:
-        limit = new.limit if new.overlap is Overlap.SKIP else None
         try:
             run, is_new = await self._store.create_run(
-                new.run, max_active=limit, request=request, requeue=requeue, by=by
+                new.run, max_active=new.overlap.skip_limit, request=request, requeue=requeue, by=by
             )
         except StoreError:
             self.begin_if_stored(new)

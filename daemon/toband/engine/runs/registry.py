@@ -9,7 +9,6 @@ from typing import Any
 
 import structlog
 
-from toban.definition import Overlap
 from toband.domain.plan import Plan
 from toband.domain.run_events import (
     AttemptEnded,
@@ -18,9 +17,8 @@ from toband.domain.run_events import (
     CancelRequested,
     Effect,
     Event,
-    RunStarted,
 )
-from toband.domain.run_model import Run, RunState, StepRun
+from toband.domain.run_model import Run, StepRun
 from toband.domain.transition import Ids
 from toband.engine.caller import Origins
 from toband.engine.errors import (
@@ -45,7 +43,7 @@ from toband.engine.runs.intake import Entering
 from toband.engine.runs.plan_cache import Plans
 from toband.engine.runs.recovery import Recovered, Recovery
 from toband.engine.runs.run_factory import NewRun, Starting
-from toband.engine.runs.run_queue import Lines
+from toband.engine.runs.run_queue import RunQueue
 from toband.engine.system_events import Announcing
 from toband.ports import (
     ArtifactError,
@@ -94,7 +92,7 @@ class Runs:
         self._changes = changes
         self._plans = Plans(store)
         self.origins = Origins(store, self.active)
-        self._lines = Lines(self._begin, places=event_concurrency)
+        self._queue = RunQueue(event_slots=event_concurrency)
         starting = Starting(
             store=store,
             plans=self._plans,
@@ -107,7 +105,7 @@ class Runs:
             active=self,
             starting=starting,
             store=store,
-            lines=self._lines,
+            queue=self._queue,
             origins=self.origins,
             admission=admission or Always(),
             start=self._spawn,
@@ -176,55 +174,16 @@ class Runs:
         """Told the workflow of each run that has ended."""
         self._actors: dict[str, RunActor] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._early: list[RunActor] = []
         self.closing = self._closed = False
         self._draining: asyncio.Event | None = None
 
     def begin(self, new: NewRun, run: Run) -> None:
-        """A run that was stored elsewhere begins when it is its turn."""
-        self._line_up(self.take_up(new.plan, new.base_dir, run))
-
-    # -- whose turn it is
-
-    def _line_up(self, actor: RunActor) -> None:
-        if not self._recovery.loaded.is_set():
-            # Who waits already is not known yet.
-            self._early.append(actor)
-            return
-        new = NewRun(plan=actor.plan, base_dir=actor.base_dir, run=actor.run)
-        if new.overlap is Overlap.REPLACE:
-            self._replace(actor.run, actor.plan.workflow.max_active_runs)
-        self._lines.enter(actor.run, new.limit)
-
-    def _replace(self, run: Run, limit: int) -> None:
-        """Of one workflow's runs that replace each other the newest stays."""
-        waiting, begun = self._lines.waiting(run.workflow), self._lines.under_way(run.workflow)
-        newer = [other for other in (*waiting, *begun) if self._number(other) > run.number]
-        if newer:
-            self._actors[run.id].post(CancelRequested(reason=f"replaced by run {newer[0]}"))
-        oldest = begun[: max(0, len(begun) - limit + 1)]
-        for other in (*waiting, *oldest):
-            if self._number(other) < run.number:
-                self._actors[other].post(CancelRequested(reason=f"replaced by run {run.id}"))
-
-    def _number(self, run_id: str) -> int:
-        """Which of its workflow's runs it is. Ids of a clock that was set back before a restart do not tell."""
-        return self._actors[run_id].run.number
-
-    def _begin(self, run_id: str) -> None:
-        self._actors[run_id].post(RunStarted())
+        """Puts a stored run into the queue."""
+        self._queue.enter(self.take_up(new.plan, new.base_dir, run))
 
     def line_up(self, actors: Sequence[RunActor]) -> None:
-        for actor in actors:
-            if actor.run.state is RunState.RUNNING:
-                self._lines.begun(actor.run)
+        self._queue.restore(actors)
         self._recovery.loaded.set()
-        early, self._early = self._early, []
-        with self._lines.together():
-            for actor in (*actors, *early):
-                # One that was started a moment ago may be cancelled by now.
-                if actor.run.state is RunState.PENDING:
-                    self._line_up(actor)
 
     # -- what is known of active runs
 
@@ -261,21 +220,17 @@ class Runs:
         actor = self._actors.get(run_id)
         return actor.run if actor is not None else None
 
-    def waits_for_turn(self, run: Run) -> bool:
-        """Whether as many runs of its workflow are under way as may be."""
-        return self._lines.waits(run)
-
     def waits_for_others(self, run: Run) -> bool:
         """Whether as many runs that events started are under way as may be, and that alone holds it up."""
-        return self._lines.lacks_place(run)
+        return self._queue.lacks_slot(run)
 
     def count_of(self, workflow: str) -> int:
         """How many runs of the workflow are under way or wait for their turn."""
-        return len(self._lines.under_way(workflow)) + len(self._lines.waiting(workflow))
+        return self._queue.begun(workflow) + self._queue.waiting(workflow)
 
     def event_runs(self) -> tuple[int, int]:
         """Runs that events started: how many are under way, and how many wait for their turn."""
-        return self._lines.by_events()
+        return self._queue.event_runs()
 
     def waits_for_place(self, step: StepRun) -> bool:
         """Whether the step is to start and as many attempts run already as may."""
@@ -385,7 +340,7 @@ class Runs:
     def _forget(self, actor: RunActor) -> None:
         actor.disarm()
         self._actors.pop(actor.run.id, None)
-        self._lines.leave(actor.run)
+        self._queue.leave(actor.run)
         self.left(actor.run.workflow)
         if actor.run.parent_run:
             self._children.ended(actor.run)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
-from toban.definition import Overlap, Scope, bind_params
+from toban.definition import Scope, bind_params
+from toband.domain.overlap import OverlapRule, rule_for
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, StepRun, StepState, Trigger
 from toband.domain.transition import Ids
@@ -33,23 +34,15 @@ from toband.ports import Clock, Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """A run that is not stored yet, and what it meets when others are active."""
+    """A run that is not stored yet, with its plan."""
 
     plan: Plan
     base_dir: str
     run: Run
 
     @property
-    def overlap(self) -> Overlap:
-        if self.run.parent_run:
-            return Overlap.QUEUE  # whoever waits for a child is under way already
-        workflow = self.plan.workflow
-        return workflow.event_overlap if self.run.by_event else workflow.overlap
-
-    @property
-    def limit(self) -> int | None:
-        """How many runs may be under way, this one included; None: any number."""
-        return None if self.overlap is Overlap.ALLOW else self.plan.workflow.max_active_runs
+    def overlap(self) -> OverlapRule:
+        return rule_for(self.plan.workflow, self.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,80 +1,87 @@
-"""Whose turn it is: the runs of one workflow that are under way, and those that wait for one of them to end.
+"""Run queue: the order in which runs of a workflow begin, and which of them wait for another to end.
 
-Runs that events started also share places over all workflows, so that a flood of events does not take the machine.
-A run that waits is PENDING in the database; this is only the order, and is worked out anew after a restart.
+Runs that events started also share slots over all workflows, so that a flood of events does not overload the machine.
+A waiting run is PENDING in the database; the order exists in memory only and is rebuilt after a restart.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from toband.domain.run_model import Run
+from toban.definition import Overlap
+from toband.domain.overlap import is_full, replacements, rule_for
+from toband.domain.run_events import CancelRequested, RunStarted
+from toband.domain.run_model import Run, RunState
+from toband.engine.execution.run_actor import RunActor
 
-WAITING_MOST = 100
-"""Runs of one workflow that may wait, other than for events."""
+_Entry = tuple[int, int, str, int | None]
+"""Priority (highest first), number (oldest first), id, and how many runs may be active when it begins.
 
-_Waiting = tuple[int, int, str, int | None]
-"""Priority (the highest first), number (the oldest first), id, how many may be under way for it to begin.
-
-Ids do not tell who is older: after a restart with a clock that was set back new ones sort before old ones.
+Ids do not show which run is older: after a restart with a clock that was set back, new ids sort before old ones.
 """
 
 
 @dataclass(slots=True)
 class _Line:
-    begun: dict[str, None] = field(default_factory=dict)
+    """The runs of one workflow."""
+
+    begun: dict[str, RunActor] = field(default_factory=dict)
     """In the order in which they began."""
-    queue: list[_Waiting] = field(default_factory=list)
-    sharing: list[_Waiting] = field(default_factory=list)
-    """Likewise, of those that need one of the shared places."""
-    waiting: set[str] = field(default_factory=set)
+    waiting: dict[str, RunActor] = field(default_factory=dict)
+    queue: list[_Entry] = field(default_factory=list)
+    sharing: list[_Entry] = field(default_factory=list)
+    """Like `queue`, for runs that need a shared slot."""
 
 
-class Lines:
-    """Belongs to the event loop. `begin` starts the run of an id; it must not enter or leave a line itself."""
+class RunQueue:
+    """Belongs to the event loop. Until `restore` is called, runs that enter only wait."""
 
-    def __init__(self, begin: Callable[[str], None], *, places: int) -> None:
-        """`places` is how many runs that events started may be under way at once."""
-        self._begin = begin
-        self._places = places
+    def __init__(self, *, event_slots: int) -> None:
+        """`event_slots` is how many runs that events started may be active at once."""
+        self._event_slots = event_slots
         self._lines: dict[str, _Line] = {}
         self._sharing: set[str] = set()
-        self._waiting_for_place: dict[str, str] = {}
-        """Workflows by the runs of theirs that wait and need a shared place."""
+        self._waiting_for_slot: dict[str, str] = {}
+        """Workflows by those of their runs that wait and need a shared slot."""
+        self._early: list[RunActor] | None = []
         self._held = False
 
-    def begun(self, run: Run) -> None:
-        """It was under way before the restart."""
-        self._line(run.workflow).begun[run.id] = None
-        if run.by_event:
-            self._sharing.add(run.id)
+    def restore(self, actors: Sequence[RunActor]) -> None:
+        """Takes the runs that had not ended at the restart, then those that entered meanwhile."""
+        for actor in actors:
+            if actor.run.state is RunState.RUNNING:
+                self._line(actor.run.workflow).begun[actor.run.id] = actor
+                if actor.run.by_event:
+                    self._sharing.add(actor.run.id)
+        early, self._early = self._early or [], None
+        with self._together():
+            for actor in (*actors, *early):
+                # A run that was created a moment ago may be cancelled by now.
+                if actor.run.state is RunState.PENDING:
+                    self.enter(actor)
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Of those that enter meanwhile the first in order goes first, not the first that enters."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-            for line in self._lines.values():
-                self._go_on(line)
-
-    def enter(self, run: Run, limit: int | None) -> None:
-        """The run begins as soon as fewer than `limit` are under way and it is its turn; None: any number may be."""
-        line = self._line(run.workflow)
-        if limit is None and not run.by_event:
-            line.begun[run.id] = None
-            self._begin(run.id)
+    def enter(self, actor: RunActor) -> None:
+        """Starts the run as soon as the overlap rule of its workflow allows it."""
+        if self._early is not None:
+            # The runs that wait already are not known yet.
+            self._early.append(actor)
             return
-        entry = (-run.priority, run.number, run.id, limit)
+        run = actor.run
+        rule = rule_for(actor.plan.workflow, run)
+        line = self._line(run.workflow)
+        if rule.mode is Overlap.REPLACE and rule.limit is not None:
+            self._replace(line, actor, rule.limit)
+        if rule.limit is None and not run.by_event:
+            self._start(line, actor)
+            return
+        entry = (-run.priority, run.number, run.id, rule.limit)
         heapq.heappush(line.sharing if run.by_event else line.queue, entry)
-        line.waiting.add(run.id)
+        line.waiting[run.id] = actor
         if run.by_event:
-            self._waiting_for_place[run.id] = run.workflow
+            self._waiting_for_slot[run.id] = run.workflow
         self._go_on(line)
 
     def leave(self, run: Run) -> None:
@@ -83,90 +90,103 @@ class Lines:
         if line is None:
             return
         line.begun.pop(run.id, None)
-        line.waiting.discard(run.id)
-        self._waiting_for_place.pop(run.id, None)
+        line.waiting.pop(run.id, None)
+        self._waiting_for_slot.pop(run.id, None)
         self._sharing.discard(run.id)
         self._go_on(line)
         if not line.begun and not line.waiting:
             del self._lines[run.workflow]
 
-    def waits(self, run: Run) -> bool:
+    def lacks_slot(self, run: Run) -> bool:
+        """Whether the run waits, and only because runs of events in other workflows have all shared slots."""
         line = self._lines.get(run.workflow)
-        return line is not None and run.id in line.waiting
-
-    def lacks_place(self, run: Run) -> bool:
-        """Whether it waits, and runs of other workflows are the reason."""
-        line = self._lines.get(run.workflow)
-        if line is None or run.id not in self._waiting_for_place or self._has_place():
+        if line is None or run.id not in self._waiting_for_slot or self._has_slot():
             return False
         first = self._first(line)
         return first is not None and first is line.sharing and _may_begin(line, first[0])
 
-    def waiting(self, workflow: str) -> list[str]:
-        """Those that wait, by id."""
+    def waiting(self, workflow: str) -> int:
         line = self._lines.get(workflow)
-        return sorted(line.waiting) if line is not None else []
+        return len(line.waiting) if line is not None else 0
 
-    def under_way(self, workflow: str) -> list[str]:
-        """Those that have begun, in that order."""
+    def begun(self, workflow: str) -> int:
         line = self._lines.get(workflow)
-        return list(line.begun) if line is not None else []
+        return len(line.begun) if line is not None else 0
 
-    def by_events(self) -> tuple[int, int]:
-        """Runs that events started: how many are under way, and how many wait."""
-        return len(self._sharing), len(self._waiting_for_place)
+    def event_runs(self) -> tuple[int, int]:
+        """Runs that events started: how many have begun, and how many wait."""
+        return len(self._sharing), len(self._waiting_for_slot)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Of the runs that enter meanwhile, the first in order begins first, not the first to enter."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            for line in self._lines.values():
+                self._go_on(line)
 
     def _line(self, workflow: str) -> _Line:
         return self._lines.setdefault(workflow, _Line())
 
-    def _has_place(self) -> bool:
-        return len(self._sharing) < self._places
+    def _has_slot(self) -> bool:
+        return len(self._sharing) < self._event_slots
+
+    def _replace(self, line: _Line, actor: RunActor, limit: int) -> None:
+        known = {**line.waiting, **line.begun, actor.run.id: actor}
+        waiting, begun = ([each.run for each in group.values()] for group in (line.waiting, line.begun))
+        for cancelled, newer in replacements(actor.run, waiting, begun, limit):
+            known[cancelled].post(CancelRequested(reason=f"replaced by run {newer}"))
 
     def _go_on(self, line: _Line) -> None:
-        """Something about this line has changed, or a shared place was left."""
+        """Starts the runs that may begin after a change of this line or a freed shared slot."""
         if self._held:
             return
         while True:
-            # Before any place is given: who waits behind them may be the next that only lacks one.
+            # First the runs that need no shared slot: behind them may be the next that lacks only that.
             self._start_others(line)
             taken = len(self._sharing)
-            self._give_places()
+            self._give_slots()
             if len(self._sharing) == taken:
                 return
 
     def _start_others(self, line: _Line) -> None:
-        """Those whose turn it is and that need no shared place."""
+        """Starts the runs whose turn it is and that need no shared slot."""
         while True:
             heap = self._first(line)
-            if heap is line.sharing and not self._has_place():
-                # One that has no shared place does not hold up those that need none.
+            if heap is line.sharing and not self._has_slot():
+                # A run without a shared slot does not delay those that need none.
                 heap = line.queue
             if not heap or heap is line.sharing or not _may_begin(line, heap[0]):
                 return
-            self._start(line, heap)
+            self._start_first(line, heap)
 
-    def _give_places(self) -> None:
-        """To the one of the highest priority, then the oldest, of all that only lack a place."""
-        while self._has_place():
-            lines = [self._lines[name] for name in set(self._waiting_for_place.values())]
+    def _give_slots(self) -> None:
+        """Gives shared slots to the runs that lack only that: highest priority first, then the oldest."""
+        while self._has_slot():
+            lines = [self._lines[name] for name in set(self._waiting_for_slot.values())]
             ready = [line for line in lines if self._first(line) is line.sharing and _may_begin(line, line.sharing[0])]
             if not ready:
                 return
-            # Numbers are counted by workflow: between two of them the ids tell who is older.
+            # Numbers are counted per workflow: between workflows the ids show which run is older.
             best = min(ready, key=lambda line: (line.sharing[0][0], line.sharing[0][2]))
-            self._start(best, best.sharing)
+            self._start_first(best, best.sharing)
 
-    def _start(self, line: _Line, heap: list[_Waiting]) -> None:
+    def _start_first(self, line: _Line, heap: list[_Entry]) -> None:
         run_id = heapq.heappop(heap)[2]
-        line.waiting.discard(run_id)
-        line.begun[run_id] = None
         if heap is line.sharing:
-            del self._waiting_for_place[run_id]
+            del self._waiting_for_slot[run_id]
             self._sharing.add(run_id)
-        self._begin(run_id)
+        self._start(line, line.waiting.pop(run_id))
 
-    def _first(self, line: _Line) -> list[_Waiting] | None:
-        """The heap whose first is the line's next."""
+    def _start(self, line: _Line, actor: RunActor) -> None:
+        line.begun[actor.run.id] = actor
+        actor.post(RunStarted())
+
+    def _first(self, line: _Line) -> list[_Entry] | None:
+        """The heap that has the next run of the line."""
         for heap in (line.queue, line.sharing):
             while heap and heap[0][2] not in line.waiting:
                 heapq.heappop(heap)
@@ -175,6 +195,5 @@ class Lines:
         return line.queue or line.sharing or None
 
 
-def _may_begin(line: _Line, waiting: _Waiting) -> bool:
-    limit = waiting[3]
-    return limit is None or len(line.begun) < limit
+def _may_begin(line: _Line, entry: _Entry) -> bool:
+    return not is_full(entry[3], len(line.begun))

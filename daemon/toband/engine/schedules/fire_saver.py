@@ -8,7 +8,7 @@ from datetime import datetime
 
 import structlog
 
-from toban.definition import Overlap, ParamError
+from toban.definition import ParamError
 from toband import failpoints
 from toband.domain.misfire import Decision
 from toband.domain.run_model import Run
@@ -94,7 +94,7 @@ class DueRuns:
             before=entry,
             after=decision.entry,
             fires=tuple(replace(line, at=at) for line in fires),
-            runs=tuple((replace(line, at=at), new.run, _limit(new)) for line, new in made),
+            runs=tuple((replace(line, at=at), new.run, new.overlap.skip_limit) for line, new in made),
         )
         try:
             fired = await self._store.fire(firing)
@@ -180,7 +180,3 @@ def _line(entry: ScheduleEntry, start: Start, now: datetime) -> Fire:
         outcome=start.outcome,
         at=now,
     )
-
-
-def _limit(new: NewRun) -> int | None:
-    return new.limit if new.overlap is Overlap.SKIP else None

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from toban.definition import Overlap
 from toban.definition.timing.schedule_spec import Misfire
 from toband.domain.misfire import (
     ON_TIME,
@@ -18,6 +17,7 @@ from toband.domain.misfire import (
     at_boot,
     decide,
 )
+from toband.domain.overlap import is_full, scheduled_limit
 from toband.domain.schedule_model import ScheduleEntry, first_due
 from toband.engine.drain import Draining
 from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
@@ -342,7 +342,7 @@ class Scheduling:
         shut = self._blackouts.until(stored, entry.zone, now)
         turn = waited.turn if waited is not None else None
         may = not shut and (self._turns.free(now) if turn is None else turn <= now)
-        one_by_one = self._has_no_place(stored)
+        one_by_one = self._has_no_slot(stored)
         given = Circumstances(
             now=now,
             here_since=self._presence.since,
@@ -387,7 +387,7 @@ class Scheduling:
             until = until if end is None else min(end, until)
             return Waiting(next_due=entry.next_due, until=until)
         if may and given.one_by_one:
-            until = until if self._has_no_place(stored) else now
+            until = until if self._has_no_slot(stored) else now
             return Waiting(next_due=entry.next_due, until=until, workflow=entry.workflow)
         if turn is None or turn <= now:
             turn = self._turns.take(now)
@@ -398,14 +398,11 @@ class Scheduling:
             until = min(turn, coming) if coming is not None else turn
         return Waiting(next_due=entry.next_due, until=until, turn=turn)
 
-    def _has_no_place(self, stored: StoredWorkflow | None) -> bool:
-        """Whether another run of it would meet as many as may be under way."""
+    def _has_no_slot(self, stored: StoredWorkflow | None) -> bool:
+        """Whether the workflow has no slot for another run."""
         if stored is None or stored.definition is None:
             return False
-        parsed = stored.definition.parsed
-        if parsed.get("overlap") == Overlap.ALLOW:
-            return False
-        return self._due_runs.count_of(stored.name) >= int(parsed.get("max_active_runs", 1))
+        return is_full(scheduled_limit(stored.definition.parsed), self._due_runs.count_of(stored.name))
 
 
 async def _decided(entry: ScheduleEntry, given: Circumstances) -> Decision:

@@ -22,6 +22,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from toband.domain import overlap
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventState
 from toband.domain.run_model import Run
 from toband.ports import (
@@ -142,7 +143,7 @@ def resolve(sql: Statements, resolution: EventResolution) -> Callable[[Session],
             try:
                 runs.check_active(sql, session, line.workflow, max_active)
             except ActiveRunError as error:
-                reason = f"overlap: run {error.args[0]} is active"
+                reason = overlap.skip_reason(error.args[0])
                 lines.add(replace(line, outcome=EventRunOutcome.SKIPPED, reason=reason, run_id=""))
             else:
                 runs.check_sources(session.connection, run.sources)

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select
 
 from toban.limits import cut
+from toband.domain import overlap
 from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import ActiveRunError, Fired, Firing
@@ -83,7 +84,7 @@ def fire(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
             try:
                 runs.check_active(sql, session, run.workflow, max_active)
             except ActiveRunError as error:
-                in_the_way[run.id] = f"overlap: run {error.args[0]} is active"
+                in_the_way[run.id] = overlap.skip_reason(error.args[0])
             else:
                 encoded = new[run.id]
                 missed = tuple(at for at in run.missed if to_micros(at) not in known)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, func, select
 
+from toband.domain.overlap import is_full
 from toband.domain.run_model import Run, RunState, StepRun, StepState
 from toband.ports import ActiveRunError, Request, RunGoneError
 from toband.store.rows import dead_letters
@@ -118,11 +119,11 @@ def encode(run: Run) -> NewRun:
 
 
 def check_active(sql: Statements, session: Session, workflow: str, max_active: int | None) -> None:
-    """Raises ActiveRunError if there is no place for one more."""
+    """Raises ActiveRunError if the workflow has no slot for another run."""
     if max_active is None:
         return
     active, oldest = session.fetch(sql.active, {"workflow": workflow})[0]
-    if active >= max_active:
+    if is_full(max_active, active):
         raise ActiveRunError(oldest)
 
 

@@ -1,0 +1,85 @@
+"""Overlap: whether a new run of a workflow starts, waits in the queue, is skipped, or replaces runs that are active.
+
+Every way to create a run asks here: the API, schedules, events, parent steps and retries. The queue only orders runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toban.definition import Overlap, Workflow
+from toband.domain.run_model import Run
+
+QUEUE_LIMIT = 100
+"""Runs that may wait in the queue of one workflow. Runs that events or parent steps start are never refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapRule:
+    """How one run treats other runs of its workflow.
+
+    `limit` is the number of runs that may be active at once, this one included; None: any number.
+    """
+
+    mode: Overlap
+    limit: int | None
+    queue_limit: int | None
+
+    @property
+    def skip_limit(self) -> int | None:
+        """Active runs, this one included, above which the run is skipped; None: it is never skipped."""
+        return self.limit if self.mode is Overlap.SKIP else None
+
+    def overflows(self, *, active: int, waiting: int, ahead: int) -> bool:
+        """Whether the queue has no room for the run. `ahead` runs are going to enter the queue before it."""
+        if self.queue_limit is None:
+            return False
+        free = max(0, (self.limit or 0) - active)
+        return waiting + max(0, ahead - free) >= self.queue_limit
+
+
+def rule_for(workflow: Workflow, run: Run) -> OverlapRule:
+    if run.parent_run:
+        # Its parent is active and waits for it: a child is never skipped, and its queue is not limited.
+        return OverlapRule(Overlap.QUEUE, workflow.max_active_runs, None)
+    mode = workflow.event_overlap if run.by_event else workflow.overlap
+    limit = None if mode is Overlap.ALLOW else workflow.max_active_runs
+    return OverlapRule(mode, limit, QUEUE_LIMIT if mode is Overlap.QUEUE else None)
+
+
+def scheduled_limit(definition: Mapping[str, Any]) -> int | None:
+    """The limit for scheduled runs, read from a stored definition."""
+    return None if definition.get("overlap") == Overlap.ALLOW else int(definition.get("max_active_runs", 1))
+
+
+def is_full(limit: int | None, active: int) -> bool:
+    """Whether `active` runs leave no slot for another."""
+    return limit is not None and active >= limit
+
+
+def may_queue(workflow: Workflow | None, run: Run) -> bool:
+    """Whether a run that has not begun may be waiting in the queue."""
+    queues = workflow is not None and workflow.overlap in (Overlap.QUEUE, Overlap.REPLACE)
+    return queues or bool(run.parent_run) or run.event is not None
+
+
+def replacements(run: Run, waiting: Sequence[Run], begun: Sequence[Run], limit: int) -> Iterator[tuple[str, str]]:
+    """The runs that are cancelled when `run` joins those that replace each other, each with the run that replaces it.
+
+    The newest run stays. `begun` are in the order in which they began. Run numbers decide, not ids: the clock may have
+    been set back before a restart.
+    """
+    newer = next((other for other in (*waiting, *begun) if other.number > run.number), None)
+    if newer is not None:
+        yield run.id, newer.id
+    oldest = begun[: max(0, len(begun) - limit + 1)]
+    for other in (*waiting, *oldest):
+        if other.number < run.number:
+            yield other.id, run.id
+
+
+def skip_reason(active_run: str) -> str:
+    """Why a run was skipped, as the ledger of a schedule or an event shows it."""
+    return f"overlap: run {active_run} is active"
