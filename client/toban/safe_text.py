@@ -1,6 +1,6 @@
-"""Texts of others: what is wrong in them, written out so that they can be sent and shown.
+"""Escapes for untrusted text, so that it can be sent in messages and shown on terminals.
 
-Nothing but the standard library: the SDK, the command line and the daemon share it.
+Standard library only: the SDK, the command line and the daemon share it.
 """
 
 from __future__ import annotations
@@ -11,57 +11,57 @@ from typing import Any, Final
 
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 
-# C0, DEL and C1; marks, embeddings, overrides and isolates of writing direction; separators of lines and paragraphs.
+# C0, DEL and C1; marks, embeddings, overrides and isolates of text direction; line and paragraph separators.
 CONTROLS: Final = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _CONTROLS: Final = re.compile(f"[{CONTROLS}]")
 _BLANKS: Final = re.compile("[\t\n\v\f\r]")
 
 
 def whole(text: str) -> bool:
-    """Whether it is Unicode: without halves of surrogate pairs, which no message and no file can have."""
+    """Whether the text is valid Unicode: without lone surrogates, which neither messages nor files can contain."""
     return text.isascii() or not _HALVES.search(text)
 
 
 def joined(text: str) -> str:
-    """The text with each pair of surrogates as the character that it stands for; halves without the other stay."""
+    """The text with each surrogate pair replaced by its character; lone surrogates stay."""
     if whole(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def sendable(text: str) -> str:
-    r"""The text with halves of surrogate pairs written out: as `\xff` if they stand for a byte that is not UTF-8."""
+    r"""The text with lone surrogates escaped: as `\xff` if they represent a byte that is not UTF-8."""
     return text if text.isascii() else _HALVES.sub(_byte_written_out, text)
 
 
 def escaped(text: str) -> str:
-    """The text with all that a terminal would obey, or that would show it other than it is, written out."""
+    """The text with control characters and characters that change its display escaped."""
     return text if text.isprintable() else _CONTROLS.sub(written_out, text)
 
 
 def safe(text: str) -> bool:
-    """Whether its lines can be shown as they are."""
+    """Whether the lines of the text can be shown without escapes."""
     return not _CONTROLS.search(text.replace("\n", ""))
 
 
 def escaped_line(text: str) -> str:
-    """Like `escaped`, with a space for each tab and line end."""
+    """Like `escaped`, with a space for each tab and line break."""
     return text if text.isprintable() else escaped(_BLANKS.sub(" ", text))
 
 
 def json_escaped(text: str) -> str:
-    """JSON that says the same, and is safe to be shown. Line ends between its values stay."""
+    """The same JSON, safe to show. Line breaks between values stay."""
     return _CONTROLS.sub(_in_json, text)
 
 
 def json_text(value: Any) -> str:
-    """JSON, all of it escaped if it has halves of surrogate pairs, such as those from the words of a process."""
+    """JSON; all of it escaped if it has lone surrogates, such as those from the output of a process."""
     text = json.dumps(value, ensure_ascii=False)
     return text if whole(text) else json.dumps(value)
 
 
 def written_out(found: re.Match[str]) -> str:
-    """A character, as the escape that stands for it."""
+    """The escape for a character."""
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 

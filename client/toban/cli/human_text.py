@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from toban.quantity_text import duration_text
 from toban.safe_text import escaped, escaped_line
 
 if TYPE_CHECKING:
@@ -57,41 +58,12 @@ def span(started: Timestamp | None, finished: Timestamp | None, now: datetime) -
     begin = moment(started)
     if begin is None:
         return "-"
-    return duration((moment(finished) or now) - begin)
+    return duration_text((moment(finished) or now) - begin)
 
 
 def took(value: Duration) -> str:
     """A duration message in words."""
-    return duration(value.ToTimedelta())
-
-
-def duration(value: timedelta) -> str:
-    """A duration such as `450ms`, `3.2s`, `1m 02s`, `2h 05m` or `1d 03h`."""
-    seconds = max(value.total_seconds(), 0.0)
-    if seconds < 1:
-        return f"{int(seconds * 1000)}ms"
-    if seconds < 10:
-        return f"{int(seconds * 10) / 10:g}s"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02d}s"
-    if whole < 86400:
-        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
-    return f"{whole // 86400}d {whole % 86400 // 3600:02d}h"
-
-
-def size(count: int) -> str:
-    """A number of bytes such as `512 B`, `1.5 KiB` or `200.0 MiB`."""
-    if count < 1024:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("KiB", "MiB", "GiB"):
-        value /= 1024
-        if value < 1024:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1024:.1f} TiB"
+    return duration_text(value.ToTimedelta())
 
 
 def parse_since(text: str, now: datetime) -> datetime:
@@ -172,8 +144,3 @@ def width(text: str) -> int:
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

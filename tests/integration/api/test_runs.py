@@ -391,7 +391,7 @@ def test_parameters_that_are_too_large_are_refused(daemon: Daemon) -> None:
             grpc.StatusCode.INVALID_ARGUMENT,
             "INVALID_PARAMS",
         )
-        assert "all parameters together may have 1 MiB" in refusal.text
+        assert "all parameters together must not exceed 1 MiB" in refusal.text
         assert [field for field, _ in refusal.violations] == ["params"]
     assert listed(daemon, workflow="bounded") == []
     largest = daemon.run("bounded", v="x" * 1_048_000)
@@ -410,7 +410,7 @@ def test_items_that_are_too_large_fail_their_step(daemon: Daemon) -> None:
     apply(daemon, "heavy", steps=steps, params={"v": {"type": "string", "required": True}})
     run = daemon.run("heavy", v="x" * 1_000_000)
     assert step_states(run) == {"many": "FAILED", "other": "SUCCEEDED"}
-    assert "all items together may have 4 MiB" in run.steps[0].reason
+    assert "all items together must not exceed 4 MiB" in run.steps[0].reason
 
 
 def test_outputs_that_are_too_large_fail_their_step(daemon: Daemon) -> None:

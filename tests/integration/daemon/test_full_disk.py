@@ -177,7 +177,7 @@ def test_a_reserve_of_ones_own(tmp_path: Path) -> None:
     ):
         daemon.apply(workflow("quick", "echo done"))
         fill(disk / "filler", leave=30 * MIB)
-        assert "the reserve is 40.0 MiB" in refused_run(daemon).text
+        assert "the reserve is 40 MiB" in refused_run(daemon).text
 
 
 def test_a_database_on_another_disk_is_watched_too(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ def test_what_went_for_people(cli: Cli, daemon: FakeDaemon) -> None:
     result = cli("system", "gc")
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines() == [
-        "RUN        ENDED                SIZE     REASON                   ID",
-        "nightly#7  2026-02-01 09:15:30  2.0 KiB  ended more than 90d ago  id-7",
-        "nightly#8  2026-02-01 09:15:30  2.0 KiB  ended more than 90d ago  id-8",
-        "removed 2 runs, 1 stray, 4.0 KiB; compressed 12 logs",
+        "RUN        ENDED                SIZE   REASON                   ID",
+        "nightly#7  2026-02-01 09:15:30  2 KiB  ended more than 90d ago  id-7",
+        "nightly#8  2026-02-01 09:15:30  2 KiB  ended more than 90d ago  id-8",
+        "removed 2 runs, 1 stray, 4 KiB; compressed 12 logs",
     ]
     assert len(daemon.collected) == 1
 
@@ -47,7 +47,7 @@ def test_a_dry_run_says_what_would_go(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.garbage.run_count = 1500
     lines = cli("system", "gc", "--dry-run").out.splitlines()
     assert lines[-2] == "and 1498 more runs"
-    assert lines[-1] == "would remove 1500 runs, 1 stray, 4.0 KiB; would compress 12 logs"
+    assert lines[-1] == "would remove 1500 runs, 1 stray, 4 KiB; would compress 12 logs"
     assert daemon.collected == []
 
 

@@ -8,6 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from toban.cli import human_text
 from toban.cli.render.output import wide_table
 from toban.cli.render.resource_words import curve
+from toban.quantity_text import counted, duration_text, size_text
 
 NOW = datetime(2026, 2, 1, 0, 15, 30, tzinfo=UTC)
 
@@ -29,7 +30,7 @@ NOW = datetime(2026, 2, 1, 0, 15, 30, tzinfo=UTC)
     ],
 )
 def test_durations(seconds: float, words: str) -> None:
-    assert human_text.duration(timedelta(seconds=seconds)) == words
+    assert duration_text(timedelta(seconds=seconds)) == words
 
 
 def test_times_are_local_and_absent_ones_are_told() -> None:
@@ -84,12 +85,18 @@ def test_a_time_of_today_or_anything_else() -> None:
         (0, "0 B"),
         (1023, "1023 B"),
         (1536, "1.5 KiB"),
-        (200 << 20, "200.0 MiB"),
-        (3 << 40, "3.0 TiB"),
+        (200 << 20, "200 MiB"),
+        (3 << 40, "3 TiB"),
     ],
 )
 def test_sizes(count: int, words: str) -> None:
-    assert human_text.size(count) == words
+    assert size_text(count) == words
+
+
+def test_counts() -> None:
+    assert counted(1, "process") == "1 process"
+    assert [counted(0, "step"), counted(2, "entry"), counted(3, "process")] == ["0 steps", "2 entries", "3 processes"]
+    assert counted(2, "other does", "others do") == "2 others do"
 
 
 def test_words_of_others_stay_in_their_line() -> None:

@@ -41,7 +41,7 @@ HEAD = "name: a\ndescription: d\n"
 def test_what_lists_tell_of_a_definition_is_small(errors: Errors, text: str) -> None:
     assert parse(text % ("x" * 60_000)).ok
     (found,) = errors(text % ("x" * 70_000))
-    assert found.message.startswith("title, description and labels together may have 64 KiB")
+    assert found.message.startswith("title, description and labels together must not exceed 64 KiB")
 
 
 def test_every_field_of_the_format(workflow: Read) -> None:

@@ -83,8 +83,7 @@ def test_who_comes_is_refused_with_what_is_full_and_taken_in_when_it_is_not() ->
     with pytest.raises(DiskFullError) as refused:
         admission.check("start a run")
     assert str(refused.value) == (
-        "cannot start a run: the file system of /state has 10.0 MiB free, the reserve is 50.0 MiB; "
-        "free some space there"
+        "cannot start a run: the file system of /state has 10 MiB free, the reserve is 50 MiB; free some space there"
     )
     assert (refused.value.path, refused.value.free) == ("/state", 10 * MIB)
     (condition,) = health.conditions

@@ -328,7 +328,7 @@ async def test_too_little_space(scene: Scene) -> None:
     scene.disk.free, scene.disk.held = 10 * MIB, 0
     scene.disk.inodes, scene.disk.free_inodes = 100, 3
     found = await scene.examine(repair=True)
-    assert found["space"].detail == "/state: 10.0 MiB of 1000.0 MiB free, the reserve is 50.0 MiB"
+    assert found["space"].detail == "/state: 10 MiB of 1000 MiB free, the reserve is 50 MiB"
     assert found["inodes"].detail == "/state: 3 of 100 inodes free, the reserve is 5"
     assert found["space"].status is found["inodes"].status is FindingStatus.FAILED
     assert found["ballast"].status is FindingStatus.WARNING

@@ -294,6 +294,6 @@ async def test_what_a_schedule_of_a_subject_started_is_looked_up() -> None:
     )
     first, second = (await outlook_of(store).explain("w")).sentences
     assert first == (
-        "It was due at 2026-03-02 20:00:00 JST, and event e1 was emitted, 0.0 s later; not started: disabled."
+        "It was due at 2026-03-02 20:00:00 JST, and event e1 was emitted, 0ms later; not started: disabled."
     )
     assert second.endswith("and event gone was emitted, 1h later.")

@@ -12,8 +12,8 @@ import typer
 
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.human_text import count
 from toban.cli.session import shown
+from toban.quantity_text import counted
 
 if TYPE_CHECKING:
     from toban.definition import DefinitionKind, Document, Problem
@@ -144,7 +144,7 @@ def _taken(file: File, document: Document, taken: dict[str, str]) -> list[Proble
 
 def invalid(what: str, problems: Sequence[str]) -> Failure:
     """The Failure for definitions that do not hold."""
-    return Failure(f"cannot {what}: {count(len(problems), 'problem')} found", Exit.INVALID_DEFINITION)
+    return Failure(f"cannot {what}: {counted(len(problems), 'problem')} found", Exit.INVALID_DEFINITION)
 
 
 def _expand(paths: Sequence[str]) -> list[str]:

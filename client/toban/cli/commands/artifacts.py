@@ -15,9 +15,9 @@ from toban.cli.args.completion import step_names
 from toban.cli.args.names import RunArgument, connect, run_id
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.human_text import size
 from toban.cli.render.output import Column, emit_data, emit_list, flush_bytes, take, write_bytes
 from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.quantity_text import size_text
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -97,7 +97,7 @@ def artifacts(
         Column("NAME", lambda one: one.artifact.name),
         Column("TYPE", lambda one: one.artifact.type or "-"),
         Column("FILES", lambda one: str(one.artifact.files)),
-        Column("SIZE", lambda one: size(one.artifact.bytes)),
+        Column("SIZE", lambda one: size_text(one.artifact.bytes)),
         Column("PATH", lambda one: one.artifact.path, optional=True),
     ]
     emit_list(
@@ -154,7 +154,7 @@ def _fetch(here: Session, client: SyncClient, run: str, step: str, name: str, fi
     match here.output:
         case Output.TABLE:
             kind = "a tar archive" if first.header.tar else "a file"
-            print(f"wrote {target}: {kind} of {size(written)}")
+            print(f"wrote {target}: {kind} of {size_text(written)}")
         case Output.NAME:
             print(target)
         case _:

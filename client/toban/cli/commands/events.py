@@ -13,7 +13,7 @@ from toban.cli.args.names import connect
 from toban.cli.commands.emit import TypeArgument, tell_pending
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.human_text import clock, count, one_line, state_word
+from toban.cli.human_text import clock, one_line, state_word
 from toban.cli.render.output import (
     Column,
     emit_data,
@@ -27,6 +27,7 @@ from toban.cli.render.output import (
     to_dict,
 )
 from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.quantity_text import counted
 
 if TYPE_CHECKING:
     from toban.v1 import event_pb2
@@ -233,7 +234,7 @@ def _show(
             ("state", f"{state}: {event.reason}" if event.reason else state),
             ("emitted", clock(event.emitted_at)),
             ("by", source(event, names)),
-            ("chain", f"{count(event.depth, 'run')} before it" if event.depth else ""),
+            ("chain", f"{counted(event.depth, 'run')} before it" if event.depth else ""),
             ("dedupe key", event.dedupe_key),
             ("resolved", clock(event.resolved_at, absent="")),
             ("all ended", ("yes" if found.all_ended else "no") if running else ""),
@@ -311,12 +312,12 @@ def _show_candidates(here: Session, event_type: str, event: str, found: event_pb
     if found.candidates:
         table(here, found.candidates, columns)
     starting = sum(1 for one in found.candidates if one.matches)
-    others = f"{count(found.others, 'other does', 'others do')} not listen to it"
+    others = f"{counted(found.others, 'other does', 'others do')} not listen to it"
     now = ", as the definitions are now" if event else ""
     if not found.candidates:
         about = f"event {shown(event)}" if event else shown(event_type)
         here.note(f"nothing listens to {about}{now}; nothing was emitted")
         return
-    here.note(f"would start {count(starting, 'run')}{now}; {others}; nothing was emitted")
+    here.note(f"would start {counted(starting, 'run')}{now}; {others}; nothing was emitted")
     if found.pending:
         here.note(f"not now: {one_line(found.pending)}; until that is over events stay pending")

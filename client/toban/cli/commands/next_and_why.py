@@ -11,9 +11,10 @@ import typer
 from toban.cli.args.names import NameArgument, about_workflow, connect
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.human_text import clock, duration, moment, one_line, parse_at
+from toban.cli.human_text import clock, moment, one_line, parse_at
 from toban.cli.render.output import Column, emit_list, emit_one, take
 from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.quantity_text import duration_text
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -182,7 +183,7 @@ def _jitter(due: workflow_pb2.DueTime) -> timedelta:
 
 def _start(due: workflow_pb2.DueTime) -> str:
     later = _jitter(due)
-    return f"{duration(later)} later" if later else "at once"
+    return f"{duration_text(later)} later" if later else "at once"
 
 
 def _note(due: workflow_pb2.DueTime) -> str:
@@ -213,7 +214,7 @@ def _late(fire: workflow_pb2.Fire) -> str:
     came = (workflow_pb2.FIRE_OUTCOME_FIRED, workflow_pb2.FIRE_OUTCOME_CAUGHT_UP)
     if fire.outcome not in came or due is None or decided is None:
         return "-"
-    return duration(decided - due)
+    return duration_text(decided - due)
 
 
 def _reason(fire: workflow_pb2.Fire) -> str:

@@ -11,9 +11,10 @@ import typer
 from toban.cli.args.completion import step_names, workflow_names
 from toban.cli.args.names import RunArgument, about_workflow, connect, run_id
 from toban.cli.commands import artifacts, run_control
-from toban.cli.human_text import clock, size, span
+from toban.cli.human_text import clock, span
 from toban.cli.render.output import Column, emit_list, emit_one, take
 from toban.cli.session import LimitOption, Output, OutputOption, session, shown
+from toban.quantity_text import size_text
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
@@ -239,8 +240,8 @@ app.command()(run_control.delete)
 
 
 def _output(process: run_pb2.ProcessExecution) -> str:
-    kept = size(process.stdout_bytes + process.stderr_bytes)
-    return f"{kept}, {size(process.dropped_bytes)} dropped" if process.dropped_bytes else kept
+    kept = size_text(process.stdout_bytes + process.stderr_bytes)
+    return f"{kept}, {size_text(process.dropped_bytes)} dropped" if process.dropped_bytes else kept
 
 
 def _attempt(process: run_pb2.ProcessExecution) -> str:

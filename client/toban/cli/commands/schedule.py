@@ -14,10 +14,10 @@ from toban.cli.args.run_params import parse_pairs
 from toban.cli.commands.schedules import SubjectOption, TargetOption, action_word
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.human_text import count
 from toban.cli.render.output import emit_data, fields, to_dict
 from toban.cli.render.phrase_due_times import Rule, local, preview, read_at
 from toban.cli.session import Output, OutputOption, Session, session, shown
+from toban.quantity_text import counted
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -255,7 +255,7 @@ def _tell_times(
     action: str = "",
 ) -> None:
     # Of a single time it goes without saying.
-    often = count(most, "time") if most and len(due) > 1 else ""
+    often = counted(most, "time") if most and len(due) > 1 else ""
     lines = [("action", action), ("understood", understood)]
     lines += [("due", local(at, zone)) for at in due]
     fields(here, [*lines, ("at most", often)])

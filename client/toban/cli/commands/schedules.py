@@ -15,10 +15,11 @@ from toban.cli.args.completion import (
 from toban.cli.args.names import connect
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
-from toban.cli.human_text import clock, count, enum_word
+from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
 from toban.cli.render.phrase_due_times import local
 from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.quantity_text import counted
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -184,7 +185,7 @@ def _cancel_subject(here: Session, subject: str) -> None:
         cancelled = client.cancel_by_subject(subject)
     match here.output:
         case Output.TABLE:
-            print(f"cancelled {count(cancelled, 'schedule')} of {shown(subject)}")
+            print(f"cancelled {counted(cancelled, 'schedule')} of {shown(subject)}")
         case Output.NAME:
             print(subject)
         case _:
@@ -261,7 +262,7 @@ def note_left(here: Session, client: SyncClient, workflow: str) -> None:
         many = "more than " if more else ""
         name = "name" if len(left) > 1 else "names"
         here.note(
-            f"{many}{count(len(left), 'active schedule')} of subjects still {name} {shown(workflow)}, "
+            f"{many}{counted(len(left), 'active schedule')} of subjects still {name} {shown(workflow)}, "
             f"and will start nothing: `toban schedules list --workflow {shown(workflow)}` shows them, "
             "`toban schedules cancel ID` ends them"
         )

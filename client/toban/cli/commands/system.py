@@ -10,9 +10,10 @@ import typer
 
 from toban.cli.args.names import connect
 from toban.cli.exits import Exit
-from toban.cli.human_text import clock, count, size, span
+from toban.cli.human_text import clock, span
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, table, to_dict
 from toban.cli.session import Output, OutputOption, Session, complain, session
+from toban.quantity_text import counted, size_text
 
 if TYPE_CHECKING:
     from toban.v1 import system_pb2
@@ -105,17 +106,17 @@ def _show_garbage(here: Session, done: system_pb2.CollectGarbageResponse, dry_ru
     columns: list[Column[system_pb2.CollectedRun]] = [
         Column("RUN", lambda run: f"{run.workflow}#{run.number}", lambda _: "bold"),
         Column("ENDED", lambda run: clock(run.finished_at)),
-        Column("SIZE", lambda run: size(run.bytes)),
+        Column("SIZE", lambda run: size_text(run.bytes)),
         Column("REASON", lambda run: run.reason, folds=True),
         Column("ID", lambda run: run.id, optional=True),
     ]
     if done.runs:
         table(here, done.runs, columns)
     if done.run_count > len(done.runs):
-        print(f"and {count(done.run_count - len(done.runs), 'more run')}")
+        print(f"and {counted(done.run_count - len(done.runs), 'more run')}")
     told = [
-        f"{count(done.run_count, 'run')}, {count(done.strays, 'stray')}, {size(done.bytes)}",
-        f"{count(done.compressed_logs, 'log')}",
+        f"{counted(done.run_count, 'run')}, {counted(done.strays, 'stray')}, {size_text(done.bytes)}",
+        f"{counted(done.compressed_logs, 'log')}",
     ]
     if dry_run:
         print(f"would remove {told[0]}; would compress {told[1]}")
@@ -249,10 +250,10 @@ def _show_reload(done: system_pb2.ReloadResponse) -> None:
         word = name.removeprefix("DEFINITION_OUTCOME_").lower() or "changed"
         print(f"{change.name} {word} ({change.path})")
     if done.change_count > len(done.changes):
-        print(f"and {count(done.change_count - len(done.changes), 'more change')}")
-    read = f"{count(done.files, 'file')} read"
+        print(f"and {counted(done.change_count - len(done.changes), 'more change')}")
+    read = f"{counted(done.files, 'file')} read"
     broken = f", {len(done.broken)} of them broken" if done.broken else ""
-    print(f"{read}{broken}, {count(done.change_count, 'change')}")
+    print(f"{read}{broken}, {counted(done.change_count, 'change')}")
 
 
 def _tell_draining(here: Session, text: str, *, draining: bool, changed: bool) -> None:
@@ -383,6 +384,6 @@ def _recovery(recovery: system_pb2.Recovery) -> str:
         (recovery.cleaned_up, "cleaned up"),
     ]
     told = [f"{number} {what}" for number, what in parts if number]
-    runs = f"{count(recovery.runs, 'unfinished run')}"
+    runs = f"{counted(recovery.runs, 'unfinished run')}"
     told_of = f"{runs}; processes: {', '.join(told)}" if told else runs
     return told_of if recovery.HasField("finished_at") else f"{told_of}; goes on"

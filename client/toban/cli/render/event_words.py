@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toban.cli.human_text import count, enum_word, one_line, plain, size, width
+from toban.cli.human_text import enum_word, one_line, plain, width
+from toban.quantity_text import counted, size_text
 from toban.v1 import event_pb2
 
 # Of an event that starts many workflows, the first ones say enough for a line.
@@ -50,7 +51,7 @@ def why_nothing(found: event_pb2.ResolveEventResponse) -> list[str]:
     now = "as the definitions are now"
     if not found.candidates:
         return [f"nothing listens to it, {now}"]
-    listeners = count(len(found.candidates), "workflow listens", "workflows listen")
+    listeners = counted(len(found.candidates), "workflow listens", "workflows listen")
     return [
         f"{listeners} to it, {now}",
         *(
@@ -79,7 +80,7 @@ def source(event: event_pb2.Event, names: Mapping[str, str] | None = None) -> st
 def short_payload(event: event_pb2.Event) -> str:
     """What it carries, cut to fit into a line; empty for nothing."""
     if event.payload_bytes and not event.payload_json:
-        return f"({size(event.payload_bytes)})"
+        return f"({size_text(event.payload_bytes)})"
     text = one_line(event.payload_json)
     if text == "{}":
         return ""

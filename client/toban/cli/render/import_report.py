@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.human_text import count as counted
 from toban.cli.human_text import one_line, parse_at
 from toban.cli.render.output import emit_data, wide_table, write_file
 from toban.cli.session import Output, Session, shown
+from toban.quantity_text import counted
 
 if TYPE_CHECKING:
     from toban.importers.import_model import Imported, Refused
@@ -74,7 +74,7 @@ def _tell_refused(here: Session, refused: Sequence[Refused], others: int, what: 
     if source == "systemd" and any("no counterpart: " in each.reason for each in refused):
         hint = f"--ignore NAME leaves a directive out if it may be missing; {hint}"
     raise Failure(
-        f"cannot {what}: {counted(len(refused), 'entry', 'entries')} not taken over{more}",
+        f"cannot {what}: {counted(len(refused), 'entry')} not taken over{more}",
         Exit.INVALID_DEFINITION,
         lines=[str(each) for each in refused],
         hint=hint,

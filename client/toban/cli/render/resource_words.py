@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from toban.cli.human_text import duration, size
 from toban.cli.render.output import Column, paint, table
 from toban.cli.render.state_words import place
 from toban.cli.session import Session
+from toban.quantity_text import duration_text, size_text
 from toban.v1 import run_pb2
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def cpu(process: run_pb2.ProcessExecution) -> str:
         samples = process.resources.samples
         return f"{samples[-1].cpu:.2f} cores" if samples else "-"
     used = process.resources
-    return duration(used.user_time.ToTimedelta() + used.system_time.ToTimedelta())
+    return duration_text(used.user_time.ToTimedelta() + used.system_time.ToTimedelta())
 
 
 def memory(process: run_pb2.ProcessExecution) -> str:
@@ -69,14 +69,14 @@ def memory(process: run_pb2.ProcessExecution) -> str:
     if not peak:
         return "-"
     if not process.HasField("finished_at") and used.samples:
-        return f"{size(used.samples[-1].rss_bytes)}, peak {size(peak)}"
-    return f"peak {size(peak)}"
+        return f"{size_text(used.samples[-1].rss_bytes)}, peak {size_text(peak)}"
+    return f"peak {size_text(peak)}"
 
 
 def _last(process: run_pb2.ProcessExecution, name: str) -> str:
     for sample in reversed(process.resources.samples):
         if sample.HasField(name):  # type: ignore[arg-type]
-            return size(getattr(sample, name))
+            return size_text(getattr(sample, name))
     return "-"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from toban.cli.human_text import clock, count, cut, size, span, state_word
+from toban.cli.human_text import clock, cut, span, state_word
 from toban.cli.render.last_lines import LastLines
 from toban.cli.render.output import Column, fields, paint, table, to_dict
 from toban.cli.render.resource_words import sampled, show_resources
@@ -25,6 +25,7 @@ from toban.cli.render.state_words import (
 )
 from toban.cli.render.step_rows import Row, step_rows
 from toban.cli.session import Session
+from toban.quantity_text import counted, size_text
 from toban.v1 import run_pb2
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _parent(run: run_pb2.Run, names: Mapping[str, str]) -> str:
 def _event(run: run_pb2.Run) -> str:
     if not run.depth:
         return run_event(run)
-    return f"{run_event(run)}, {count(run.depth, 'run')} before it in its chain"
+    return f"{run_event(run)}, {counted(run.depth, 'run')} before it in its chain"
 
 
 def _schedule(run: run_pb2.Run) -> str:
@@ -205,7 +206,7 @@ def _missed(run: run_pb2.Run) -> str:
     """The due times that it stands for too."""
     if len(run.missed) <= _MOST_MISSED:
         return ", ".join(clock(at) for at in run.missed)
-    told = count(len(run.missed), "due time")
+    told = counted(len(run.missed), "due time")
     return f"{told}, from {clock(run.missed[0])} to {clock(run.missed[-1])}"
 
 
@@ -214,7 +215,7 @@ def _artifacts(run: run_pb2.Run) -> str:
     if not found:
         return ""
     total = sum(artifact.bytes for artifact in found)
-    return f"{len(found)}, {size(total)}; see `toban runs artifacts {run_name(run)}`"
+    return f"{len(found)}, {size_text(total)}; see `toban runs artifacts {run_name(run)}`"
 
 
 def _params(run: run_pb2.Run) -> str:
@@ -225,5 +226,5 @@ def _params(run: run_pb2.Run) -> str:
 def _progress(run: run_pb2.Run) -> str:
     if run.HasField("finished_at"):
         return ""
-    steps = f"{run.progress_current} of {count(int(run.progress_total), 'step')}"
+    steps = f"{run.progress_current} of {counted(int(run.progress_total), 'step')}"
     return f"{steps}: {run.progress_message}" if run.progress_message else steps

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from toban.cli.exits import Exit
-from toban.cli.human_text import count, duration, moment, size, state_word, took
+from toban.cli.human_text import moment, state_word, took
+from toban.quantity_text import counted, duration_text, size_text
 from toban.v1 import run_pb2
 
 _RUN_EXITS = {
@@ -86,10 +87,10 @@ def shortfall(run: run_pb2.Run) -> str:
         return ""
     parts = []
     if run.failed_steps:
-        parts.append(f"{count(run.failed_steps, 'step')} failed")
+        parts.append(f"{counted(run.failed_steps, 'step')} failed")
     if run.incomplete_steps:
         verb = "is" if run.incomplete_steps == 1 else "are"
-        parts.append(f"{count(run.incomplete_steps, 'step')} {verb} incomplete")
+        parts.append(f"{counted(run.incomplete_steps, 'step')} {verb} incomplete")
     return ", ".join(parts)
 
 
@@ -172,7 +173,7 @@ def step_note(
         notes.append(f"child {(names or {}).get(step.child_run, step.child_run)}")
     # An attempt in each iteration is no more than was to be expected.
     if step.attempts > max(step.iteration, 1) and not (step.source_run or step.instances):
-        notes.append(count(step.attempts, "attempt"))
+        notes.append(counted(step.attempts, "attempt"))
     return ", ".join(notes)
 
 
@@ -203,7 +204,7 @@ def _back_off(step: run_pb2.Step, now: datetime | None) -> str:
     left = at - (now or datetime.now(UTC))
     if left.total_seconds() <= 0:
         return "retries now"
-    return f"retries in {duration(left)}"
+    return f"retries in {duration_text(left)}"
 
 
 def needs_approval(step: run_pb2.Step) -> bool:
@@ -237,13 +238,13 @@ def process_note(process: run_pb2.ProcessExecution) -> str:
         sent = " and ".join(ending.signals)
         notes.append(f"ended with {sent} in {took(ending.took)}")
     if ending.leftovers:
-        notes.append(f"{count(ending.leftovers, 'process', 'processes')} left over")
+        notes.append(f"{counted(ending.leftovers, 'process')} left over")
     if ending.survivors:
-        notes.append(f"{count(ending.survivors, 'process', 'processes')} would not die")
+        notes.append(f"{counted(ending.survivors, 'process')} would not die")
     if ending.limit and ending.limit not in process.error_message:
         notes.append(f"limit: {ending.limit}")
     if ending.orphans and ending.orphans != "none":
         notes.append(f"orphans: {ending.orphans}")
     if process.dropped_bytes:
-        notes.append(f"{size(process.dropped_bytes)} of output dropped")
+        notes.append(f"{size_text(process.dropped_bytes)} of output dropped")
     return "; ".join(notes)

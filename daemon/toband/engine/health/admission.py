@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from toban.quantity_text import size_text
 from toband.engine.errors import DiskFullError, RefusedError
 from toband.engine.health.health_conditions import Health
-from toband.engine.number_text import size_text
 from toband.ports import Disk, HealthStatus, Space
 
 RESERVE_MOST = 512 * 1024 * 1024

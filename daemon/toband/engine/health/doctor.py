@@ -14,10 +14,10 @@ from typing import TypeVar
 
 import structlog
 
+from toban.quantity_text import counted, size_text
 from toband.domain.run_model import Attempt, AttemptState
 from toband.engine.health.admission import inode_reserve_of, reserve_of
 from toband.engine.health.host_monitor import DESCRIPTORS_SHARE
-from toband.engine.number_text import count, size_text
 from toband.ports import (
     AttemptSeen,
     Clock,
@@ -122,7 +122,7 @@ class Doctor:
         if found.problems:
             yield _failed(
                 "database",
-                f"{count(len(found.problems), 'problem')}: {_some(found.problems)}",
+                f"{counted(len(found.problems), 'problem')}: {_some(found.problems)}",
                 "stop the daemon, keep a copy of the database, and restore a backup",
             )
         else:
@@ -167,7 +167,7 @@ class Doctor:
         named = [f"{attempt.run_id} {attempt.step}: {why}" for attempt, why in wrong]
         yield _failed(
             "attempts",
-            f"{count(len(wrong), 'active attempt')} not as the database says: {_some(named)}",
+            f"{counted(len(wrong), 'active attempt')} not as the database says: {_some(named)}",
             "restart the daemon: it looks for what became of them",
         )
 
@@ -200,10 +200,10 @@ class Doctor:
         strays = [each.name for each in directories if each.name not in known and each.age > OLD]
         if strays:
             # Not for a repair: with the wrong database configured, all of them would seem to belong to nobody.
-            detail = f"{count(len(strays), 'directory')} without a run: {_some(strays)}"
+            detail = f"{counted(len(strays), 'directory')} without a run: {_some(strays)}"
             yield _warning("run directories", detail, STRAY_DIRECTORIES)
         else:
-            yield _ok("run directories", f"{count(len(directories), 'directory')}, each of a run")
+            yield _ok("run directories", f"{counted(len(directories), 'directory')}, each of a run")
         held = {each.name for each in directories if each.alive and each.name in known and known[each.name].terminal}
         async for finding in self._held(held):
             yield finding
@@ -220,7 +220,7 @@ class Doctor:
         if runs:
             yield _failed(
                 "supervisors",
-                f"{count(len(runs), 'ended run')} with a supervisor that lives: {_some(sorted(runs))}",
+                f"{counted(len(runs), 'ended run')} with a supervisor that lives: {_some(sorted(runs))}",
                 "it goes when the last process of its step does; see stray processes",
             )
         else:
@@ -239,14 +239,14 @@ class Doctor:
                     seen = await asyncio.to_thread(self._premises.seen, attempt)
                     damaged += [f"{run.id}/{name}"] if seen is AttemptSeen.DAMAGED else []
         if damaged:
-            detail = f"{count(len(damaged), 'attempt file')} cannot be believed: {_some(damaged)}"
+            detail = f"{counted(len(damaged), 'attempt file')} cannot be believed: {_some(damaged)}"
             hint = "look who writes there: a step of the daemon's own user can, and a disk that fails"
             yield _warning("attempt files", detail, hint)
         if missing:
-            detail = f"{count(len(missing), 'log')} of ended attempts not there: {_some(missing)}"
+            detail = f"{counted(len(missing), 'log')} of ended attempts not there: {_some(missing)}"
             yield _warning("logs", detail, "somebody removed them; what they held is gone")
         else:
-            yield _ok("logs", f"those of the last {count(len(ended), 'ended run')} are there")
+            yield _ok("logs", f"those of the last {counted(len(ended), 'ended run')} are there")
 
     async def _temporary_files(self, repair: bool) -> AsyncIterator[Finding]:
         active = set(await self._store.active_run_ids())
@@ -255,12 +255,12 @@ class Doctor:
             yield _ok("temporary files", "none was left behind")
             return
         if not repair:
-            detail = f"{count(len(found), 'file')} half made and left: {_some(found)}"
+            detail = f"{counted(len(found), 'file')} half made and left: {_some(found)}"
             yield _warning("temporary files", detail, REPAIR)
             return
         failed = await self._each(found, self._premises.remove_file)
         if len(failed) < len(found):
-            done = count(len(found) - len(failed), "half-made file")
+            done = counted(len(found) - len(failed), "half-made file")
             yield _repaired("temporary files", f"removed {done}")
         if failed:
             yield _warning("temporary files", f"cannot remove {_some(failed)}")
@@ -360,12 +360,12 @@ class Doctor:
             ended += [str(process.pid) for process in ours if process not in left]
             strays = await self._stray_processes()
         if ended:
-            detail = f"ended {count(len(ended), 'process')} of ended attempts: {_some(ended)}"
+            detail = f"ended {counted(len(ended), 'process')} of ended attempts: {_some(ended)}"
             yield _repaired("stray processes", detail)
         ours = [process for process in strays if process.ours]
         if ours:
             named = [f"{process.pid} ({process.command})" for process in ours]
-            detail = f"{count(len(ours), 'process')} of ended attempts: {_some(named)}"
+            detail = f"{counted(len(ours), 'process')} of ended attempts: {_some(named)}"
             yield _failed("stray processes", detail, "" if repair else REPAIR)
         for process in [process for process in strays if not process.ours][:_NAMED]:
             yield _warning(

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import structlog
 
+from toban.quantity_text import size_text
 from toband.engine.health.admission import DATABASE, Admission
 from toband.engine.health.health_conditions import Health
-from toband.engine.number_text import size_text
 from toband.ports import (
     Descriptors,
     Disk,

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
-from toban.definition import format_duration
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import describe
+from toban.quantity_text import duration_text
 from toband.domain.emitted_events import Emitted, EventState
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import ZoneGoneError
@@ -153,7 +153,7 @@ def _undecided(known: Known, asked: datetime) -> Iterator[str]:
 def _start(due: Upcoming) -> str:
     """What is to be said of the start of its run, if anything."""
     later = due.at - due.due
-    jitter = f", its run {_span(later)} later (jitter)" if later else ""
+    jitter = f", its run {duration_text(later)} later (jitter)" if later else ""
     return f"{jitter}, but nothing starts then: {due.blackout}" if due.blackout else jitter
 
 
@@ -163,7 +163,7 @@ def _fire(fire: Fire, zone: str, started: str) -> str:
     more = f" So were {fire.more} due times before it." if fire.more else ""
     match fire.outcome:
         case FireOutcome.FIRED:
-            late = _span(fire.at - fire.due_at)
+            late = duration_text(fire.at - fire.due_at)
             return f"It was due at {due}, and {_made(fire)}, {late} later{started}."
         case FireOutcome.CAUGHT_UP:
             then = _time(fire.at, zone)
@@ -216,7 +216,7 @@ def _zone(entry: ScheduleEntry) -> str:
 
 def _jitter(entry: ScheduleEntry) -> str:
     later = timedelta() if entry.spec.cron == REBOOT else jitter_by(entry)
-    return f", {_span(later)} later each time (jitter)" if later else ""
+    return f", {duration_text(later)} later each time (jitter)" if later else ""
 
 
 def _any_zone(known: Known) -> str:
@@ -235,8 +235,3 @@ def _clock(zone: str) -> tzinfo:
         return ZoneInfo(zone) if zone else UTC
     except (KeyError, OSError, ValueError):
         return UTC
-
-
-def _span(later: timedelta) -> str:
-    seconds = later.total_seconds()
-    return f"{seconds:.1f} s" if seconds < 60 else format_duration(round(seconds))
