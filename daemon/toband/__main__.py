@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _run(config: Config, state: StateDir, *, take_over: bool, new_database: bool) -> None:
-    from toband.app import Application
+    from toband.app.application import Application
 
     await Application(config, state, take_over=take_over, new_database=new_database).run()
 
