@@ -1,0 +1,218 @@
+"""The engine's parts, each given the adapters and the other parts that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import uuid
+from collections.abc import Coroutine
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import uuid_utils
+
+from toband import __version__
+from toband.alarm.alarm_clock import ApsAlarmClock
+from toband.app.adapters import Adapters, SystemClock
+from toband.config import Config
+from toband.domain.transition import Ids
+from toband.engine.definitions.catalog import Workflows
+from toband.engine.definitions.definition_parser import DefinitionParser
+from toband.engine.definitions.file_loader import FileReader, Loader
+from toband.engine.definitions.file_sync import DefinitionFiles
+from toband.engine.drain import Draining
+from toband.engine.events.event_router import Events
+from toband.engine.events.path_events import FileWatches
+from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.health.admission import Admission
+from toband.engine.health.doctor import Doctor
+from toband.engine.health.health_conditions import Health
+from toband.engine.retention.collector import Retention
+from toband.engine.retention.retention_policy import Rules
+from toband.engine.run_notifier import Changes
+from toband.engine.runs.log_stream import LogStreams
+from toband.engine.runs.registry import Runs
+from toband.engine.runs.resource_sampling import Usages
+from toband.engine.runs.run_artifacts import RunArtifacts
+from toband.engine.runs.run_control import Control
+from toband.engine.schedules.active_blackouts import Blackouts
+from toband.engine.schedules.schedule_queries import Outlook
+from toband.engine.schedules.scheduler import Scheduling
+from toband.engine.schedules.subject_schedules import Subjects
+from toband.engine.system_events import Announcing
+from toband.state_dir import StateDir
+
+
+class EngineParts:
+    def __init__(
+        self,
+        config: Config,
+        state: StateDir,
+        adapters: Adapters,
+        health: Health,
+        admission: Admission,
+        parser: DefinitionParser,
+        clock: SystemClock,
+        *,
+        listen: list[str],
+        tools: str,
+        started_at: datetime,
+    ) -> None:
+        self.health = health
+        self.clock = clock
+        store, files, launcher = adapters.store, adapters.files, adapters.launcher
+        ids = Ids(
+            new_id=lambda: str(uuid_utils.uuid7()),
+            new_token=lambda: uuid.uuid4().hex,
+            boot_id=launcher.boot_id,
+            random=random.random,
+        )
+        announcing = Announcing(clock, ids)
+        draining = Draining()
+        definitions_read = asyncio.Event()
+        evaluation = Evaluation(adapters.evaluation_sandbox)
+        blackouts = Blackouts(config.blackout, config.timezone)
+        blackouts.tell(health)
+        self.changes = Changes()
+        self.usages = Usages(meter=adapters.meter, store=store, clock=clock)
+        self.retention = Retention(
+            store=store, archive=adapters.archive, clock=clock, rules=_retention_rules(config), conditions=health
+        )
+        self.runs = Runs(
+            store=store,
+            launcher=launcher,
+            files=files,
+            logs=adapters.logs,
+            values=adapters.values,
+            artifacts=adapters.artifacts,
+            clock=clock,
+            ids=ids,
+            changes=self.changes,
+            health=health,
+            server=listen[0],
+            tools=tools,
+            default_timeout=config.default_run_timeout,
+            max_running=config.max_attempts_running,
+            log_limit=config.attempt_log_limit,
+            admission=admission,
+            announcing=announcing,
+            event_concurrency=config.event_concurrency,
+            artifact_time=config.artifact_time,
+            evaluation=evaluation,
+        )
+        self.control = Control(self.runs, store, remove=self.retention.remove)
+        self.log_streams = LogStreams(store=store, logs=adapters.logs, runs=self.runs, changes=self.changes)
+        self.run_artifacts = RunArtifacts(store, adapters.artifacts, self.runs.context_of)
+        self.doctor = Doctor(
+            store=store,
+            premises=adapters.premises(config, listen),
+            disk=adapters.disk,
+            descriptors=adapters.descriptors,
+            clock=clock,
+            reserve=config.disk_reserve,
+        )
+        self.scheduling = Scheduling(
+            store=store,
+            runs=self.runs,
+            clock=clock,
+            alarm=ApsAlarmClock(),
+            admission=admission,
+            conditions=health,
+            blackouts=blackouts,
+            draining=draining,
+            announcing=announcing,
+            boot=state.boot(launcher.boot_id, clock.now()),
+            definitions_read=definitions_read,
+        )
+        self.subjects = Subjects(
+            store=store,
+            clock=clock,
+            ids=ids,
+            admission=admission,
+            zone=config.timezone,
+            changed=self.scheduling.changed,
+        )
+        self.outlook = Outlook(store=store, clock=clock, blackouts=blackouts, draining=draining)
+        self.events = Events(
+            store=store,
+            runs=self.runs,
+            clock=clock,
+            ids=ids,
+            announcing=announcing,
+            admission=admission,
+            draining=draining,
+            evaluation=evaluation,
+            started={"version": __version__, "pid": os.getpid(), "started_at": started_at.isoformat()},
+        )
+        self.file_watches = FileWatches(
+            store=store, paths=adapters.watched_paths, announce=self.events.announce, conditions=health
+        )
+        refusal = partial(files.refusal, "")
+        self.workflows = Workflows(
+            store=store,
+            clock=clock,
+            parser=parser,
+            admission=admission,
+            zone=config.timezone,
+            changed=self._definitions_changed,
+            origins=self.runs.origins,
+            refusal=refusal,
+        )
+        self.definition_files = DefinitionFiles(
+            source=adapters.definition_files,
+            memory=adapters.definition_memory,
+            reader=FileReader(parser),
+            loader=Loader(
+                store=store,
+                clock=clock,
+                parser=parser,
+                admission=admission,
+                zone=config.timezone,
+                refusal=refusal,
+            ),
+            store=store,
+            clock=clock,
+            conditions=health,
+            changed=self._definitions_changed,
+            read=definitions_read,
+            delete_removed=config.definitions_removed == "delete",
+            watch=bool(config.definitions),
+        )
+
+    def starters(self) -> list[Coroutine[Any, Any, None]]:
+        """What starts runs by itself. Cancelled first at a stop: what becomes due then is for the next daemon."""
+        return [self.scheduling.run(), self.events.run()]
+
+    def companions(self) -> list[Coroutine[Any, Any, None]]:
+        """What goes on until the end of a stop."""
+        return [
+            self.runs.recover(),
+            self.retention.run(),
+            self.usages.run(),
+            self.definition_files.run(),
+            self.file_watches.run(),
+        ]
+
+    def end_streams(self) -> None:
+        self.scheduling.close()
+        self.events.close()
+        self.changes.close()
+
+    def _definitions_changed(self) -> None:
+        self.scheduling.changed()
+        self.events.changed()
+        self.file_watches.changed()
+
+
+def _retention_rules(config: Config) -> Rules:
+    return Rules(
+        age=config.keep_age,
+        runs=config.keep_runs,
+        bytes=config.keep_bytes,
+        total_runs=config.keep_total_runs,
+        total_bytes=config.keep_total_bytes,
+        compress_after=config.compress_after,
+        total_logs=config.total_log_limit,
+    )

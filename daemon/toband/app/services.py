@@ -1,0 +1,56 @@
+"""The gRPC services, each given the parts of the engine that it calls."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from toband.api.artifact_rpcs import ArtifactRpcs
+from toband.api.dead_letter_service import DeadLetterService
+from toband.api.event_service import EventService
+from toband.api.job_service import JobService
+from toband.api.run_service import RunService
+from toband.api.schedule_rpcs import ScheduleRpcs
+from toband.api.schedule_service import ScheduleService
+from toband.api.system_service import SystemService
+from toband.api.workflow_service import WorkflowService
+from toband.app.adapters import Adapters
+from toband.app.engine_parts import EngineParts
+from toband.config import Config
+
+
+async def start_services(
+    config: Config, adapters: Adapters, engine: EngineParts, *, listen: list[str], started_at: datetime
+) -> None:
+    store = adapters.store
+    runs = RunService(
+        engine.runs,
+        engine.control,
+        engine.log_streams,
+        store,
+        engine.changes,
+        engine.usages,
+        ArtifactRpcs(engine.run_artifacts),
+    )
+    schedules = ScheduleRpcs(engine.outlook, store)
+    await adapters.server.start(
+        workflows=WorkflowService(engine.workflows, store, schedules),
+        jobs=JobService(engine.workflows, engine.runs, store, runs, schedules),
+        runs=runs,
+        dead_letters=DeadLetterService(engine.runs, store, engine.clock, runs),
+        events=EventService(engine.events, store),
+        schedules=ScheduleService(engine.subjects, store),
+        system=SystemService(
+            config=config,
+            listen=listen,
+            started_at=started_at,
+            store=store,
+            launcher=adapters.launcher,
+            runs=engine.runs,
+            health=engine.health,
+            doctor=engine.doctor,
+            retention=engine.retention,
+            scheduling=engine.scheduling,
+            definition_files=engine.definition_files,
+            cgroup=adapters.cgroup,
+        ),
+    )
