@@ -234,7 +234,7 @@ def test_a_restart_with_unchanged_files_makes_no_new_versions(daemon: Daemon, fo
     # With the job, what uses it.
     write(folder / "jobs.yaml", job.replace("true", "false"))
     wait_until(lambda: (w := get(daemon, "a-user")) and w.version == 2, "it has the old job")
-    tool = daemon.jobs.GetJob(job_pb2.GetJobRequest(id="tool"), timeout=20).job
+    tool = daemon.jobs.GetJob(job_pb2.GetJobRequest(name="tool"), timeout=20).job
     assert (tool.version, tool.owner) == (2, str(folder / "jobs.yaml"))
 
 
@@ -323,7 +323,7 @@ def test_a_workflow_becomes_a_job_when_the_old_one_is_deleted(daemon: Daemon, fo
     daemon.workflows.DeleteWorkflow(delete, timeout=20)
     # A broken file is tried again now and then: that may be just now.
     assert {change.name for change in reload(daemon).changes} <= {"kept"}
-    assert daemon.jobs.GetJob(job_pb2.GetJobRequest(id="kept"), timeout=20).job.version == 2
+    assert daemon.jobs.GetJob(job_pb2.GetJobRequest(name="kept"), timeout=20).job.version == 2
     assert not is_broken(daemon, "kept.yaml")
 
 
@@ -334,7 +334,7 @@ def test_jobs_of_a_file_are_due_and_belong_to_it(daemon: Daemon, folder: Path) -
         return f"jobs: {{tick: {{description: x, schedule: {schedule}, run: '{run}'}}}}\n"
 
     def tick() -> job_pb2.Job:
-        return daemon.jobs.GetJob(job_pb2.GetJobRequest(id="tick"), timeout=20).job
+        return daemon.jobs.GetJob(job_pb2.GetJobRequest(name="tick"), timeout=20).job
 
     def ticks() -> Sequence[run_pb2.Run]:
         request = run_pb2.ListRunsRequest(workflow="tick")
@@ -348,8 +348,8 @@ def test_jobs_of_a_file_are_due_and_belong_to_it(daemon: Daemon, folder: Path) -
     wait_until(lambda: all(run.HasField("finished_at") for run in ticks()), "it still runs")
 
     by_hand = workflow_pb2.Definition(source=text(YEARLY, "false"))
-    update = job_pb2.UpdateJobRequest(job=job_pb2.Job(id="tick", definition=by_hand))
-    delete = job_pb2.DeleteJobRequest(id="tick")
+    update = job_pb2.UpdateJobRequest(job=job_pb2.Job(name="tick", definition=by_hand))
+    delete = job_pb2.DeleteJobRequest(name="tick")
     for call in (
         lambda: daemon.jobs.UpdateJob(update, timeout=20),
         lambda: daemon.jobs.DeleteJob(delete, timeout=20),

@@ -217,7 +217,7 @@ def test_a_schedule_of_a_subject_tells_of_itself_and_starts_its_workflow(daemon:
     (started,) = wait_ended(daemon, event).runs
     assert printed(daemon, started.run_id) == "issue-42\n"
     run = daemon.get_run(started.run_id)
-    assert (run.triggered_by, run.schedule) == (run_pb2.TRIGGER_SCHEDULE, created.id)
+    assert (run.triggered_by, run.schedule_id) == (run_pb2.TRIGGER_SCHEDULE, created.id)
     found = daemon.schedules.GetSchedule(schedule_pb2.GetScheduleRequest(id=created.id), timeout=20)
     assert found.schedule.state == schedule_pb2.SCHEDULE_STATE_ENDED
 

@@ -267,6 +267,6 @@ def test_a_schedule_that_is_due_starts_its_workflow(toban: Toban) -> None:
     )
     assert toban("logs", "remind").out == "bo issue-7\n"
     (run,) = toban("runs", "list", "--workflow", "remind", "-o", "json").data
-    assert (run["schedule"], run["event_type"]) == (schedule, "SCHEDULE_TRIGGERED")
+    assert (run["schedule_id"], run["event_type"]) == (schedule, "SCHEDULE_TRIGGERED")
     ended = toban("schedules", "show", schedule, "-o", "json").data
     assert (ended["state"], int(ended["occurrences"])) == ("SCHEDULE_STATE_ENDED", 1)

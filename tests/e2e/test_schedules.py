@@ -43,7 +43,7 @@ def outcomes(daemon: Daemon, name: str) -> Counter[str]:
 
 
 def why(daemon: Daemon, name: str) -> str:
-    request = workflow_pb2.ExplainScheduleRequest(name=name)
+    request = workflow_pb2.ExplainScheduleRequest(workflow=name)
     return " ".join(daemon.workflows.ExplainSchedule(request, timeout=20).sentences)
 
 
@@ -124,7 +124,7 @@ def test_times_that_passed_without_a_daemon_get_one_run(daemon: Daemon) -> None:
 
 def test_a_change_of_the_definition_changes_the_schedule_at_once(daemon: Daemon) -> None:
     never = daemon.apply(definition("changed", '"0 0 1 1 *"'))
-    preview = workflow_pb2.PreviewScheduleRequest(name="changed", count=2)
+    preview = workflow_pb2.PreviewScheduleRequest(workflow="changed", count=2)
     upcoming = daemon.workflows.PreviewSchedule(preview, timeout=20).due_times
     assert [due.due_at.ToDatetime().month for due in upcoming] == [1, 1]
     changed = workflow_pb2.Definition(source=definition("changed", EVERY_SECOND, "overlap: allow"))

@@ -284,7 +284,7 @@ def repeated(made: Forged) -> None:
     parent = made.run("parent", "SUCCEEDED")
     made.add_step("parent", "child", "SUCCEEDED", child_run="leaf")
     made.add_step("parent", "after", "SUCCEEDED")
-    child = run_pb2.ProcessExecution(id="leaf", child_run_id="leaf", step="child", attempt=1)
+    child = run_pb2.ProcessExecution(id="leaf", child_run="leaf", step="child", attempt=1)
     child.state = run_pb2.PROCESS_STATE_COMPLETED
     made.processes["parent"].append(child)
     leaf = made.run("leaf", "SUCCEEDED")

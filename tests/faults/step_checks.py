@@ -264,7 +264,7 @@ class StepChecks:
                 self._bad(Kind.SKIPPED, f"{step.id} is {state}, and there is no child: {why}")
         elif run_state(child) not in _CHILD_ENDS.get(told, ()):
             self._bad(Kind.UNTRUE, f"{step.id} is {state}, its child {run_state(child)}")
-        elif process.child_run_id != child.id or step.child_run != child.id:
+        elif process.child_run != child.id or step.child_run != child.id:
             self._bad(Kind.UNTRUE, f"{step.id} names {step.child_run} as its child {child.id}")
 
     # -- one process

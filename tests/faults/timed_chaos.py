@@ -122,7 +122,7 @@ class Chaos:
         """By how much it is put off: what people are told, and within what they asked for."""
         if not spec.jitter:
             return 0.0
-        request = workflow_pb2.PreviewScheduleRequest(name=name, count=50)
+        request = workflow_pb2.PreviewScheduleRequest(workflow=name, count=50)
         times = self._daemon.workflows.PreviewSchedule(request, timeout=20).due_times
         delays = {
             round((due.start_at.ToMicroseconds() - due.due_at.ToMicroseconds()) / 1e6, 5)

@@ -34,7 +34,7 @@ def started_of(run: run_pb2.Run) -> Started:
     return Started(
         id=run.id,
         workflow=run.workflow,
-        schedule=run.schedule,
+        schedule=run.schedule_id,
         due=run.scheduled_at.ToMicroseconds() / 1e6,
         missed=tuple(at.ToMicroseconds() / 1e6 for at in run.missed),
         created=run.created_at.ToMicroseconds() / 1e6,

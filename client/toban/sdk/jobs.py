@@ -43,7 +43,7 @@ class JobCalls(Calls):
 
     async def update_job(
         self,
-        job_id: str,
+        name: str,
         source: str,
         *,
         base_dir: str = "",
@@ -59,7 +59,7 @@ class JobCalls(Calls):
         workflows would no longer hold.
         """
         job = job_pb2.Job(
-            id=job_id,
+            name=name,
             etag=etag,
             definition=workflow_pb2.Definition(source=source, base_dir=base_dir),
         )
@@ -67,10 +67,10 @@ class JobCalls(Calls):
         request.update_mask.paths.append("definition")
         return await self._connection.call(self._jobs.UpdateJob, request)
 
-    async def apply_job(self, job_id: str, source: str, *, base_dir: str = "", force: bool = False) -> AppliedJob:
+    async def apply_job(self, name: str, source: str, *, base_dir: str = "", force: bool = False) -> AppliedJob:
         """Creates the job, or updates it if it is there. Raises InvalidDefinition and Conflict."""
         try:
-            return await self._update_job(job_id, source, base_dir, force)
+            return await self._update_job(name, source, base_dir, force)
         except NotFound:
             pass
         try:
@@ -79,11 +79,11 @@ class JobCalls(Calls):
             if error.reason != "JOB_EXISTS":
                 raise
             # Somebody was faster.
-            return await self._update_job(job_id, source, base_dir, force)
+            return await self._update_job(name, source, base_dir, force)
         return AppliedJob(outcome=Outcome.CREATED, job=created.job, warnings=tuple(created.warnings))
 
-    async def _update_job(self, job_id: str, source: str, base_dir: str, force: bool) -> AppliedJob:
-        updated = await self.update_job(job_id, source, base_dir=base_dir, force=force)
+    async def _update_job(self, name: str, source: str, base_dir: str, force: bool) -> AppliedJob:
+        updated = await self.update_job(name, source, base_dir=base_dir, force=force)
         return AppliedJob(
             outcome=Outcome.UPDATED if updated.changed else Outcome.UNCHANGED,
             job=updated.job,
@@ -91,9 +91,9 @@ class JobCalls(Calls):
             updated_workflows=tuple(updated.updated_workflows),
         )
 
-    async def get_job(self, job_id: str) -> job_pb2.Job:
+    async def get_job(self, name: str) -> job_pb2.Job:
         """One job with its definition and the workflows that use it. Raises NotFound."""
-        answer = await self._connection.call(self._jobs.GetJob, job_pb2.GetJobRequest(id=job_id))
+        answer = await self._connection.call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name))
         return answer.job
 
     def list_jobs(
@@ -110,23 +110,23 @@ class JobCalls(Calls):
 
         return paged(fetch)
 
-    async def delete_job(self, job_id: str, *, etag: str = "", force: bool = False) -> None:
+    async def delete_job(self, name: str, *, etag: str = "", force: bool = False) -> None:
         """Forgets a job; its runs stay. One of a definition file with `force` only.
 
         Raises NotFound, Conflict `JOB_IN_USE`, `RUN_ALREADY_ACTIVE` and `OWNED_BY_FILE`.
         """
-        await self._connection.delete(self._jobs.DeleteJob, job_pb2.DeleteJobRequest(id=job_id, etag=etag, force=force))
+        await self._connection.delete(self._jobs.DeleteJob, job_pb2.DeleteJobRequest(name=name, etag=etag, force=force))
 
-    async def set_job_enabled(self, job_id: str, enabled: bool) -> job_pb2.Job:
+    async def set_job_enabled(self, name: str, enabled: bool) -> job_pb2.Job:
         """Sets whether schedules and events start it; workflows go on using it. Raises NotFound; may be repeated."""
         answer = await self._connection.call(
-            self._jobs.SetJobEnabled, job_pb2.SetJobEnabledRequest(id=job_id, enabled=enabled)
+            self._jobs.SetJobEnabled, job_pb2.SetJobEnabledRequest(name=name, enabled=enabled)
         )
         return answer.job
 
     async def run_job(
         self,
-        job_id: str,
+        name: str,
         *,
         triggered_by: run_pb2.Trigger.ValueType = run_pb2.TRIGGER_API,
         request_id: str | None = None,
@@ -134,6 +134,6 @@ class JobCalls(Calls):
         """Starts a job alone, as a run of its own. Raises NotFound and Conflict `RUN_ALREADY_ACTIVE`."""
         answer = await self._connection.call(
             self._jobs.RunJob,
-            job_pb2.RunJobRequest(id=job_id, triggered_by=triggered_by, request_id=new_request_id(request_id)),
+            job_pb2.RunJobRequest(name=name, triggered_by=triggered_by, request_id=new_request_id(request_id)),
         )
         return answer.run

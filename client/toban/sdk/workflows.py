@@ -194,14 +194,14 @@ class WorkflowCalls(Calls):
     ) -> list[workflow_pb2.DueTime]:
         """The next times at which it is due, at most 100; later than `start`, or than now. Raises NotFound."""
         request = workflow_pb2.PreviewScheduleRequest(
-            name=name, count=count, from_time=to_timestamp(start) if start is not None else None
+            workflow=name, count=count, from_time=to_timestamp(start) if start is not None else None
         )
         answer = await self._connection.call(self._workflows.PreviewSchedule, request)
         return list(answer.due_times)
 
     async def explain_schedule(self, name: str, *, at: datetime | None = None) -> workflow_pb2.ExplainScheduleResponse:
         """Why it did or did not run, at that time or lately, in plain words. Raises NotFound."""
-        request = workflow_pb2.ExplainScheduleRequest(name=name, at=to_timestamp(at) if at is not None else None)
+        request = workflow_pb2.ExplainScheduleRequest(workflow=name, at=to_timestamp(at) if at is not None else None)
         return await self._connection.call(self._workflows.ExplainSchedule, request)
 
     def list_fires(self, *, workflow: str = "", page_size: int = 0) -> AsyncGenerator[workflow_pb2.Fire, None]:

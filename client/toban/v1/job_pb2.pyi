@@ -48,7 +48,7 @@ class Job(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
@@ -63,7 +63,7 @@ class Job(_message.Message):
     SCHEDULES_FIELD_NUMBER: _builtins.int
     NEXT_DUE_FIELD_NUMBER: _builtins.int
     EVENT_TYPES_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    name: _builtins.str
     """Unique among jobs and workflows: [A-Za-z0-9][A-Za-z0-9_-]{0,63}."""
     title: _builtins.str
     """Shown to people; any text."""
@@ -108,7 +108,7 @@ class Job(_message.Message):
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
+        name: _builtins.str = ...,
         title: _builtins.str = ...,
         description: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
@@ -126,7 +126,7 @@ class Job(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "next_due", b"next_due", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "event_types", b"event_types", "id", b"id", "labels", b"labels", "next_due", b"next_due", "owner", b"owner", "schedules", b"schedules", "title", b"title", "updated_at", b"updated_at", "used_by", b"used_by", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "event_types", b"event_types", "labels", b"labels", "name", b"name", "next_due", b"next_due", "owner", b"owner", "schedules", b"schedules", "title", b"title", "updated_at", b"updated_at", "used_by", b"used_by", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -188,16 +188,16 @@ Global___CreateJobResponse: _TypeAlias = CreateJobResponse  # noqa: Y015
 class GetJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    ID_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -310,7 +310,7 @@ class UpdateJobRequest(_message.Message):
     """As in UpdateWorkflowRequest."""
     @_builtins.property
     def job(self) -> Global___Job:
-        """The job to update: `id` and `definition` are read. `etag`, if set, must be the current one."""
+        """The job to update: `name` and `definition` are read. `etag`, if set, must be the current one."""
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
@@ -370,10 +370,10 @@ Global___UpdateJobResponse: _TypeAlias = UpdateJobResponse  # noqa: Y015
 class DeleteJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    name: _builtins.str
     etag: _builtins.str
     """If set, must be the current one."""
     force: _builtins.bool
@@ -381,13 +381,13 @@ class DeleteJobRequest(_message.Message):
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
+        name: _builtins.str = ...,
         etag: _builtins.str = ...,
         force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "force", b"force", "id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "force", b"force", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -412,19 +412,19 @@ Global___DeleteJobResponse: _TypeAlias = DeleteJobResponse  # noqa: Y015
 class SetJobEnabledRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     ENABLED_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    name: _builtins.str
     enabled: _builtins.bool
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
+        name: _builtins.str = ...,
         enabled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -454,10 +454,10 @@ Global___SetJobEnabledResponse: _TypeAlias = SetJobEnabledResponse  # noqa: Y015
 class RunJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     TRIGGERED_BY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    name: _builtins.str
     triggered_by: _run_pb2.Trigger.ValueType
     """API or MANUAL; unspecified means API."""
     request_id: _builtins.str
@@ -465,13 +465,13 @@ class RunJobRequest(_message.Message):
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
+        name: _builtins.str = ...,
         triggered_by: _run_pb2.Trigger.ValueType = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "request_id", b"request_id", "triggered_by", b"triggered_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "request_id", b"request_id", "triggered_by", b"triggered_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -484,7 +484,7 @@ class RunJobResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The new run. Its `workflow` is the job's id."""
+        """The new run. Its `workflow` is the job's name."""
 
     def __init__(
         self,

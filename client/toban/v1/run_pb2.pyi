@@ -196,7 +196,7 @@ class _TriggerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Trigger.Value
     TRIGGER_PARENT: _Trigger.ValueType  # 4
     """A `workflow` step of another run: see `parent_run`."""
     TRIGGER_SCHEDULE: _Trigger.ValueType  # 5
-    """A schedule: see `schedule`."""
+    """A schedule: see `schedule_id`."""
     TRIGGER_EVENT: _Trigger.ValueType  # 6
     """An event that the workflow listens to: see `event`."""
 
@@ -213,7 +213,7 @@ TRIGGER_RETRY: Trigger.ValueType  # 3
 TRIGGER_PARENT: Trigger.ValueType  # 4
 """A `workflow` step of another run: see `parent_run`."""
 TRIGGER_SCHEDULE: Trigger.ValueType  # 5
-"""A schedule: see `schedule`."""
+"""A schedule: see `schedule_id`."""
 TRIGGER_EVENT: Trigger.ValueType  # 6
 """An event that the workflow listens to: see `event`."""
 Global___Trigger: _TypeAlias = Trigger  # noqa: Y015
@@ -279,7 +279,7 @@ class Run(_message.Message):
     PARENT_STEP_FIELD_NUMBER: _builtins.int
     SCHEDULED_AT_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
-    SCHEDULE_FIELD_NUMBER: _builtins.int
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     EVENT_ID_FIELD_NUMBER: _builtins.int
     EVENT_TYPE_FIELD_NUMBER: _builtins.int
     DEPTH_FIELD_NUMBER: _builtins.int
@@ -322,7 +322,7 @@ class Run(_message.Message):
     parent_run: _builtins.str
     """Id of the run whose `workflow` step started this one, and the id of that step; empty if none."""
     parent_step: _builtins.str
-    schedule: _builtins.str
+    schedule_id: _builtins.str
     """Id of the schedule that started it, such as `nightly/0`; empty if none."""
     event_id: _builtins.str
     """Id and type of the event that started it, or that started the run that it repeats; empty if none."""
@@ -399,7 +399,7 @@ class Run(_message.Message):
         parent_step: _builtins.str = ...,
         scheduled_at: _timestamp_pb2.Timestamp | None = ...,
         missed: _abc.Iterable[_timestamp_pb2.Timestamp] | None = ...,
-        schedule: _builtins.str = ...,
+        schedule_id: _builtins.str = ...,
         event_id: _builtins.str = ...,
         event_type: _builtins.str = ...,
         depth: _builtins.int = ...,
@@ -407,7 +407,7 @@ class Run(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule", b"schedule", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -660,7 +660,7 @@ class ProcessExecution(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
-    JOB_ID_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     WORKFLOW_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
@@ -681,10 +681,10 @@ class ProcessExecution(_message.Message):
     DROPPED_BYTES_FIELD_NUMBER: _builtins.int
     ITERATION_FIELD_NUMBER: _builtins.int
     CHECK_FIELD_NUMBER: _builtins.int
-    CHILD_RUN_ID_FIELD_NUMBER: _builtins.int
+    CHILD_RUN_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
-    job_id: _builtins.str
+    job: _builtins.str
     """Name of the stored job that it ran; empty if none."""
     run_id: _builtins.str
     workflow: _builtins.str
@@ -711,7 +711,7 @@ class ProcessExecution(_message.Message):
     """The iteration that it belongs to, counted from 1; 1 for a step without a completion check."""
     check: _builtins.bool
     """True for a completion check."""
-    child_run_id: _builtins.str
+    child_run: _builtins.str
     """For a `workflow` step: id of the child run, and there is no process. Empty otherwise."""
     @_builtins.property
     def ending(self) -> Global___ProcessEnding:
@@ -727,7 +727,7 @@ class ProcessExecution(_message.Message):
         self,
         *,
         id: _builtins.str = ...,
-        job_id: _builtins.str = ...,
+        job: _builtins.str = ...,
         run_id: _builtins.str = ...,
         workflow: _builtins.str = ...,
         step: _builtins.str = ...,
@@ -748,11 +748,11 @@ class ProcessExecution(_message.Message):
         dropped_bytes: _builtins.int = ...,
         iteration: _builtins.int = ...,
         check: _builtins.bool = ...,
-        child_run_id: _builtins.str = ...,
+        child_run: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "ending", b"ending", "exit_code", b"exit_code", "finished_at", b"finished_at", "resources", b"resources", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "check", b"check", "child_run_id", b"child_run_id", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "iteration", b"iteration", "job_id", b"job_id", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "check", b"check", "child_run", b"child_run", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "iteration", b"iteration", "job", b"job", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

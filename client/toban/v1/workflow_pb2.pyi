@@ -841,12 +841,12 @@ class DueTime(_message.Message):
 
     DUE_AT_FIELD_NUMBER: _builtins.int
     START_AT_FIELD_NUMBER: _builtins.int
-    ZONE_FIELD_NUMBER: _builtins.int
+    TIMEZONE_FIELD_NUMBER: _builtins.int
     LOCAL_FIELD_NUMBER: _builtins.int
     CHANGE_FIELD_NUMBER: _builtins.int
     SCHEDULE_INDEX_FIELD_NUMBER: _builtins.int
     BLACKOUT_FIELD_NUMBER: _builtins.int
-    zone: _builtins.str
+    timezone: _builtins.str
     """The time zone of the schedule, a name of the IANA database."""
     local: _builtins.str
     """`due_at` in that time zone, such as `2026-11-19 09:00:00+09:00`."""
@@ -868,7 +868,7 @@ class DueTime(_message.Message):
         *,
         due_at: _timestamp_pb2.Timestamp | None = ...,
         start_at: _timestamp_pb2.Timestamp | None = ...,
-        zone: _builtins.str = ...,
+        timezone: _builtins.str = ...,
         local: _builtins.str = ...,
         change: Global___ClockChange.ValueType = ...,
         schedule_index: _builtins.int = ...,
@@ -876,7 +876,7 @@ class DueTime(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["due_at", b"due_at", "start_at", b"start_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blackout", b"blackout", "change", b"change", "due_at", b"due_at", "local", b"local", "schedule_index", b"schedule_index", "start_at", b"start_at", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blackout", b"blackout", "change", b"change", "due_at", b"due_at", "local", b"local", "schedule_index", b"schedule_index", "start_at", b"start_at", "timezone", b"timezone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -886,10 +886,11 @@ Global___DueTime: _TypeAlias = DueTime  # noqa: Y015
 class PreviewScheduleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: _builtins.int
+    WORKFLOW_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     FROM_TIME_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
+    workflow: _builtins.str
+    """A workflow or a job."""
     count: _builtins.int
     """At most 100; 0 means 10."""
     @_builtins.property
@@ -899,13 +900,13 @@ class PreviewScheduleRequest(_message.Message):
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
+        workflow: _builtins.str = ...,
         count: _builtins.int = ...,
         from_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["from_time", b"from_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "from_time", b"from_time", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "from_time", b"from_time", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -989,9 +990,10 @@ Global___Fire: _TypeAlias = Fire  # noqa: Y015
 class ExplainScheduleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: _builtins.int
+    WORKFLOW_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
+    workflow: _builtins.str
+    """A workflow or a job."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """The time to explain, in the years 1970 to 9998; it may be in the future. Absent: the last and the next due time."""
@@ -999,12 +1001,12 @@ class ExplainScheduleRequest(_message.Message):
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
+        workflow: _builtins.str = ...,
         at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,7 +70,7 @@ def due_time(value: Upcoming) -> workflow_pb2.DueTime:
     return workflow_pb2.DueTime(
         due_at=timestamp(value.due),
         start_at=timestamp(value.at),
-        zone=value.zone,
+        timezone=value.zone,
         local=local.isoformat(sep=" ", timespec="seconds"),
         change=_CHANGES[value.change],
         schedule_index=value.index,
@@ -98,7 +98,7 @@ def job(
 ) -> job_pb2.Job:
     """`schedules` are all that it has."""
     return job_pb2.Job(
-        id=value.name,
+        name=value.name,
         title=value.title,
         description=value.description,
         labels=dict(value.labels),

@@ -299,7 +299,7 @@ def _wrong_state(error: Exception) -> status_pb2.Status | None:
                 error,
                 "TIME_ZONE_NOT_FOUND",
                 schedule_id=error.schedule_id,
-                zone=error.zone,
+                timezone=error.zone,
             )
         case DeadLetterClosedError():
             return _dead_letter_closed(error)

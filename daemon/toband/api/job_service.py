@@ -50,8 +50,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
-        stored = await self._workflows.get(request.id, kind=_JOB)
-        users = await self._store.workflows_using(request.id)
+        stored = await self._workflows.get(request.name, kind=_JOB)
+        users = await self._store.workflows_using(request.name)
         return pb.GetJobResponse(job=await self._schedules.job(stored, users))
 
     @unary
@@ -73,7 +73,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         check_mask(request.update_mask)
         given = request.job
         updated = await self._workflows.update(
-            given.id,
+            given.name,
             given.definition.source,
             base_dir(given.definition),
             given.etag,
@@ -83,7 +83,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             origin=origin_of(context),
         )
         return pb.UpdateJobResponse(
-            job=await self._schedules.job(updated.stored, await self._store.workflows_using(given.id)),
+            job=await self._schedules.job(updated.stored, await self._store.workflows_using(given.name)),
             changed=updated.changed,
             warnings=[problem(w) for w in updated.warnings],
             updated_workflows=updated.users,
@@ -92,23 +92,23 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def DeleteJob(self, request: pb.DeleteJobRequest, context: Context) -> pb.DeleteJobResponse:
         await self._workflows.delete(
-            request.id, request.etag, kind=_JOB, force=request.force, origin=origin_of(context)
+            request.name, request.etag, kind=_JOB, force=request.force, origin=origin_of(context)
         )
         return pb.DeleteJobResponse()
 
     @unary
     async def SetJobEnabled(self, request: pb.SetJobEnabledRequest, context: Context) -> pb.SetJobEnabledResponse:
-        stored = await self._workflows.set_enabled(request.id, request.enabled, kind=_JOB, origin=origin_of(context))
-        users = await self._store.workflows_using(request.id)
+        stored = await self._workflows.set_enabled(request.name, request.enabled, kind=_JOB, origin=origin_of(context))
+        users = await self._store.workflows_using(request.name)
         return pb.SetJobEnabledResponse(job=await self._schedules.job(stored, users))
 
     @unary
     async def RunJob(self, request: pb.RunJobRequest, context: Context) -> pb.RunJobResponse:
         made_before = request_of("RunJob", request, request.request_id, context)
         if made_before is None or await self._store.run_of_request(made_before) is None:
-            await self._workflows.get(request.id, kind=_JOB)
+            await self._workflows.get(request.name, kind=_JOB)
         run = await self._runs.new.start(
-            request.id,
+            request.name,
             {},
             trigger=run_requests.trigger(request.triggered_by),
             caller=caller(context),

@@ -51,13 +51,13 @@ class ScheduleRpcs:
         """Raises InvalidFieldError, WorkflowNotFoundError and ZoneGoneError."""
         count = min(pages.size(request.count, PREVIEW, "count"), PREVIEW_MOST)
         start = _moment(request.from_time, "from_time") if request.HasField("from_time") else None
-        found = await self._outlook.preview(request.name, count, start)
+        found = await self._outlook.preview(request.workflow, count, start)
         return pb.PreviewScheduleResponse(due_times=[definition_messages.due_time(each) for each in found])
 
     async def explain(self, request: pb.ExplainScheduleRequest) -> pb.ExplainScheduleResponse:
         """Raises InvalidFieldError and WorkflowNotFoundError."""
         at = _moment(request.at, "at") if request.HasField("at") else None
-        found = await self._outlook.explain(request.name, at)
+        found = await self._outlook.explain(request.workflow, at)
         return pb.ExplainScheduleResponse(
             sentences=found.sentences,
             fires=[definition_messages.fire(each) for each in found.fires],

@@ -163,9 +163,9 @@ def test_an_unknown_run_is_not_found_by_any_call(daemon: Daemon, run_id: str) ->
 @pytest.mark.parametrize("name", ["", "x", "日本", "x" * 100_000, "../.."])
 def test_an_unknown_job_or_dead_letter_is_not_found_by_any_call(daemon: Daemon, name: str) -> None:
     of_job: list[Callable[[], object]] = [
-        lambda: daemon.jobs.GetJob(job_pb2.GetJobRequest(id=name), timeout=20),
-        lambda: daemon.jobs.DeleteJob(job_pb2.DeleteJobRequest(id=name), timeout=20),
-        lambda: daemon.jobs.RunJob(job_pb2.RunJobRequest(id=name), timeout=20),
+        lambda: daemon.jobs.GetJob(job_pb2.GetJobRequest(name=name), timeout=20),
+        lambda: daemon.jobs.DeleteJob(job_pb2.DeleteJobRequest(name=name), timeout=20),
+        lambda: daemon.jobs.RunJob(job_pb2.RunJobRequest(name=name), timeout=20),
     ]
     of_letter: list[Callable[[], object]] = [
         lambda: daemon.dead_letters.GetDeadLetter(dead_letter_pb2.GetDeadLetterRequest(id=name), timeout=20),

@@ -210,4 +210,4 @@ def test_a_child_and_its_parent_know_each_other(daemon: Daemon) -> None:
     children = daemon.runs.ListRuns(pb.ListRunsRequest(parent_run=run.id), timeout=20).runs
     assert [each.id for each in children] == [child.id]
     (execution,) = daemon.processes(run.id)
-    assert (execution.child_run_id, execution.pid) == (child.id, 0)
+    assert (execution.child_run, execution.pid) == (child.id, 0)

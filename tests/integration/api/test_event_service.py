@@ -365,7 +365,7 @@ def test_workflows_and_jobs_tell_what_they_listen_to(daemon: Daemon) -> None:
     job = {"run": "true", "on": "EV_JOB", "schedule": [{"at": "2099-01-01T00:00:00Z"}]}
     definition = workflow_pb2.Definition(source=json.dumps({"jobs": {"listening-job": job}}))
     created = daemon.jobs.CreateJob(job_pb2.CreateJobRequest(definition=definition), timeout=20)
-    told = daemon.jobs.GetJob(job_pb2.GetJobRequest(id="listening-job"), timeout=20).job
+    told = daemon.jobs.GetJob(job_pb2.GetJobRequest(name="listening-job"), timeout=20).job
     assert told == created.job
     assert list(told.event_types) == ["EV_JOB"]
     assert told.schedules[0].startswith("once at 2099-01-01")

@@ -24,12 +24,12 @@ def create(daemon: Daemon, text: str, **more: str) -> pb.Job:
 
 
 def update(daemon: Daemon, name: str, text: str, etag: str = "") -> pb.UpdateJobResponse:
-    job = pb.Job(id=name, etag=etag, definition=workflow_pb2.Definition(source=text))
+    job = pb.Job(name=name, etag=etag, definition=workflow_pb2.Definition(source=text))
     return daemon.jobs.UpdateJob(pb.UpdateJobRequest(job=job), timeout=20)
 
 
 def get(daemon: Daemon, name: str) -> pb.Job:
-    return daemon.jobs.GetJob(pb.GetJobRequest(id=name), timeout=20).job
+    return daemon.jobs.GetJob(pb.GetJobRequest(name=name), timeout=20).job
 
 
 def use(daemon: Daemon, name: str, job: str, **fields: object) -> workflow_pb2.Workflow:
@@ -38,7 +38,7 @@ def use(daemon: Daemon, name: str, job: str, **fields: object) -> workflow_pb2.W
 
 
 def run_job(daemon: Daemon, name: str, request_id: str = "") -> run_pb2.Run:
-    asked = pb.RunJobRequest(id=name, request_id=request_id)
+    asked = pb.RunJobRequest(name=name, request_id=request_id)
     return daemon.jobs.RunJob(asked, timeout=20).run
 
 
@@ -46,7 +46,7 @@ def test_a_created_job_comes_back_as_it_was_given(daemon: Daemon) -> None:
     text = source("job-made", title="Made", description="for a test", labels={"team": "tools"})
     made = create(daemon, text)
     assert get(daemon, "job-made") == made
-    assert (made.id, made.title, made.version, made.enabled) == ("job-made", "Made", 1, True)
+    assert (made.name, made.title, made.version, made.enabled) == ("job-made", "Made", 1, True)
     assert (dict(made.labels), list(made.used_by)) == ({"team": "tools"}, [])
     assert made.definition.source == text
     (step,) = json.loads(made.definition.parsed_json)["steps"]
@@ -84,7 +84,7 @@ def test_jobs_are_listed_in_pages_and_workflows_are_not_among_them(daemon: Daemo
         asked = pb.ListJobsRequest(page_size=2, page_token=token, labels=labels)
         page = daemon.jobs.ListJobs(asked, timeout=20)
         assert all(not job.HasField("definition") for job in page.jobs)
-        found += [job.id for job in page.jobs]
+        found += [job.name for job in page.jobs]
         token = page.next_page_token
         if not token:
             break
@@ -107,7 +107,7 @@ def test_a_change_of_a_job_reaches_those_who_use_it(daemon: Daemon) -> None:
     after = daemon.run("user-a")
     assert (before.version, after.version) == (1, 2)
     assert daemon.log_of(after.id)[run_pb2.LOG_STREAM_STDOUT] == b"two\n"
-    assert (after.steps[0].job, daemon.processes(after.id)[0].job_id) == ("shared", "shared")
+    assert (after.steps[0].job, daemon.processes(after.id)[0].job) == ("shared", "shared")
     again = update(daemon, "shared", source("shared", "echo two"))
     assert not again.changed
     assert not again.updated_workflows
@@ -129,7 +129,7 @@ def test_an_update_is_of_the_definition_and_of_what_was_read(daemon: Daemon) -> 
     late = refused(lambda: update(daemon, "etag-job", source("etag-job"), made.etag))
     assert late.reason == "ETAG_MISMATCH"
     mask = field_mask_pb2.FieldMask(paths=["title"])
-    asked = pb.UpdateJobRequest(job=pb.Job(id="etag-job"), update_mask=mask)
+    asked = pb.UpdateJobRequest(job=pb.Job(name="etag-job"), update_mask=mask)
     assert refused(lambda: daemon.jobs.UpdateJob(asked, timeout=20)).violations[0][0] == ("update_mask")
     unknown = refused(lambda: update(daemon, "no-such-job", source("no-such-job")))
     assert unknown.reason == "JOB_NOT_FOUND"
@@ -138,7 +138,7 @@ def test_an_update_is_of_the_definition_and_of_what_was_read(daemon: Daemon) -> 
 def test_a_job_in_use_is_not_deleted(daemon: Daemon) -> None:
     create(daemon, source("kept-job"))
     use(daemon, "keeper", "kept-job")
-    asked = pb.DeleteJobRequest(id="kept-job")
+    asked = pb.DeleteJobRequest(name="kept-job")
     refusal = refused(lambda: daemon.jobs.DeleteJob(asked, timeout=20))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "JOB_IN_USE")
     assert refusal.metadata == {"workflows": "keeper"}
@@ -151,7 +151,7 @@ def test_a_disabled_job_is_started_by_people_and_workflows_only(daemon: Daemon) 
     create(daemon, source("due-job", schedule={"every": "1s"}))
     runs = run_pb2.ListRunsRequest(workflow="due-job")
     wait_until(lambda: daemon.runs.ListRuns(runs, timeout=20).runs, "it is not due")
-    asked = pb.SetJobEnabledRequest(id="due-job", enabled=False)
+    asked = pb.SetJobEnabledRequest(name="due-job", enabled=False)
     disabled = daemon.jobs.SetJobEnabled(asked, timeout=20).job
     assert (disabled.enabled, disabled.version) == (False, 1)
     assert get(daemon, "due-job") == disabled
@@ -170,14 +170,14 @@ def test_a_disabled_job_is_started_by_people_and_workflows_only(daemon: Daemon) 
     use(daemon, "due-user", "due-job")
     for run_id in (run_job(daemon, "due-job").id, daemon.start_run("due-user")):
         assert run_state(daemon.wait_run(run_id)) == "SUCCEEDED"
-    daemon.jobs.SetJobEnabled(pb.SetJobEnabledRequest(id="due-job", enabled=True), timeout=20)
+    daemon.jobs.SetJobEnabled(pb.SetJobEnabledRequest(name="due-job", enabled=True), timeout=20)
     assert get(daemon, "due-job").enabled
     daemon.workflows.DeleteWorkflow(workflow_pb2.DeleteWorkflowRequest(name="due-user"), timeout=20)
-    asked = pb.SetJobEnabledRequest(id="due-user", enabled=False)
+    asked = pb.SetJobEnabledRequest(name="due-user", enabled=False)
     unknown = refused(lambda: daemon.jobs.SetJobEnabled(asked, timeout=20))
     assert (unknown.code, unknown.reason) == (grpc.StatusCode.NOT_FOUND, "JOB_NOT_FOUND")
     # It is nobody else's business how often it is due.
-    daemon.jobs.SetJobEnabled(pb.SetJobEnabledRequest(id="due-job"), timeout=20)
+    daemon.jobs.SetJobEnabled(pb.SetJobEnabledRequest(name="due-job"), timeout=20)
 
 
 def test_a_job_runs_alone(daemon: Daemon) -> None:

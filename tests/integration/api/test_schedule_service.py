@@ -86,7 +86,7 @@ def test_a_reminder_is_told_and_starts_its_workflow(daemon: Daemon) -> None:
     (started,) = event.runs
     run = daemon.wait_run(started.run_id)
     assert run_state(run) == "SUCCEEDED"
-    assert (run.triggered_by, run.schedule) == (run_pb2.TRIGGER_SCHEDULE, made.id)
+    assert (run.triggered_by, run.schedule_id) == (run_pb2.TRIGGER_SCHEDULE, made.id)
     assert (run.event_id, run.event_type) == (event.id, "SCHEDULE_TRIGGERED")
     assert daemon.log_of(run.id)[run_pb2.LOG_STREAM_STDOUT] == b"issue-1 5\n"
     after = get(daemon, made.id)

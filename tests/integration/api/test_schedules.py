@@ -22,7 +22,7 @@ def apply(daemon: Daemon, name: str, **fields: object) -> None:
 
 
 def preview(daemon: Daemon, name: str, count: int, after: str) -> list[pb.DueTime]:
-    request = pb.PreviewScheduleRequest(name=name, count=count)
+    request = pb.PreviewScheduleRequest(workflow=name, count=count)
     request.from_time.FromJsonString(after)
     return list(daemon.workflows.PreviewSchedule(request, timeout=20).due_times)
 
@@ -47,7 +47,7 @@ def drained(daemon: Daemon) -> Iterator[None]:
 def test_a_workflow_without_a_schedule(daemon: Daemon) -> None:
     apply(daemon, "by-hand")
     assert preview(daemon, "by-hand", 5, "2026-01-01T00:00:00Z") == []
-    asked = pb.ExplainScheduleRequest(name="by-hand")
+    asked = pb.ExplainScheduleRequest(workflow="by-hand")
     assert "no schedule" in daemon.workflows.ExplainSchedule(asked, timeout=20).sentences[0]
     fires = daemon.workflows.ListFires(pb.ListFiresRequest(workflow="by-hand"), timeout=20)
     assert (list(fires.fires), fires.next_page_token) == ([], "")
@@ -58,7 +58,7 @@ def test_a_workflow_without_a_schedule(daemon: Daemon) -> None:
 def test_what_does_not_exist(daemon: Daemon) -> None:
     calls = [
         lambda: preview(daemon, "absent", 1, "2026-01-01T00:00:00Z"),
-        lambda: daemon.workflows.ExplainSchedule(pb.ExplainScheduleRequest(name="absent"), timeout=20),
+        lambda: daemon.workflows.ExplainSchedule(pb.ExplainScheduleRequest(workflow="absent"), timeout=20),
         lambda: daemon.workflows.ListFires(pb.ListFiresRequest(workflow="absent"), timeout=20),
     ]
     for call in calls:
@@ -72,7 +72,7 @@ def test_what_does_not_exist(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     ("request_", "field"),
     [
-        (pb.PreviewScheduleRequest(name="x", count=-1), "count"),
+        (pb.PreviewScheduleRequest(workflow="x", count=-1), "count"),
         (pb.ListFiresRequest(page_size=-1), "page_size"),
         (pb.ListFiresRequest(page_token="?"), "page_token"),
     ],
@@ -143,14 +143,14 @@ def test_what_is_never_due_is_a_warning_and_is_explained(daemon: Daemon) -> None
     answer = daemon.workflows.ValidateWorkflow(request, timeout=20)
     assert answer.valid
     assert [problem.path for problem in answer.problems if problem.warning] == ["schedule"]
-    asked = pb.ExplainScheduleRequest(name="too-late")
+    asked = pb.ExplainScheduleRequest(workflow="too-late")
     said = daemon.workflows.ExplainSchedule(asked, timeout=20).sentences
     assert said[0] == ("It was to run once at 2020-01-01 00:00+00:00 (Asia/Tokyo): its time has passed.")
 
 
 def test_whether_it_is_due_at_a_time_to_come(daemon: Daemon) -> None:
     apply(daemon, "ahead", schedule={"cron": "0 3 * * *", "timezone": "Asia/Tokyo"})
-    request = pb.ExplainScheduleRequest(name="ahead")
+    request = pb.ExplainScheduleRequest(workflow="ahead")
     request.at.FromJsonString("2030-01-01T18:00:00Z")
     answer = daemon.workflows.ExplainSchedule(request, timeout=20)
     assert list(answer.sentences) == ["It is due then, at 2030-01-02 03:00:00 JST."]
@@ -168,6 +168,6 @@ def test_a_limit_counts_what_is_due_before_the_time_that_is_asked_about(daemon: 
 
 def test_a_schedule_of_boots_is_due_at_the_next(daemon: Daemon) -> None:
     apply(daemon, "at-boot", schedule="@reboot")
-    asked = pb.ExplainScheduleRequest(name="at-boot")
+    asked = pb.ExplainScheduleRequest(workflow="at-boot")
     said = daemon.workflows.ExplainSchedule(asked, timeout=20).sentences
     assert said[-1] == "It is due at the next boot of the machine."

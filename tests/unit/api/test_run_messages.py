@@ -187,15 +187,15 @@ def test_a_child_is_told_with_the_step_and_with_its_attempt(plan: Plan) -> None:
     child = attempt("call", child=True)
     made = run_messages.step(StepRun(id="call", index=5, attempt=child), plan)
     assert (made.child_run, made.job_type) == ("a1", "workflow")
-    assert run_messages.process_execution(child, "w").child_run_id == "a1"
+    assert run_messages.process_execution(child, "w").child_run == "a1"
     process = attempt("fetch")
     assert run_messages.step(StepRun(id="fetch", index=0, attempt=process), plan).child_run == ""
-    assert run_messages.process_execution(process, "w").child_run_id == ""
+    assert run_messages.process_execution(process, "w").child_run == ""
 
 
 def test_a_check_is_told_as_one(plan: Plan) -> None:
     made = run_messages.process_execution(attempt("loop.check", iteration=2, job="tests"), "w")
-    assert (made.step, made.check, made.iteration, made.job_id) == ("loop.check", True, 2, "tests")
+    assert (made.step, made.check, made.iteration, made.job) == ("loop.check", True, 2, "tests")
     assert not run_messages.process_execution(attempt("loop"), "w").check
 
 
@@ -267,7 +267,7 @@ def test_a_dead_letter() -> None:
 
 def test_a_run_that_a_schedule_started(plan: Plan) -> None:
     by_hand = run_messages.run(run_of(plan))
-    assert (by_hand.schedule, list(by_hand.missed)) == ("", [])
+    assert (by_hand.schedule_id, list(by_hand.missed)) == ("", [])
     assert not by_hand.HasField("scheduled_at")
     run = run_of(
         plan,
@@ -277,7 +277,7 @@ def test_a_run_that_a_schedule_started(plan: Plan) -> None:
         missed=(NOW - timedelta(hours=2), NOW - timedelta(hours=1)),
     )
     made = run_messages.run(run)
-    assert (made.triggered_by, made.schedule) == (run_pb2.TRIGGER_SCHEDULE, "w/0")
+    assert (made.triggered_by, made.schedule_id) == (run_pb2.TRIGGER_SCHEDULE, "w/0")
     assert made.scheduled_at.ToDatetime(tzinfo=UTC) == NOW
     assert [at.ToDatetime(tzinfo=UTC).hour for at in made.missed] == [10, 11]
 

@@ -136,9 +136,9 @@ async def test_due_times_on_the_clocks_of_their_zone(answers: ScheduleRpcs, sche
     )
     again = replace(first, change=Change.REPEATED, blackout="blackout until 04:00")
     scheduling.upcoming = [first, again, replace(first, change=Change.NONE)]
-    answer = await answers.preview(pb.PreviewScheduleRequest(name="nightly"))
+    answer = await answers.preview(pb.PreviewScheduleRequest(workflow="nightly"))
     shown = answer.due_times[0]
-    assert (shown.local, shown.zone) == ("2026-03-29 03:00:00+02:00", "Europe/Berlin")
+    assert (shown.local, shown.timezone) == ("2026-03-29 03:00:00+02:00", "Europe/Berlin")
     assert shown.due_at == time("2026-03-29T01:00:00Z")
     assert shown.start_at == time("2026-03-29T01:00:01.5Z")
     assert (shown.schedule_index, shown.blackout) == (2, "")
@@ -152,7 +152,7 @@ async def test_due_times_on_the_clocks_of_their_zone(answers: ScheduleRpcs, sche
 
 @pytest.mark.parametrize(("count", "expected"), [(0, 10), (1, 1), (100, 100), (5000, 100)])
 async def test_how_many_due_times(answers: ScheduleRpcs, scheduling: FakeOutlook, count: int, expected: int) -> None:
-    request = pb.PreviewScheduleRequest(name="nightly", count=count)
+    request = pb.PreviewScheduleRequest(workflow="nightly", count=count)
     await answers.preview(request)
     request.from_time.FromDatetime(NOW)
     await answers.preview(request)
@@ -161,8 +161,8 @@ async def test_how_many_due_times(answers: ScheduleRpcs, scheduling: FakeOutlook
 
 async def test_wrong_questions(answers: ScheduleRpcs) -> None:
     with pytest.raises(InvalidFieldError):
-        await answers.preview(pb.PreviewScheduleRequest(name="nightly", count=-1))
-    request = pb.ExplainScheduleRequest(name="nightly")
+        await answers.preview(pb.PreviewScheduleRequest(workflow="nightly", count=-1))
+    request = pb.ExplainScheduleRequest(workflow="nightly")
     request.at.seconds = 1 << 60
     with pytest.raises(InvalidFieldError):
         await answers.explain(request)
@@ -174,13 +174,13 @@ async def test_wrong_questions(answers: ScheduleRpcs) -> None:
 async def test_an_explanation(answers: ScheduleRpcs, scheduling: FakeOutlook) -> None:
     skipped = replace(line(0), outcome=FireOutcome.SKIPPED, reason="disabled", more=3)
     scheduling.explanation = Explanation(sentences=("It was skipped.",), fires=[skipped], before=NOW, after=None)
-    answer = await answers.explain(pb.ExplainScheduleRequest(name="nightly"))
+    answer = await answers.explain(pb.ExplainScheduleRequest(workflow="nightly"))
     assert list(answer.sentences) == ["It was skipped."]
     (told,) = answer.fires
     assert (told.outcome, told.reason, told.more) == (pb.FIRE_OUTCOME_SKIPPED, "disabled", 3)
     assert answer.due_before == time("2026-03-01T12:00:00Z")
     assert not answer.HasField("due_after")
-    request = pb.ExplainScheduleRequest(name="nightly")
+    request = pb.ExplainScheduleRequest(workflow="nightly")
     request.at.FromDatetime(NOW)
     await answers.explain(request)
     assert scheduling.asked == [("nightly", None), ("nightly", NOW)]
@@ -253,7 +253,7 @@ async def test_a_workflow_tells_its_schedules_in_words(answers: ScheduleRpcs, st
 async def test_a_job_tells_its_schedules_too(answers: ScheduleRpcs, store: FakeStore) -> None:
     store.entries.append(entry(0, Schedule(cron="0 3 * * *")))
     shown = await answers.job(WORKFLOW, ["uses-it"])
-    assert (shown.id, list(shown.used_by)) == ("nightly", ["uses-it"])
+    assert (shown.name, list(shown.used_by)) == ("nightly", ["uses-it"])
     assert list(shown.schedules) == ["every day at 03:00 Asia/Tokyo"]
     assert shown.next_due == time("2026-03-01T13:00:00Z")
 
@@ -299,5 +299,5 @@ async def test_a_workflow_that_is_never_due(answers: ScheduleRpcs, store: FakeSt
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
 async def test_times_at_which_nothing_can_be_due_are_refused(answers: ScheduleRpcs, text: str) -> None:
     with pytest.raises(InvalidFieldError) as refused:
-        await answers.explain(pb.ExplainScheduleRequest(name="nightly", at=time(text)))
+        await answers.explain(pb.ExplainScheduleRequest(workflow="nightly", at=time(text)))
     assert refused.value.args == ("at", "expected a time from 1970 to 9998")

@@ -24,7 +24,7 @@ def test_list(cli: Cli, upload: FakeDaemon) -> None:
         "upload  Title of upload  yes      1        api    2026-02-01 09:15:30",
     ]
     assert cli("jobs", "list", "-o", "name").out == "tidy\nupload\n"
-    assert [job["id"] for job in cli("jobs", "list", "-o", "json").data] == ["tidy", "upload"]
+    assert [job["name"] for job in cli("jobs", "list", "-o", "json").data] == ["tidy", "upload"]
 
 
 def test_no_jobs(cli: Cli) -> None:

@@ -15,7 +15,7 @@ ZONE = "Europe/Berlin"
 
 
 def due(local: str, **more: object) -> workflow_pb2.DueTime:
-    made = workflow_pb2.DueTime(local=local, zone=ZONE)
+    made = workflow_pb2.DueTime(local=local, timezone=ZONE)
     made.due_at.FromJsonString(local.replace(" ", "T"))
     made.start_at.CopyFrom(made.due_at)
     made.MergeFrom(workflow_pb2.DueTime(**more))  # type: ignore[arg-type]
@@ -217,7 +217,7 @@ def test_runs_that_a_schedule_started(cli: Cli, daemon: FakeDaemon) -> None:
     run = daemon.add_run("nightly").run
     assert "DUE" not in cli("runs", "list").out
     run.triggered_by = run_pb2.TRIGGER_SCHEDULE
-    run.schedule, run.caller = "nightly/0", "schedule"
+    run.schedule_id, run.caller = "nightly/0", "schedule"
     run.scheduled_at.FromJsonString("2026-02-01T00:15:30Z")
     run.missed.add().FromJsonString("2026-01-31T00:15:30Z")
     lines = cli("runs", "show", "nightly").out.splitlines()

@@ -141,9 +141,9 @@ class FakeDaemon:
         source = source or f"name: {name}\nsteps:\n  one:\n    run: echo hello\n"
         return self.store_workflow(name, workflow_pb2.Definition(source=source, **more))
 
-    def add_job(self, job_id: str, source: str = "", **more: Any) -> job_pb2.Job:
-        source = source or f"jobs:\n  {job_id}:\n    run: echo hello\n"
-        return self.store_job(job_id, workflow_pb2.Definition(source=source, **more))
+    def add_job(self, name: str, source: str = "", **more: Any) -> job_pb2.Job:
+        source = source or f"jobs:\n  {name}:\n    run: echo hello\n"
+        return self.store_job(name, workflow_pb2.Definition(source=source, **more))
 
     def add_letter(self, record: RunRecord, step: str, error: str) -> dead_letter_pb2.DeadLetter:
         letter = dead_letter_pb2.DeadLetter(
@@ -279,11 +279,11 @@ class FakeDaemon:
         self.workflows[name] = workflow
         return workflow
 
-    def store_job(self, job_id: str, definition: workflow_pb2.Definition) -> job_pb2.Job:
-        version = self._new_version(job_id, definition)
+    def store_job(self, name: str, definition: workflow_pb2.Definition) -> job_pb2.Job:
+        version = self._new_version(name, definition)
         job = job_pb2.Job(
-            id=job_id,
-            title=f"Title of {job_id}",
+            name=name,
+            title=f"Title of {name}",
             enabled=True,
             version=version.version,
             owner="api",
@@ -292,7 +292,7 @@ class FakeDaemon:
         )
         job.created_at.GetCurrentTime()
         job.updated_at.GetCurrentTime()
-        self.jobs[job_id] = job
+        self.jobs[name] = job
         return job
 
     def _new_version(self, name: str, definition: workflow_pb2.Definition) -> workflow_pb2.WorkflowVersion:

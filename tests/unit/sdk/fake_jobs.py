@@ -39,7 +39,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
 
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
         async def work() -> job_pb2.GetJobResponse:
-            return job_pb2.GetJobResponse(job=await self._existing(request.id, context))
+            return job_pb2.GetJobResponse(job=await self._existing(request.name, context))
 
         return await self._daemon.answer("GetJob", context, request, work)
 
@@ -61,7 +61,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
 
     async def UpdateJob(self, request: job_pb2.UpdateJobRequest, context: Context) -> job_pb2.UpdateJobResponse:
         async def work() -> job_pb2.UpdateJobResponse:
-            current = await self._existing(request.job.id, context)
+            current = await self._existing(request.job.name, context)
             await self._name(request.job.definition, context)
             new = request.job.definition
             if (new.source, new.base_dir) == (
@@ -70,7 +70,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
             ):
                 return job_pb2.UpdateJobResponse(job=current)
             users = list(current.used_by)
-            job = self._daemon.store_job(request.job.id, new)
+            job = self._daemon.store_job(request.job.name, new)
             job.used_by.extend(users)
             return job_pb2.UpdateJobResponse(job=job, changed=True, updated_workflows=users)
 
@@ -78,7 +78,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
 
     async def DeleteJob(self, request: job_pb2.DeleteJobRequest, context: Context) -> job_pb2.DeleteJobResponse:
         async def work() -> job_pb2.DeleteJobResponse:
-            job = await self._existing(request.id, context)
+            job = await self._existing(request.name, context)
             if job.used_by:
                 names = ", ".join(job.used_by)
                 await abort(
@@ -87,7 +87,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
                     f"the job is used by {names}",
                     info("JOB_IN_USE", {"workflows": names}),
                 )
-            del self._daemon.jobs[request.id]
+            del self._daemon.jobs[request.name]
             return job_pb2.DeleteJobResponse()
 
         return await self._daemon.answer("DeleteJob", context, request, work)
@@ -96,7 +96,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
         self, request: job_pb2.SetJobEnabledRequest, context: Context
     ) -> job_pb2.SetJobEnabledResponse:
         async def work() -> job_pb2.SetJobEnabledResponse:
-            job = await self._existing(request.id, context)
+            job = await self._existing(request.name, context)
             job.enabled = request.enabled
             return job_pb2.SetJobEnabledResponse(job=job)
 
@@ -104,8 +104,8 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
 
     async def RunJob(self, request: job_pb2.RunJobRequest, context: Context) -> job_pb2.RunJobResponse:
         async def work() -> job_pb2.RunJobResponse:
-            await self._existing(request.id, context)
-            record = self._daemon.add_run(request.id, steps=[request.id])
+            await self._existing(request.name, context)
+            record = self._daemon.add_run(request.name, steps=[request.name])
             record.run.triggered_by = request.triggered_by
             return job_pb2.RunJobResponse(run=record.run)
 

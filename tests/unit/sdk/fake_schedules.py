@@ -23,7 +23,7 @@ class Schedules(workflow_pb2_grpc.WorkflowServiceServicer):
         self, request: workflow_pb2.PreviewScheduleRequest, context: Context
     ) -> workflow_pb2.PreviewScheduleResponse:
         async def work() -> workflow_pb2.PreviewScheduleResponse:
-            await self._known(request.name, context)
+            await self._known(request.workflow, context)
             return workflow_pb2.PreviewScheduleResponse(due_times=self._daemon.due_times[: request.count])
 
         return await self._daemon.answer("PreviewSchedule", context, request, work)
@@ -32,7 +32,7 @@ class Schedules(workflow_pb2_grpc.WorkflowServiceServicer):
         self, request: workflow_pb2.ExplainScheduleRequest, context: Context
     ) -> workflow_pb2.ExplainScheduleResponse:
         async def work() -> workflow_pb2.ExplainScheduleResponse:
-            await self._known(request.name, context)
+            await self._known(request.workflow, context)
             return self._daemon.explanation
 
         return await self._daemon.answer("ExplainSchedule", context, request, work)

@@ -13,7 +13,7 @@ SOURCE = "jobs:\n  build:\n    run: make\n"
 async def test_a_job_from_its_creation_to_its_end(daemon: FakeDaemon) -> None:
     async with Client(daemon.address) as client:
         created = await client.create_job(SOURCE, base_dir="/srv")
-        assert (created.job.id, created.job.version) == ("build", 1)
+        assert (created.job.name, created.job.version) == ("build", 1)
         with pytest.raises(Conflict) as caught:
             await client.create_job(SOURCE)
         assert caught.value.reason == "JOB_EXISTS"
@@ -86,7 +86,7 @@ async def test_a_list_goes_over_all_pages(daemon: FakeDaemon) -> None:
     for name in names:
         daemon.add_job(name)
     async with Client(daemon.address) as client:
-        assert [job.id async for job in client.list_jobs(page_size=2)] == names
+        assert [job.name async for job in client.list_jobs(page_size=2)] == names
     assert daemon.calls["ListJobs"] == 3
 
 

@@ -164,7 +164,7 @@ def _workflows(client: SyncClient) -> list[str]:
 
 
 def _jobs(client: SyncClient) -> list[str]:
-    return [one.id for one in islice(client.list_jobs(page_size=_MOST), _MOST)]
+    return [one.name for one in islice(client.list_jobs(page_size=_MOST), _MOST)]
 
 
 def _types(client: SyncClient) -> list[str]:

@@ -169,4 +169,4 @@ def _workflows(client: SyncClient) -> list[str]:
 
 
 def _jobs(client: SyncClient) -> list[str]:
-    return [job.id for job in islice(client.list_jobs(page_size=_PAGE), _CANDIDATES)]
+    return [job.name for job in islice(client.list_jobs(page_size=_PAGE), _CANDIDATES)]

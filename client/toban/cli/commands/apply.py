@@ -214,14 +214,14 @@ def _prune(client: SyncClient, directories: Sequence[str], kept: set[str], *, dr
                     client.delete_workflow(listed.name, etag=workflow.etag)
             yield Result(name=listed.name, kind="workflow", outcome="deleted", version=workflow.version)
     for entry in list(client.list_jobs(page_size=1000)):
-        if entry.id in kept or entry.owner != "api":
+        if entry.name in kept or entry.owner != "api":
             continue
-        job = client.get_job(entry.id)
+        job = client.get_job(entry.name)
         if job.definition.base_dir in directories:
             if not dry_run:
-                with doing(f"delete job {entry.id}"):
-                    client.delete_job(entry.id, etag=job.etag)
-            yield Result(name=entry.id, kind="job", outcome="deleted", version=job.version)
+                with doing(f"delete job {entry.name}"):
+                    client.delete_job(entry.name, etag=job.etag)
+            yield Result(name=entry.name, kind="job", outcome="deleted", version=job.version)
 
 
 def _placed(entry: Entry, problem: workflow_pb2.DefinitionProblem) -> str:

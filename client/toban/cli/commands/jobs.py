@@ -89,7 +89,7 @@ def list_jobs(
     with connect(here, "list jobs") as client:
         found, more = take(client.list_jobs(labels=labels, page_size=min(limit + 1, 1000)), limit)
     columns: list[Column[job_pb2.Job]] = [
-        Column("JOB", lambda job: job.id, lambda _: "bold"),
+        Column("JOB", lambda job: job.name, lambda _: "bold"),
         Column("TITLE", lambda job: job.title, folds=True),
         Column(
             "ENABLED",
@@ -104,7 +104,7 @@ def list_jobs(
         here,
         found,
         columns,
-        name=lambda job: str(job.id),
+        name=lambda job: str(job.name),
         more=more,
         empty="no jobs with these labels"
         if labels
@@ -137,7 +137,7 @@ def show(
     if source:
         write_source(found.definition)
     else:
-        emit_one(here, found, name=found.id, show=lambda: _show(here, found))
+        emit_one(here, found, name=found.name, show=lambda: _show(here, found))
 
 
 @app.command()
@@ -192,7 +192,7 @@ def delete(
             except Failure as failure:
                 failure.hint = failure.hint or _DELETE_HINTS.get(failure.reason, "")
                 raise
-            deleted.append({"id": job, "outcome": "deleted"})
+            deleted.append({"name": job, "outcome": "deleted"})
             tell_done(here, job, "deleted")
             note_left(here, client, job)
     if here.output in (Output.JSON, Output.YAML):
@@ -296,7 +296,7 @@ def _show(here: Session, job: job_pb2.Job) -> None:
     fields(
         here,
         [
-            ("job", job.id),
+            ("job", job.name),
             ("title", job.title),
             ("description", job.description),
             ("labels", tell_labels(job.labels)),

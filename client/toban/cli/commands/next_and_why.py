@@ -58,7 +58,7 @@ def next_due(
     columns: list[Column[workflow_pb2.DueTime]] = [
         Column("DAY", _day),
         Column("DUE", lambda due: due.local, lambda _: "bold"),
-        Column("ZONE", lambda due: due.zone),
+        Column("ZONE", lambda due: due.timezone),
     ]
     if len({due.schedule_index for due in found}) > 1:
         columns.append(Column("SCHEDULE", lambda due: str(due.schedule_index)))

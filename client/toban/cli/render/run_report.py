@@ -198,8 +198,8 @@ def _event(run: run_pb2.Run) -> str:
 
 def _schedule(run: run_pb2.Run) -> str:
     if not run.HasField("scheduled_at"):
-        return run.schedule
-    return f"{run.schedule}, due {clock(run.scheduled_at)}"
+        return run.schedule_id
+    return f"{run.schedule_id}, due {clock(run.scheduled_at)}"
 
 
 def _missed(run: run_pb2.Run) -> str:
