@@ -6,12 +6,12 @@ import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from doubles.clock import SystemClock
 from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind
 from toband.engine.definitions.catalog import Workflows
@@ -27,11 +27,6 @@ from toband.ports import ConflictError, JobInUseError, WorkflowExistsError
 from toband.store import SqlStore
 
 JOB = DefinitionKind.JOB
-
-
-class Clock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 class CountedStore(SqlStore):
@@ -72,7 +67,7 @@ async def store(migrated: Path, tmp_path: Path) -> AsyncIterator[CountedStore]:
 
 
 def workflows_of(store: CountedStore) -> Workflows:
-    return Workflows(store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox()))
+    return Workflows(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox()))
 
 
 @pytest.fixture
@@ -154,7 +149,7 @@ async def test_a_user_that_is_changed_meanwhile_is_read_again(workflows: Workflo
 
     async def meanwhile() -> None:
         text = workflow("one", a={"job": "build", "timeout": "9s"})
-        await Workflows(store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())).update(
+        await Workflows(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox())).update(
             "one", text, "", "", None
         )
 
@@ -173,7 +168,7 @@ async def test_a_job_that_changes_while_a_workflow_is_read_does_not_get_lost(
 
     async def meanwhile() -> None:
         text = job("build", "make all")
-        await Workflows(store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())).update(
+        await Workflows(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox())).update(
             "build", text, "", "", None, kind=JOB
         )
 
@@ -189,7 +184,7 @@ async def test_who_never_gets_to_store_is_told_so(workflows: Workflows, store: C
     async def meanwhile() -> None:
         text = job("build", f"make {store.updates}")
         store.before = None
-        await Workflows(store=store, clock=Clock(), parser=DefinitionParser(InlineSandbox())).update(
+        await Workflows(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox())).update(
             "build", text, "", "", None, kind=JOB
         )
         store.before = meanwhile

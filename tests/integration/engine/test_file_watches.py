@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from doubles.clock import SystemClock
 from helpers.sandbox import InlineSandbox
 from helpers.waiting import wait_for
 from toband.engine.definitions.catalog import Workflows
@@ -30,11 +30,6 @@ on: [FILE_CHANGED, {event: ORDER, priority: 3}]
 watch: [in, other/../in, /absolute]
 steps: {only: {run: 'true'}}
 """
-
-
-class SystemClock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 @dataclass

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
+from doubles.clock import Clock
 from toban.definition import parse
 from toban.v1 import schedule_pb2 as pb
 from toband.api.schedule_service import ScheduleService
@@ -30,11 +31,6 @@ description: for a test
 params: {n: {type: integer, default: 1}}
 steps: {a: {run: "true"}}
 """
-
-
-class FakeClock:
-    def now(self) -> datetime:
-        return NOW
 
 
 class FakeStore:
@@ -140,7 +136,7 @@ def service(store: FakeStore) -> ScheduleService:
     numbers = count(1)
     subjects = Subjects(
         store=cast(Store, store),
-        clock=FakeClock(),
+        clock=Clock(NOW),
         ids=Ids(
             new_id=lambda: f"s{next(numbers)}",
             new_token=lambda: "t",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
+from doubles.clock import Clock
 from helpers.fake_disk import MIB, FakeDisk
 from toband.engine.errors import DiskFullError, RefusedError
 from toband.engine.health.admission import Admission, Always, inode_reserve_of, reserve_of, shortage
@@ -13,11 +12,6 @@ from toband.engine.health.health_conditions import Health
 from toband.ports import HealthStatus, Space
 
 GIB = 1024 * MIB
-
-
-class FixedClock:
-    def now(self) -> datetime:
-        return datetime(2026, 2, 1, tzinfo=UTC)
 
 
 def space(total: int, free: int, inodes: int | None = None, free_inodes: int | None = None) -> Space:
@@ -76,7 +70,7 @@ def test_without_a_reserve_nothing_is_refused() -> None:
 
 
 def test_who_comes_is_refused_with_what_is_full_and_taken_in_when_it_is_not() -> None:
-    disk, health = FakeDisk(), Health(FixedClock())
+    disk, health = FakeDisk(), Health(Clock())
     admission = Admission(disk, health, None)
     admission.check("start a run")
     disk.free = 10 * MIB
@@ -97,7 +91,7 @@ def test_who_comes_is_refused_with_what_is_full_and_taken_in_when_it_is_not() ->
 
 
 def test_a_write_that_found_no_space_counts_whatever_the_file_system_says() -> None:
-    admission = Admission(FakeDisk(), Health(FixedClock()), 0)
+    admission = Admission(FakeDisk(), Health(Clock()), 0)
     admission.writing_found_no_space("/state")
     with pytest.raises(DiskFullError, match="a quota may be used up"):
         admission.check("start a run")
@@ -107,7 +101,7 @@ def test_a_write_that_found_no_space_counts_whatever_the_file_system_says() -> N
 
 
 def test_other_troubles_refuse_too_but_for_the_database_which_answers_for_itself() -> None:
-    health = Health(FixedClock())
+    health = Health(Clock())
     admission = Admission(FakeDisk(), health, None)
     health.trouble("spawner", HealthStatus.DEGRADED, "slow")
     health.trouble("database", HealthStatus.REFUSING, "locked")
@@ -124,5 +118,5 @@ def test_a_disk_that_does_not_say_how_full_it_is_refuses_nobody() -> None:
         def spaces(self) -> list[Space]:
             raise OSError(5, "Input/output error")
 
-    Admission(Silent(), Health(FixedClock()), None).check("start a run")
+    Admission(Silent(), Health(Clock()), None).check("start a run")
     Always().check("start a run")

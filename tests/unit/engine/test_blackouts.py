@@ -6,16 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from doubles.clock import Clock
 from toband.engine.health.health_conditions import Health
 from toband.engine.schedules.active_blackouts import Blackouts
 from toband.ports import HealthStatus, StoredWorkflow
 
 NOW = datetime(2026, 3, 2, 2, 30, tzinfo=UTC)
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 def workflow(*windows: str) -> StoredWorkflow:
@@ -42,7 +38,7 @@ def test_windows_of_the_workflow_and_of_the_daemon_that_touch_are_one() -> None:
     ],
 )
 def test_a_blackout_of_the_daemon_that_never_ends_is_told(windows: list[str], told: list[str]) -> None:
-    health = Health(Clock())
+    health = Health(Clock(NOW))
     Blackouts(windows, "UTC").tell(health)
     assert [each.name for each in health.conditions] == told
     for each in health.conditions:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from doubles.clock import Clock
 from helpers.waiting import wait_for
 from toban.definition import JobType, Step, Workflow
 from toband.domain.plan import Plan
@@ -36,11 +37,6 @@ ATTEMPT = Attempt(
     finished_at=NOW + timedelta(seconds=5),
     boot_id="boot",
 )
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 class Handing:
@@ -85,7 +81,7 @@ class Actor:
 class Scene:
     def __init__(self, handing: Handing, *, most: float = 3600, timeout: float | None = None) -> None:
         self.handing = handing
-        self.health = Health(Clock())
+        self.health = Health(Clock(NOW))
         self.tasks: list[asyncio.Task[None]] = []
         self.actor = Actor(timeout)
         self.collection = Collection(

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from doubles.clock import Clock
 from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, Parsed, parse
 from toband.engine.definitions import file_status
@@ -42,11 +43,6 @@ NOW = datetime(2026, 2, 1, tzinfo=UTC)
 FLOWS = os.path.join(os.sep, "flows")
 A, B, C = (os.path.join(FLOWS, name) for name in ("a.yaml", "b.yaml", "c.yaml"))
 ELSEWHERE = os.path.join(os.sep, "other", "c.yaml")
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 def definition(*names: str, job: str = "") -> str:
@@ -240,7 +236,7 @@ class Scene:
             loader=cast(Loader, self.stored),
             reader=FileReader(DefinitionParser(self.sandbox)),
             store=cast(Store, self.stored),
-            clock=Clock(),
+            clock=Clock(NOW),
             conditions=self.health,
             changed=self._changed,
             read=asyncio.Event(),

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from doubles.clock import Clock
 from helpers.fake_disk import MIB, FakeDisk
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun
 from toband.engine.health import doctor as module
@@ -27,11 +28,6 @@ from toband.ports import (
 
 NOW = datetime(2026, 2, 1, 12, tzinfo=UTC)
 WHOLE = Inspection(problems=[], facts=["SQLite 3"], schema="0002", expected_schema="0002")
-
-
-class FixedClock:
-    def now(self) -> datetime:
-        return NOW
 
 
 def attempt(state: AttemptState, age: float = 60.0) -> Attempt:
@@ -171,7 +167,7 @@ class Scene:
             premises=cast(Premises, self.premises),
             disk=self.disk,
             descriptors=self.descriptors,
-            clock=FixedClock(),
+            clock=Clock(NOW),
             reserve=None,
         )
         order = list(FindingStatus)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from doubles.clock import Clock
 from helpers.sandbox import InlineSandbox
 from helpers.waiting import wait_for
 from toban.definition import Overlap
@@ -51,11 +52,6 @@ from toband.ports import Counts, EventResolution, Request, Resolved, StoreError
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PATIENCE = 60.0
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 class Workflow:
@@ -224,11 +220,11 @@ class Scene:
             boot_id="b",
             random=lambda: 0.5,
         )
-        self.announcing = Announcing(Clock(), ids)
+        self.announcing = Announcing(Clock(NOW), ids)
         self.events = Events(
             store=cast(Any, self.store),
             runs=cast(Any, self.runs),
-            clock=Clock(),
+            clock=Clock(NOW),
             ids=ids,
             announcing=self.announcing,
             admission=self.admission,

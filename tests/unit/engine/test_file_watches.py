@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 
+from doubles.clock import Clock
 from helpers.waiting import wait_for
 from toban.definition import FILE_CHANGED
 from toband.domain.emitted_events import WatchedPath
@@ -18,11 +18,6 @@ from toband.engine.events import path_events as module
 from toband.engine.events.path_events import FileWatches
 from toband.engine.health.health_conditions import Health
 from toband.ports import EventStore, FileChange, PathChange, StoreError, WatchChanges
-
-
-class FixedClock:
-    def now(self) -> datetime:
-        return datetime(2026, 2, 1, tzinfo=UTC)
 
 
 class FakeStore:
@@ -65,7 +60,7 @@ class Scene:
     def __init__(self) -> None:
         self.store = FakeStore()
         self.paths = FakePaths()
-        self.health = Health(FixedClock())
+        self.health = Health(Clock())
         self.stored: list[dict[str, Any]] = []
         self.error: Exception | None = None
         self.tries = 0

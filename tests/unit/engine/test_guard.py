@@ -7,11 +7,11 @@ import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import cast
 
 import pytest
 
+from doubles.clock import Clock
 from helpers.fake_disk import MIB, FakeDisk
 from helpers.waiting import wait_for
 from toband.engine.health import host_monitor as module
@@ -27,11 +27,6 @@ from toband.ports import (
     StoreGoneError,
     StoreTakenOverError,
 )
-
-
-class FixedClock:
-    def now(self) -> datetime:
-        return datetime(2026, 2, 1, tzinfo=UTC)
 
 
 class FakeStore:
@@ -67,7 +62,7 @@ class Scene:
         self.disk = FakeDisk()
         self.store = FakeStore()
         self.descriptors = FakeDescriptors()
-        self.health = Health(FixedClock())
+        self.health = Health(Clock())
         self.left_for: list[StoreTakenOverError] = []
         self.guard = Guard(
             state_dir="/state",

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
+from doubles.clock import Clock
 from toband.engine.health.health_conditions import Health
 from toband.ports import HealthStatus
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 
 
-class Ticking:
-    """A second later with every look."""
-
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def now(self) -> datetime:
-        self.at += timedelta(seconds=1)
-        return self.at
-
-
 def test_all_is_well_at_first() -> None:
-    health = Health(Ticking())
+    health = Health(Clock(NOW, step=1))
     assert (health.status, health.conditions, health.refusing()) == (HealthStatus.OK, (), None)
 
 
 def test_the_worst_comes_first_and_is_the_whole() -> None:
-    health = Health(Ticking())
+    health = Health(Clock(NOW, step=1))
     health.trouble("descriptors", HealthStatus.DEGRADED, "many")
     assert (health.status, health.refusing()) == (HealthStatus.DEGRADED, None)
     health.trouble("disk", HealthStatus.REFUSING, "full")
@@ -39,7 +29,7 @@ def test_the_worst_comes_first_and_is_the_whole() -> None:
 
 
 def test_since_is_when_it_became_so_bad_and_the_detail_is_the_latest() -> None:
-    health = Health(Ticking())
+    health = Health(Clock(NOW, step=1))
     health.trouble("disk", HealthStatus.REFUSING, "9 MiB free")
     (first,) = health.conditions
     health.trouble("disk", HealthStatus.REFUSING, "8 MiB free")
@@ -51,7 +41,7 @@ def test_since_is_when_it_became_so_bad_and_the_detail_is_the_latest() -> None:
 
 
 def test_who_listens_is_told_of_changes_only() -> None:
-    health = Health(Ticking())
+    health = Health(Clock(NOW, step=1))
     told: list[HealthStatus] = []
     health.on_change(lambda: told.append(health.status))
     health.well("disk")

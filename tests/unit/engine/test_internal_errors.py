@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from doubles.clock import Clock
 from helpers.waiting import wait_for
 from toban.definition import JobType, Step, Workflow
 from toband.domain.plan import Plan
@@ -56,11 +57,6 @@ RUN = Run(
 IDS = Ids(new_id=lambda: "a", new_token=lambda: "t")
 
 
-class FixedClock:
-    def now(self) -> datetime:
-        return NOW
-
-
 class FussyStore:
     """Fails at one kind of event, with an error that it was never meant to raise."""
 
@@ -77,7 +73,7 @@ class Stage:
     """One actor whose effects are kept, in a loop that is watched."""
 
     def __init__(self, fails_at: str = "") -> None:
-        self.health = Health(FixedClock())
+        self.health = Health(Clock(NOW))
         internal_errors.watch(asyncio.get_running_loop(), self.health)
         self.effects: list[Effect] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -86,11 +82,11 @@ class Stage:
             RUN,
             base_dir="",
             store=cast(Any, FussyStore(fails_at)),
-            clock=FixedClock(),
+            clock=Clock(NOW),
             ids=IDS,
             act=self._act,
             start=self.start,
-            announcing=Announcing(FixedClock(), IDS),
+            announcing=Announcing(Clock(NOW), IDS),
         )
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:

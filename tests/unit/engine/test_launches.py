@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import pytest
 
+from doubles.clock import Clock
 from helpers.waiting import wait_for
 from toban.definition import Input, JobType, RenderError, Step, Workflow
 from toband.domain.plan import Plan
@@ -27,11 +28,6 @@ from toband.ports import StoreError, StoreTakenOverError
 from toband.supervise.files.run_files import RunFiles
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 class Launcher:
@@ -140,7 +136,7 @@ class House:
     def __init__(self, limit: int, artifact_time: float = 3600) -> None:
         self.launcher = Launcher()
         self.handing = Handing()
-        self.health = Health(Clock())
+        self.health = Health(Clock(NOW))
         self.tasks: set[asyncio.Task[None]] = set()
         self.launches = Launches(
             launcher=cast(Any, self.launcher),
@@ -148,7 +144,7 @@ class House:
             handing=cast(Any, self.handing),
             notes=cast(Any, Notes()),
             values=cast(Any, None),
-            clock=Clock(),
+            clock=Clock(NOW),
             conditions=self.health,
             check_owner=self._check_owner,
             limit=limit,

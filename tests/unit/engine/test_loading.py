@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from doubles.clock import Clock
 from helpers.sandbox import InlineSandbox
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.file_loader import Loader, Unread, understand
@@ -24,11 +25,6 @@ steps: {only: {run: 'true'}}
 """
 
 
-class Clock:
-    def now(self) -> datetime:
-        return NOW
-
-
 class Anybody:
     def check(self, _: str) -> None:
         pass
@@ -42,7 +38,7 @@ class Stored:
 async def test_what_will_not_start_anything_is_told_of_a_file() -> None:
     loader = Loader(
         store=cast(Store, Stored()),
-        clock=Clock(),
+        clock=Clock(NOW),
         admission=cast(Any, Anybody()),
         zone="UTC",
         parser=DefinitionParser(InlineSandbox()),

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from doubles.clock import Clock
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
@@ -25,11 +26,6 @@ HOUR = timedelta(hours=1)
 
 def at(hour: int, day: int = 2) -> datetime:
     return datetime(2026, 3, day, hour, tzinfo=UTC)
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 class Store:
@@ -105,7 +101,7 @@ def outlook(*entries: ScheduleEntry, blackout: Sequence[str] = ()) -> Outlook:
 def outlook_of(store: Store) -> Outlook:
     return Outlook(
         store=cast(Any, store),
-        clock=Clock(),
+        clock=Clock(NOW),
         blackouts=Blackouts((), "UTC"),
         draining=Draining(),
     )

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
+from doubles.clock import Clock
 from toband.engine.schedules.uptime import Presence
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.at = NOON
-
-    def now(self) -> datetime:
-        return self.at
-
-    def go_on(self, seconds: float) -> datetime:
-        self.at += timedelta(seconds=seconds)
-        return self.at
-
-
 def looked() -> tuple[Clock, Presence]:
-    clock = Clock()
+    clock = Clock(NOON)
     presence = Presence(clock, lambda: None)
     presence.look()
     return clock, presence
@@ -32,7 +21,7 @@ def test_who_looks_all_the_time_is_there_since_the_first_look() -> None:
     clock, presence = looked()
     jumps = presence.jumps
     for _ in range(20):
-        clock.go_on(4)
+        clock.advance(4)
         assert presence.look() == clock.at
     assert (presence.since, presence.jumps) == (NOON, jumps)
 
@@ -40,20 +29,20 @@ def test_who_looks_all_the_time_is_there_since_the_first_look() -> None:
 def test_time_that_is_gone_is_an_absence() -> None:
     clock, presence = looked()
     jumps = presence.jumps
-    back = clock.go_on(6)
+    back = clock.advance(6)
     presence.look()
     assert (presence.since, presence.jumps) == (back, jumps + 1)
 
 
 def test_a_clock_that_is_set_back_shows_times_at_which_somebody_is_there() -> None:
     clock, presence = looked()
-    clock.go_on(4)
+    clock.advance(4)
     presence.look()
     jumps = presence.jumps
-    earlier = clock.go_on(-3600)
+    earlier = clock.advance(-3600)
     presence.look()
     assert (presence.since, presence.jumps) == (earlier, jumps + 1)
-    clock.go_on(-0.01)
+    clock.advance(-0.01)
     presence.look()
     assert presence.jumps == jumps + 1
 
@@ -61,6 +50,6 @@ def test_a_clock_that_is_set_back_shows_times_at_which_somebody_is_there() -> No
 def test_who_could_not_decide_was_not_there() -> None:
     clock, presence = looked()
     presence.leave()
-    again = clock.go_on(1)
+    again = clock.advance(1)
     presence.look()
     assert presence.since == again

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from doubles.clock import Clock
 from helpers.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, parse
 from toban.definition.timing.schedule_spec import Schedule
@@ -14,14 +15,6 @@ from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.resolver import Resolver
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def now(self) -> datetime:
-        return self.at
 
 
 class Store:
@@ -37,7 +30,7 @@ class Store:
 
 class Scene:
     def __init__(self) -> None:
-        self.clock, self.store = Clock(), Store()
+        self.clock, self.store = Clock(NOW), Store()
         self.resolver = Resolver(cast(Any, self.store), self.clock, "UTC", DefinitionParser(InlineSandbox()))
 
     async def schedule(self, text: str) -> ScheduleEntry:

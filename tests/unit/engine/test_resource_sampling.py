@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from doubles.clock import Clock
 from helpers.waiting import wait_for
 from toband.domain.run_model import Usage
 from toband.engine.runs import resource_sampling
@@ -99,15 +100,10 @@ class Store:
         return {one: self.kept[one] for one in attempt_ids if one in self.kept}
 
 
-class Clock:
-    def now(self) -> datetime:
-        return START
-
-
 async def test_what_ended_is_stored_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_sampling, "TICK", 0.001)
     meter, store = Meter(), Store()
-    usages = Usages(meter=meter, store=cast(Any, store), clock=Clock())
+    usages = Usages(meter=meter, store=cast(Any, store), clock=Clock(START))
     task = asyncio.create_task(usages.run())
     meter.there["a"] = reading(rss=50)
     await wait_for(lambda: "a" in usages._series, "it is not looked at")
@@ -127,7 +123,7 @@ async def test_what_ended_is_stored_and_forgotten(monkeypatch: pytest.MonkeyPatc
 
 async def test_what_is_over_before_the_second_look_is_not_read() -> None:
     meter, store = Meter(), Store()
-    usages = Usages(meter=meter, store=cast(Any, store), clock=Clock())
+    usages = Usages(meter=meter, store=cast(Any, store), clock=Clock(START))
     meter.there["short"] = reading()
     await usages._look()
     meter.there.clear()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from doubles.clock import Clock
 from helpers.waiting import wait_for
 from toban.definition import parse
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun, StepState
@@ -39,14 +40,6 @@ NOW = datetime(2026, 11, 3, 12, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-class HandClock:
-    def __init__(self) -> None:
-        self.time = NOW
-
-    def now(self) -> datetime:
-        return self.time
-
-
 class Told:
     """Implements `ports.Conditions`."""
 
@@ -68,7 +61,7 @@ class World:
     store: SqlStore
     files: RunFiles
     archive: RunArchive
-    clock: HandClock
+    clock: Clock
     told: Told
 
     def __post_init__(self) -> None:
@@ -191,7 +184,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     files = RunFiles(str(tmp_path / "runs"))
     os.makedirs(files.root)
     archive = RunArchive(files)
-    yield World(store, files, archive, HandClock(), Told())
+    yield World(store, files, archive, Clock(NOW), Told())
     await archive.close()
     await store.close()
 
@@ -292,7 +285,7 @@ async def test_sizes_count_before_they_are_kept_for_good(world: World) -> None:
     done = await retention.collect()
     assert removed(done) == [run.id for run in runs[:2]]
     assert await world.store.stored_size() == replace(await world.store.stored_size(), runs=2, bytes=0, log_bytes=0)
-    world.clock.time += DAY
+    world.clock.at += DAY
     await retention.collect()
     assert (await world.store.stored_size()).bytes > 2 << 20
 
@@ -335,7 +328,7 @@ async def test_logs_are_compressed_after_a_while(world: World) -> None:
     assert logs(early)[0].endswith(".log.gz")
     for run in (late, active):
         assert logs(run)[0].endswith(".log")
-    world.clock.time += timedelta(seconds=200)
+    world.clock.at += timedelta(seconds=200)
     assert (await retention.collect()).compressed_logs == 1
     assert logs(late)[0].endswith(".log.gz")
     assert logs(active)[0].endswith(".log")

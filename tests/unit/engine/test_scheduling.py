@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, cast
 
+from doubles.clock import Clock
 from helpers.waiting import wait_for
 from toban.definition import Overlap
 from toban.definition.timing.schedule_spec import Misfire, Schedule
@@ -26,14 +27,6 @@ from toband.engine.system_events import Announcing
 from toband.ports import Fired, Firing, StoreError
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def now(self) -> datetime:
-        return self.at
 
 
 def ids() -> Ids:
@@ -208,7 +201,7 @@ def entry(name: str, **changes: object) -> ScheduleEntry:
 
 class Scene:
     def __init__(self, *entries: ScheduleEntry) -> None:
-        self.clock, self.runs = Clock(), Runs()
+        self.clock, self.runs = Clock(NOW), Runs()
         self.store, self.alarm, self.health = Store(*entries), Alarm(), Health(self.clock)
         self.boot, self.definitions_read = Boot(), asyncio.Event()
         self.scheduling = Scheduling(

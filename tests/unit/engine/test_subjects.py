@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from doubles.clock import Clock
 from toban.definition import ParamError, parse
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.misfire import Circumstances, decide
@@ -27,11 +28,6 @@ from toband.ports import Request, StoredWorkflow, WorkflowVersion
 
 NOW = datetime(2026, 3, 2, 12, 0, 30, tzinfo=UTC)  # a Monday
 REPORT = "name: report\ndescription: x\nparams: {day: {required: true}}\nsteps: {a: {run: x}}\n"
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 class Store:
@@ -89,7 +85,7 @@ class Scene:
         numbers = count(1)
         self.subjects = Subjects(
             store=cast(Any, self.store),
-            clock=Clock(),
+            clock=Clock(NOW),
             ids=Ids(
                 new_id=lambda: f"s-{next(numbers)}",
                 new_token=lambda: "t",
