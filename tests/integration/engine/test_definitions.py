@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from doubles.clock import SystemClock
-from helpers.sandbox import InlineSandbox
+from doubles.sandbox import InlineSandbox
 from toban.definition import DefinitionKind
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser

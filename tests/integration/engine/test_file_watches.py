@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from doubles.clock import SystemClock
-from helpers.sandbox import InlineSandbox
+from doubles.sandbox import InlineSandbox
 from helpers.waiting import wait_for
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser

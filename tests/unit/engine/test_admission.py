@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from doubles.clock import Clock
-from helpers.fake_disk import MIB, FakeDisk
+from doubles.host import MIB, FakeDisk
 from toband.engine.errors import DiskFullError, RefusedError
 from toband.engine.health.admission import Admission, Always, inode_reserve_of, reserve_of, shortage
 from toband.engine.health.health_conditions import Health

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from doubles.clock import Clock
-from helpers.sandbox import InlineSandbox
+from doubles.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, Parsed, parse
 from toband.engine.definitions import file_status
 from toband.engine.definitions.definition_parser import DefinitionParser

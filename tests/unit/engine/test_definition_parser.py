@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from helpers.sandbox import InlineSandbox
+from doubles.sandbox import InlineSandbox
 from toban.definition import parse
 from toband.engine.definitions.definition_parser import DefinitionParser, is_small
 from toband.ports import OverLimitError

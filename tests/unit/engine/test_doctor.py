@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from doubles.clock import Clock
-from helpers.fake_disk import MIB, FakeDisk
+from doubles.host import MIB, FakeDisk
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun
 from toband.engine.health import doctor as module
 from toband.engine.health.doctor import Doctor, Finding, FindingStatus

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from helpers.sandbox import InlineSandbox
+from doubles.sandbox import InlineSandbox
 from toban.definition import RenderError, Scope, Workflow, parse
 from toband.engine.execution import expression_evaluator
 from toband.engine.execution.expression_evaluator import Evaluation

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from doubles.clock import Clock
-from helpers.sandbox import InlineSandbox
+from doubles.sandbox import InlineSandbox
 from helpers.waiting import wait_for
 from toban.definition import Overlap
 from toband.domain.emitted_events import (

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from doubles.clock import Clock
-from helpers.fake_disk import MIB, FakeDisk
+from doubles.host import MIB, FakeDisk
 from helpers.waiting import wait_for
 from toband.engine.health import host_monitor as module
 from toband.engine.health.admission import Admission

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from helpers.sandbox import InlineSandbox
+from doubles.sandbox import InlineSandbox
 from toban.definition import NO_EVENT, RenderError, Resources, parse
 from toban.limits import MAX_SEEN_BYTES
 from toband.domain.plan import Plan

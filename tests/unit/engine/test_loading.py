@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from doubles.clock import Clock
-from helpers.sandbox import InlineSandbox
+from doubles.sandbox import InlineSandbox
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.file_loader import Loader, Unread, understand
 from toband.ports import PutOutcome, Store, WorkflowText

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from helpers.sandbox import InlineSandbox
+from doubles.sandbox import InlineSandbox
 from toband.domain.emitted_events import Emitted, EventSource, Listener
 from toband.engine.events import event_matching
 from toband.engine.events.event_matching import Matching

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from doubles.clock import Clock
-from helpers.sandbox import InlineSandbox
+from doubles.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, parse
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.schedule_model import ScheduleEntry
