@@ -25,8 +25,9 @@ Open = Callable[..., Awaitable[SqlStore]]
 
 
 @pytest.fixture
-async def open_as(url: str) -> AsyncIterator[Open]:
-    """Opens the database as one daemon or another."""
+async def open_as(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
+    """Opens the database as one daemon or another. They wait for each other however slow the disk is."""
+    monkeypatch.setattr("toband.store.sql.database._BUSY_TIMEOUT_MS", 120_000)
     async with AsyncExitStack() as stack:
 
         async def open_store(owner: Owner | None, **how: Any) -> SqlStore:
