@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import selectors
+import shutil
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from toband.store import SqlStore
 
 # The time that an example takes depends on the load of the machine, so there is no deadline. CI judges a change, and so
 # tries the same examples each time; other runs try new ones.
@@ -31,6 +37,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         order = {name: number for number, name in enumerate(_LONG_FILES)}
         tests = Path(__file__).parent
         items.sort(key=lambda item: order.get(item.path.relative_to(tests).parts[0], len(order)))
+
+
+@pytest.fixture(scope="session")
+def store_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with all tables, to be copied."""
+    from doubles.store import make_template
+
+    path = tmp_path_factory.mktemp("template") / "toban.db"
+    make_template(path)
+    return path
+
+
+@pytest.fixture
+async def store(store_template: Path, tmp_path: Path) -> AsyncIterator[SqlStore]:
+    """The real store, on SQLite."""
+    from toband.store import SqlStore
+
+    path = tmp_path / "toban.db"
+    shutil.copy(store_template, path)
+    store = SqlStore(f"sqlite:///{path.as_posix()}")
+    await store.open()
+    yield store
+    await store.close()
 
 
 if sys.platform == "win32":

@@ -34,29 +34,13 @@ def empty_url(kind: str, tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite database to copy: migrating one for every test would be most of their time."""
-    import asyncio
-
-    path = tmp_path_factory.mktemp("template") / "toban.db"
-
-    async def make() -> None:
-        store = SqlStore(f"sqlite:///{path}")
-        await store.open()
-        await store.close()
-
-    asyncio.run(make())
-    return path
-
-
 @pytest.fixture
-def url(kind: str, empty_url: str, template: Path) -> str:
+def url(kind: str, empty_url: str, store_template: Path) -> str:
     """A database whose tables are there or will be when it is opened."""
     if kind == "sqlite":
         path = Path(empty_url.removeprefix("sqlite:///"))
         path.parent.mkdir()
-        shutil.copy(template, path)
+        shutil.copy(store_template, path)
     return empty_url
 
 

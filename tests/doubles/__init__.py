@@ -1,1 +1,1 @@
-"""Doubles of the ports, for tests of the code that uses them. One for each port; a test adds no other of its own."""
+"""Doubles of the daemon's ports that tests share: clock, store, launcher, disk, sandbox."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class Clock:
-    """Stands still until the test sets `at` or advances it; with a `step`, every reading advances it so many seconds."""
+    """Stands still until the test sets `at` or advances it. Every reading advances it by `step` seconds."""
 
     def __init__(self, at: datetime = datetime(2026, 2, 1, tzinfo=UTC), *, step: float = 0.0) -> None:
         self.at = at

@@ -1,4 +1,4 @@
-"""A disk that is as full as a test says. Implements `toband.ports.Disk`."""
+"""A disk and descriptors that a test fills. Implements `ports.Disk` and `ports.Descriptors`."""
 
 from __future__ import annotations
 
@@ -49,3 +49,13 @@ class FakeDisk:
 
     def reach_ahead(self) -> None:
         self.reached += 1
+
+
+@dataclass
+class FakeDescriptors:
+    """`found`: how many are open, and how many there may be; None if the host does not tell."""
+
+    found: tuple[int, int] | None = (10, 100)
+
+    def open_and_most(self) -> tuple[int, int] | None:
+        return self.found

@@ -12,13 +12,15 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
+from doubles.clock import SystemClock
+from doubles.conditions import Conditions
 from helpers.gate import Gate
 from helpers.processes import Process, alive, children_of, command_of, marked, seen, stat_of
 from helpers.waiting import DEADLINE, wait_for
 from toban.definition import Resources
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
 from toband.domain.run_model import Attempt, AttemptState, TreeCause
-from toband.ports import HealthStatus, Launch, LogKind
+from toband.ports import Launch, LogKind
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch.launcher import Patience, ProcessLauncher
 from toband.supervise.launch.shim_pool import PARKED
@@ -28,27 +30,6 @@ from toband.supervise.shim.cgroups import Cgroups
 
 RUN = "run-1"
 E = TypeVar("E", AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided)
-
-
-class Noted:
-    """Implements `ports.Conditions`: what is not well now, and all that ever was told."""
-
-    def __init__(self) -> None:
-        self.now: dict[str, str] = {}
-        self.told: list[tuple[str, str]] = []
-
-    def trouble(self, name: str, status: HealthStatus, detail: str) -> None:
-        self.now[name] = detail
-        self.told.append((name, detail))
-
-    def well(self, name: str) -> None:
-        if self.now.pop(name, None) is not None:
-            self.told.append((name, "well"))
-
-
-class SystemClock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +109,7 @@ class Supervision:
     def __init__(self, place: Place, cgroups: Cgroups | None = None, patience: Patience | None = None) -> None:
         self.place = place
         self.files = place.files
-        self.conditions = Noted()
+        self.conditions = Conditions()
         self.launcher = ProcessLauncher(
             self.files,
             SystemClock(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -43,23 +42,9 @@ class CountedStore(SqlStore):
         return await super().update_workflow(*args, **kwargs)
 
 
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """To be copied: making one for every test would be most of their time."""
-    path = tmp_path_factory.mktemp("migrated") / "toban.db"
-
-    async def make() -> None:
-        store = SqlStore(f"sqlite:///{path}")
-        await store.open()
-        await store.close()
-
-    asyncio.run(make())
-    return path
-
-
 @pytest.fixture
-async def store(migrated: Path, tmp_path: Path) -> AsyncIterator[CountedStore]:
-    shutil.copy(migrated, tmp_path)
+async def store(store_template: Path, tmp_path: Path) -> AsyncIterator[CountedStore]:
+    shutil.copy(store_template, tmp_path)
     store = CountedStore(f"sqlite:///{tmp_path}/toban.db")
     await store.open()
     yield store

@@ -49,10 +49,8 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+async def scene(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     monkeypatch.setattr(path_follower, "QUIET", 0.05)
-    store = SqlStore(f"sqlite:///{tmp_path}/toban.db")
-    await store.open()
     paths = WatchedPaths()
     health = Health(SystemClock())
     stored: list[Any] = []
@@ -73,7 +71,6 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await paths.close()
-    await store.close()
 
 
 async def test_from_the_definition_to_the_event(scene: Scene, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from doubles.clock import Clock
+from doubles.conditions import Conditions
 from doubles.sandbox import InlineSandbox
 from toban.definition import DefinitionKind, Parsed, parse
 from toband.engine.definitions import file_status
@@ -192,18 +193,6 @@ class Log:
     def info(self, text: str, **facts: Any) -> None: ...
 
 
-@dataclass
-class Health:
-    told: dict[str, str] = field(default_factory=dict)
-
-    def trouble(self, name: str, status: HealthStatus, detail: str) -> None:
-        assert status is HealthStatus.DEGRADED
-        self.told[name] = detail
-
-    def well(self, name: str) -> None:
-        self.told.pop(name, None)
-
-
 class Sandbox(InlineSandbox):
     """Texts with the word `hard` in them take too long, those with `slow` as long as the test says."""
 
@@ -222,7 +211,7 @@ class Sandbox(InlineSandbox):
 
 class Scene:
     def __init__(self, *, delete: bool = False) -> None:
-        self.source, self.stored, self.health = Source(), Stored(), Health()
+        self.source, self.stored, self.health = Source(), Stored(), Conditions(HealthStatus.DEGRADED)
         self.memory = Memory()
         self.sandbox = Sandbox()
         self.rung = 0
@@ -448,13 +437,13 @@ async def test_a_broken_file_keeps_what_it_had(scene: Scene, text: str | bytes) 
         assert (state.broken, state.names) == (True, ("one",))
         assert state.problems
         assert scene.stored.owners == {"one": A}
-        assert A in scene.health.told["definitions"]
+        assert A in scene.health.now["definitions"]
         # The next daemon knows it from the store.
         scene.restart()
     scene.source.write(A, definition("one"))
     await scene.look()
     assert scene.broken() == []
-    assert scene.health.told == {}
+    assert scene.health.now == {}
 
 
 async def test_a_file_that_cannot_be_read_is_broken(scene: Scene) -> None:
@@ -566,11 +555,11 @@ async def test_a_store_that_fails_makes_no_file_broken(scene: Scene) -> None:
     with pytest.raises(StoreError):
         await scene.files.reload()
     assert scene.broken() == []
-    assert "the disk is gone" in scene.health.told["definitions"]
+    assert "the disk is gone" in scene.health.now["definitions"]
     scene.stored.failing = False
     await scene.look()
     assert scene.stored.owners == {"one": A}
-    assert scene.health.told == {}
+    assert scene.health.now == {}
 
 
 async def test_what_nobody_expected_of_a_file_is_a_problem_of_that_file(
@@ -591,14 +580,14 @@ async def test_what_nobody_expected_of_a_file_is_a_problem_of_that_file(
         assert scene.stored.owners == {"one": A, "three": B, "four": ELSEWHERE}
     told = "internal error OverflowError: date value out of range: please report it"
     assert scene.files.states[0].problems == (f"{A}: {told}",)
-    assert told in scene.health.told["definitions"]
+    assert told in scene.health.now["definitions"]
     # Once, and with where it comes from.
     [line] = log.errors
     assert line["exc_info"] is scene.stored.surprises[A]
     scene.stored.surprises.clear()
     await scene.look()
     assert scene.stored.owners["two"] == A
-    assert scene.health.told == {}
+    assert scene.health.now == {}
 
 
 async def test_a_file_that_cannot_even_be_checked_keeps_none_beside_it_from_being(
@@ -628,13 +617,13 @@ async def test_it_is_told_that_files_cannot_be_followed_until_they_can(
     monkeypatch.setattr(scene.source, "look", fail)
     with pytest.raises(RuntimeError):
         await scene.files.reload()
-    assert "RuntimeError: nobody knows why" in scene.health.told["definitions"]
+    assert "RuntimeError: nobody knows why" in scene.health.now["definitions"]
     monkeypatch.undo()
     await scene.look()
-    assert "nobody knows why" not in scene.health.told["definitions"]
+    assert "nobody knows why" not in scene.health.now["definitions"]
     scene.source.write(A, definition("one"))
     await scene.look()
-    assert scene.health.told == {}
+    assert scene.health.now == {}
 
 
 async def test_a_problem_can_be_shown_whatever_it_is_about(scene: Scene) -> None:
@@ -642,7 +631,7 @@ async def test_a_problem_can_be_shown_whatever_it_is_about(scene: Scene) -> None
     scene.stored.surprises[A] = ValueError("half of a pair: \ud800")
     await scene.look()
     assert scene.files.states[0].problems[0].encode()
-    assert scene.health.told["definitions"].encode()
+    assert scene.health.now["definitions"].encode()
 
 
 async def test_a_file_that_is_always_written_to_is_read_all_the_same(

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from doubles.clock import Clock
-from doubles.host import MIB, FakeDisk
+from doubles.host import MIB, FakeDescriptors, FakeDisk
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun
 from toband.engine.health import doctor as module
 from toband.engine.health.doctor import Doctor, Finding, FindingStatus
@@ -144,13 +144,6 @@ class FakePremises:
 
     def cgroup(self) -> str:
         return "not used"
-
-
-class FakeDescriptors:
-    found: tuple[int, int] | None = (10, 100)
-
-    def open_and_most(self) -> tuple[int, int] | None:
-        return self.found
 
 
 @dataclass

@@ -12,7 +12,8 @@ from typing import cast
 import pytest
 
 from doubles.clock import Clock
-from doubles.host import MIB, FakeDisk
+from doubles.host import MIB, FakeDescriptors, FakeDisk
+from doubles.store import FaultyStore
 from helpers.waiting import wait_for
 from toband.engine.health import host_monitor as module
 from toband.engine.health.admission import Admission
@@ -27,40 +28,13 @@ from toband.ports import (
     StoreGoneError,
     StoreTakenOverError,
 )
-
-
-class FakeStore:
-    """Fails as long as it has an error."""
-
-    def __init__(self) -> None:
-        self.error: StoreError | None = None
-        self.tries = 0
-
-    def check_files(self) -> None:
-        if isinstance(self.error, StoreGoneError):
-            raise self.error
-
-    async def check_owner(self) -> None:
-        if isinstance(self.error, StoreTakenOverError):
-            raise self.error
-
-    async def try_write(self) -> None:
-        self.tries += 1
-        if self.error is not None:
-            raise self.error
-
-
-class FakeDescriptors:
-    found: tuple[int, int] | None = (10, 100)
-
-    def open_and_most(self) -> tuple[int, int] | None:
-        return self.found
+from toband.store import SqlStore
 
 
 class Scene:
-    def __init__(self) -> None:
+    def __init__(self, store: SqlStore) -> None:
         self.disk = FakeDisk()
-        self.store = FakeStore()
+        self.store = FaultyStore(store)
         self.descriptors = FakeDescriptors()
         self.health = Health(Clock())
         self.left_for: list[StoreTakenOverError] = []
@@ -87,10 +61,10 @@ class Scene:
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+def scene(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> Scene:
     for name, value in (("LOOK_EVERY", 0.01), ("PROBE_EVERY", 0.02), ("PROBE_AGAIN", 0.02)):
         monkeypatch.setattr(module, name, value)
-    return Scene()
+    return Scene(store)
 
 
 def failure(code: int) -> OSError:
@@ -192,15 +166,15 @@ async def test_a_disk_that_does_not_answer_is_told(scene: Scene, monkeypatch: py
     ],
 )
 async def test_a_database_that_fails_is_asked_until_it_works(scene: Scene, error: StoreError, hint: str) -> None:
-    scene.store.error = error
+    scene.store.fail("try_write", error)
     async with scene.watching():
         await wait_for(lambda: scene.disk.writes > 0, "it does not watch")
-        assert scene.store.tries == 0, "one that works is not asked"
+        assert scene.store.calls["try_write"] == 0, "one that works is not asked"
         scene.guard.failed(error)
         assert scene.told()["database"] == (HealthStatus.REFUSING, hint)
-        await wait_for(lambda: scene.store.tries > 2, "it was not asked")
+        await wait_for(lambda: scene.store.calls["try_write"] > 2, "it was not asked")
         assert "database" in scene.told()
-        scene.store.error = None
+        scene.store.repair()
         await wait_for(lambda: not scene.told(), "nobody noticed the end of it")
 
 
@@ -232,9 +206,11 @@ def test_a_daemon_whose_database_was_taken_over_leaves(scene: Scene) -> None:
 
 async def test_a_database_that_was_deleted_is_noticed_without_a_write(scene: Scene) -> None:
     async with scene.watching():
-        scene.store.error = StoreGoneError("/s/toban.db was deleted")
+        gone = StoreGoneError("/s/toban.db was deleted")
+        scene.store.fail("check_files", gone)
+        scene.store.fail("try_write", gone)
         await wait_for(lambda: "database" in scene.told(), "nobody noticed")
         status, detail = scene.told()["database"]
         assert (status, "restore a backup" in detail) == (HealthStatus.REFUSING, True)
-        scene.store.error = None
+        scene.store.repair()
         await wait_for(lambda: not scene.told(), "nobody noticed the end of it")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -8,7 +7,7 @@ from doubles.clock import Clock
 from doubles.sandbox import InlineSandbox
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.file_loader import Loader, Unread, understand
-from toband.ports import PutOutcome, Store, WorkflowText
+from toband.store import SqlStore
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 FILE = """\
@@ -30,14 +29,9 @@ class Anybody:
         pass
 
 
-class Stored:
-    async def put_definitions(self, texts: Sequence[WorkflowText], **_: Any) -> dict[str, PutOutcome]:
-        return {text.name: PutOutcome.CREATED for text in texts}
-
-
-async def test_what_will_not_start_anything_is_told_of_a_file() -> None:
+async def test_what_will_not_start_anything_is_told_of_a_file(store: SqlStore) -> None:
     loader = Loader(
-        store=cast(Store, Stored()),
+        store=store,
         clock=Clock(NOW),
         admission=cast(Any, Anybody()),
         zone="UTC",

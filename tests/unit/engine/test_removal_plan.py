@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from contract.builders import NOW, finished, save, stored_run, text
+from doubles.clock import Clock
 from toban.definition import Retention as OwnRules
 from toband.domain.run_model import Run
 from toband.engine.retention.removal_plan import Plan, RemovalPlanner
@@ -23,10 +22,6 @@ from toband.store import SqlStore
 
 DAY = timedelta(days=1)
 ENDLESS = 1 << 40
-
-
-class FixedClock:
-    now = staticmethod(lambda: NOW)
 
 
 @dataclass
@@ -81,10 +76,10 @@ class World:
     async def plan(self, *, by_size: bool = True, **rules: Any) -> dict[str, str]:
         """Reasons by run."""
         kept = Rules(**rules)
-        sizes = RunSizes(store=self.store, archive=cast(Archive, self.archive), clock=FixedClock(), rules=kept)
+        sizes = RunSizes(store=self.store, archive=cast(Archive, self.archive), clock=Clock(NOW), rules=kept)
         async for run in sizes.unmeasured():
             await sizes.weigh(run)
-        planner = RemovalPlanner(store=self.store, clock=FixedClock(), rules=kept, sizes=sizes)
+        planner = RemovalPlanner(store=self.store, clock=Clock(NOW), rules=kept, sizes=sizes)
         plan = Plan(limit=100_000)
         self.asked.clear()
         await planner.choose(plan, by_size=by_size)
@@ -114,9 +109,7 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    store = SqlStore(f"sqlite:///{tmp_path.as_posix()}/toban.db")
-    await store.open()
+def world(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(store)
     read = store._read
 
@@ -125,8 +118,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         return await read(query, *arguments)
 
     monkeypatch.setattr(store, "_read", counted)
-    yield world
-    await store.close()
+    return world
 
 
 async def test_whatever_the_rules_are_what_goes_is_what_they_say(world: World) -> None:
@@ -219,8 +211,8 @@ async def test_a_full_plan_is_full(world: World) -> None:
             await world.run(name)
     rules = Rules(runs=1)
     archive = cast(Archive, world.archive)
-    sizes = RunSizes(store=world.store, archive=archive, clock=FixedClock(), rules=rules)
-    planner = RemovalPlanner(store=world.store, clock=FixedClock(), rules=rules, sizes=sizes)
+    sizes = RunSizes(store=world.store, archive=archive, clock=Clock(NOW), rules=rules)
+    planner = RemovalPlanner(store=world.store, clock=Clock(NOW), rules=rules, sizes=sizes)
     plan = Plan(limit=4)
     await planner.choose(plan, by_size=True)
     assert [(each.run.workflow, each.run.number) for each in plan.chosen.values()] == [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+
+import pytest
 
 from doubles.clock import Clock
 from doubles.sandbox import InlineSandbox
@@ -13,52 +13,52 @@ from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.resolver import Resolver
+from toband.ports import WorkflowText
+from toband.store import SqlStore
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-class Store:
-    def __init__(self) -> None:
-        self.entries: list[ScheduleEntry] = []
-
-    async def get_workflow(self, name: str) -> None:
-        return None
-
-    async def list_schedules(self, *, workflow: str, after: str, limit: int, active_only: bool) -> list[ScheduleEntry]:
-        return [entry for entry in self.entries if entry.workflow == workflow and entry.id > after]
-
-
 class Scene:
-    def __init__(self) -> None:
-        self.clock, self.store = Clock(NOW), Store()
-        self.resolver = Resolver(cast(Any, self.store), self.clock, "UTC", DefinitionParser(InlineSandbox()))
+    def __init__(self, store: SqlStore) -> None:
+        self.clock, self.store = Clock(NOW), store
+        self.resolver = Resolver(store, self.clock, "UTC", DefinitionParser(InlineSandbox()))
+
+    async def resolved(self, schedule: str) -> WorkflowText:
+        """The workflow `w`, with that schedule only."""
+        (document,) = parse(f"name: w\ndescription: d\nschedule: {schedule}\nsteps: {{a: {{run: x}}}}").documents
+        return await self.resolver.take(document, "")
 
     async def schedule(self, text: str) -> ScheduleEntry:
-        """The only schedule of a definition that is stored now."""
-        (document,) = parse(f"name: w\ndescription: d\nschedule: {text}\nsteps: {{a: {{run: x}}}}").documents
-        (entry,) = (await self.resolver.take(document, "")).schedules
+        (entry,) = (await self.resolved(text)).schedules
         return entry
 
+    async def store_with(self, schedule: str) -> ScheduleEntry:
+        text = await self.resolved(schedule)
+        await self.store.create_workflow(text, at=self.clock.now())
+        return text.schedules[0]
 
-async def test_words_keep_their_meaning_when_they_are_stored_again() -> None:
-    scene = Scene()
-    first = await scene.schedule("{when: tomorrow at 9}")
-    scene.store.entries.append(first)
+
+@pytest.fixture
+def scene(store: SqlStore) -> Scene:
+    return Scene(store)
+
+
+async def test_words_keep_their_meaning_when_they_are_stored_again(scene: Scene) -> None:
+    first = await scene.store_with("{when: tomorrow at 9}")
     scene.clock.at = NOW + timedelta(days=3)
     again = await scene.schedule("{when: tomorrow at 9}")
     assert again.spec == first.spec
     assert again.next_due is None
 
 
-async def test_words_in_another_zone_mean_another_time() -> None:
-    scene = Scene()
-    scene.store.entries.append(await scene.schedule("{when: tomorrow at 9, timezone: UTC}"))
+async def test_words_in_another_zone_mean_another_time(scene: Scene) -> None:
+    await scene.store_with("{when: tomorrow at 9, timezone: UTC}")
     moved = await scene.schedule("{when: tomorrow at 9, timezone: Asia/Tokyo}")
     assert moved.next_due == datetime(2026, 3, 3, 0, tzinfo=UTC)
 
 
-async def test_the_same_words_of_a_subject_mean_nothing_here() -> None:
-    scene = Scene()
+async def test_the_same_words_of_a_subject_mean_nothing_here(scene: Scene) -> None:
     passed = ScheduleEntry(
         id="x-bound",
         workflow="w",
@@ -68,16 +68,16 @@ async def test_the_same_words_of_a_subject_mean_nothing_here() -> None:
         next_due=None,
         subject="issue-42",
     )
-    scene.store.entries.append(passed)
-    fresh = await scene.schedule("{when: in 5 seconds}")
-    assert fresh.next_due == NOW + timedelta(seconds=5)
-    scene.store.entries.append(replace(passed, id="w/0", subject=""))
+    await scene.store.create_schedule(passed)
+    assert (await scene.schedule("{when: in 5 seconds}")).next_due == NOW + timedelta(seconds=5)
+    scene.clock.advance(-3600)
+    await scene.store_with("{when: in 5 seconds}")
+    scene.clock.advance(3600)
     assert (await scene.schedule("{when: in 5 seconds}")).next_due is None
 
 
-async def test_what_will_never_be_due_is_stored_with_a_warning() -> None:
+async def test_what_will_never_be_due_is_stored_with_a_warning(scene: Scene) -> None:
     text = "name: w\ndescription: d\nschedule: {at: 2020-01-01T00:00:00Z}\nsteps: {a: {run: x}}"
-    scene = Scene()
     resolved = await scene.resolver.resolve(text, "", DefinitionKind.WORKFLOW)
     (warning,) = resolved.warnings
     assert warning.message == "2020-01-01 00:00+00:00 has passed: it will not be due"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from doubles.clock import Clock
+from doubles.conditions import Conditions
 from helpers.waiting import wait_for
 from toban.definition import parse
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun, StepState
@@ -40,20 +41,6 @@ NOW = datetime(2026, 11, 3, 12, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-class Told:
-    """Implements `ports.Conditions`."""
-
-    def __init__(self) -> None:
-        self.now: dict[str, str] = {}
-
-    def trouble(self, name: str, status: HealthStatus, detail: str) -> None:
-        assert status is HealthStatus.DEGRADED
-        self.now[name] = detail
-
-    def well(self, name: str) -> None:
-        self.now.pop(name, None)
-
-
 @dataclass
 class World:
     """A database and the directories that belong to it."""
@@ -62,7 +49,7 @@ class World:
     files: RunFiles
     archive: RunArchive
     clock: Clock
-    told: Told
+    conditions: Conditions
 
     def __post_init__(self) -> None:
         self._count = itertools.count(1)
@@ -73,7 +60,7 @@ class World:
             archive=self.archive,
             clock=self.clock,
             rules=Rules(**rules),
-            conditions=self.told,
+            conditions=self.conditions,
             first_pass=0,
             passes=0.01,
             log_checks=0.01,
@@ -178,15 +165,12 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    store = SqlStore(f"sqlite:///{tmp_path}/toban.db")
-    await store.open()
+async def world(tmp_path: Path, store: SqlStore) -> AsyncIterator[World]:
     files = RunFiles(str(tmp_path / "runs"))
     os.makedirs(files.root)
     archive = RunArchive(files)
-    yield World(store, files, archive, Clock(NOW), Told())
+    yield World(store, files, archive, Clock(NOW), Conditions(HealthStatus.DEGRADED))
     await archive.close()
-    await store.close()
 
 
 def removed(done: Collected) -> list[str]:
@@ -523,9 +507,9 @@ async def test_passes_come_by_themselves_and_trouble_is_told(world: World, monke
     monkeypatch.setattr(world.store, "run_spans", failing)
     retention = world.retention(age=86400.0)
     task = asyncio.ensure_future(retention.run())
-    await wait_for(lambda: "it is broken" in world.told.now.get("retention", ""), "not told")
+    await wait_for(lambda: "it is broken" in world.conditions.now.get("retention", ""), "not told")
     monkeypatch.undo()
-    await wait_for(lambda: not world.told.now, "not well again")
+    await wait_for(lambda: not world.conditions.now, "not well again")
     await wait_for(lambda: set(world.directories()) == ids(runs[1]), "not removed")
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -591,10 +575,10 @@ async def test_all_logs_together_have_a_limit(world: World) -> None:
     attempt = (await world.store.run_attempts(active.id))[0]
     world.write_log(attempt, b"x" * 200_000)
     await wait_for(full(world), "not full")
-    await wait_for(lambda: "limits.total_logs" in world.told.now.get("logs", ""), "not told")
+    await wait_for(lambda: "limits.total_logs" in world.conditions.now.get("logs", ""), "not told")
     await world.store.delete_runs([old.id])
     await wait_for(lambda: not full(world)(), "still full")
-    await wait_for(lambda: not world.told.now, "not well again")
+    await wait_for(lambda: not world.conditions.now, "not well again")
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from doubles.clock import Clock
-from toban.definition import ParamError, parse
+from doubles.ids import numbered_ids
+from doubles.store import define
+from toban.definition import ParamError
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.misfire import Circumstances, decide
 from toband.domain.schedule_model import ScheduleEntry
-from toband.domain.transition import Ids
 from toband.engine.errors import (
     ScheduleNotFoundError,
     TimeNotUnderstoodError,
@@ -24,74 +24,21 @@ from toband.engine.errors import (
 )
 from toband.engine.health.admission import Always
 from toband.engine.schedules.subject_schedules import Subjects
-from toband.ports import Request, StoredWorkflow, WorkflowVersion
+from toband.ports import Request
+from toband.store import SqlStore
 
 NOW = datetime(2026, 3, 2, 12, 0, 30, tzinfo=UTC)  # a Monday
 REPORT = "name: report\ndescription: x\nparams: {day: {required: true}}\nsteps: {a: {run: x}}\n"
 
 
-class Store:
-    def __init__(self) -> None:
-        self.entries: dict[str, ScheduleEntry] = {}
-
-    async def create_schedule(
-        self, entry: ScheduleEntry, *, request: Request | None = None
-    ) -> tuple[ScheduleEntry, bool]:
-        for known in self.entries.values():
-            if (known.subject, known.dedupe_key) == (entry.subject, entry.dedupe_key or "none"):
-                return known, False
-        self.entries[entry.id] = entry
-        return entry, True
-
-    async def schedule_of_request(self, request: Request) -> tuple[ScheduleEntry, bool] | None:
-        known = self.entries.get(request.id)
-        return None if known is None else (known, not known.dedupe_key)
-
-    async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
-        return self.entries.get(schedule_id)
-
-    async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
-        entry = self.entries.get(schedule_id)
-        return None if entry is None else replace(entry, cancelled_at=at)
-
-    async def cancel_by_subject(self, subject: str, *, at: datetime) -> int:
-        return sum(entry.subject == subject for entry in self.entries.values())
-
-    async def get_workflow(self, name: str) -> StoredWorkflow | None:
-        if name != "report":
-            return None
-        workflow = parse(REPORT).documents[0].workflow
-        assert workflow is not None
-        version = WorkflowVersion(workflow=name, version=1, digest="", created_at=NOW, parsed=workflow.to_dict())
-        return StoredWorkflow(
-            name=name,
-            title="",
-            description="",
-            labels={},
-            enabled=True,
-            version=1,
-            owner="api",
-            created_at=NOW,
-            updated_at=NOW,
-            etag="",
-            definition=version,
-        )
-
-
 class Scene:
-    def __init__(self) -> None:
-        self.store = Store()
+    def __init__(self, store: SqlStore) -> None:
+        self.store = store
         self.changes = 0
-        numbers = count(1)
         self.subjects = Subjects(
-            store=cast(Any, self.store),
+            store=store,
             clock=Clock(NOW),
-            ids=Ids(
-                new_id=lambda: f"s-{next(numbers)}",
-                new_token=lambda: "t",
-                boot_id="b",
-                random=lambda: 0.5,
-            ),
+            ids=numbered_ids("s-"),
             admission=Always(),
             zone="Asia/Tokyo",
             changed=self._changed,
@@ -112,9 +59,17 @@ class Scene:
         }
         return await self.subjects.create(rule=rule, **{**given, **rest})
 
+    async def stored(self) -> Sequence[ScheduleEntry]:
+        return await self.store.list_schedules(of_subjects=True, active_only=False)
 
-async def test_words_become_a_time_in_the_zone_and_are_kept() -> None:
-    scene = Scene()
+
+@pytest.fixture
+async def scene(store: SqlStore) -> Scene:
+    await define(store, REPORT)
+    return Scene(store)
+
+
+async def test_words_become_a_time_in_the_zone_and_are_kept(scene: Scene) -> None:
     entry, is_new = await scene.create(Schedule(words="3日後の朝9時にリマインド"))
     assert is_new
     assert entry.next_due == datetime(2026, 3, 5, 0, tzinfo=UTC)
@@ -124,8 +79,7 @@ async def test_words_become_a_time_in_the_zone_and_are_kept() -> None:
     assert scene.changes == 1
 
 
-async def test_a_rule_says_when_without_words() -> None:
-    scene = Scene()
+async def test_a_rule_says_when_without_words(scene: Scene) -> None:
     at = NOW + timedelta(hours=1)
     cron, _ = await scene.create(Schedule(cron="0 9 * * *"))
     every, _ = await scene.create(Schedule(every=7200.0))
@@ -138,8 +92,7 @@ async def test_a_rule_says_when_without_words() -> None:
     assert scene.subjects.understood(cron) == "every day at 09:00 Asia/Tokyo"
 
 
-async def test_however_late_it_is_due_once() -> None:
-    scene = Scene()
+async def test_however_late_it_is_due_once(scene: Scene) -> None:
     daily = Schedule(words="毎日午後3時に進捗確認", max_occurrences=7)
     entry, _ = await scene.create(daily, action="check_progress")
     assert entry.next_due is not None
@@ -149,8 +102,7 @@ async def test_however_late_it_is_due_once() -> None:
     assert (decision.fires, decision.entry.occurrences) == ((), 4)
 
 
-async def test_a_repeat_answers_the_one_that_is_there() -> None:
-    scene = Scene()
+async def test_a_repeat_answers_the_one_that_is_there(scene: Scene) -> None:
     first, _ = await scene.create(Schedule(words="every day at 3pm"), dedupe_key="daily-check")
     again, is_new = await scene.create(Schedule(words="every day at 4pm"), dedupe_key="daily-check")
     assert (again, is_new, scene.changes) == (first, False, 1)
@@ -158,18 +110,17 @@ async def test_a_repeat_answers_the_one_that_is_there() -> None:
     assert is_new
 
 
-async def test_a_repeated_request_is_answered_whatever_became_of_it() -> None:
-    scene = Scene()
-    entry, _ = await scene.create(Schedule(words="in 1 second"))
-    scene.store.entries[entry.id] = over = replace(entry, next_due=None)
-    request = Request(caller="me", rpc="CreateSchedule", id=entry.id, digest="")
+async def test_a_repeated_request_is_answered_whatever_became_of_it(scene: Scene) -> None:
+    request = Request(caller="me", rpc="CreateSchedule", id="r", digest="")
+    entry, _ = await scene.create(Schedule(words="in 1 second"), request=request)
+    over = await scene.subjects.cancel(entry.id)
     again = await scene.create(Schedule(words="yesterday"), request=request, workflow="gone")
     assert again == (over, True)
 
 
 @pytest.mark.parametrize("subject", ["課題\u300042", "\N{FAMILY}\u200d\N{MAN}", "a b"])
-async def test_a_subject_may_be_any_text_of_one_line(subject: str) -> None:
-    entry, _ = await Scene().create(Schedule(words="tomorrow at 9am"), subject=subject)
+async def test_a_subject_may_be_any_text_of_one_line(scene: Scene, subject: str) -> None:
+    entry, _ = await scene.create(Schedule(words="tomorrow at 9am"), subject=subject)
     assert entry.subject == subject
 
 
@@ -185,17 +136,16 @@ async def test_a_subject_may_be_any_text_of_one_line(subject: str) -> None:
     ],
     ids=repr,
 )
-async def test_a_time_that_cannot_be_read_or_never_comes_is_refused(rule: Schedule) -> None:
-    scene = Scene()
+async def test_a_time_that_cannot_be_read_or_never_comes_is_refused(scene: Scene, rule: Schedule) -> None:
     with pytest.raises(TimeNotUnderstoodError):
         await scene.create(rule)
-    assert scene.store.entries == {}
+    assert await scene.stored() == []
 
 
-async def test_a_time_that_has_passed_is_told_with_the_present_one() -> None:
+async def test_a_time_that_has_passed_is_told_with_the_present_one(scene: Scene) -> None:
     late = Schedule(at=NOW - timedelta(seconds=1))
     with pytest.raises(TimeNotUnderstoodError) as refused:
-        await Scene().create(late, zone="Asia/Tokyo")
+        await scene.create(late, zone="Asia/Tokyo")
     assert str(refused.value) == (
         "cannot schedule '2026-03-02T21:00:29+09:00': that has passed: it is 2026-03-02 21:00:30+09:00 Asia/Tokyo"
     )
@@ -211,15 +161,13 @@ async def test_a_time_that_has_passed_is_told_with_the_present_one() -> None:
         ({"zone": "Asia/Tokio"}, "did you mean"),
     ],
 )
-async def test_other_fields_are_checked(wrong: Mapping[str, Any], said: str) -> None:
-    scene = Scene()
+async def test_other_fields_are_checked(scene: Scene, wrong: Mapping[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         await scene.create(Schedule(words="tomorrow at 9am"), **wrong)
-    assert scene.store.entries == {}
+    assert await scene.stored() == []
 
 
-async def test_a_workflow_has_to_be_there_and_to_take_its_parameters() -> None:
-    scene = Scene()
+async def test_a_workflow_has_to_be_there_and_to_take_its_parameters(scene: Scene) -> None:
     words = Schedule(words="tomorrow at 9am", params={"day": "monday"})
     entry, _ = await scene.create(words, action="", workflow="report")
     assert (entry.action, entry.workflow, entry.spec.params) == (
@@ -233,8 +181,8 @@ async def test_a_workflow_has_to_be_there_and_to_take_its_parameters() -> None:
         await scene.create(replace(words, params={}), workflow="report")
 
 
-async def test_what_words_mean_is_said_back() -> None:
-    subjects = Scene().subjects
+async def test_what_words_mean_is_said_back(scene: Scene) -> None:
+    subjects = scene.subjects
     read = subjects.interpret("平日の15時にリマインド", "")
     assert (read.zone, read.recurring, read.action) == ("Asia/Tokyo", True, "reminder")
     assert "15:00" in read.understood
@@ -247,8 +195,7 @@ async def test_what_words_mean_is_said_back() -> None:
 
 
 @pytest.mark.parametrize("words", ["毎月31日", "毎日午後3時に進捗確認", "in 90 minutes", "every 2 hours"])
-async def test_what_is_stored_is_understood_as_it_was_told_before(words: str) -> None:
-    scene = Scene()
+async def test_what_is_stored_is_understood_as_it_was_told_before(scene: Scene, words: str) -> None:
     told = scene.subjects.interpret(words, "").understood
     entry, _ = await scene.create(Schedule(words=words), action="check_progress")
     assert scene.subjects.understood(entry) == told
@@ -257,16 +204,14 @@ async def test_what_is_stored_is_understood_as_it_was_told_before(words: str) ->
     assert scene.subjects.understood(later) == told
 
 
-async def test_words_that_another_release_reads_otherwise_are_told_by_their_rule() -> None:
-    scene = Scene()
+async def test_words_that_another_release_reads_otherwise_are_told_by_their_rule(scene: Scene) -> None:
     entry, _ = await scene.create(Schedule(words="every day at 3pm"))
     for words in ("every day at 4pm", "whenever"):
         moved = replace(entry, spec=replace(entry.spec, words=words))
         assert scene.subjects.understood(moved) == "every day at 15:00 Asia/Tokyo"
 
 
-async def test_how_often_it_is_due_at_most_is_not_when() -> None:
-    scene = Scene()
+async def test_how_often_it_is_due_at_most_is_not_when(scene: Scene) -> None:
     once = Schedule(at=NOW + timedelta(hours=1), max_occurrences=3)
     entry, _ = await scene.create(once, zone="Etc/UTC")
     assert scene.subjects.understood(entry) == "once at 2026-03-02 13:00:30+00:00 Etc/UTC"
@@ -274,8 +219,7 @@ async def test_how_often_it_is_due_at_most_is_not_when() -> None:
     assert scene.subjects.understood(often) == "every day at 09:00 Asia/Tokyo"
 
 
-async def test_a_row_that_cannot_be_told_in_its_zone_is_told_all_the_same() -> None:
-    scene = Scene()
+async def test_a_row_that_cannot_be_told_in_its_zone_is_told_all_the_same(scene: Scene) -> None:
     entry, _ = await scene.create(Schedule(at=NOW + timedelta(hours=1)))
     last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
     bad = [
@@ -292,8 +236,7 @@ async def test_a_row_that_cannot_be_told_in_its_zone_is_told_all_the_same() -> N
     assert scene.subjects.request_text(bad[0]) == "9999-12-31T23:59:59+00:00"
 
 
-async def test_the_next_due_times_of_a_schedule() -> None:
-    scene = Scene()
+async def test_the_next_due_times_of_a_schedule(scene: Scene) -> None:
     entry, _ = await scene.create(Schedule(every=7200.0))
     assert scene.subjects.upcoming(entry) == [NOW + timedelta(hours=2 * n) for n in range(1, 6)]
     few = replace(entry, spec=replace(entry.spec, max_occurrences=5), occurrences=3)
@@ -304,8 +247,7 @@ async def test_the_next_due_times_of_a_schedule() -> None:
         assert scene.subjects.upcoming(over) == []
 
 
-async def test_words_that_name_another_action_are_refused() -> None:
-    scene = Scene()
+async def test_words_that_name_another_action_are_refused(scene: Scene) -> None:
     with pytest.raises(UnclearActionError, match=r'"自動クローズ", .* auto_close, not reminder'):
         await scene.create(Schedule(words="3日後に自動クローズ"), action="reminder")
     with pytest.raises(UnclearActionError, match="check_progress"):
@@ -314,7 +256,7 @@ async def test_words_that_name_another_action_are_refused() -> None:
             action="workflow",
             workflow="report",
         )
-    assert scene.store.entries == {}
+    assert await scene.stored() == []
 
 
 @pytest.mark.parametrize(
@@ -332,9 +274,9 @@ async def test_words_that_name_another_action_are_refused() -> None:
         ("明日9時に実行", "reminder", "report", "reminder"),
     ],
 )
-async def test_words_may_name_the_action(words: str, given: str, workflow: str, action: str) -> None:
+async def test_words_may_name_the_action(scene: Scene, words: str, given: str, workflow: str, action: str) -> None:
     rule = Schedule(words=words, params={"day": "monday"} if workflow else {})
-    entry, _ = await Scene().create(rule, action=given, workflow=workflow)
+    entry, _ = await scene.create(rule, action=given, workflow=workflow)
     assert entry.action == action
 
 
@@ -346,20 +288,19 @@ async def test_words_may_name_the_action(words: str, given: str, workflow: str, 
         ("workflow", "needs a workflow"),
     ],
 )
-async def test_an_action_is_needed(action: str, said: str) -> None:
-    scene = Scene()
+async def test_an_action_is_needed(scene: Scene, action: str, said: str) -> None:
     with pytest.raises(UnclearActionError, match=said):
         await scene.create(Schedule(words="tomorrow at 9am"), action=action)
     with pytest.raises(UnclearActionError):
         await scene.create(Schedule(words="明日9時に実行"), action=action)
-    assert scene.store.entries == {}
+    assert await scene.stored() == []
 
 
-async def test_cancelling() -> None:
-    scene = Scene()
+async def test_cancelling(scene: Scene) -> None:
     entry, _ = await scene.create(Schedule(words="tomorrow at 9am"))
     assert await scene.subjects.get(entry.id) == entry
     assert (await scene.subjects.cancel(entry.id)).cancelled_at == NOW
+    await scene.create(Schedule(words="tomorrow at 9am"))
     assert await scene.subjects.cancel_subject("issue-42") == 1
     for call in (scene.subjects.get, scene.subjects.cancel):
         with pytest.raises(ScheduleNotFoundError):

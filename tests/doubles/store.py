@@ -1,0 +1,74 @@
+"""The real store on SQLite, copied from a template file, and a way to count its calls and make them fail."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from doubles.clock import Clock
+from doubles.sandbox import InlineSandbox
+from toban.definition import DefinitionKind
+from toband.engine.definitions.definition_parser import DefinitionParser
+from toband.engine.definitions.resolver import Resolver
+from toband.ports import StoredWorkflow
+from toband.store import SqlStore
+
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+
+
+def make_template(path: Path) -> None:
+    """Writes a database with all tables: creating them takes most of the time of opening a new one."""
+
+    async def create() -> None:
+        store = SqlStore(f"sqlite:///{path.as_posix()}")
+        await store.open()
+        await store.close()
+
+    asyncio.run(create())
+
+
+async def define(store: SqlStore, source: str, at: datetime = NOW) -> StoredWorkflow:
+    """Stores a workflow, with its schedules, triggers and watches, as the API does."""
+    resolver = Resolver(store, Clock(at), "UTC", DefinitionParser(InlineSandbox()))
+    resolved = await resolver.resolve(source, "", DefinitionKind.WORKFLOW)
+    return await store.create_workflow(resolved.text, at=at)
+
+
+class FaultyStore:
+    """A store whose calls the test counts, by name, and makes fail."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+        self._errors: dict[str, Iterator[Exception]] = {}
+        self.calls: Counter[str] = Counter()
+
+    def fail(self, call: str, error: Exception, *, times: int | None = None) -> None:
+        """Raises the error instead of calling: so many times, or until `repair`."""
+        self._errors[call] = repeat(error) if times is None else repeat(error, times)
+
+    def repair(self) -> None:
+        self._errors.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            self._count(name)
+            return await method(*args, **kwargs)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._count(name)
+            return method(*args, **kwargs)
+
+        return call_async if inspect.iscoroutinefunction(method) else call
+
+    def _count(self, name: str) -> None:
+        self.calls[name] += 1
+        if error := next(self._errors.get(name, iter(())), None):
+            raise error
