@@ -358,8 +358,10 @@ def test_no_item_is_run_twice_and_results_are_in_order(life: Life) -> None:
 
 def test_an_approval_still_waits_and_can_be_given(life: Life) -> None:
     assert step_states(life.now("approval"))["ask"] == "RUNNING"
-    request = run_pb2.ApproveStepRequest(run_id=life.runs["approval"], step="ask", approved=True, note="fine")
-    life.daemon.runs.ApproveStep(request, timeout=20)
+    request = run_pb2.DecideApprovalRequest(
+        run_id=life.runs["approval"], step="ask", decision=run_pb2.APPROVAL_DECISION_APPROVED, note="fine"
+    )
+    life.daemon.runs.DecideApproval(request, timeout=20)
     run = life.ended("approval")
     assert run_state(run) == "SUCCEEDED"
     assert life.daemon.log_of(run.id)[OUT] == b"fine\n"

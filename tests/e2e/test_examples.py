@@ -113,8 +113,10 @@ def assert_same(expected: dict[str, Any], found: dict[str, Any]) -> None:
 
 def approve(daemon: Daemon, run_id: str, step: str) -> None:
     wait_until(lambda: steps_of(daemon.get_run(run_id))[step].waiting_for, f"{step} does not wait")
-    request = run_pb2.ApproveStepRequest(run_id=run_id, step=step, approved=True, note="go ahead")
-    daemon.runs.ApproveStep(request, timeout=20)
+    request = run_pb2.DecideApprovalRequest(
+        run_id=run_id, step=step, decision=run_pb2.APPROVAL_DECISION_APPROVED, note="go ahead"
+    )
+    daemon.runs.DecideApproval(request, timeout=20)
 
 
 def dead_letters(daemon: Daemon, run_id: str) -> list[dead_letter_pb2.DeadLetter]:

@@ -264,8 +264,10 @@ def let_happen(daemon: Daemon, this: Played, event: str) -> None:
         case "cancel":
             daemon.cancel(this.run_id)
         case "approve" | "reject":
-            request = run_pb2.ApproveStepRequest(run_id=this.run_id, step=step, approved=what == "approve")
-            daemon.runs.ApproveStep(request, timeout=20)
+            approve = what == "approve"
+            decision = run_pb2.APPROVAL_DECISION_APPROVED if approve else run_pb2.APPROVAL_DECISION_REJECTED
+            request = run_pb2.DecideApprovalRequest(run_id=this.run_id, step=step, decision=decision)
+            daemon.runs.DecideApproval(request, timeout=20)
         case _:
             raise AssertionError(f"nobody knows how to {event!r}")
 

@@ -185,16 +185,17 @@ class RunCalls(Calls):
         answer = await self._connection.call(self._runs.ResumeRun, run_pb2.ResumeRunRequest(id=run_id))
         return answer.run
 
-    async def approve_step(
-        self, run_id: str, step: str, *, approved: bool = True, note: str = "", by: str = ""
+    async def decide_approval(
+        self, run_id: str, step: str, *, approved: bool, note: str = "", by: str = ""
     ) -> run_pb2.Run:
-        """Answers a step that waits for a person; with `approved=False` it fails. `by` says who decides.
+        """Approves or rejects a step that waits for approval; a rejected step fails. `by` says who decides.
 
-        Raises NotFound, Conflict `STEP_NOT_WAITING`, and Refused `NOT_AN_APPROVER`; the same answer may be repeated.
+        Raises NotFound, Conflict `STEP_NOT_WAITING`, and Refused `NOT_AN_APPROVER`. Safe to repeat.
         """
+        decision = run_pb2.APPROVAL_DECISION_APPROVED if approved else run_pb2.APPROVAL_DECISION_REJECTED
         answer = await self._connection.call(
-            self._runs.ApproveStep,
-            run_pb2.ApproveStepRequest(run_id=run_id, step=step, approved=approved, note=note, by=by),
+            self._runs.DecideApproval,
+            run_pb2.DecideApprovalRequest(run_id=run_id, step=step, decision=decision, note=note, by=by),
         )
         return answer.run
 

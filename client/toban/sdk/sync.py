@@ -106,7 +106,7 @@ class SyncClient:
     cancel_run = _blocking(Client.cancel_run)
     pause_run = _blocking(Client.pause_run)
     resume_run = _blocking(Client.resume_run)
-    approve_step = _blocking(Client.approve_step)
+    decide_approval = _blocking(Client.decide_approval)
     delete_run = _blocking(Client.delete_run)
     watch_run = _iterating(Client.watch_run)
     wait_run = _blocking(Client.wait_run)

@@ -218,6 +218,28 @@ TRIGGER_EVENT: Trigger.ValueType  # 6
 """An event that the workflow listens to: see `event`."""
 Global___Trigger: _TypeAlias = Trigger  # noqa: Y015
 
+class _ApprovalDecision:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ApprovalDecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ApprovalDecision.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    APPROVAL_DECISION_UNSPECIFIED: _ApprovalDecision.ValueType  # 0
+    APPROVAL_DECISION_APPROVED: _ApprovalDecision.ValueType  # 1
+    """The run continues."""
+    APPROVAL_DECISION_REJECTED: _ApprovalDecision.ValueType  # 2
+    """The step fails."""
+
+class ApprovalDecision(_ApprovalDecision, metaclass=_ApprovalDecisionEnumTypeWrapper):
+    """Decision on a step that waits for approval."""
+
+APPROVAL_DECISION_UNSPECIFIED: ApprovalDecision.ValueType  # 0
+APPROVAL_DECISION_APPROVED: ApprovalDecision.ValueType  # 1
+"""The run continues."""
+APPROVAL_DECISION_REJECTED: ApprovalDecision.ValueType  # 2
+"""The step fails."""
+Global___ApprovalDecision: _TypeAlias = ApprovalDecision  # noqa: Y015
+
 class _LogStream:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -1251,18 +1273,18 @@ class ResumeRunResponse(_message.Message):
 Global___ResumeRunResponse: _TypeAlias = ResumeRunResponse  # noqa: Y015
 
 @_typing.final
-class ApproveStepRequest(_message.Message):
+class DecideApprovalRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
-    APPROVED_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     BY_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     step: _builtins.str
-    approved: _builtins.bool
-    """True approves the step, false fails it. Required."""
+    decision: Global___ApprovalDecision.ValueType
+    """Required."""
     note: _builtins.str
     """Stored in the step's result; at most 1,000 characters."""
     by: _builtins.str
@@ -1275,22 +1297,20 @@ class ApproveStepRequest(_message.Message):
         *,
         run_id: _builtins.str = ...,
         step: _builtins.str = ...,
-        approved: _builtins.bool | None = ...,
+        decision: Global___ApprovalDecision.ValueType = ...,
         note: _builtins.str = ...,
         by: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_approved", b"_approved", "approved", b"approved"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_approved", b"_approved", "approved", b"approved", "by", b"by", "note", b"note", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "decision", b"decision", "note", b"note", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__approved: _TypeAlias = _typing.Literal["approved"]  # noqa: Y015
-    _WhichOneofArgType__approved: _TypeAlias = _typing.Literal["_approved", b"_approved"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__approved) -> _WhichOneofReturnType__approved | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ApproveStepRequest: _TypeAlias = ApproveStepRequest  # noqa: Y015
+Global___DecideApprovalRequest: _TypeAlias = DecideApprovalRequest  # noqa: Y015
 
 @_typing.final
-class ApproveStepResponse(_message.Message):
+class DecideApprovalResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
@@ -1307,7 +1327,7 @@ class ApproveStepResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ApproveStepResponse: _TypeAlias = ApproveStepResponse  # noqa: Y015
+Global___DecideApprovalResponse: _TypeAlias = DecideApprovalResponse  # noqa: Y015
 
 @_typing.final
 class DeleteRunRequest(_message.Message):

@@ -80,10 +80,10 @@ class RunServiceStub:
                 request_serializer=toban_dot_v1_dot_run__pb2.ResumeRunRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_run__pb2.ResumeRunResponse.FromString,
                 _registered_method=True)
-        self.ApproveStep = channel.unary_unary(
-                '/toban.v1.RunService/ApproveStep',
-                request_serializer=toban_dot_v1_dot_run__pb2.ApproveStepRequest.SerializeToString,
-                response_deserializer=toban_dot_v1_dot_run__pb2.ApproveStepResponse.FromString,
+        self.DecideApproval = channel.unary_unary(
+                '/toban.v1.RunService/DecideApproval',
+                request_serializer=toban_dot_v1_dot_run__pb2.DecideApprovalRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.DecideApprovalResponse.FromString,
                 _registered_method=True)
         self.DeleteRun = channel.unary_unary(
                 '/toban.v1.RunService/DeleteRun',
@@ -235,7 +235,7 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ApproveStep(self, request, context):
+    def DecideApproval(self, request, context):
         """Approves or rejects a step that waits for approval. Safe to repeat with the same decision.
 
         Errors:
@@ -372,10 +372,10 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=toban_dot_v1_dot_run__pb2.ResumeRunRequest.FromString,
                     response_serializer=toban_dot_v1_dot_run__pb2.ResumeRunResponse.SerializeToString,
             ),
-            'ApproveStep': grpc.unary_unary_rpc_method_handler(
-                    servicer.ApproveStep,
-                    request_deserializer=toban_dot_v1_dot_run__pb2.ApproveStepRequest.FromString,
-                    response_serializer=toban_dot_v1_dot_run__pb2.ApproveStepResponse.SerializeToString,
+            'DecideApproval': grpc.unary_unary_rpc_method_handler(
+                    servicer.DecideApproval,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.DecideApprovalRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.DecideApprovalResponse.SerializeToString,
             ),
             'DeleteRun': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteRun,
@@ -668,7 +668,7 @@ class RunService:
             _registered_method=True)
 
     @staticmethod
-    def ApproveStep(request,
+    def DecideApproval(request,
             target,
             options=(),
             channel_credentials=None,
@@ -681,9 +681,9 @@ class RunService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/toban.v1.RunService/ApproveStep',
-            toban_dot_v1_dot_run__pb2.ApproveStepRequest.SerializeToString,
-            toban_dot_v1_dot_run__pb2.ApproveStepResponse.FromString,
+            '/toban.v1.RunService/DecideApproval',
+            toban_dot_v1_dot_run__pb2.DecideApprovalRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.DecideApprovalResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -105,7 +105,7 @@ class RunServiceStub:
     - NOT_FOUND `RUN_NOT_FOUND`
     - FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state
     """
-    ApproveStep: _grpc.UnaryUnaryMultiCallable[_run_pb2.ApproveStepRequest, _run_pb2.ApproveStepResponse]
+    DecideApproval: _grpc.UnaryUnaryMultiCallable[_run_pb2.DecideApprovalRequest, _run_pb2.DecideApprovalResponse]
     """Approves or rejects a step that waits for approval. Safe to repeat with the same decision.
 
     Errors:
@@ -240,7 +240,7 @@ class RunServiceAsyncStub(RunServiceStub):
     - NOT_FOUND `RUN_NOT_FOUND`
     - FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state
     """
-    ApproveStep: _aio.UnaryUnaryMultiCallable[_run_pb2.ApproveStepRequest, _run_pb2.ApproveStepResponse]  # type: ignore[assignment]
+    DecideApproval: _aio.UnaryUnaryMultiCallable[_run_pb2.DecideApprovalRequest, _run_pb2.DecideApprovalResponse]  # type: ignore[assignment]
     """Approves or rejects a step that waits for approval. Safe to repeat with the same decision.
 
     Errors:
@@ -428,11 +428,11 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def ApproveStep(
+    def DecideApproval(
         self,
-        request: _run_pb2.ApproveStepRequest,
+        request: _run_pb2.DecideApprovalRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_pb2.ApproveStepResponse, _abc.Awaitable[_run_pb2.ApproveStepResponse]]:
+    ) -> _typing.Union[_run_pb2.DecideApprovalResponse, _abc.Awaitable[_run_pb2.DecideApprovalResponse]]:
         """Approves or rejects a step that waits for approval. Safe to repeat with the same decision.
 
         Errors:

@@ -61,7 +61,7 @@ LIMITS: Mapping[str, Limit] = {
 
 _LANES: Mapping[str, str] = {
     "control": """
-        CancelRun PauseRun ResumeRun ApproveStep SetWorkflowEnabled SetJobEnabled CancelSchedule CancelBySubject
+        CancelRun PauseRun ResumeRun DecideApproval SetWorkflowEnabled SetJobEnabled CancelSchedule CancelBySubject
         DiscardDeadLetter GetInfo GetConfig Drain Resume Check
     """,
     "read": """

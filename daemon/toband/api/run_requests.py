@@ -58,6 +58,16 @@ def trigger(value: pb.Trigger.ValueType) -> Trigger:
             raise InvalidFieldError("triggered_by", "only API and MANUAL can be asked for")
 
 
+def approved(decision: pb.ApprovalDecision.ValueType) -> bool:
+    match decision:
+        case pb.APPROVAL_DECISION_APPROVED:
+            return True
+        case pb.APPROVAL_DECISION_REJECTED:
+            return False
+        case _:
+            raise InvalidFieldError("decision", "must be APPROVED or REJECTED")
+
+
 def run_state(value: pb.RunState.ValueType) -> RunState:
     try:
         return RunState(pb.RunState.Name(value).removeprefix("RUN_STATE_"))

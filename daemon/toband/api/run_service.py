@@ -113,32 +113,25 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         return pb.ResumeRunResponse(run=await self.shown(request.id))
 
     @unary
-    async def ApproveStep(self, request: pb.ApproveStepRequest, context: Context) -> pb.ApproveStepResponse:
-        if not request.HasField("approved"):
-            raise InvalidFieldError("approved", "it is missing")
+    async def DecideApproval(self, request: pb.DecideApprovalRequest, context: Context) -> pb.DecideApprovalResponse:
+        approved = run_requests.approved(request.decision)
         note = run_requests.short(request.note, "note")
         by = run_requests.short(request.by, "by") or caller(context)
         try:
-            await self._control.decide(
-                request.run_id,
-                request.step,
-                approved=request.approved,
-                note=note,
-                by=by,
-            )
+            await self._control.decide(request.run_id, request.step, approved=approved, note=note, by=by)
         except (NotWaitingError, RunTerminalError):
-            if not await self._was_decided(request, by):
+            if not await self._was_decided(request, approved, by):
                 raise
-        return pb.ApproveStepResponse(run=await self.shown(request.run_id))
+        return pb.DecideApprovalResponse(run=await self.shown(request.run_id))
 
-    async def _was_decided(self, request: pb.ApproveStepRequest, by: str) -> bool:
-        """Whether this very answer was given before: its answer may have been lost."""
+    async def _was_decided(self, request: pb.DecideApprovalRequest, approved: bool, by: str) -> bool:
+        """Whether the step was decided in exactly this way before: the client may repeat a call after a lost answer."""
         run = await self._store.get_run(request.run_id)
         step = run.steps.get(request.step) if run is not None else None
         decision = step.result if step is not None else None
         return (
             isinstance(decision, dict)
-            and decision.get("approved") is request.approved
+            and decision.get("approved") is approved
             and (decision.get("by"), decision.get("note")) == (by, request.note)
         )
 

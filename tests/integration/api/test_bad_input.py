@@ -144,8 +144,9 @@ def test_an_unknown_run_is_not_found_by_any_call(daemon: Daemon, run_id: str) ->
         lambda: daemon.runs.PauseRun(run_pb2.PauseRunRequest(id=run_id), timeout=20),
         lambda: daemon.runs.ResumeRun(run_pb2.ResumeRunRequest(id=run_id), timeout=20),
         lambda: daemon.runs.DeleteRun(run_pb2.DeleteRunRequest(id=run_id), timeout=20),
-        lambda: daemon.runs.ApproveStep(
-            run_pb2.ApproveStepRequest(run_id=run_id, step="only", approved=True), timeout=20
+        lambda: daemon.runs.DecideApproval(
+            run_pb2.DecideApprovalRequest(run_id=run_id, step="only", decision=run_pb2.APPROVAL_DECISION_APPROVED),
+            timeout=20,
         ),
         lambda: daemon.runs.ListArtifacts(run_pb2.ListArtifactsRequest(run_id=run_id), timeout=20),
         lambda: daemon.runs.DownloadArtifact(

@@ -30,8 +30,9 @@ def wait_for(daemon: Daemon, run_id: str, seen: Callable[[pb.Run], bool]) -> pb.
 
 
 def decide(daemon: Daemon, run_id: str, step: str, approved: bool, note: str = "") -> pb.Run:
-    asked = pb.ApproveStepRequest(run_id=run_id, step=step, approved=approved, note=note)
-    return daemon.runs.ApproveStep(asked, timeout=20).run
+    decision = pb.APPROVAL_DECISION_APPROVED if approved else pb.APPROVAL_DECISION_REJECTED
+    asked = pb.DecideApprovalRequest(run_id=run_id, step=step, decision=decision, note=note)
+    return daemon.runs.DecideApproval(asked, timeout=20).run
 
 
 def waiting(run: pb.Run) -> dict[str, str]:
@@ -96,9 +97,9 @@ def test_a_step_that_is_rejected_fails(daemon: Daemon) -> None:
     assert (early.code, early.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "STEP_NOT_WAITING")
     assert refused(lambda: decide(daemon, run_id, "none", True)).reason == "STEP_NOT_FOUND"
     assert refused(lambda: decide(daemon, "none", "gate", True)).reason == "RUN_NOT_FOUND"
-    half = pb.ApproveStepRequest(run_id=run_id, step="gate")
-    unclear = refused(lambda: daemon.runs.ApproveStep(half, timeout=20))
-    assert unclear.violations[0][0] == "approved"
+    half = pb.DecideApprovalRequest(run_id=run_id, step="gate")
+    unclear = refused(lambda: daemon.runs.DecideApproval(half, timeout=20))
+    assert unclear.violations[0][0] == "decision"
     long = refused(lambda: decide(daemon, run_id, "gate", True, "x" * 1001))
     assert long.violations[0][0] == "note"
     decide(daemon, run_id, "gate", False, "no")

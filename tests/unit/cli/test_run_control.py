@@ -101,8 +101,8 @@ def test_approve_the_only_step_that_waits(cli: Cli, active: RunRecord, daemon: F
     result = cli("runs", "approve", "nightly", "--note", "fine")
     assert (result.code, result.out) == (0, "approved sign-off of nightly#1\n")
     asked = daemon.seen[-1]
-    assert isinstance(asked, run_pb2.ApproveStepRequest)
-    assert (asked.approved, asked.note) == (True, "fine")
+    assert isinstance(asked, run_pb2.DecideApprovalRequest)
+    assert (asked.decision, asked.note) == (run_pb2.APPROVAL_DECISION_APPROVED, "fine")
 
 
 def test_reject(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> None:

@@ -70,8 +70,10 @@ class Control(run_pb2_grpc.RunServiceServicer):
 
         return await self._daemon.answer("ResumeRun", context, request, work)
 
-    async def ApproveStep(self, request: run_pb2.ApproveStepRequest, context: Context) -> run_pb2.ApproveStepResponse:
-        async def work() -> run_pb2.ApproveStepResponse:
+    async def DecideApproval(
+        self, request: run_pb2.DecideApprovalRequest, context: Context
+    ) -> run_pb2.DecideApprovalResponse:
+        async def work() -> run_pb2.DecideApprovalResponse:
             record = await self._existing(request.run_id, context)
             waiting = {step.id for step in record.run.steps if step.waiting_for}
             if request.step not in waiting:
@@ -84,11 +86,12 @@ class Control(run_pb2_grpc.RunServiceServicer):
             for step in record.run.steps:
                 if step.id == request.step:
                     step.ClearField("waiting_for")
-            state = run_pb2.STEP_STATE_SUCCEEDED if request.approved else run_pb2.STEP_STATE_FAILED
+            approved = request.decision == run_pb2.APPROVAL_DECISION_APPROVED
+            state = run_pb2.STEP_STATE_SUCCEEDED if approved else run_pb2.STEP_STATE_FAILED
             self._daemon.step(record, request.step, state)
-            return run_pb2.ApproveStepResponse(run=record.run)
+            return run_pb2.DecideApprovalResponse(run=record.run)
 
-        return await self._daemon.answer("ApproveStep", context, request, work)
+        return await self._daemon.answer("DecideApproval", context, request, work)
 
     async def DeleteRun(self, request: run_pb2.DeleteRunRequest, context: Context) -> run_pb2.DeleteRunResponse:
         async def work() -> run_pb2.DeleteRunResponse:

@@ -72,16 +72,15 @@ async def test_a_step_is_decided(daemon: FakeDaemon, approved: bool, state: run_
     record = daemon.add_run("x", steps=["gate"])
     record.run.steps[0].waiting_for = "approval"
     async with Client(daemon.address) as client:
-        run = await client.approve_step(record.run.id, "gate", approved=approved, note="why")
+        run = await client.decide_approval(record.run.id, "gate", approved=approved, note="why")
         assert run.steps[0].state == state
         with pytest.raises(Conflict) as caught:
-            await client.approve_step(record.run.id, "gate")
+            await client.decide_approval(record.run.id, "gate", approved=approved)
     assert caught.value.reason == "STEP_NOT_WAITING"
     request = daemon.seen[0]
-    assert isinstance(request, run_pb2.ApproveStepRequest)
-    # A rejection is sent as one: what is left out means nothing.
-    assert request.HasField("approved")
-    assert request.note == "why"
+    assert isinstance(request, run_pb2.DecideApprovalRequest)
+    sent = run_pb2.APPROVAL_DECISION_APPROVED if approved else run_pb2.APPROVAL_DECISION_REJECTED
+    assert (request.decision, request.note) == (sent, "why")
 
 
 async def test_a_run_is_deleted_once_it_has_ended(daemon: FakeDaemon) -> None:

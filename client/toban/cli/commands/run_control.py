@@ -196,7 +196,7 @@ def approve(
         found = client.get_run(run_id(client, run))
         wanted = step or _only_waiting(found, verb)
         with doing(f"{verb} {shown(wanted)} of {shown(run)}"):
-            decided = client.approve_step(found.id, wanted, approved=not reject, note=note, by=by or _user())
+            decided = client.decide_approval(found.id, wanted, approved=not reject, note=note, by=by or _user())
     done = "rejected" if reject else "approved"
     from toban.cli.render.state_words import run_name
 
