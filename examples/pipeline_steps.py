@@ -1,4 +1,4 @@
-"""The python steps of pipeline.yaml. They are plain functions: arguments in, something that fits into JSON out."""
+"""Python steps of pipeline.yaml: plain functions that take arguments and return JSON values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 
 def make_table(rows: int) -> dict[str, object]:
-    """Writes a table to the run's own directory for such things and says where it is."""
+    """Writes a table to the context directory of the run and returns its path."""
     directory = os.environ["TOBAN_CONTEXT_DIR"]
     path = os.path.join(directory, "table.csv")
     with open(path, "w", newline="", encoding="utf-8") as file:
@@ -21,7 +21,7 @@ def make_table(rows: int) -> dict[str, object]:
 
 
 def check_table(path: str, strict: bool) -> None:
-    """Raises ValueError, which fails the step, if a row looks wrong."""
+    """Raises ValueError, which fails the step, if `strict` and an amount is negative."""
     time.sleep(0.5)
     with open(path, newline="", encoding="utf-8") as file:
         negative = [row["id"] for row in csv.DictReader(file) if int(row["amount"]) < 0]

@@ -1,4 +1,4 @@
-"""The functions of python-steps.yaml. What they print is the log; what they return must fit into JSON."""
+"""Functions of python-steps.yaml. Their output is the log; their return values must be JSON values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from toban.step import Context, RateLimitError, ValidationError
 
 
 def read_rows(context: Context) -> dict[str, object]:
-    """Knows the parameters of the run without being given them, tells how far it is, and hands on a value."""
+    """Reads the parameters of the run from the context, reports progress, and passes a value on."""
     rows: int = context.params["rows"]
     total = 0
     for number in range(1, rows + 1):
@@ -17,13 +17,13 @@ def read_rows(context: Context) -> dict[str, object]:
 
 
 async def ask_service(about: list[str], context: Context) -> str:
-    """Raises RateLimitError, with the wait that was asked for, where a real service would be busy."""
+    """Raises RateLimitError with a delay at its first attempt, as a busy service would."""
     if context.metadata["attempt"] == 1:
         raise RateLimitError("too many requests", retry_after=0.1)
     return f"yes to {', '.join(about)}"
 
 
 def validate(total: str, least: int) -> None:
-    """Raises ValidationError if there is too little: the same every time, so nobody tries again."""
+    """Raises ValidationError if the total is too small: a permanent failure, so there is no retry."""
     if int(total) < least:
         raise ValidationError(f"the total is {total}, at least {least} is needed")
