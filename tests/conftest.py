@@ -8,7 +8,7 @@ import selectors
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,13 +40,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def store_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with all tables, to be copied."""
-    from doubles.store import make_template
+def store_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A database with all tables, to be copied. From then on all stores share their compiled statements."""
+    from doubles.store import compiled_once, make_template
 
     path = tmp_path_factory.mktemp("template") / "toban.db"
-    make_template(path)
-    return path
+    with compiled_once():
+        make_template(path)
+        yield path
 
 
 @pytest.fixture

@@ -6,10 +6,14 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import repeat
 from pathlib import Path
 from typing import Any
+
+import pytest
+from sqlalchemy import Dialect
 
 from doubles.clock import Clock
 from doubles.sandbox import InlineSandbox
@@ -18,12 +22,29 @@ from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.resolver import Resolver
 from toband.ports import StoredWorkflow
 from toband.store import SqlStore
+from toband.store.sql import open_database
+from toband.store.sql.statements import Statements
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 
 
+@contextmanager
+def compiled_once() -> Iterator[None]:
+    """Compiles the statements for each kind of database once: that takes most of the time of opening a store."""
+    compiled: dict[str, Statements] = {}
+
+    def statements(dialect: Dialect) -> Statements:
+        if dialect.name not in compiled:
+            compiled[dialect.name] = Statements(dialect)
+        return compiled[dialect.name]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(open_database, "Statements", statements)
+        yield
+
+
 def make_template(path: Path) -> None:
-    """Writes a database with all tables: creating them takes most of the time of opening a new one."""
+    """Writes a database with all tables: they take long to create."""
 
     async def create() -> None:
         store = SqlStore(f"sqlite:///{path.as_posix()}")

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from contract.scheduled import with_schedules
 from toban.definition import parse
 from toban.definition.timing.schedule_spec import Change, Schedule
 from toban.v1 import workflow_pb2 as pb
@@ -19,7 +20,8 @@ from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
 from toband.engine.schedules.due_times import Upcoming
 from toband.engine.schedules.schedule_queries import Explanation, Outlook
-from toband.ports import Store, StoredWorkflow, WorkflowVersion
+from toband.ports import Firing, StoredWorkflow, WorkflowVersion
+from toband.store import SqlStore
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 WORKFLOW = StoredWorkflow(
@@ -34,31 +36,6 @@ WORKFLOW = StoredWorkflow(
     updated_at=NOW,
     etag="e",
 )
-
-
-class FakeStore:
-    """The ledger and the schedules, in memory."""
-
-    def __init__(self) -> None:
-        self.lines: list[Fire] = []
-        self.entries: list[ScheduleEntry] = []
-        self.known = ["nightly"]
-
-    async def fires(self, *, workflow: str, before: datetime | None, before_schedule: str, limit: int) -> list[Fire]:
-        lines = sorted(self.lines, key=lambda line: (line.due_at, line.schedule_id), reverse=True)
-        return [
-            line
-            for line in lines
-            if workflow in ("", line.workflow)
-            if before is None or (line.due_at, line.schedule_id) < (before, before_schedule)
-        ][:limit]
-
-    async def list_schedules(self, *, workflow: str, after: str, limit: int, active_only: bool) -> list[ScheduleEntry]:
-        found = sorted(self.entries, key=lambda entry: entry.id)
-        return [e for e in found if e.workflow == workflow and e.id > after][:limit]
-
-    async def list_versions(self, workflow: str, **_: object) -> list[str]:
-        return [name for name in self.known if name == workflow]
 
 
 class FakeOutlook:
@@ -77,18 +54,13 @@ class FakeOutlook:
 
 
 @pytest.fixture
-def store() -> FakeStore:
-    return FakeStore()
-
-
-@pytest.fixture
 def scheduling() -> FakeOutlook:
     return FakeOutlook()
 
 
 @pytest.fixture
-def answers(store: FakeStore, scheduling: FakeOutlook) -> ScheduleRpcs:
-    return ScheduleRpcs(cast(Outlook, scheduling), cast(Store, store))
+def answers(store: SqlStore, scheduling: FakeOutlook) -> ScheduleRpcs:
+    return ScheduleRpcs(cast(Outlook, scheduling), store)
 
 
 def line(minutes: int, index: int = 0, **more: Any) -> Fire:
@@ -113,6 +85,19 @@ def entry(index: int, spec: Schedule, **more: Any) -> ScheduleEntry:
         next_due=NOW + timedelta(hours=index + 1),
         **more,
     )
+
+
+async def schedule(store: SqlStore, *entries: ScheduleEntry) -> None:
+    """Stores the workflow `nightly`, with these schedules."""
+    await with_schedules(store, *entries, workflow="nightly")
+
+
+async def write(store: SqlStore, *lines: Fire) -> None:
+    """Stores the workflow `nightly`, with three schedules and these lines in the ledger."""
+    await schedule(store, *(entry(index, Schedule(every=60.0)) for index in range(3)))
+    for each in await store.list_schedules(workflow="nightly"):
+        of_it = tuple(line for line in lines if line.schedule_id == each.id)
+        assert await store.fire(Firing(before=each, after=each, fires=of_it)) is not None
 
 
 def time(text: str) -> Any:
@@ -187,8 +172,8 @@ async def test_an_explanation(answers: ScheduleRpcs, scheduling: FakeOutlook) ->
 
 
 @pytest.mark.parametrize("outcome", list(FireOutcome))
-async def test_every_outcome_can_be_told(answers: ScheduleRpcs, store: FakeStore, outcome: FireOutcome) -> None:
-    store.lines.append(replace(line(0, run_id="r"), outcome=outcome))
+async def test_every_outcome_can_be_told(answers: ScheduleRpcs, store: SqlStore, outcome: FireOutcome) -> None:
+    await write(store, replace(line(0, run_id="r"), outcome=outcome))
     (told,) = (await answers.fires(pb.ListFiresRequest())).fires
     assert pb.FireOutcome.Name(told.outcome) == f"FIRE_OUTCOME_{outcome.value}"
     assert (told.schedule_id, told.workflow, told.run_id) == ("nightly/0", "nightly", "r")
@@ -198,8 +183,8 @@ async def test_every_outcome_can_be_told(answers: ScheduleRpcs, store: FakeStore
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-async def test_pages_leave_nothing_out(answers: ScheduleRpcs, store: FakeStore, size: int) -> None:
-    store.lines += [line(minutes, index) for minutes in range(3) for index in range(3)]
+async def test_pages_leave_nothing_out(answers: ScheduleRpcs, store: SqlStore, size: int) -> None:
+    await write(store, *(line(minutes, index) for minutes in range(3) for index in range(3)))
     found: list[tuple[str, str]] = []
     token = ""
     while True:
@@ -213,9 +198,8 @@ async def test_pages_leave_nothing_out(answers: ScheduleRpcs, store: FakeStore, 
     assert found == sorted(found, reverse=True)
 
 
-async def test_a_ledger_that_is_empty_and_one_that_does_not_exist(
-    answers: ScheduleRpcs,
-) -> None:
+async def test_a_ledger_that_is_empty_and_one_that_does_not_exist(answers: ScheduleRpcs, store: SqlStore) -> None:
+    await write(store)
     assert not (await answers.fires(pb.ListFiresRequest())).fires
     assert not (await answers.fires(pb.ListFiresRequest(workflow="nightly"))).fires
     with pytest.raises(WorkflowNotFoundError):
@@ -234,13 +218,14 @@ async def test_tokens_of_others(answers: ScheduleRpcs, token: str) -> None:
 # -- workflows
 
 
-async def test_a_workflow_tells_its_schedules_in_words(answers: ScheduleRpcs, store: FakeStore) -> None:
-    store.entries += [
+async def test_a_workflow_tells_its_schedules_in_words(answers: ScheduleRpcs, store: SqlStore) -> None:
+    await schedule(
+        store,
         entry(1, Schedule(every=7200.0)),
         entry(0, Schedule(cron="0 3 * * *")),
         entry(2, Schedule(cron="0 15 * * 1-5", words="平日の15時")),
-        replace(entry(3, Schedule(every=60.0)), id="nightly/x", subject="issue-42"),
-    ]
+    )
+    await store.create_schedule(replace(entry(3, Schedule(every=60.0)), id="nightly/x", subject="issue-42"))
     shown = await answers.workflow(WORKFLOW)
     assert list(shown.schedules) == [
         "every day at 03:00 Asia/Tokyo",
@@ -250,8 +235,8 @@ async def test_a_workflow_tells_its_schedules_in_words(answers: ScheduleRpcs, st
     assert shown.next_due == time("2026-03-01T13:00:00Z")
 
 
-async def test_a_job_tells_its_schedules_too(answers: ScheduleRpcs, store: FakeStore) -> None:
-    store.entries.append(entry(0, Schedule(cron="0 3 * * *")))
+async def test_a_job_tells_its_schedules_too(answers: ScheduleRpcs, store: SqlStore) -> None:
+    await schedule(store, entry(0, Schedule(cron="0 3 * * *")))
     shown = await answers.job(WORKFLOW, ["uses-it"])
     assert (shown.name, list(shown.used_by)) == ("nightly", ["uses-it"])
     assert list(shown.schedules) == ["every day at 03:00 Asia/Tokyo"]
@@ -288,9 +273,9 @@ steps: {a: {run: "true"}}
     assert list((await answers.workflow(WORKFLOW)).event_types) == []
 
 
-async def test_a_workflow_that_is_never_due(answers: ScheduleRpcs, store: FakeStore) -> None:
+async def test_a_workflow_that_is_never_due(answers: ScheduleRpcs, store: SqlStore) -> None:
     assert not (await answers.workflow(WORKFLOW)).HasField("next_due")
-    store.entries.append(replace(entry(0, Schedule(at=NOW)), next_due=None))
+    await schedule(store, replace(entry(0, Schedule(at=NOW)), next_due=None))
     shown = await answers.workflow(WORKFLOW)
     assert list(shown.schedules) == ["once at 2026-03-01 12:00+00:00"]
     assert not shown.HasField("next_due")

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
 from doubles.clock import Clock
-from toban.definition import parse
+from doubles.ids import numbered_ids
+from doubles.store import define
 from toban.v1 import schedule_pb2 as pb
 from toband.api.schedule_service import ScheduleService
 from toband.domain.schedule_actions import ACTIONS, WORKFLOW
 from toband.domain.schedule_model import ScheduleEntry
-from toband.domain.transition import Ids
 from toband.engine.health.admission import Always
 from toband.engine.schedules.subject_schedules import Subjects
-from toband.ports import Request, Store, StoredWorkflow, WorkflowVersion
+from toband.store import SqlStore
 
 from .called import CONTEXT, Refusal, refused
 
@@ -33,121 +33,22 @@ steps: {a: {run: "true"}}
 """
 
 
-class FakeStore:
-    def __init__(self) -> None:
-        self.entries: dict[str, ScheduleEntry] = {}
-        self.requests: list[Request | None] = []
-        self.answers: dict[str, tuple[str, bool]] = {}
-
-    async def schedule_of_request(self, request: Request) -> tuple[ScheduleEntry, bool] | None:
-        if request.id not in self.answers:
-            return None
-        schedule_id, created = self.answers[request.id]
-        return self.entries[schedule_id], created
-
-    async def get_workflow(self, name: str) -> StoredWorkflow | None:
-        if name != "nightly":
-            return None
-        workflow = parse(TEXT).documents[0].workflow
-        assert workflow is not None
-        version = WorkflowVersion(
-            workflow=name,
-            version=1,
-            source=TEXT,
-            base_dir="",
-            parsed=workflow.to_dict(),
-            digest="",
-            created_at=NOW,
-        )
-        return StoredWorkflow(
-            name=name,
-            title="",
-            description="",
-            labels={},
-            enabled=True,
-            version=1,
-            owner="api",
-            created_at=NOW,
-            updated_at=NOW,
-            etag="e",
-            definition=version,
-        )
-
-    async def create_schedule(
-        self, entry: ScheduleEntry, *, request: Request | None = None
-    ) -> tuple[ScheduleEntry, bool]:
-        self.requests.append(request)
-        answer = self._stored(entry)
-        if request is not None:
-            self.answers[request.id] = (answer[0].id, answer[1])
-        return answer
-
-    def _stored(self, entry: ScheduleEntry) -> tuple[ScheduleEntry, bool]:
-        for known in self.entries.values():
-            same = (known.subject, known.dedupe_key) == (entry.subject, entry.dedupe_key)
-            if entry.dedupe_key and same:
-                return known, False
-        self.entries[entry.id] = entry
-        return entry, True
-
-    async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
-        return self.entries.get(schedule_id)
-
-    async def list_schedules(
-        self,
-        *,
-        workflow: str,
-        subject: str,
-        after: str,
-        limit: int,
-        active_only: bool,
-        of_subjects: bool,
-    ) -> list[ScheduleEntry]:
-        assert of_subjects
-        return [
-            each
-            for each in sorted(self.entries.values(), key=lambda each: each.id)
-            if each.subject
-            and subject in ("", each.subject)
-            and workflow in ("", each.workflow)
-            and each.id > after
-            and (not active_only or (each.next_due and not each.cancelled_at))
-        ][:limit]
-
-    async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
-        if schedule_id in self.entries:
-            self.entries[schedule_id] = replace(self.entries[schedule_id], cancelled_at=at)
-        return self.entries.get(schedule_id)
-
-    async def cancel_by_subject(self, subject: str, *, at: datetime) -> int:
-        found = [each.id for each in self.entries.values() if each.subject == subject]
-        for each in found:
-            await self.cancel_schedule(each, at=at)
-        return len(found)
-
-
 @pytest.fixture
-def store() -> FakeStore:
-    return FakeStore()
-
-
-@pytest.fixture
-def service(store: FakeStore) -> ScheduleService:
-    numbers = count(1)
+async def service(store: SqlStore) -> ScheduleService:
+    await define(store, TEXT)
     subjects = Subjects(
-        store=cast(Store, store),
+        store=store,
         clock=Clock(NOW),
-        ids=Ids(
-            new_id=lambda: f"s{next(numbers)}",
-            new_token=lambda: "t",
-            boot_id="b",
-            random=lambda: 0.0,
-        ),
+        ids=numbered_ids("s"),
         admission=Always(),
         zone="Asia/Tokyo",
         changed=lambda: None,
     )
-    return ScheduleService(subjects, cast(Store, store))
+    return ScheduleService(subjects, store)
+
+
+async def stored(store: SqlStore) -> Sequence[ScheduleEntry]:
+    return await store.list_schedules(of_subjects=True, active_only=False)
 
 
 def rule(**how: Any) -> pb.ScheduleRule:
@@ -175,7 +76,7 @@ def created(service: ScheduleService, **fields: Any) -> Any:
     return service.CreateSchedule(pb.CreateScheduleRequest(**{**known, **fields}), CONTEXT)
 
 
-async def test_words_are_understood_and_told_back(service: ScheduleService, store: FakeStore) -> None:
+async def test_words_are_understood_and_told_back(service: ScheduleService) -> None:
     answer = await created(service, dedupe_key="k", max_occurrences=7, request_id="r")
     made = answer.schedule
     assert answer.created
@@ -190,20 +91,16 @@ async def test_words_are_understood_and_told_back(service: ScheduleService, stor
     assert not made.HasField("cancelled_at")
     again = await created(service, rule=rule(words="明日の15時"), dedupe_key="k")
     assert (again.created, again.schedule.id) == (False, "s1")
-    assert [each and (each.rpc, each.id) for each in store.requests] == [
-        ("CreateSchedule", "r"),
-        None,
-    ]
 
 
-async def test_whoever_repeats_a_request_gets_the_first_answer(service: ScheduleService, store: FakeStore) -> None:
+async def test_whoever_repeats_a_request_gets_the_first_answer(service: ScheduleService, store: SqlStore) -> None:
     asked = {"rule": rule(words="30分後"), "dedupe_key": "k", "request_id": "r"}
     first = await created(service, **asked)
     assert await created(service, **asked) == first
     assert first.created
     other = {**asked, "request_id": "r2"}
     assert [(await created(service, **other)).created for _ in range(2)] == [False, False]
-    assert len(store.entries) == 1
+    assert len(await stored(store)) == 1
 
 
 async def test_the_next_due_times_come_with_a_schedule(service: ScheduleService) -> None:
@@ -225,14 +122,13 @@ async def test_the_next_due_times_come_with_a_schedule(service: ScheduleService)
     assert not cancelled.schedule.due_times
 
 
-async def test_a_schedule_that_cannot_be_told_spoils_no_list(service: ScheduleService, store: FakeStore) -> None:
-    for _ in range(2):
-        await created(service, rule=rule(at=moment(datetime(9998, 12, 31, 23, 59, tzinfo=UTC))))
+async def test_a_schedule_that_cannot_be_told_spoils_no_list(service: ScheduleService, store: SqlStore) -> None:
+    await created(service, rule=rule(at=moment(datetime(9998, 12, 31, 23, 59, tzinfo=UTC))))
+    (entry,) = await stored(store)
     last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-    entry = store.entries["s1"]
-    store.entries["s1"] = replace(entry, spec=replace(entry.spec, at=last), next_due=last)
+    await store.create_schedule(replace(entry, id="s0", spec=replace(entry.spec, at=last), next_due=last))
     answer = await service.ListSchedules(pb.ListSchedulesRequest(), CONTEXT)
-    assert [each.id for each in answer.schedules] == ["s1", "s2"]
+    assert [each.id for each in answer.schedules] == ["s0", "s1"]
     assert answer.schedules[0].request == "9999-12-31T23:59:59+00:00"
 
 
@@ -309,10 +205,10 @@ def invalid(refusal: Refusal) -> list[str]:
     ],
 )
 async def test_times_that_cannot_be_understood(
-    service: ScheduleService, store: FakeStore, fields: dict[str, Any], field: str
+    service: ScheduleService, store: SqlStore, fields: dict[str, Any], field: str
 ) -> None:
     assert invalid(await refused(created(service, **fields))) == ["TIME_NOT_UNDERSTOOD", field]
-    assert store.entries == {}
+    assert await stored(store) == []
 
 
 async def test_a_refusal_has_examples(service: ScheduleService) -> None:
@@ -350,10 +246,10 @@ async def test_a_refusal_has_examples(service: ScheduleService) -> None:
     ],
 )
 async def test_fields_that_cannot_be(
-    service: ScheduleService, store: FakeStore, fields: dict[str, Any], field: str
+    service: ScheduleService, store: SqlStore, fields: dict[str, Any], field: str
 ) -> None:
     assert invalid(await refused(created(service, **fields))) == ["INVALID_ARGUMENT", field]
-    assert store.entries == {}
+    assert await stored(store) == []
 
 
 async def test_a_workflow_must_be_there_and_take_the_parameters(service: ScheduleService) -> None:
@@ -364,7 +260,7 @@ async def test_a_workflow_must_be_there_and_take_the_parameters(service: Schedul
     assert invalid(refusal) == ["INVALID_PARAMS", "params.m"]
 
 
-async def test_one_schedule_and_its_end(service: ScheduleService, store: FakeStore) -> None:
+async def test_one_schedule_and_its_end(service: ScheduleService, store: SqlStore) -> None:
     made = (await created(service)).schedule
     found = await service.GetSchedule(pb.GetScheduleRequest(id=made.id), CONTEXT)
     assert found.schedule == made
@@ -372,8 +268,9 @@ async def test_one_schedule_and_its_end(service: ScheduleService, store: FakeSto
     assert answer.schedule.state == pb.SCHEDULE_STATE_CANCELLED
     assert answer.schedule.cancelled_at.ToDatetime(tzinfo=UTC) == NOW
     assert not answer.schedule.HasField("next_due")
-    store.entries["s1"] = replace(store.entries["s1"], cancelled_at=None, next_due=None)
-    ended = await service.GetSchedule(pb.GetScheduleRequest(id="s1"), CONTEXT)
+    (entry,) = await stored(store)
+    await store.create_schedule(replace(entry, id="s0", cancelled_at=None, next_due=None))
+    ended = await service.GetSchedule(pb.GetScheduleRequest(id="s0"), CONTEXT)
     assert ended.schedule.state == pb.SCHEDULE_STATE_ENDED
 
 
