@@ -1,4 +1,4 @@
-"""`toband`: reads the configuration, takes the state directory, and serves."""
+"""The `toband` program: reads the configuration, locks the state directory, and serves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.USAGE
     if given.check_config:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # A path may have letters that the encoding of a pipe on Windows has not.
+            # A path may contain letters that the encoding of a pipe on Windows lacks.
             sys.stdout.reconfigure(errors="backslashreplace")
         for key, value, source in config.shown():
             print(f"{key} = {json.dumps(value, ensure_ascii=False)}    # {source}")
@@ -59,13 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(config: Config, *, take_over: bool, new_database: bool) -> int:
-    # The core of gRPC would write lines of its own among those of our log.
+    # gRPC's core would otherwise write its own lines into the log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from toband import daemon_log, memory_trim
     from toband.api.server import ListenError
     from toband.ports import StoreError, StoreTakenOverError
 
-    # A busy event loop would let the thread that commits wait five milliseconds, again and again.
+    # The default of 5 ms would make the writer thread wait for a busy event loop at every commit.
     sys.setswitchinterval(SWITCH_INTERVAL)
     memory_trim.set_up()
     state = StateDir(config.state_dir)
@@ -96,29 +96,28 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--config", metavar="FILE", help="TOML file (also TOBAN_CONFIG)")
-    parser.add_argument("--state-dir", metavar="DIR", help="where everything is kept")
+    parser.add_argument("--state-dir", metavar="DIR", help="directory for the database, logs and artifacts")
     parser.add_argument(
         "--listen",
         metavar="ADDRESS",
         action="append",
-        help="unix:///path or 127.0.0.1:PORT (0 picks a free one); may be repeated",
+        help="unix:///path or 127.0.0.1:PORT (port 0 picks a free one); may be repeated",
     )
     parser.add_argument("--database", metavar="URL", help="sqlite:///path or postgresql://…")
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
-    parser.add_argument("--log-file", metavar="FILE", help="write JSON lines there too")
-    parser.add_argument("--check-config", action="store_true", help="print the effective configuration and stop")
+    parser.add_argument("--log-file", metavar="FILE", help="also write JSON lines to this file")
+    parser.add_argument("--check-config", action="store_true", help="print the effective configuration and exit")
     parser.add_argument(
         "--take-over",
         action="store_true",
-        help="claim the database although another toband owns it: only if that one is gone for good. "
-        "It writes nothing more; steps that it left running are reported as LOST, and not started again",
+        help="claim the database although another toband owns it. Use it only if that daemon is gone for good: "
+        "it can no longer write, and steps that it left running are reported as LOST and not started again",
     )
     parser.add_argument(
         "--new-database",
         action="store_true",
-        help="begin with an empty database although this state directory had another one before; "
-        "without it such a start is refused",
+        help="start with an empty database although this state directory had one before; refused without this option",
     )
     parser.add_argument("--version", action="version", version=f"toband {__version__}")
     return parser

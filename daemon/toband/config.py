@@ -1,4 +1,4 @@
-"""Configuration: a TOML file, overridden by the environment, overridden by flags. All problems are found at once."""
+"""Configuration: a TOML file, overridden by the environment, overridden by flags. All problems are reported at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PASSWORD = re.compile("([?&]password=)[^&]*")
 
 
 class ConfigError(Exception):
-    """Says everything that is wrong with the configuration; `problems` holds a line for each."""
+    """The configuration is invalid; `problems` has a line for each mistake."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -46,20 +46,20 @@ class Config:
     listen: tuple[str, ...]
     database: str
     timezone: str
-    """Of schedules that name none, and of `blackout`: a name of the IANA database."""
+    """The IANA name of the default time zone of schedules, and of `blackout`."""
     blackout: tuple[str, ...]
-    """Windows in which no schedule starts anything, each as `parse_blackout` reads it."""
+    """Windows in which schedules start no runs, in the syntax of `parse_blackout`."""
     definitions: tuple[str, ...]
-    """Files and directories that definitions are read from, absolute."""
+    """Absolute paths of the files and directories with definitions."""
     definitions_removed: str
-    """What becomes of a definition that is in no file any more: `disable` or `delete`."""
+    """What to do with a definition whose file is gone: `disable` or `delete`."""
     stop_policy: str
     stop_deadline: float
     default_run_timeout: float | None
     max_attempts_running: int
     event_concurrency: int
     disk_reserve: int | None
-    """Bytes; None: worked out from the size of the disk."""
+    """Bytes; None means derived from the size of the disk."""
     cgroup: str
     attempt_log_limit: int | None
     total_log_limit: int | None
@@ -67,7 +67,7 @@ class Config:
     artifact_files: int
     artifact_time: float
     artifact_rate: int | None
-    """Bytes that are read for one run in a second."""
+    """Bytes per second read for one run."""
     keep_age: float | None
     keep_runs: int | None
     keep_total_runs: int | None
@@ -80,7 +80,7 @@ class Config:
     sources: Mapping[str, str]
 
     def shown(self) -> list[tuple[str, Any, str]]:
-        """Key, value and source of every setting, fit to be shown: passwords are hidden."""
+        """Key, value and source of every setting, with passwords hidden."""
         values: dict[str, Any] = {
             "state_dir": self.state_dir,
             "listen": list(self.listen),
@@ -128,11 +128,11 @@ def _shown_count(value: int | None) -> int | str:
 
 
 def _shown(value: Any) -> str:
-    """For a problem: short, whatever it is. A number of thousands of digits cannot be written out at all."""
+    """The value as an error shows it, shortened. Python refuses to print an integer of thousands of digits."""
     try:
         text = repr(value)
     except ValueError:
-        text = "a number that is too large"
+        text = "a number with too many digits"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
@@ -145,28 +145,28 @@ def _text(value: Any) -> str:
 def _path(value: Any) -> str:
     text = _text(value)
     if "\0" in text:
-        raise ValueError(f"found {_shown(text)}, expected a path: the system takes none with a NUL")
+        raise ValueError(f"found {_shown(text)}, expected a path without a NUL character")
     return os.path.expanduser(text)
 
 
 def _directory(value: Any) -> str:
     path = _path(value)
     if not path:
-        raise ValueError("found nothing, expected a directory")
+        raise ValueError("must name a directory")
     return path
 
 
 def _duration(value: Any) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
-        raise ValueError(f"found {_shown(value)}, expected more than nothing")
+        raise ValueError(f"must be greater than zero, found {_shown(value)}")
     return seconds
 
 
 def _size(value: Any) -> int:
     size = parse_size(value)
     if size <= 0:
-        raise ValueError(f"found {_shown(value)}, expected more than nothing")
+        raise ValueError(f"must be greater than zero, found {_shown(value)}")
     return size
 
 
@@ -180,12 +180,12 @@ def _count(value: Any) -> int:
 
 
 def _or_none(check: Callable[[Any], T]) -> Callable[[Any], T | None]:
-    """`none` switches the limit off."""
+    """Accepts `none`, which turns the limit off."""
     return lambda value: None if value == "none" else check(value)
 
 
 def _reserve(value: Any) -> int | None:
-    """0 is allowed: no reserve at all."""
+    """Accepts 0, which means no reserve."""
     return None if value == "auto" else parse_size(value)
 
 
@@ -212,11 +212,11 @@ def _address(text: str) -> str:
             raise ValueError(f"found {_shown(text)}, expected an absolute path as in unix:///run/toban.sock")
         if "," in path:
             raise ValueError(
-                f"the socket path {path} has a comma, at which clients would cut it; choose another with `listen`"
+                f"the socket path {path} contains a comma, which separates addresses; choose another with `listen`"
             )
         if len(os.fsencode(path)) > SOCKET_PATH_MOST:
             raise ValueError(
-                f"the socket path {path} has {len(os.fsencode(path))} bytes, the system takes at most "
+                f"the socket path {path} is {len(os.fsencode(path))} bytes long, the system allows at most "
                 f"{SOCKET_PATH_MOST}; choose a shorter one with `listen`"
             )
         return text
@@ -239,13 +239,13 @@ def _is_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
     except (ValueError, LookupError, OSError):
-        # The name of a directory is an OSError; one that leads out of the database a ValueError.
+        # A directory of the database raises OSError, a path that leaves it ValueError.
         return False
     return True
 
 
 def _blackout(value: Any) -> tuple[str, ...]:
-    """In one text, crontab expressions have commas of their own: there a semicolon is between windows."""
+    """A string is split at semicolons, because crontab expressions contain commas."""
     items = value.split(";") if isinstance(value, str) else value
     if not isinstance(items, list):
         raise ValueError(f'found {_shown(value)}, expected windows such as ["0 2 * * sun/2h"]')
@@ -253,7 +253,7 @@ def _blackout(value: Any) -> tuple[str, ...]:
 
 
 def _definitions(value: Any) -> tuple[str, ...]:
-    """In one text, paths are separated as those of PATH are."""
+    """A string is split like PATH."""
     items = value.split(os.pathsep) if isinstance(value, str) else value
     if not isinstance(items, list):
         raise ValueError(f'found {_shown(value)}, expected paths such as ["/etc/toban/workflows"]')
@@ -368,7 +368,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
 
 
 def _below(base: str, path: Any) -> Any:
-    """A path, or several, each once and in order, made absolute: in a file they are meant from where that is."""
+    """Absolute paths, without duplicates. Relative ones start at the directory of the configuration file."""
     if isinstance(path, tuple):
         return tuple(dict.fromkeys(_below(base, each) for each in path))
     return os.path.abspath(os.path.join(base, path)) if path else ""
@@ -397,8 +397,8 @@ def _read(file: str, problems: list[str]) -> dict[str, Any]:
         with open(file, "rb") as opened:
             data = opened.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
-            raise OSError(errno.EFBIG, f"it has more than {format_size(LARGEST_FILE)}")
-        # A number of too many digits is a ValueError that is no TOMLDecodeError.
+            raise OSError(errno.EFBIG, f"it is larger than {format_size(LARGEST_FILE)}")
+        # A number with too many digits raises a ValueError that is not a TOMLDecodeError.
         tables = tomllib.loads(data.decode())
     except OSError as error:
         problems.append(f"cannot read the configuration {file}: {error.strerror}")
@@ -426,19 +426,19 @@ def _default_state_dir(environment: Mapping[str, str]) -> str:
 
 
 def _host_timezone() -> str:
-    """UTC where the host's has no name, or one that nobody knows."""
+    """The host's time zone; UTC if it has no IANA name."""
     try:
         import tzlocal
 
         name = tzlocal.get_localzone_name()
     except (ImportError, ValueError, LookupError, OSError):
-        # The module is missing where only the client is installed: there nothing is served that could be due.
+        # tzlocal is missing where only the client is installed; the client needs no default zone.
         return "UTC"
     return name if name and _is_zone(name) else "UTC"
 
 
 def _default_listen(state_dir: str) -> str:
-    """A socket that the file system protects; on Windows, which has none that gRPC can use, a free port."""
+    """A Unix socket protected by file permissions; on Windows, where gRPC has none, a free port."""
     return "127.0.0.1:0" if sys.platform == "win32" else f"unix://{state_dir}/toban.sock"
 
 

@@ -1,4 +1,4 @@
-"""The daemon's own log: structured, to the console and, if asked for, to a file of JSON lines."""
+"""The daemon's own log: structured, to the console and optionally to a file of JSON lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Sink:
 
 
 class _Forgiving:
-    """Where lines go. What a full or failing disk does not take is lost, and never an error of who logs."""
+    """A stream whose errors are ignored: a full disk loses log lines and fails no caller."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -47,7 +47,7 @@ class _Forgiving:
 
 
 class _Forward(logging.Handler):
-    """What libraries log through the standard library, in our form."""
+    """Passes records of the standard library's logging to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger()

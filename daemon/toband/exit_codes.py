@@ -1,6 +1,6 @@
-"""How `toband` ends."""
+"""Exit codes of `toband`."""
 
 FAILED = 1
 USAGE = 2
 REPLACED = 3
-"""Another daemon has taken the database over."""
+"""Another daemon took the database over."""

@@ -1,8 +1,8 @@
-"""Named places where a test may make a process fail, on both sides of what must be durable.
+"""Named points at which a test can make a process fail, before and after each durable write.
 
-Unset, a hit costs one call. `TOBAN_FAILPOINTS` is a comma-separated list of `name=action`, where the action is `kill`
-(SIGKILL to this very process), `stop` (SIGSTOP) or the name of an errno to raise as OSError, and `@N` behind it means:
-only at the Nth hit in this process. Example: `store.after_commit=kill@3,shim.write=ENOSPC`.
+Without any, a hit costs one call. `TOBAN_FAILPOINTS` is a comma-separated list of `name=action`, where the action is
+`kill` (SIGKILL to this process), `stop` (SIGSTOP) or the name of an errno to raise as OSError. A trailing `@N` limits
+it to the Nth hit in this process. Example: `store.after_commit=kill@3,shim.write=ENOSPC`.
 
 Standard library only: the spawner and the shim use it too.
 """
@@ -18,13 +18,13 @@ _hits: dict[str, int] = {}
 
 
 def arm(text: str) -> None:
-    """Replaces what is armed. Raises ValueError for text that does not parse."""
+    """Replaces all failpoints. Raises ValueError if the text is invalid."""
     found: dict[str, tuple[str, int]] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, action = item.partition("=")
         action, _, nth = action.partition("@")
         if not equals or (action not in ("kill", "stop") and not hasattr(errno, action)):
-            raise ValueError(f"cannot read failpoint {item!r}: expected name=kill|stop|ERRNO[@N]")
+            raise ValueError(f"invalid failpoint {item!r}: expected name=kill|stop|ERRNO[@N]")
         found[name] = (action, int(nth or 0))
     _armed.clear()
     _hits.clear()
@@ -36,7 +36,7 @@ def armed() -> bool:
 
 
 def hit(name: str) -> None:
-    """Fails here if a test asked for it."""
+    """Fails if this point is armed."""
     if not _armed:
         return
     action, nth = _armed.get(name, ("", 0))

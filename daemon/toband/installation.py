@@ -1,7 +1,7 @@
-"""What makes this daemon the same one as before: its state directory and the machine that it is on.
+"""The identity of this installation: its state directory and its machine.
 
-The id of the installation is in the state directory. A copy of that directory has the same text in it and is another
-installation all the same: beside the id stands which file it was written to.
+The id is in a file of the state directory, together with the inode of that file. A copied state directory therefore
+counts as another installation, although it contains the same id.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _MACHINE_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
 def owner_of(state: StateDir, now: datetime) -> Owner:
-    """This daemon, as others see it in the database. The state directory must be ours. Raises OSError."""
+    """This daemon as the database names it. The state directory must be locked by it. Raises OSError."""
     installation = installation_of(state)
     return Owner(
         installation=installation,
-        # A container may have no id of its machine: then the state directory has to do.
+        # A container may have no machine id; the installation takes its role then.
         machine=_machine_id() or installation,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -38,7 +38,7 @@ def owner_of(state: StateDir, now: datetime) -> Owner:
 
 
 def installation_of(state: StateDir) -> str:
-    """The id in the state directory; a new one if there is none, or if the directory is a copy. Raises OSError."""
+    """The id in the state directory, or a new one if it has none or is a copy. Raises OSError."""
     known = _read(state)
     if known is not None:
         return str(known["id"])
@@ -48,17 +48,17 @@ def installation_of(state: StateDir) -> str:
 
 
 def note_database(state: StateDir) -> None:
-    """This installation has a database from now on. Raises OSError."""
+    """Records that this installation has a database. Raises OSError."""
     known = _read(state)
     if known is None or known.get("has_database") is not True:
         _write(state, installation_of(state), has_database=True)
 
 
 def database_known_by(state: StateDir) -> str:
-    """What in the state directory tells that there was a database; empty if nothing does. Raises OSError."""
+    """The evidence in the state directory for an earlier database; empty if there is none. Raises OSError."""
     directory = state.join("runs")
     with os.scandir(directory) as entries:
-        # What begins with a dot is the daemon's own, and is there without any run.
+        # Names that begin with a dot are the daemon's own and exist without any run.
         own = (entry for entry in entries if not entry.name.startswith("."))
         if any(entry.is_dir(follow_symlinks=False) for entry in own):
             return f"there are runs in {directory}"
@@ -69,11 +69,11 @@ def database_known_by(state: StateDir) -> str:
 
 
 def _read(state: StateDir) -> dict[str, Any] | None:
-    """None if there is nothing, or what cannot be believed."""
+    """None if the file is missing, damaged, or was copied."""
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         with open(state.join(FILE), encoding="utf-8") as file:
             known, facts = stored_json.parse(file.read()), os.fstat(file.fileno())
-        # Numbers of devices may change with a boot, and a directory may be renamed; not both at once.
+        # A boot may change the device number, and a user may rename the directory, but not both at once.
         same_place = known["device"] == facts.st_dev or known["path"] == os.path.realpath(state.path)
         if known["inode"] == facts.st_ino and same_place and isinstance(known["id"], str):
             return dict(known)
@@ -110,14 +110,14 @@ if sys.platform == "win32":
 else:
 
     def _machine_id() -> str:
-        """Empty if the system has none."""
+        """The machine id; empty if the system has none."""
         for path in _MACHINE_FILES:
             with (
                 contextlib.suppress(OSError),
                 open(path, encoding="ascii", errors="replace") as file,
             ):
                 found = file.read(64).strip()
-                # systemd writes that while the first boot is under way.
+                # systemd writes this during the first boot.
                 if found and found != "uninitialized":
                     return found
         return ""

@@ -1,7 +1,7 @@
-"""Memory that goes back to the system when a burst of work is over.
+"""Returns freed memory to the system after a burst of work.
 
-The allocator of glibc keeps what was freed, in an arena for each thread, in case it is needed again. In a daemon that
-lives for months, the memory of a few hundred streams would stay resident for good. Elsewhere all of this does nothing.
+glibc keeps freed memory in an arena per thread. In a daemon that lives for months, the memory of a few hundred
+streams would stay resident for good. With another C library these functions do nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 TRIM_AFTER = 2.0
 ENOUGH = 500
-"""Calls that make it worth while; a stream counts as many as STREAM."""
+"""Trim after this many calls; a stream counts as STREAM calls."""
 STREAM = 25
 
 _M_ARENA_MAX = -8
@@ -23,13 +23,13 @@ ARENAS = 2
 
 
 def set_up() -> None:
-    """Before threads are started."""
+    """Limits the number of arenas. Call it before starting threads."""
     with contextlib.suppress(AttributeError, OSError):
         _libc().mallopt(_M_ARENA_MAX, ARENAS)
 
 
 def give_back() -> None:
-    """All that is free. Takes milliseconds, so not in the event loop."""
+    """Returns all free memory. Takes milliseconds: do not call it in the event loop."""
     with contextlib.suppress(AttributeError, OSError):
         _libc().malloc_trim(0)
 
@@ -52,7 +52,7 @@ class Trimmer:
 
 
 def _libc() -> Any:
-    """Raises OSError where there is none that could know these calls."""
+    """Raises OSError on other systems than Linux."""
     if sys.platform != "linux":
         raise OSError("no such library")
     return ctypes.CDLL(None)

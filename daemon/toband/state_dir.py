@@ -1,4 +1,4 @@
-"""The state directory: who owns it, and how others find the daemon that does."""
+"""The state directory: its lock, its small files, and how clients find the daemon that owns it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRIES = 500
 
 
 class StateDirError(Exception):
-    """The directory cannot be used; the text says why."""
+    """The directory cannot be used; the message says why."""
 
 
 class NoticedBoot:
@@ -34,7 +34,7 @@ class NoticedBoot:
         self.keep()
 
     def keep(self) -> None:
-        """A disk that takes nothing keeps nobody from being served."""
+        """A disk that takes no writes does not prevent serving."""
         facts = {"boot_id": self._boot_id, "at": self.at.isoformat(), "done": self.done}
         with contextlib.suppress(OSError):
             with open(f"{self._path}.new", "w", encoding="utf-8") as file:
@@ -45,7 +45,7 @@ class NoticedBoot:
 
 
 class StateDir:
-    """Held by one daemon at a time. The lock is the kernel's: a dead daemon holds nothing."""
+    """Owned by one daemon at a time. The kernel releases the lock of a daemon that died."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class StateDir:
         return os.path.join(self.path, name)
 
     def acquire(self) -> None:
-        """Raises StateDirError, naming the pid of the daemon that has it."""
+        """Takes the lock. Raises StateDirError with the pid of the daemon that has it."""
         try:
             for path in (self.path, self.join("runs")):
                 os.makedirs(path, mode=0o750 if path == self.path else 0o700, exist_ok=True)
@@ -69,14 +69,13 @@ class StateDir:
             os.close(lock)
             raise StateDirError(f"cannot use the state directory {self.path}: another toband (pid {owner}) has it")
         self._lock = lock
-        # The lock is held whatever the file says: a full disk only keeps others from learning whose it is. Written over
-        # what is there, so that the block it has already does.
+        # The pid is only for messages: on a full disk the lock still works. Overwriting in place needs no new block.
         with contextlib.suppress(OSError):
             os.lseek(lock, 0, os.SEEK_SET)
             os.ftruncate(lock, os.write(lock, f"{os.getpid()}\n".encode()))
 
     def announce(self, listen: Sequence[str], started_at: datetime, version: str) -> None:
-        """Writes toband.json, which says where this daemon is served. Raises OSError."""
+        """Writes toband.json, where clients find the daemon's addresses. Raises OSError."""
         facts = {
             "pid": os.getpid(),
             "listen": list(listen),
@@ -89,7 +88,7 @@ class StateDir:
         _replace(own, self.join("toband.json"))
 
     def write_durably(self, name: str, text: Callable[[os.stat_result], str]) -> None:
-        """Replaces a file, whole or not at all; `text` is given what the new file is. Raises OSError."""
+        """Replaces a file atomically and durably; `text` gets the stat of the new file. Raises OSError."""
         path = self.join(name)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{path}.new")
@@ -106,10 +105,10 @@ class StateDir:
                 os.close(directory)
 
     def provide_command(self) -> str:
-        """A directory with a `toban` in it that is this installation's, wherever that is. Raises OSError."""
+        """A directory with a `toban` command that runs this installation's client. Raises OSError."""
         directory = self.join("bin")
         os.makedirs(directory, mode=0o755, exist_ok=True)
-        # Nothing of the directory or the settings that a step has for itself gets into its interpreter.
+        # The step's directory and environment must not change what this interpreter imports.
         options = "-E -P -X utf8 -m toban.cli"
         if sys.platform == "win32":
             name, text = "toban.cmd", f'@"{sys.executable}" {options} %*\n'
@@ -127,13 +126,13 @@ class StateDir:
         return directory
 
     def boot(self, boot_id: str, now: datetime) -> NoticedBoot:
-        """The boot that the machine is in; noticed now, or by a daemon before this one."""
+        """The current boot of the machine, first seen now or by an earlier daemon."""
         path = self.join("boot.json")
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             with open(path, encoding="utf-8") as file:
                 known = stored_json.parse_object(file.read())
             at = datetime.fromisoformat(known["at"])
-            # A time without its zone is none that was written here, and cannot be compared with those that were.
+            # The daemon always writes a zone; a time without one was not written by it and cannot be compared.
             if known["boot_id"] == boot_id and at.tzinfo is not None:
                 return NoticedBoot(path, boot_id, at, done=bool(known.get("done")))
         noticed = NoticedBoot(path, boot_id, now, done=False)
@@ -141,7 +140,7 @@ class StateDir:
         return noticed
 
     def release(self) -> None:
-        """Does nothing if it is somebody else's."""
+        """Releases the lock, if this daemon has it."""
         if self._lock >= 0:
             # A disk that fails must not turn a clean stop into a failure.
             with contextlib.suppress(OSError):
@@ -160,7 +159,7 @@ def _replace(new: str, path: str) -> None:
     """Raises OSError."""
     tries = _TRIES if sys.platform == "win32" else 0
     for _ in range(tries):
-        # Nobody can replace a file there while somebody reads it.
+        # Windows refuses to replace a file while it is open for reading.
         with contextlib.suppress(PermissionError):
             return os.replace(new, path)
         time.sleep(0.01)
@@ -172,7 +171,7 @@ def _try_lock(fd: int) -> bool:
         import msvcrt
 
         try:
-            # Far behind the pid, so that others can still read it.
+            # Far behind the pid, so that other processes can still read the pid.
             os.lseek(fd, 1 << 20, os.SEEK_SET)
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         except OSError:

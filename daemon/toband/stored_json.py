@@ -1,4 +1,4 @@
-"""JSON that was read back from a disk: anybody may have changed it, so that it is read like input.
+"""JSON read back from disk. The file may have been changed or damaged, so it is parsed like input.
 
 Standard library only: the shim uses it.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def parse(data: str | bytes) -> Any:
-    """Raises ValueError for whatever cannot be read: no JSON, no UTF-8, NaN, too large a number, nested too deeply."""
+    """Raises ValueError for invalid JSON or UTF-8, NaN, a number out of range, or too deep nesting."""
     try:
         return json.loads(data, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError:
@@ -19,7 +19,7 @@ def parse(data: str | bytes) -> Any:
 
 
 def parse_object(data: str | bytes) -> dict[str, Any]:
-    """Raises ValueError for all that is not an object too."""
+    """Also raises ValueError if the value is not an object."""
     value = parse(data)
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
@@ -29,9 +29,9 @@ def parse_object(data: str | bytes) -> dict[str, Any]:
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"{text:.40} is too large a number")
+        raise ValueError(f"{text:.40} is out of range")
     return number
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

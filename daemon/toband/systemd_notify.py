@@ -1,4 +1,4 @@
-"""Telling systemd how we are: sd_notify, which is one datagram."""
+"""The sd_notify protocol: one datagram to systemd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def notify(*states: str) -> None:
-    """Sends states such as READY=1, if somebody asked to be told. Never fails."""
+    """Sends states such as READY=1 if NOTIFY_SOCKET is set. Never fails."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address or not hasattr(socket, "AF_UNIX"):
         return

@@ -1,1 +1,1 @@
-"""The alarm clock: the only place that knows APScheduler."""
+"""The alarm clock: the only package that imports APScheduler."""

@@ -1,7 +1,7 @@
-"""One alarm of APScheduler's, for the earliest time that anything is due.
+"""One APScheduler job, set to the earliest due time of all schedules.
 
-Ten thousand schedules are rows with their next due time in the database; a job for each of them here would only be a
-second truth. The trigger is ours and knows that one time.
+The schedules are rows with their next due time in the database. A job for each of them in APScheduler would be a second
+source of truth.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ApsAlarmClock:
         if self._scheduler.get_job(_JOB) is not None:
             self._scheduler.remove_job(_JOB)
         if at is not None:
-            # However late it is, whoever is woken decides what that means.
+            # The scheduler decides what a late alarm means.
             self._scheduler.add_job(self._rung, _At(at), id=_JOB, misfire_grace_time=None)
 
     async def _rung(self) -> None:
