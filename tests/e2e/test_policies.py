@@ -316,7 +316,7 @@ def assert_processes_as_told(this: Played, run: run_pb2.Run) -> None:
     """As many attempts and checks as the run tells of have really been started, and no others."""
     told: Counter[str] = Counter()
     for step in run.steps:
-        if not step.instances and step.job_type == "shell":
+        if not step.instances and step.job_type == run_pb2.JOB_TYPE_SHELL:
             told.update({step.id: step.attempts, f"{step.id}{CHECK}": step.checks})
     marks = {path.name: len(path.read_text().splitlines()) for path in this.witness.iterdir()}
     assert marks == dict(+told)

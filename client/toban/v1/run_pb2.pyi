@@ -218,6 +218,38 @@ TRIGGER_EVENT: Trigger.ValueType  # 6
 """An event that the workflow listens to: see `event`."""
 Global___Trigger: _TypeAlias = Trigger  # noqa: Y015
 
+class _JobType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _JobTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    JOB_TYPE_UNSPECIFIED: _JobType.ValueType  # 0
+    JOB_TYPE_SHELL: _JobType.ValueType  # 1
+    JOB_TYPE_EXEC: _JobType.ValueType  # 2
+    JOB_TYPE_CMD: _JobType.ValueType  # 3
+    JOB_TYPE_POWERSHELL: _JobType.ValueType  # 4
+    JOB_TYPE_PYTHON: _JobType.ValueType  # 5
+    JOB_TYPE_WORKFLOW: _JobType.ValueType  # 6
+    """Runs another workflow."""
+    JOB_TYPE_APPROVAL: _JobType.ValueType  # 7
+    """Waits for a person."""
+
+class JobType(_JobType, metaclass=_JobTypeEnumTypeWrapper):
+    """Type of a step."""
+
+JOB_TYPE_UNSPECIFIED: JobType.ValueType  # 0
+JOB_TYPE_SHELL: JobType.ValueType  # 1
+JOB_TYPE_EXEC: JobType.ValueType  # 2
+JOB_TYPE_CMD: JobType.ValueType  # 3
+JOB_TYPE_POWERSHELL: JobType.ValueType  # 4
+JOB_TYPE_PYTHON: JobType.ValueType  # 5
+JOB_TYPE_WORKFLOW: JobType.ValueType  # 6
+"""Runs another workflow."""
+JOB_TYPE_APPROVAL: JobType.ValueType  # 7
+"""Waits for a person."""
+Global___JobType: _TypeAlias = JobType  # noqa: Y015
+
 class _ApprovalDecision:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -239,6 +271,80 @@ APPROVAL_DECISION_APPROVED: ApprovalDecision.ValueType  # 1
 APPROVAL_DECISION_REJECTED: ApprovalDecision.ValueType  # 2
 """The step fails."""
 Global___ApprovalDecision: _TypeAlias = ApprovalDecision  # noqa: Y015
+
+class _RunChangeKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RunChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunChangeKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RUN_CHANGE_KIND_UNSPECIFIED: _RunChangeKind.ValueType  # 0
+    RUN_CHANGE_KIND_RUN_STARTED: _RunChangeKind.ValueType  # 1
+    """The run left its queue."""
+    RUN_CHANGE_KIND_ATTEMPT_STARTED: _RunChangeKind.ValueType  # 2
+    RUN_CHANGE_KIND_ATTEMPT_ENDED: _RunChangeKind.ValueType  # 3
+    RUN_CHANGE_KIND_ATTEMPT_LOST: _RunChangeKind.ValueType  # 4
+    """The supervisor of an attempt died without an end record."""
+    RUN_CHANGE_KIND_ATTEMPT_VOIDED: _RunChangeKind.ValueType  # 5
+    """An attempt had certainly not begun, and is launched again."""
+    RUN_CHANGE_KIND_CHILD_ENDED: _RunChangeKind.ValueType  # 6
+    """The child run of a `workflow` step ended."""
+    RUN_CHANGE_KIND_STEP_EVALUATED: _RunChangeKind.ValueType  # 7
+    """`when` and `for_each` of a step were evaluated."""
+    RUN_CHANGE_KIND_EVALUATION_FAILED: _RunChangeKind.ValueType  # 8
+    """`when` or `for_each` of a step has no value."""
+    RUN_CHANGE_KIND_OUTPUTS_COLLECTED: _RunChangeKind.ValueType  # 9
+    RUN_CHANGE_KIND_COLLECTION_FAILED: _RunChangeKind.ValueType  # 10
+    """An output is missing or cannot be stored."""
+    RUN_CHANGE_KIND_COLLECTION_STOPPED: _RunChangeKind.ValueType  # 11
+    """Outputs were not stored, because the run is ending."""
+    RUN_CHANGE_KIND_RETRY_DUE: _RunChangeKind.ValueType  # 12
+    """The backoff before a retry is over."""
+    RUN_CHANGE_KIND_STEP_TIMEOUT_PASSED: _RunChangeKind.ValueType  # 13
+    RUN_CHANGE_KIND_DECISION_MADE: _RunChangeKind.ValueType  # 14
+    """A step was approved or rejected."""
+    RUN_CHANGE_KIND_PAUSE_REQUESTED: _RunChangeKind.ValueType  # 15
+    RUN_CHANGE_KIND_RESUME_REQUESTED: _RunChangeKind.ValueType  # 16
+    RUN_CHANGE_KIND_LAUNCH_DUE: _RunChangeKind.ValueType  # 17
+    """A ready step may be launched."""
+    RUN_CHANGE_KIND_CANCEL_REQUESTED: _RunChangeKind.ValueType  # 18
+    RUN_CHANGE_KIND_RUN_TIMEOUT_PASSED: _RunChangeKind.ValueType  # 19
+
+class RunChangeKind(_RunChangeKind, metaclass=_RunChangeKindEnumTypeWrapper):
+    """Kind of a change of a run."""
+
+RUN_CHANGE_KIND_UNSPECIFIED: RunChangeKind.ValueType  # 0
+RUN_CHANGE_KIND_RUN_STARTED: RunChangeKind.ValueType  # 1
+"""The run left its queue."""
+RUN_CHANGE_KIND_ATTEMPT_STARTED: RunChangeKind.ValueType  # 2
+RUN_CHANGE_KIND_ATTEMPT_ENDED: RunChangeKind.ValueType  # 3
+RUN_CHANGE_KIND_ATTEMPT_LOST: RunChangeKind.ValueType  # 4
+"""The supervisor of an attempt died without an end record."""
+RUN_CHANGE_KIND_ATTEMPT_VOIDED: RunChangeKind.ValueType  # 5
+"""An attempt had certainly not begun, and is launched again."""
+RUN_CHANGE_KIND_CHILD_ENDED: RunChangeKind.ValueType  # 6
+"""The child run of a `workflow` step ended."""
+RUN_CHANGE_KIND_STEP_EVALUATED: RunChangeKind.ValueType  # 7
+"""`when` and `for_each` of a step were evaluated."""
+RUN_CHANGE_KIND_EVALUATION_FAILED: RunChangeKind.ValueType  # 8
+"""`when` or `for_each` of a step has no value."""
+RUN_CHANGE_KIND_OUTPUTS_COLLECTED: RunChangeKind.ValueType  # 9
+RUN_CHANGE_KIND_COLLECTION_FAILED: RunChangeKind.ValueType  # 10
+"""An output is missing or cannot be stored."""
+RUN_CHANGE_KIND_COLLECTION_STOPPED: RunChangeKind.ValueType  # 11
+"""Outputs were not stored, because the run is ending."""
+RUN_CHANGE_KIND_RETRY_DUE: RunChangeKind.ValueType  # 12
+"""The backoff before a retry is over."""
+RUN_CHANGE_KIND_STEP_TIMEOUT_PASSED: RunChangeKind.ValueType  # 13
+RUN_CHANGE_KIND_DECISION_MADE: RunChangeKind.ValueType  # 14
+"""A step was approved or rejected."""
+RUN_CHANGE_KIND_PAUSE_REQUESTED: RunChangeKind.ValueType  # 15
+RUN_CHANGE_KIND_RESUME_REQUESTED: RunChangeKind.ValueType  # 16
+RUN_CHANGE_KIND_LAUNCH_DUE: RunChangeKind.ValueType  # 17
+"""A ready step may be launched."""
+RUN_CHANGE_KIND_CANCEL_REQUESTED: RunChangeKind.ValueType  # 18
+RUN_CHANGE_KIND_RUN_TIMEOUT_PASSED: RunChangeKind.ValueType  # 19
+Global___RunChangeKind: _TypeAlias = RunChangeKind  # noqa: Y015
 
 class _LogStream:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -567,8 +673,7 @@ class Step(_message.Message):
     """Retries in this iteration."""
     max_retries: _builtins.int
     """How many retries an iteration may have."""
-    job_type: _builtins.str
-    """`shell`, `exec`, `cmd`, `powershell`, `python`, `workflow` or `approval`."""
+    job_type: Global___JobType.ValueType
     job: _builtins.str
     """Name of the stored job that it runs; empty if none."""
     item_bytes: _builtins.int
@@ -619,7 +724,7 @@ class Step(_message.Message):
         child_run: _builtins.str = ...,
         retries: _builtins.int = ...,
         max_retries: _builtins.int = ...,
-        job_type: _builtins.str = ...,
+        job_type: Global___JobType.ValueType = ...,
         job: _builtins.str = ...,
         item_bytes: _builtins.int = ...,
     ) -> None: ...
@@ -1098,8 +1203,7 @@ class PlannedStep(_message.Message):
     SKIPPED_FIELD_NUMBER: _builtins.int
     SOURCE_RUN_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    job_type: _builtins.str
-    """As in Step."""
+    job_type: Global___JobType.ValueType
     command: _builtins.str
     """For people: the command in one line. Templates that only a run can fill in stay as they are."""
     when: _builtins.str
@@ -1118,7 +1222,7 @@ class PlannedStep(_message.Message):
         self,
         *,
         id: _builtins.str = ...,
-        job_type: _builtins.str = ...,
+        job_type: Global___JobType.ValueType = ...,
         command: _builtins.str = ...,
         depends_on: _abc.Iterable[_builtins.str] | None = ...,
         when: _builtins.str = ...,
@@ -1592,13 +1696,13 @@ class WatchRunResponse(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     PARTIAL_FIELD_NUMBER: _builtins.int
-    EVENT_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Number of the last change in this message. Pass it as `after_sequence` to continue."""
     partial: _builtins.bool
     """True if more messages with steps of the whole run, or of this change, follow."""
-    event: _builtins.str
-    """The change, such as `attempt_ended`; empty for the whole run."""
+    change: Global___RunChangeKind.ValueType
+    """Unspecified for the whole run."""
     @_builtins.property
     def run(self) -> Global___Run:
         """The run after this change. `steps` has the steps that changed, or all steps of the whole run, as many as fit into
@@ -1611,11 +1715,11 @@ class WatchRunResponse(_message.Message):
         sequence: _builtins.int = ...,
         run: Global___Run | None = ...,
         partial: _builtins.bool = ...,
-        event: _builtins.str = ...,
+        change: Global___RunChangeKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "partial", b"partial", "run", b"run", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "partial", b"partial", "run", b"run", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

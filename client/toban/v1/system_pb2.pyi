@@ -20,6 +20,24 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _DatabaseKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DatabaseKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DatabaseKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DATABASE_KIND_UNSPECIFIED: _DatabaseKind.ValueType  # 0
+    DATABASE_KIND_SQLITE: _DatabaseKind.ValueType  # 1
+    DATABASE_KIND_POSTGRESQL: _DatabaseKind.ValueType  # 2
+
+class DatabaseKind(_DatabaseKind, metaclass=_DatabaseKindEnumTypeWrapper):
+    """Kind of the daemon's database."""
+
+DATABASE_KIND_UNSPECIFIED: DatabaseKind.ValueType  # 0
+DATABASE_KIND_SQLITE: DatabaseKind.ValueType  # 1
+DATABASE_KIND_POSTGRESQL: DatabaseKind.ValueType  # 2
+Global___DatabaseKind: _TypeAlias = DatabaseKind  # noqa: Y015
+
 class _DefinitionFileState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -63,6 +81,30 @@ HEALTH_STATUS_DEGRADED: HealthStatus.ValueType  # 2
 HEALTH_STATUS_REFUSING: HealthStatus.ValueType  # 3
 """New runs are refused until the condition clears; active runs continue."""
 Global___HealthStatus: _TypeAlias = HealthStatus  # noqa: Y015
+
+class _ConfigSource:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConfigSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigSource.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONFIG_SOURCE_UNSPECIFIED: _ConfigSource.ValueType  # 0
+    CONFIG_SOURCE_DEFAULT: _ConfigSource.ValueType  # 1
+    CONFIG_SOURCE_FILE: _ConfigSource.ValueType  # 2
+    CONFIG_SOURCE_ENVIRONMENT: _ConfigSource.ValueType  # 3
+    CONFIG_SOURCE_FLAG: _ConfigSource.ValueType  # 4
+    """A flag of the command line."""
+
+class ConfigSource(_ConfigSource, metaclass=_ConfigSourceEnumTypeWrapper):
+    """Source of a setting."""
+
+CONFIG_SOURCE_UNSPECIFIED: ConfigSource.ValueType  # 0
+CONFIG_SOURCE_DEFAULT: ConfigSource.ValueType  # 1
+CONFIG_SOURCE_FILE: ConfigSource.ValueType  # 2
+CONFIG_SOURCE_ENVIRONMENT: ConfigSource.ValueType  # 3
+CONFIG_SOURCE_FLAG: ConfigSource.ValueType  # 4
+"""A flag of the command line."""
+Global___ConfigSource: _TypeAlias = ConfigSource  # noqa: Y015
 
 class _FindingStatus:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -160,8 +202,7 @@ class GetInfoResponse(_message.Message):
     version: _builtins.str
     pid: _builtins.int
     state_dir: _builtins.str
-    database: _builtins.str
-    """Such as `sqlite` or `postgresql`."""
+    database: Global___DatabaseKind.ValueType
     active_runs: _builtins.int
     running_processes: _builtins.int
     workflows: _builtins.int
@@ -212,7 +253,7 @@ class GetInfoResponse(_message.Message):
         pid: _builtins.int = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
         state_dir: _builtins.str = ...,
-        database: _builtins.str = ...,
+        database: Global___DatabaseKind.ValueType = ...,
         listen: _abc.Iterable[_builtins.str] | None = ...,
         active_runs: _builtins.int = ...,
         running_processes: _builtins.int = ...,
@@ -439,14 +480,13 @@ class ConfigValue(_message.Message):
     key: _builtins.str
     value_json: _builtins.str
     """As JSON."""
-    source: _builtins.str
-    """`default`, `file`, `environment` or `flag`."""
+    source: Global___ConfigSource.ValueType
     def __init__(
         self,
         *,
         key: _builtins.str = ...,
         value_json: _builtins.str = ...,
-        source: _builtins.str = ...,
+        source: Global___ConfigSource.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

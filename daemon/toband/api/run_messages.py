@@ -34,6 +34,9 @@ FREE_PLACE = "a free place"
 EVENT_PLACE = "one of the places for runs of events (event_concurrency)"
 
 
+_CHANGE_KINDS = {name.removeprefix("RUN_CHANGE_KIND_"): number for name, number in run_pb2.RunChangeKind.items()}
+
+
 def timestamp(value: datetime | None) -> timestamp_pb2.Timestamp | None:
     if value is None:
         return None
@@ -175,12 +178,21 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
 def _add_definition(made: run_pb2.Step, defined: Step) -> None:
     made.depends_on.extend(defined.depends_on)
     made.max_retries = defined.max_retries
-    made.job_type = defined.job_type.value
+    made.job_type = job_type(defined.job_type)
     made.job = defined.job
     if defined.completion_check is not None:
         made.max_iterations = defined.max_iterations
     else:
         made.iteration = 0
+
+
+def job_type(name: str) -> run_pb2.JobType.ValueType:
+    return run_pb2.JobType.Value(f"JOB_TYPE_{name.upper()}")
+
+
+def change_kind(event: str) -> run_pb2.RunChangeKind.ValueType:
+    """Unspecified for an event that only an earlier version of the daemon stored."""
+    return run_pb2.RunChangeKind.ValueType(_CHANGE_KINDS.get(event.upper(), run_pb2.RUN_CHANGE_KIND_UNSPECIFIED))
 
 
 def _json(value: object) -> str:
@@ -212,7 +224,7 @@ def artifact(value: Artifact) -> run_pb2.Artifact:
 def planned_step(value: PlannedStep) -> run_pb2.PlannedStep:
     return run_pb2.PlannedStep(
         id=value.id,
-        job_type=value.job_type,
+        job_type=job_type(value.job_type),
         command=value.command,
         depends_on=value.depends_on,
         when=value.when,

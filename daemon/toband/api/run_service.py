@@ -214,7 +214,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                 for entry in entries:
                     sequence, state = entry.sequence, entry.run.state
                     for part, rest in _parts(run_messages.run(entry.run, plan), WATCHED_ROOM):
-                        yield pb.WatchRunResponse(sequence=sequence, run=part, partial=rest, event=entry.event)
+                        change = run_messages.change_kind(entry.event)
+                        yield pb.WatchRunResponse(sequence=sequence, run=part, partial=rest, change=change)
                 if state.terminal:
                     return
                 if self._changes.closed:

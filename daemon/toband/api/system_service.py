@@ -86,7 +86,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             pid=os.getpid(),
             started_at=run_messages.timestamp(self._started_at),
             state_dir=self._config.state_dir,
-            database=self._store.kind,
+            database=pb.DatabaseKind.Value(f"DATABASE_KIND_{self._store.kind.upper()}"),
             listen=self._listen,
             active_runs=counts.active_runs,
             running_processes=self._launcher.running(),
@@ -187,7 +187,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
     async def GetConfig(self, request: pb.GetConfigRequest, context: Context) -> pb.GetConfigResponse:
         return pb.GetConfigResponse(
             values=[
-                pb.ConfigValue(key=key, value_json=json.dumps(value), source=source)
+                pb.ConfigValue(key=key, value_json=json.dumps(value), source=_config_source(source))
                 for key, value, source in self._config.shown()
             ]
         )
@@ -205,6 +205,10 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             files=len(files),
             broken=[_definition_file(each) for each in files[:_LISTED] if each.broken],
         )
+
+
+def _config_source(name: str) -> pb.ConfigSource.ValueType:
+    return pb.ConfigSource.Value(f"CONFIG_SOURCE_{name.upper()}")
 
 
 def _definition_file(state: FileState) -> pb.DefinitionFile:

@@ -38,7 +38,7 @@ def test_info_tells_what_the_daemon_is_and_does(daemon: Daemon) -> None:
     before = daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=20)
     assert (before.pid, before.state_dir) == (daemon.pid, str(daemon.state_dir))
     assert before.version
-    assert before.database == "sqlite"
+    assert before.database == system_pb2.DATABASE_KIND_SQLITE
     assert list(before.listen) == [daemon.socket]
     assert before.recovery.HasField("finished_at")
     daemon.apply(text)
@@ -59,6 +59,6 @@ def test_info_tells_what_the_daemon_is_and_does(daemon: Daemon) -> None:
 def test_the_configuration_is_told_with_its_sources(daemon: Daemon) -> None:
     answer = daemon.system.GetConfig(system_pb2.GetConfigRequest(), timeout=20)
     found = {each.key: (json.loads(each.value_json), each.source) for each in answer.values}
-    assert found["state_dir"] == (str(daemon.state_dir), "flag")
-    assert found["log.format"] == ("json", "environment")
-    assert found["log.level"] == ("info", "default")
+    assert found["state_dir"] == (str(daemon.state_dir), system_pb2.CONFIG_SOURCE_FLAG)
+    assert found["log.format"] == ("json", system_pb2.CONFIG_SOURCE_ENVIRONMENT)
+    assert found["log.level"] == ("info", system_pb2.CONFIG_SOURCE_DEFAULT)

@@ -72,7 +72,7 @@ def test_a_step_that_is_approved_lets_the_run_go_on(daemon: Daemon) -> None:
     run_id = daemon.start_run("approved")
     held = wait_for(daemon, run_id, lambda run: bool(waiting(run)))
     assert (waiting(held), held.waiting_for) == ({"gate": "approval"}, "approval for gate")
-    assert steps_of(held)["gate"].job_type == "approval"
+    assert steps_of(held)["gate"].job_type == pb.JOB_TYPE_APPROVAL
     decide(daemon, run_id, "gate", True, "fine by me")
     run = daemon.wait_run(run_id)
     assert run_state(run) == "SUCCEEDED"

@@ -45,7 +45,7 @@ def changes(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> list[pb
 
 def test_the_first_message_is_the_whole_run(changes: list[pb.WatchRunResponse]) -> None:
     first = changes[0]
-    assert (first.event, first.partial) == ("", False)
+    assert (first.change, first.partial) == (pb.RUN_CHANGE_KIND_UNSPECIFIED, False)
     assert step_states(first.run) == {
         "first": "RUNNING",
         "left": "PENDING",
@@ -61,7 +61,7 @@ def test_each_change_comes_once_in_order_and_the_last_one_is_the_end(
 ) -> None:
     numbers = [message.sequence for message in changes]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert all(message.event for message in changes[1:])
+    assert all(message.change for message in changes[1:])
     assert [run_state(message.run) for message in changes[:-1]] == ["RUNNING"] * (len(changes) - 1)
     assert run_state(changes[-1].run) == "SUCCEEDED"
     assert changes[-1].run.failed_steps == 1
@@ -134,10 +134,10 @@ def test_a_cancelled_run_is_watched_to_its_end(daemon: Daemon, tmp_path: Path) -
     next(stream)
     daemon.cancel(run_id, "enough")
     messages = list(stream)
-    events = [message.event for message in messages]
-    asked = events.index("cancel_requested")
+    kinds = [message.change for message in messages]
+    asked = kinds.index(pb.RUN_CHANGE_KIND_CANCEL_REQUESTED)
     assert run_state(messages[asked].run) == "RUNNING"
     assert messages[asked].run.ending.cause == "cancelled"
     assert messages[asked].run.waiting_for
-    assert (events[-1], run_state(messages[-1].run)) == ("attempt_ended", "CANCELLED")
+    assert (kinds[-1], run_state(messages[-1].run)) == (pb.RUN_CHANGE_KIND_ATTEMPT_ENDED, "CANCELLED")
     assert messages[-1].run.error_message == "cancelled: enough"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from toban.definition import ErrorClass, parse
+from toban.definition import ErrorClass, JobType, parse
 from toban.v1 import dead_letter_pb2, run_pb2
 from toband.api import run_messages
 from toband.domain.plan import Plan
+from toband.domain.run_events import Event, name_of_type
 from toband.domain.run_model import (
     Artifact,
     Attempt,
@@ -151,7 +152,7 @@ def test_instances_are_told_with_their_item_and_their_step(plan: Plan) -> None:
     assert (steps[1].parent, steps[1].instance, steps[1].index) == ("build", 1, 1)
     assert json.loads(steps[1].item_json) == {"os": "ü"}
     assert list(steps[1].depends_on) == ["fetch"]
-    assert steps[1].job_type == "shell"
+    assert steps[1].job_type == run_pb2.JOB_TYPE_SHELL
 
 
 def test_an_item_may_be_null_or_false(plan: Plan) -> None:
@@ -186,7 +187,7 @@ def test_iterations_are_of_steps_with_a_check(plan: Plan) -> None:
 def test_a_child_is_told_with_the_step_and_with_its_attempt(plan: Plan) -> None:
     child = attempt("call", child=True)
     made = run_messages.step(StepRun(id="call", index=5, attempt=child), plan)
-    assert (made.child_run, made.job_type) == ("a1", "workflow")
+    assert (made.child_run, made.job_type) == ("a1", run_pb2.JOB_TYPE_WORKFLOW)
     assert run_messages.process_execution(child, "w").child_run == "a1"
     process = attempt("fetch")
     assert run_messages.step(StepRun(id="fetch", index=0, attempt=process), plan).child_run == ""
@@ -298,3 +299,11 @@ def test_a_run_that_an_event_started(plan: Plan) -> None:
 def test_every_trigger_can_be_told(plan: Plan, trigger: Trigger) -> None:
     made = run_messages.run(run_of(plan, trigger=trigger))
     assert run_pb2.Trigger.Name(made.triggered_by) == f"TRIGGER_{trigger.value}"
+
+
+def test_every_event_of_a_run_and_every_type_of_a_step_has_a_name_in_the_contract() -> None:
+    kinds = {run_messages.change_kind(name_of_type(kind)) for kind in get_args(Event)}
+    assert kinds == set(run_pb2.RunChangeKind.values()) - {run_pb2.RUN_CHANGE_KIND_UNSPECIFIED}
+    assert run_messages.change_kind("of_an_earlier_version") == run_pb2.RUN_CHANGE_KIND_UNSPECIFIED
+    types = {run_messages.job_type(each) for each in JobType}
+    assert types == set(run_pb2.JobType.values()) - {run_pb2.JOB_TYPE_UNSPECIFIED}

@@ -83,14 +83,14 @@ def group(count: int, **states: int) -> list[run_pb2.Step]:
             "not after 3 iterations",
         ),
         (
-            step(state=SUCCEEDED, job_type="approval", result_json=decision(True, "go on")),
+            step(state=SUCCEEDED, job_type=run_pb2.JOB_TYPE_APPROVAL, result_json=decision(True, "go on")),
             "approved by alice: go on",
         ),
         (
-            step(state=FAILED, job_type="approval", result_json=decision(False), reason="no"),
+            step(state=FAILED, job_type=run_pb2.JOB_TYPE_APPROVAL, result_json=decision(False), reason="no"),
             "rejected by alice",
         ),
-        (step(state=FAILED, job_type="approval", result_json="[]", reason="no"), "no"),
+        (step(state=FAILED, job_type=run_pb2.JOB_TYPE_APPROVAL, result_json="[]", reason="no"), "no"),
     ],
 )
 def test_what_is_worth_knowing_of_a_step(found: run_pb2.Step, note: str) -> None:

@@ -56,7 +56,7 @@ class Control(run_pb2_grpc.RunServiceServicer):
         async def work() -> run_pb2.PauseRunResponse:
             record = await self._active(request.id, context)
             record.run.paused_at.GetCurrentTime()
-            self._daemon.change(record, "run_paused")
+            self._daemon.change(record, run_pb2.RUN_CHANGE_KIND_PAUSE_REQUESTED)
             return run_pb2.PauseRunResponse(run=record.run)
 
         return await self._daemon.answer("PauseRun", context, request, work)
@@ -65,7 +65,7 @@ class Control(run_pb2_grpc.RunServiceServicer):
         async def work() -> run_pb2.ResumeRunResponse:
             record = await self._active(request.id, context)
             record.run.ClearField("paused_at")
-            self._daemon.change(record, "run_resumed")
+            self._daemon.change(record, run_pb2.RUN_CHANGE_KIND_RESUME_REQUESTED)
             return run_pb2.ResumeRunResponse(run=record.run)
 
         return await self._daemon.answer("ResumeRun", context, request, work)

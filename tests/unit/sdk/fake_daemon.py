@@ -106,7 +106,7 @@ class FakeDaemon:
         # Streams send this many messages and then nothing, until the daemon stops.
         self.hold_after: int | None = None
         self.steps_per_page = 1000
-        self.info = system_pb2.GetInfoResponse(version="9.9.9", pid=4711, database="sqlite")
+        self.info = system_pb2.GetInfoResponse(version="9.9.9", pid=4711, database=system_pb2.DATABASE_KIND_SQLITE)
         self.findings: list[system_pb2.Finding] = []
         self.reloaded = system_pb2.ReloadResponse()
         self.garbage = system_pb2.CollectGarbageResponse()
@@ -185,7 +185,7 @@ class FakeDaemon:
         run.progress_total = len(run.steps)
         record = RunRecord(run)
         self.runs[run.id] = record
-        self.change(record, "run_started")
+        self.change(record, run_pb2.RUN_CHANGE_KIND_RUN_STARTED)
         return record
 
     def add_event(self, event_type: str, payload_json: str = "", *, dedupe_key: str = "") -> event_pb2.Event:
@@ -216,7 +216,7 @@ class FakeDaemon:
         self._notify()
         return event
 
-    def change(self, record: RunRecord, event: str, *steps: run_pb2.Step) -> None:
+    def change(self, record: RunRecord, kind: run_pb2.RunChangeKind.ValueType, *steps: run_pb2.Step) -> None:
         """Changes steps of a run and tells the watchers."""
         known = {step.id: step for step in record.run.steps}
         for step in steps:
@@ -225,7 +225,7 @@ class FakeDaemon:
         run.CopyFrom(record.run)
         del run.steps[:]
         run.steps.extend(known[step.id] for step in steps)
-        record.changes.append(run_pb2.WatchRunResponse(sequence=len(record.changes) + 1, run=run, event=event))
+        record.changes.append(run_pb2.WatchRunResponse(sequence=len(record.changes) + 1, run=run, change=kind))
         self._notify()
 
     def step(self, record: RunRecord, step: str, state: run_pb2.StepState.ValueType, **more: Any) -> None:
@@ -238,13 +238,13 @@ class FakeDaemon:
             record.run.progress_current += 1
         if state == run_pb2.STEP_STATE_FAILED:
             record.run.failed_steps += 1
-        self.change(record, "step_changed", changed)
+        self.change(record, run_pb2.RUN_CHANGE_KIND_ATTEMPT_STARTED, changed)
 
     def finish(self, record: RunRecord, state: run_pb2.RunState.ValueType, error: str = "") -> None:
         record.run.state = state
         record.run.error_message = error
         record.run.finished_at.GetCurrentTime()
-        self.change(record, "run_ended")
+        self.change(record, run_pb2.RUN_CHANGE_KIND_ATTEMPT_ENDED)
 
     def write(
         self,
@@ -394,8 +394,10 @@ class System(system_pb2_grpc.SystemServiceServicer):
         async def work() -> system_pb2.GetConfigResponse:
             return system_pb2.GetConfigResponse(
                 values=[
-                    system_pb2.ConfigValue(key="state_dir", value_json='"/var/lib/toban"', source="default"),
-                    system_pb2.ConfigValue(key="listen", value_json='["a"]', source="flag"),
+                    system_pb2.ConfigValue(
+                        key="state_dir", value_json='"/var/lib/toban"', source=system_pb2.CONFIG_SOURCE_DEFAULT
+                    ),
+                    system_pb2.ConfigValue(key="listen", value_json='["a"]', source=system_pb2.CONFIG_SOURCE_FLAG),
                 ]
             )
 

@@ -61,7 +61,7 @@ async def test_a_change_of_many_steps_arrives_as_one(daemon: FakeDaemon) -> None
         changes = client.watch_run(record.run.id)
         await anext(changes)
         daemon.hold_after = 5
-        daemon.change(record, "run_cancelled", *skipped)
+        daemon.change(record, run_pb2.RUN_CHANGE_KIND_CANCEL_REQUESTED, *skipped)
         # It breaks off in the middle of the change, which comes again whole.
         await asyncio.to_thread(daemon.wait_for, "hold")
         daemon.stop()
@@ -70,7 +70,7 @@ async def test_a_change_of_many_steps_arrives_as_one(daemon: FakeDaemon) -> None
         change = await anext(changes)
         await changes.aclose()
     assert [step.id for step in change.run.steps] == names
-    assert (change.event, change.sequence, change.partial) == ("run_cancelled", 2, False)
+    assert (change.change, change.sequence, change.partial) == (run_pb2.RUN_CHANGE_KIND_CANCEL_REQUESTED, 2, False)
 
 
 async def test_watching_goes_on_after_a_restart(daemon: FakeDaemon) -> None:

@@ -67,7 +67,7 @@ def config(ctx: typer.Context, output: OutputOption = None) -> None:
     columns: list[Column[system_pb2.ConfigValue]] = [
         Column("KEY", lambda value: value.key, lambda _: "bold"),
         Column("VALUE", lambda value: _value(value.value_json), folds=True),
-        Column("SOURCE", lambda value: value.source),
+        Column("SOURCE", _config_source),
     ]
     emit_list(here, values, columns, name=lambda value: str(value.key))
 
@@ -296,7 +296,7 @@ def _show(here: Session, found: system_pb2.GetInfoResponse, address: str) -> Non
             ("started", clock(found.started_at)),
             ("up for", span(found.started_at, None, datetime.now(UTC))),
             ("state directory", found.state_dir),
-            ("database", found.database),
+            ("database", _database(found)),
             ("listens on", ", ".join(found.listen)),
             ("workflows", str(found.workflows)),
             ("jobs", str(found.jobs) if found.jobs else ""),
@@ -373,6 +373,18 @@ def _health_word(status: system_pb2.HealthStatus.ValueType) -> str:
     from toban.v1 import system_pb2
 
     return system_pb2.HealthStatus.Name(status).removeprefix("HEALTH_STATUS_").lower()
+
+
+def _config_source(value: system_pb2.ConfigValue) -> str:
+    from toban.v1 import system_pb2
+
+    return system_pb2.ConfigSource.Name(value.source).removeprefix("CONFIG_SOURCE_").lower()
+
+
+def _database(info: system_pb2.GetInfoResponse) -> str:
+    from toban.v1 import system_pb2
+
+    return system_pb2.DatabaseKind.Name(info.database).removeprefix("DATABASE_KIND_").lower()
 
 
 def _recovery(recovery: system_pb2.Recovery) -> str:

@@ -99,7 +99,7 @@ def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
 
 def _prints(step: run_pb2.Step) -> bool:
     """Whether it has output of its own in this run: instances have theirs, a child run its own, a person none."""
-    return not (step.instances or step.child_run or step.source_run or step.job_type == "approval")
+    return not (step.instances or step.child_run or step.source_run or step.job_type == run_pb2.JOB_TYPE_APPROVAL)
 
 
 def _last_process(step: run_pb2.Step) -> tuple[str, int]:

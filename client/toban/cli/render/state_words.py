@@ -179,7 +179,7 @@ def step_note(
 
 def _decision(step: run_pb2.Step) -> str:
     """Who approved or rejected it, and what they said; empty if nobody did."""
-    if step.job_type != "approval" or not step.result_json:
+    if step.job_type != run_pb2.JOB_TYPE_APPROVAL or not step.result_json:
         return ""
     try:
         result = json.loads(step.result_json)

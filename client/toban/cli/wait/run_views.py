@@ -105,7 +105,7 @@ class Changes(View):
     def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
         # The first picture also holds steps to which nothing has happened yet.
         for step in moved:
-            if change.event or step.state != run_pb2.STEP_STATE_PENDING:
+            if change.change or step.state != run_pb2.STEP_STATE_PENDING:
                 self._line(f"step {paint(self._here, told(step), step_style(step))}")
         state = run_state(change.run)
         if state != self._state:
