@@ -118,8 +118,8 @@ def test_an_event_starts_what_listens(toban: Toban) -> None:
 def test_waiting_for_all_of_it(toban: Toban) -> None:
     failed = toban("emit", "ORDER_PAID", "-d", "@-", "--wait", stdin='{"order": 13}', code=1)
     told = sorted(failed.out.splitlines())
-    assert re.match(r"invoices#\d+ succeeded in ", told[0])
-    assert re.match(r"ledger#\d+ failed in ", told[1])
+    assert re.match(r"invoices#\d+ succeeded after ", told[0])
+    assert re.match(r"ledger#\d+ failed after ", told[1])
     given = ["emit", "ORDER_PAID", "-d", '{"order": 8}', "--dedupe-key", "once", "--wait"]
     first = toban(*given, "-o", "json").data
     assert (first["created"], first["all_ended"]) == (True, True)

@@ -17,9 +17,9 @@ from toban.cli.screen import behind
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from toban.sdk import Address, Client, SyncClient
+    from toban.sdk import SyncClient
 
-# While a daemon restarts, a command that had reached it goes on for this long.
+# How long a command that has reached the daemon tries again while the daemon restarts.
 _RETRY_FOR: Final = 60.0
 
 
@@ -66,19 +66,8 @@ class Session:
         quiet_grpc()
         from toban.sdk import SyncClient
 
-        # Nobody wants to wait for the news that the daemon is down.
+        # A daemon that is down is reported at once.
         return SyncClient(self.server, retry_for=_RETRY_FOR, connect_for=0)
-
-    def async_client(self) -> Client:
-        """The asynchronous client, for a daemon that was reached before and may be away for a while."""
-        quiet_grpc()
-        from toban.sdk import Client
-
-        return Client(self.server, retry_for=_RETRY_FOR, connect_for=_RETRY_FOR)
-
-    def at(self, address: Address) -> Session:
-        """The same, for good at the address that was found: its socket may be away during a restart."""
-        return replace(self, server=address.text)
 
     @property
     def color(self) -> bool:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
@@ -22,6 +24,9 @@ _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
 
 _END: Final = object()
+
+# On Windows Ctrl-C does not interrupt a wait: it takes effect between two.
+_PATIENCE: Final = 0.1 if sys.platform == "win32" else None
 
 
 def _blocking(
@@ -142,6 +147,10 @@ class SyncClient:
     reload = _blocking(Client.reload)
     resume = _blocking(Client.resume)
 
+    def run_async(self, work: Callable[[Client], Coroutine[Any, Any, _Result]]) -> _Result:
+        """Runs `work` with the asynchronous client, on the connection of this one, and waits for its result."""
+        return self._wait(lambda: work(self._client))
+
     def close(self) -> None:
         """Ends every stream, closes the connection and ends the thread. May be repeated."""
         with self._lock:
@@ -216,7 +225,7 @@ class _Call(Generic[_Result]):
     def wait(self, loop: asyncio.AbstractEventLoop) -> _Result:
         loop.call_soon_threadsafe(self._start)
         try:
-            task = self._ended.get()
+            task = self._result()
         except BaseException:
             # What nobody waits for is not left behind.
             loop.call_soon_threadsafe(self._give_up)
@@ -224,6 +233,11 @@ class _Call(Generic[_Result]):
         if task.cancelled():
             raise CancelledError
         return task.result()
+
+    def _result(self) -> asyncio.Task[_Result]:
+        while True:
+            with suppress(Empty):
+                return self._ended.get(timeout=_PATIENCE)
 
     def _start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._work())

@@ -141,7 +141,7 @@ def test_emit_and_wait(cli: Cli, daemon: FakeDaemon, states: tuple[str, str], co
     result = cli("emit", "ORDER_PAID", "--wait")
     assert result.code == code
     assert result.err.startswith(f"emitted ORDER_PAID ({daemon.events[0].id})\nstarted invoices#1 ")
-    told = sorted(line.split(" in ")[0] for line in result.out.splitlines())
+    told = sorted(line.split(" after ")[0] for line in result.out.splitlines())
     words = [state.lower().replace("_", " ") for state in states]
     assert told == [f"invoices#1 {words[0]}", f"ledger#1 {words[1]}"]
 
@@ -183,7 +183,7 @@ def test_a_run_that_is_gone_is_not_waited_for(cli: Cli, daemon: FakeDaemon) -> N
     daemon.runs.clear()
     result = cli("emit", "ORDER_PAID", "--dedupe-key", "k", "--wait")
     assert (result.code, result.out) == (0, "")
-    assert f"run {event.runs[0].run_id} is not kept any more" in result.err
+    assert f"run {event.runs[0].run_id} was deleted: its result is unknown" in result.err
     assert cli("events", "show", event.id).out.count("not kept any more") == 2
 
 
@@ -194,7 +194,7 @@ def test_ctrl_c_detaches_from_what_was_started(program: Program, daemon: FakeDae
     _, err = toban.communicate(timeout=DEADLINE)
     assert toban.returncode == 131
     (event,) = daemon.events
-    assert f"detached; what event {event.id} started goes on" in err.decode()
+    assert f"detached; the runs of event {event.id} continue" in err.decode()
 
 
 def test_the_payload_from_elsewhere(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_run_and_follow(cli: Cli, upload: FakeDaemon) -> None:
     assert result.code == 1
     first, last = result.out.splitlines()
     assert first == "tidy | swept"
-    assert last.startswith("tidy#1 failed in ")
+    assert last.startswith("tidy#1 failed after ")
 
 
 def test_delete(cli: Cli, upload: FakeDaemon) -> None:

@@ -165,7 +165,7 @@ def test_the_result_is_the_exit_code(
     assert result.code == code
     last = result.out.splitlines()[-1]
     why = "" if code == 0 else ": step one: exit code 3"
-    assert re.fullmatch(rf"nightly#1 {word} in (\d+m )?[\d.]+m?s{why}", last)
+    assert re.fullmatch(rf"nightly#1 {word} after (\d+m )?[\d.]+m?s{why}", last)
     assert result.err.startswith(f"started nightly#1 ({the_run(nightly).run.id})\n")
     assert ("`toban runs show nightly#1`" in result.err) is (code != 0)
 
@@ -179,7 +179,7 @@ def test_success_with_failures_is_told(cli: Cli, nightly: FakeDaemon) -> None:
     nightly.on_call["WatchRun"] = fail_and_succeed
     result = cli("run", "nightly", "--wait")
     assert result.code == 0
-    assert "nightly#1 succeeded with failures in " in result.out
+    assert "nightly#1 succeeded with failures after " in result.out
     assert "toban: warning: nightly#1 succeeded, but 1 step failed\n" in result.err
     shown = cli("runs", "show", "nightly")
     assert shown.code == 0
@@ -235,7 +235,7 @@ def test_ctrl_c_detaches(program: Program, nightly: FakeDaemon) -> None:
     assert toban.returncode == 131
     assert output == b""
     assert errors.decode().splitlines()[1:] == [
-        f"toban: detached; run {run.id} goes on",
+        f"toban: detached; run {run.id} continues",
         ("hint: `toban runs watch nightly#1` waits for it, `toban logs -f nightly#1` shows its output"),
     ]
     assert run.state == run_pb2.RUN_STATE_RUNNING
@@ -346,5 +346,5 @@ def test_a_success_with_something_missing(cli: Cli, nightly: FakeDaemon) -> None
     nightly.on_call["WatchRun"] = work
     result = cli("run", "nightly", "--wait")
     assert result.code == 0
-    assert result.out.startswith("nightly#1 succeeded, incomplete in ")
+    assert result.out.startswith("nightly#1 succeeded, incomplete after ")
     assert "toban: warning: nightly#1 succeeded, but 1 step is incomplete\n" in result.err

@@ -48,7 +48,7 @@ def test_retry_and_wait(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None
     daemon.on_call["WatchRun"] = work
     result = cli("runs", "retry", "nightly#1", "--all", "--wait")
     assert result.code == 0
-    assert result.out.startswith("nightly#2 succeeded in ")
+    assert result.out.startswith("nightly#2 succeeded after ")
     assert result.err.startswith("started nightly#2 (")
 
 

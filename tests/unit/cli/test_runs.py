@@ -122,7 +122,7 @@ def test_watch(cli: Cli, daemon: FakeDaemon) -> None:
     assert result.code == 1
     told = [line.split("  ", 1)[-1] for line in result.out.splitlines()]
     assert told[:2] == ["step a failed: exit code 1", "run failed"]
-    assert told[2].startswith("nightly#1 failed in ")
+    assert told[2].startswith("nightly#1 failed after ")
     objects = cli("runs", "watch", "nightly", "-o", "json")
     assert objects.code == 1
     assert objects.objects[0]["run"]["state"] == "RUN_STATE_FAILED"

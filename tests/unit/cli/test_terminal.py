@@ -72,7 +72,7 @@ def test_the_live_view(on_terminal: OnTerminal, daemon: FakeDaemon) -> None:
     last = terminal.text.splitlines()[-3:]
     assert "one  failed" in last[0]
     assert "exit code 4" in last[0]
-    assert last[1].startswith("nightly#1 failed in ")
+    assert last[1].startswith("nightly#1 failed after ")
     assert b"\x1b[?25h" in terminal.raw, "the cursor is shown again"
 
 
@@ -98,7 +98,7 @@ def test_ctrl_c_detaches_from_the_live_view(on_terminal: OnTerminal, daemon: Fak
     terminal.wait_for("one  running")
     terminal.press_ctrl_c()
     assert terminal.end() == 131
-    assert f"toban: detached; run {record.run.id} goes on" in terminal.text
+    assert f"toban: detached; run {record.run.id} continues" in terminal.text
     assert "Traceback" not in terminal.text
     assert b"\x1b[?25h" in terminal.raw
 

@@ -180,8 +180,7 @@ def requeue(
             if failure.reason == "DEAD_LETTER_CLOSED":
                 failure.hint = f"`toban dead-letters show {shown(letter)}` shows what became of it"
             raise
-        here = here.at(client.address)
-    started(here, begun, wait=wait, follow=follow)
+        started(here, client, begun, wait=wait, follow=follow)
 
 
 @app.command()

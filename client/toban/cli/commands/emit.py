@@ -77,7 +77,6 @@ def emit(
         event, created = client.emit_event(
             event_type, payload_json=payload, dedupe_key=dedupe_key, request_id=request_id or None
         )
-        here = here.at(client.address)
         match here.output:
             case Output.NAME:
                 print(event.id, flush=True)
@@ -86,10 +85,10 @@ def emit(
             case Output.JSON | Output.YAML:
                 if not wait:
                     emit_data(here, {**to_dict(event), "created": created})
-    if wait:
-        from toban.cli.wait.event_wait import until_ended
+        if wait:
+            from toban.cli.wait.event_wait import until_ended
 
-        raise typer.Exit(until_ended(here, event, created=created))
+            raise typer.Exit(until_ended(here, client, event, created=created))
 
 
 def _tell(

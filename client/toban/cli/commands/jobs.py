@@ -163,10 +163,10 @@ def run(
     from toban.v1 import run_pb2
 
     what = f"run job {shown(job)}"
-    with connect(here, what) as client, about_job(client, job, what):
-        begun = client.run_job(job, triggered_by=run_pb2.TRIGGER_MANUAL, request_id=request_id or None)
-        here = here.at(client.address)
-    started(here, begun, wait=wait, follow=follow)
+    with connect(here, what) as client:
+        with about_job(client, job, what):
+            begun = client.run_job(job, triggered_by=run_pb2.TRIGGER_MANUAL, request_id=request_id or None)
+        started(here, client, begun, wait=wait, follow=follow)
 
 
 @app.command()

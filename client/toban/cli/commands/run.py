@@ -116,15 +116,15 @@ def run(
     pairs = parse_pairs(param or [])
     values: dict[str, Any] = read_file(params_file) if params_file else {}
     what = f"plan a run of {shown(name)}" if dry_run else f"start a run of {shown(name)}"
-    with connect(here, what) as client, about_workflow(client, name, what):
-        if from_run:
-            selection["from_run"] = run_id(client, from_run)
-        if dry_run:
-            _show_plan(here, client, client.plan_run(name, values | pairs, **selection))
-            return
-        begun = _start(client, name, values | pairs, request_id, selection)
-        here = here.at(client.address)
-    started(here, begun, wait=wait, follow=follow)
+    with connect(here, what) as client:
+        with about_workflow(client, name, what):
+            if from_run:
+                selection["from_run"] = run_id(client, from_run)
+            if dry_run:
+                _show_plan(here, client, client.plan_run(name, values | pairs, **selection))
+                return
+            begun = _start(client, name, values | pairs, request_id, selection)
+        started(here, client, begun, wait=wait, follow=follow)
 
 
 def _start(

@@ -116,8 +116,7 @@ def retry(
         except Failure as failure:
             failure.hint = failure.hint or _RETRY_HINTS.get(failure.reason, "")
             raise
-        here = here.at(client.address)
-    started(here, new, wait=wait, follow=follow, remark=f"to repeat {run_name(old)}")
+        started(here, client, new, wait=wait, follow=follow, remark=f"to repeat {run_name(old)}")
 
 
 _RETRY_HINTS = {

@@ -158,16 +158,15 @@ def watch(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> 
     here = session(ctx, output)
     with connect(here, f"watch run {shown(run)}") as client:
         found = client.get_run(run_id(client, run)).id
-        here = here.at(client.address)
-    match here.output:
-        case Output.TABLE:
-            view: View = Changes(here)
-        case Output.NAME:
-            print(found, flush=True)
-            view = View()
-        case _:
-            view = Objects()
-    raise typer.Exit(until_end(here, found, view))
+        match here.output:
+            case Output.TABLE:
+                view: View = Changes(here)
+            case Output.NAME:
+                print(found, flush=True)
+                view = View()
+            case _:
+                view = Objects()
+        raise typer.Exit(until_end(here, client, found, view))
 
 
 @app.command()

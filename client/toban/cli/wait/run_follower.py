@@ -1,4 +1,4 @@
-"""Waits for the end of a run and shows it meanwhile: live on a terminal, in plain lines elsewhere."""
+"""Follows a run to its end: live on a terminal, in plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from toban.cli.wait.run_views import Objects, Plain, Tracker, View
 from toban.v1 import run_pb2
 
 if TYPE_CHECKING:
-    from toban.sdk import Client
+    from toban.sdk import Client, SyncClient
 
 
 def view_for_follow(here: Session) -> View:
-    """The view that `--follow` means here."""
+    """The view for `--follow`."""
     match here.output:
         case Output.JSON | Output.YAML:
             return Objects()
@@ -39,27 +39,29 @@ def view_for_follow(here: Session) -> View:
             return Plain(here)
 
 
-def until_end(here: Session, run_id: str, view: View, *, name: str = "") -> Exit:
-    """Shows a run until it has ended, tells how, and gives the exit code for that. Ctrl-C only detaches."""
+def until_end(here: Session, client: SyncClient, run_id: str, view: View, *, name: str = "") -> Exit:
+    """Shows a run until it has ended, reports the result and returns its exit code. Ctrl-C only detaches."""
     name = name or run_id
     try:
         with doing(f"watch run {run_id}"):
-            run = asyncio.run(_show(here, run_id, view))
+            with view:
+                run = client.run_async(lambda client: _follow(here, client, run_id, view))
+            if here.output in (Output.JSON, Output.YAML) and not isinstance(view, Objects):
+                # A change omits large values.
+                emit_data(here, to_dict(client.get_run(run_id)))
     except KeyboardInterrupt:
-        complain(f"toban: detached; run {run_id} goes on")
+        complain(f"toban: detached; run {run_id} continues")
         complain(f"hint: `toban runs watch {name}` waits for it, `toban logs -f {name}` shows its output")
         raise typer.Exit(Exit.DETACHED) from None
     except BrokenPipeError:
-        # Nobody reads any more: the run goes on, and its result is not known.
+        # The reader is gone; the run continues, so its result is unknown.
         raise typer.Exit(Exit.DETACHED) from None
-    if here.output in (Output.JSON, Output.YAML) and not isinstance(view, Objects):
-        emit_data(here, to_dict(run))
-    tell_end(here, run)
+    report_end(here, run)
     return run_exit(run)
 
 
-def tell_end(here: Session, run: run_pb2.Run) -> None:
-    """How a run ended, and what to do if that is not as it should be."""
+def report_end(here: Session, run: run_pb2.Run) -> None:
+    """Reports how a run ended, with a hint if it did not succeed."""
     if here.output is Output.TABLE:
         print(_ending(here, run), flush=True)
     if missing := shortfall(run):
@@ -68,25 +70,25 @@ def tell_end(here: Session, run: run_pb2.Run) -> None:
         here.note(f"hint: `toban runs show {run_name(run)}` shows what happened")
 
 
-async def _show(here: Session, run_id: str, view: View) -> run_pb2.Run:
-    async with here.async_client() as client:
-        with view:
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(_watch(client, run_id, view))
-                    if view.logs:
-                        tasks.create_task(_copy_logs(here, client, run_id, view))
-            except BaseExceptionGroup as group:
-                raise group.exceptions[0] from None
-        return await client.get_run(run_id)
-
-
-async def _watch(client: Client, run_id: str, view: View) -> None:
+async def watch(client: Client, run_id: str, view: View) -> run_pb2.Run:
+    """Passes each change of a run to the view; returns the run as of its last change."""
     tracker = Tracker()
     async with aclosing(client.watch_run(run_id)) as changes:
         async for change in changes:
             moved = tracker.take(change)
             view.changed(tracker, change, moved)
+    return tracker.run
+
+
+async def _follow(here: Session, client: Client, run_id: str, view: View) -> run_pb2.Run:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            watched = tasks.create_task(watch(client, run_id, view))
+            if view.logs:
+                tasks.create_task(_copy_logs(here, client, run_id, view))
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return watched.result()
 
 
 async def _copy_logs(here: Session, client: Client, run_id: str, view: View) -> None:
@@ -99,7 +101,7 @@ async def _copy_logs(here: Session, client: Client, run_id: str, view: View) -> 
                 if message.HasField("chunk"):
                     view.wrote(lines.feed(message.chunk))
     except NotFound as error:
-        here.warn(f"its output cannot be shown: {error.message}")
+        here.warn(f"cannot show the output of the run: {error.message}")
     view.wrote(lines.finish())
 
 
@@ -108,7 +110,7 @@ def _ending(here: Session, run: run_pb2.Run) -> str:
     state = paint(here, run_state(run), run_style(run))
     text = f"{run_name(run)} {state}"
     if run.HasField("started_at"):
-        text += f" in {span(run.started_at, run.finished_at, datetime.now(UTC))}"
+        text += f" after {span(run.started_at, run.finished_at, datetime.now(UTC))}"
     else:
         text += f" at {clock(run.finished_at)}"
     return f"{text}: {one_line(run.error_message)}" if run.error_message else text

@@ -1,4 +1,4 @@
-"""What every command that starts a run has in common: telling which run it is, and waiting for it if asked to."""
+"""Reports a run that a command started, and waits for it with `--wait` or `--follow`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from toban.cli.render.output import emit_one
 from toban.cli.session import Output, Session
 
 if TYPE_CHECKING:
+    from toban.sdk import SyncClient
     from toban.v1 import run_pb2
 
 WaitOption = Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end and exit by the result.")]
@@ -35,8 +36,8 @@ def check_waiting(wait: bool, follow: bool) -> None:
         raise Failure("cannot both --wait and --follow: choose one", Exit.USAGE)
 
 
-def started(here: Session, run: run_pb2.Run, *, wait: bool, follow: bool, remark: str = "") -> None:
-    """Tells of a run that was started. With `wait` or `follow` it ends the command by the run's result."""
+def started(here: Session, client: SyncClient, run: run_pb2.Run, *, wait: bool, follow: bool, remark: str = "") -> None:
+    """Reports a started run. With `wait` or `follow` the command exits with the run's result."""
     short = f"{run.workflow}#{run.number}"
     told = f"started {short} ({run.id})"
     if remark:
@@ -52,4 +53,4 @@ def started(here: Session, run: run_pb2.Run, *, wait: bool, follow: bool, remark
     else:
         here.note(told)
     view = view_for_follow(here) if follow else View()
-    raise typer.Exit(until_end(here, run.id, view, name=short))
+    raise typer.Exit(until_end(here, client, run.id, view, name=short))
