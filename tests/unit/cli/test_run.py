@@ -47,7 +47,7 @@ def test_start_for_programs(cli: Cli, nightly: FakeDaemon) -> None:
     again = cli("run", "nightly", "-o", "json", "--request-id", "7")
     assert first.out == f"{the_run(nightly).run.id}\n"
     assert again.data["id"] == the_run(nightly).run.id
-    assert again.data["state"] == "RUN_STATE_RUNNING"
+    assert again.data["state"] == "RUN_STATE_PENDING"
 
 
 def test_parameters(cli: Cli, nightly: FakeDaemon, tmp_path: Path) -> None:

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from .fake_daemon import FakeDaemon, RunRecord
 
 
+def as_created(run: run_pb2.Run) -> run_pb2.Run:
+    """The answer to the call that creates a run: it has not started yet."""
+    created = run_pb2.Run()
+    created.CopyFrom(run)
+    created.state = run_pb2.RUN_STATE_PENDING
+    created.ClearField("started_at")
+    return created
+
+
 class Control(run_pb2_grpc.RunServiceServicer):
     """The rest of the RunService; `Runs` has what starts, shows and watches."""
 
@@ -48,7 +57,7 @@ class Control(run_pb2_grpc.RunServiceServicer):
             record = self._daemon.add_run(old.workflow, steps=[step.id for step in old.steps])
             record.run.retry_of = old.id
             record.run.triggered_by = run_pb2.TRIGGER_RETRY
-            return run_pb2.RetryRunResponse(run=record.run)
+            return run_pb2.RetryRunResponse(run=as_created(record.run))
 
         return await self._daemon.answer("RetryRun", context, request, work)
 

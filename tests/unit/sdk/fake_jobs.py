@@ -122,7 +122,7 @@ class Jobs(job_pb2_grpc.JobServiceServicer):
         return self._daemon.jobs[name]
 
     async def _name(self, definition: workflow_pb2.Definition, context: Context) -> str:
-        await abort_if_broken(definition, context)
         found = re.search(r'jobs"?:[\s{]*"?([\w-]+)', definition.source)
         assert found is not None
+        await abort_if_broken(definition, context, f"jobs.{found[1]}.run")
         return found[1]

@@ -9,7 +9,7 @@ import grpc
 
 from toban.v1 import run_pb2
 
-from .fake_control import Control
+from .fake_control import Control, as_created
 from .fake_errors import Context, abort, info
 from .fake_workflows import TERMINAL
 
@@ -35,10 +35,11 @@ class Runs(Control):
                         info("RUN_ALREADY_ACTIVE", {"run_id": record.run.id}),
                     )
             record = self._daemon.add_run(request.workflow)
-            record.run.params.CopyFrom(request.params)
+            if request.HasField("params"):
+                record.run.params.CopyFrom(request.params)
             record.run.triggered_by = request.triggered_by
             record.run.scope = request.scope or "full"
-            return run_pb2.StartRunResponse(run=record.run)
+            return run_pb2.StartRunResponse(run=as_created(record.run))
 
         return await self._daemon.answer("StartRun", context, request, work)
 
@@ -75,7 +76,9 @@ class Runs(Control):
                     f"{request.workflow} has no run",
                     info("RUN_NOT_FOUND"),
                 )
-            return run_pb2.GetCurrentRunResponse(run=found[-1])
+            response = run_pb2.GetCurrentRunResponse(run=found[-1])
+            del response.run.steps[:]
+            return response
 
         return await self._daemon.answer("GetCurrentRun", context, request, work)
 
@@ -111,8 +114,9 @@ class Runs(Control):
                     info("RUN_ALREADY_TERMINAL", {"state": state}),
                 )
             record.run.cancel_requested_at.GetCurrentTime()
+            response = run_pb2.CancelRunResponse(run=record.run)
             self._daemon.finish(record, run_pb2.RUN_STATE_CANCELLED, request.reason)
-            return run_pb2.CancelRunResponse(run=record.run)
+            return response
 
         return await self._daemon.answer("CancelRun", context, request, work)
 

@@ -119,6 +119,8 @@ class Workflows(Schedules):
             versions = list(reversed(await self._versions(request.workflow, context)))
             begin, size = int(request.page_token or 0), request.page_size or 100
             response = workflow_pb2.ListWorkflowVersionsResponse(versions=versions[begin : begin + size])
+            for version in response.versions:
+                version.ClearField("definition")
             if len(versions) > begin + size:
                 response.next_page_token = str(begin + size)
             return response
@@ -196,8 +198,8 @@ class Workflows(Schedules):
         return found[1]
 
 
-async def abort_if_broken(definition: workflow_pb2.Definition, context: Context) -> None:
-    problems = _problems(definition)
+async def abort_if_broken(definition: workflow_pb2.Definition, context: Context, path: str = "steps.one.run") -> None:
+    problems = _problems(definition, path)
     if problems:
         await abort(
             context,
@@ -214,11 +216,9 @@ async def abort_if_broken(definition: workflow_pb2.Definition, context: Context)
         )
 
 
-def _problems(definition: workflow_pb2.Definition) -> list[workflow_pb2.DefinitionProblem]:
+def _problems(definition: workflow_pb2.Definition, path: str = "steps.one.run") -> list[workflow_pb2.DefinitionProblem]:
     return [
-        workflow_pb2.DefinitionProblem(
-            path="steps.one.run", line=number, column=5, message="found BROKEN, expected a command"
-        )
+        workflow_pb2.DefinitionProblem(path=path, line=number, column=5, message="found BROKEN, expected a command")
         for number, line in enumerate(definition.source.splitlines(), 1)
         if "BROKEN" in line
     ]

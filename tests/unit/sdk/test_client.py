@@ -257,7 +257,8 @@ async def test_cancel_and_its_conflict(daemon: FakeDaemon) -> None:
     record = daemon.add_run("x")
     async with Client(daemon.address) as client:
         run = await client.cancel_run(record.run.id, reason="enough")
-        assert run.error_message == "enough"
+        assert run.HasField("cancel_requested_at")
+        assert record.run.error_message == "enough"
         with pytest.raises(Conflict) as caught:
             await client.cancel_run(record.run.id)
     assert caught.value.reason == "RUN_ALREADY_TERMINAL"
