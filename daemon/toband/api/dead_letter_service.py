@@ -12,18 +12,16 @@ from toband.api.common_requests import caller, origin_of, request_of
 from toband.api.error_status import Context, InvalidFieldError, unary
 from toband.api.run_service import RunService
 from toband.domain.run_model import DeadLetter, DeadLetterState
-from toband.engine.errors import DeadLetterNotFoundError
-from toband.engine.runs.registry import Runs
-from toband.ports import Clock, DeadLetterClosedError, Store
+from toband.engine.runs.dead_letters import DeadLetters
+from toband.ports import Store
 
 
 class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
     """`shows` gives the new runs the form that all runs have."""
 
-    def __init__(self, runs: Runs, store: Store, clock: Clock, shows: RunService) -> None:
-        self._runs = runs
+    def __init__(self, dead_letters: DeadLetters, store: Store, shows: RunService) -> None:
+        self._dead_letters = dead_letters
         self._store = store
-        self._clock = clock
         self._shows = shows
 
     @unary
@@ -45,14 +43,14 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
 
     @unary
     async def GetDeadLetter(self, request: pb.GetDeadLetterRequest, context: Context) -> pb.GetDeadLetterResponse:
-        letter = await self._letter(request.id)
+        letter = await self._dead_letters.get(request.id)
         return pb.GetDeadLetterResponse(dead_letter=run_messages.dead_letter(letter))
 
     @unary
     async def RequeueDeadLetter(
         self, request: pb.RequeueDeadLetterRequest, context: Context
     ) -> pb.RequeueDeadLetterResponse:
-        run = await self._runs.new.requeue(
+        run = await self._dead_letters.requeue(
             request.id,
             caller=caller(context),
             request=request_of("RequeueDeadLetter", request, request.request_id, context),
@@ -60,26 +58,15 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
         )
         return pb.RequeueDeadLetterResponse(
             run=await self._shows.shown(run.id),
-            dead_letter=run_messages.dead_letter(await self._letter(request.id)),
+            dead_letter=run_messages.dead_letter(await self._dead_letters.get(request.id)),
         )
 
     @unary
     async def DiscardDeadLetter(
         self, request: pb.DiscardDeadLetterRequest, context: Context
     ) -> pb.DiscardDeadLetterResponse:
-        found = await self._store.discard_dead_letter(request.id, at=self._clock.now(), by=caller(context))
-        if found is None:
-            raise DeadLetterNotFoundError(request.id)
-        letter, _ = found
-        if letter.state is not DeadLetterState.DISCARDED:
-            raise DeadLetterClosedError(letter)
+        letter = await self._dead_letters.discard(request.id, by=caller(context))
         return pb.DiscardDeadLetterResponse(dead_letter=run_messages.dead_letter(letter))
-
-    async def _letter(self, letter_id: str) -> DeadLetter:
-        letter = await self._store.get_dead_letter(letter_id)
-        if letter is None:
-            raise DeadLetterNotFoundError(letter_id)
-        return letter
 
 
 def _state(value: pb.DeadLetterState.ValueType) -> DeadLetterState:

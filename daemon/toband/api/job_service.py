@@ -107,7 +107,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         made_before = request_of("RunJob", request, request.request_id, context)
         if made_before is None or await self._store.run_of_request(made_before) is None:
             await self._workflows.get(request.name, kind=_JOB)
-        run = await self._runs.new.start(
+        run = await self._runs.intake.start(
             request.name,
             {},
             trigger=run_requests.trigger(request.triggered_by),

@@ -59,7 +59,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
-        run = await self._runs.new.start(
+        run = await self._runs.intake.start(
             request.workflow,
             run_requests.params(request.params),
             trigger=run_requests.trigger(request.triggered_by),
@@ -72,7 +72,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def PlanRun(self, request: pb.PlanRunRequest, context: Context) -> pb.PlanRunResponse:
-        preview = await self._runs.new.preview(
+        preview = await self._runs.factory.preview(
             request.workflow,
             run_requests.params(request.params),
             run_requests.selection(request),
@@ -91,7 +91,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def RetryRun(self, request: pb.RetryRunRequest, context: Context) -> pb.RetryRunResponse:
         if request.everything and request.from_steps:
             raise InvalidFieldError("everything", "it cannot be given together with `from_steps`")
-        run = await self._runs.new.retry(
+        run = await self._runs.intake.retry(
             request.id,
             from_steps=tuple(request.from_steps),
             everything=request.everything,

@@ -36,7 +36,7 @@ async def start_services(
         workflows=WorkflowService(engine.workflows, store, schedules),
         jobs=JobService(engine.workflows, engine.runs, store, runs, schedules),
         runs=runs,
-        dead_letters=DeadLetterService(engine.runs, store, engine.clock, runs),
+        dead_letters=DeadLetterService(engine.runs.dead_letters, store, runs),
         events=EventService(engine.events, store),
         schedules=ScheduleService(engine.subjects, store),
         system=SystemService(

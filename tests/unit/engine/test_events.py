@@ -78,7 +78,7 @@ class Runs:
         self._numbers = count(1)
 
     @property
-    def new(self) -> Runs:
+    def intake(self) -> Runs:
         return self
 
     async def wait_recovered(self) -> None:
@@ -90,7 +90,9 @@ class Runs:
     def active(self, run_id: str) -> Run | None:
         return self.known.get(run_id)
 
-    async def triggered(self, workflow: str, event: Emitted, *, priority: int | None, trigger: Trigger) -> NewRun:
+    async def triggered(
+        self, workflow: str, event: Emitted, *, stored: Any, priority: int | None, trigger: Trigger
+    ) -> NewRun:
         if workflow in self.gone:
             raise WorkflowNotFoundError(workflow)
         run = Run(

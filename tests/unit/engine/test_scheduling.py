@@ -81,7 +81,7 @@ class Runs:
         self.takes: Callable[[], None] = lambda: None
 
     @property
-    def new(self) -> Runs:
+    def intake(self) -> Runs:
         return self
 
     async def wait_recovered(self) -> None:
@@ -90,10 +90,10 @@ class Runs:
     def count_of(self, workflow: str) -> int:
         return self.active
 
-    async def scheduled(self, workflow: str, *_: object, at: datetime, ahead: int, **others: Any) -> Made:
+    async def scheduled(self, stored: Any, *_: object, at: datetime, ahead: int, **others: Any) -> Made:
         self.ahead.append(ahead)
         self.takes()
-        return Made(f"{workflow} {at.isoformat()}", workflow, at, tuple(others["missed"]))
+        return Made(f"{stored.name} {at.isoformat()}", stored.name, at, tuple(others["missed"]))
 
     def begin(self, new: Made, run: Made) -> None:
         self.begun.append(run)
@@ -109,9 +109,8 @@ class Definition:
 
 
 class Stored:
-    name = "w"
-
-    def __init__(self, definition: Definition | None) -> None:
+    def __init__(self, name: str, definition: Definition | None) -> None:
+        self.name = name
         self.enabled = definition is not None
         self.definition = definition
 
@@ -171,7 +170,7 @@ class Store:
         return [line for line in lines if line.schedule_id == schedule_id]
 
     async def get_workflow(self, name: str) -> Any:
-        return Stored(self.definition)
+        return Stored(name, self.definition)
 
     async def fire(self, firing: Firing) -> Fired:
         self.fired.append(firing)

@@ -65,12 +65,14 @@ class EventStarts:
     async def _run_of(self, event: Emitted, workflow: str, priority: int) -> NewRun | str:
         """The run that it starts, not stored yet, or why there is none. Raises StoreError."""
         bound = workflow == event.workflow
-        if bound and await self._disabled(workflow):
+        stored = await self._store.get_workflow(workflow) if bound else None
+        if stored is not None and not stored.enabled:
             return "disabled"
         try:
-            return await self._runs.new.triggered(
+            return await self._runs.intake.triggered(
                 workflow,
                 event,
+                stored=stored,
                 priority=priority if not bound else None,
                 trigger=Trigger.SCHEDULE if bound else Trigger.EVENT,
             )
@@ -121,10 +123,6 @@ class EventStarts:
         )
         return skip_reason(active[-1].id) if is_full(limit, len(active)) else ""
 
-    async def _disabled(self, workflow: str) -> bool:
-        stored = await self._store.get_workflow(workflow)
-        return stored is not None and not stored.enabled
-
     def _resolution(self, event: Emitted, state: EventState, reason: str = "") -> EventResolution:
         return EventResolution(event_id=event.id, state=state, at=self._clock.now(), reason=reason)
 
@@ -136,7 +134,7 @@ class EventStarts:
             raise StoreError(str(error)) from error
         except StoreError:
             for new in made.values():
-                self._runs.new.begin_if_stored(new)
+                self._runs.intake.begin_if_stored(new)
             raise
         failpoints.hit("event.resolved")
         if resolved is not None:

@@ -15,7 +15,7 @@ from toband.domain.run_model import Attempt, Run
 from toband.engine.errors import EngineError, WorkflowRecursionError
 from toband.engine.execution.launch_spec import Rooms, call_params
 from toband.engine.execution.run_actor import RETRY_MOST, RunActor
-from toband.engine.runs.intake import Entering
+from toband.engine.runs.intake import RunIntake
 from toband.ports import Clock, Store, StoreError
 
 log = structlog.get_logger()
@@ -34,14 +34,14 @@ class Children:
         self,
         *,
         household: Household,
-        new: Entering,
+        intake: RunIntake,
         rooms: Rooms,
         store: Store,
         clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._household = household
-        self._new = new
+        self._intake = intake
         self._rooms = rooms
         self._store = store
         self._clock = clock
@@ -57,7 +57,9 @@ class Children:
             self._check_descent(actor, target)
             params = call_params(await self._rooms.rendered(actor.plan, actor.run, attempt))
             failpoints.hit("child.make")
-            child = await self._new.start_child(target, params, run_id=attempt.id, parent=actor.run, step=attempt.owner)
+            child = await self._intake.start_child(
+                target, params, run_id=attempt.id, parent=actor.run, step=attempt.owner
+            )
         except (EngineError, ParamError, RenderError) as error:
             reason = f"cannot start workflow {target}: {error}"
             actor.post(not_started(attempt, reason, self._clock.now()))

@@ -38,11 +38,12 @@ from toband.engine.health.health_conditions import Health
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.run_notifier import Changes
 from toband.engine.runs.child_runs import Children
+from toband.engine.runs.dead_letters import DeadLetters
 from toband.engine.runs.effects import Effects
-from toband.engine.runs.intake import Entering
+from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.plan_cache import Plans
 from toband.engine.runs.recovery import Recovered, Recovery
-from toband.engine.runs.run_factory import NewRun, Starting
+from toband.engine.runs.run_factory import NewRun, RunFactory
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.system_events import Announcing
 from toband.ports import (
@@ -93,7 +94,7 @@ class Runs:
         self._plans = Plans(store)
         self.origins = Origins(store, self.active)
         self._queue = RunQueue(event_slots=event_concurrency)
-        starting = Starting(
+        self.factory = RunFactory(
             store=store,
             plans=self._plans,
             clock=clock,
@@ -101,15 +102,16 @@ class Runs:
             evaluation=evaluation,
             default_timeout=default_timeout,
         )
-        self.new = Entering(
+        self.intake = RunIntake(
             active=self,
-            starting=starting,
+            factory=self.factory,
             store=store,
             queue=self._queue,
             origins=self.origins,
             admission=admission or Always(),
             start=self._spawn,
         )
+        self.dead_letters = DeadLetters(store=store, clock=clock, factory=self.factory, intake=self.intake)
         seen = Seen(logs, values, files.work)
         self._rooms = Rooms(
             files=files,
@@ -136,7 +138,7 @@ class Runs:
         )
         self._children = Children(
             household=self,
-            new=self.new,
+            intake=self.intake,
             rooms=self._rooms,
             store=store,
             clock=clock,

@@ -1,4 +1,4 @@
-"""Makes the runs that clients ask for: of a workflow, of some of its steps, or of what failed in another run."""
+"""Run factory: makes new runs of a workflow, of some of its steps, or of what failed in another run. Stores nothing."""
 
 from __future__ import annotations
 
@@ -13,23 +13,14 @@ from toband.domain.plan import Plan
 from toband.domain.run_model import Run, StepRun, StepState, Trigger
 from toband.domain.transition import Ids
 from toband.engine.errors import (
-    NoPriorResultError,
-    NothingToRetryError,
     RunActiveError,
     RunNotFoundError,
     WorkflowNotFoundError,
 )
 from toband.engine.execution.expression_evaluator import Evaluation
 from toband.engine.runs.plan_cache import Plans
-from toband.engine.runs.step_selection import (
-    Selection,
-    borrow,
-    borrowed_steps,
-    chosen_steps,
-    keep,
-    repeated_steps,
-)
-from toband.ports import Clock, Store
+from toband.engine.runs.step_selection import ALL_STEPS, Selection, StepSelector
+from toband.ports import Clock, Store, StoredWorkflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +38,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
-    """What a step of a run would do. `skipped` is why it would not run at all, `source` where its result is from."""
+    """A step of a preview. `skipped` says why it would not run; `source` is the run that its result would come from."""
 
     id: str
     job_type: str
@@ -67,7 +58,7 @@ class Preview:
     steps: Sequence[PlannedStep]
 
 
-class Starting:
+class RunFactory:
     def __init__(
         self,
         *,
@@ -84,27 +75,28 @@ class Starting:
         self._ids = ids
         self._evaluation = evaluation
         self._default_timeout = default_timeout
+        self._selector = StepSelector(store, clock)
 
     async def new(
         self,
         workflow: str,
         params: Mapping[str, Any],
         *,
+        stored: StoredWorkflow | None = None,
         trigger: Trigger,
         caller: str,
-        selection: Selection,
+        selection: Selection = ALL_STEPS,
         run_id: str = "",
         parent_run: str = "",
         parent_step: str = "",
     ) -> NewRun:
-        """Raises WorkflowNotFoundError, ParamError, UnknownScopeError, UnknownStepError, NoPriorResultError…"""
-        stored = await self._store.get_workflow(workflow)
-        if stored is None or stored.definition is None:
-            raise WorkflowNotFoundError(workflow)
-        plan, base_dir = self._plans.of(stored.definition)
+        """`stored` is the workflow's row if the caller has read it. Raises WorkflowNotFoundError, ParamError, and as
+        `StepSelector.select`.
+        """
+        stored = stored or await self._current(workflow)
+        plan, base_dir = self._plan(stored)
         bound = bind_params(plan.workflow, params)
-        chosen = chosen_steps(plan, selection)
-        kept = await self._borrowed(plan, chosen, selection) if chosen is not None else {}
+        selected = await self._selector.select(plan, selection)
         run = plan.new_run(
             run_id=run_id or self._ids.new_id(),
             version=stored.version,
@@ -113,24 +105,28 @@ class Starting:
             caller=caller,
             at=self._clock.now(),
             scope=selection.shown,
-            chosen=chosen,
-            kept=kept,
+            chosen=selected.chosen,
+            kept=selected.kept,
             from_run=selection.from_run,
             parent_run=parent_run,
             parent_step=parent_step,
         )
         return NewRun(plan=plan, base_dir=base_dir, run=self._timed(run))
 
-    async def again(
+    async def retry(
         self,
         run_id: str,
         *,
-        from_steps: Collection[str],
-        everything: bool,
-        newest: bool,
+        from_steps: Collection[str] = (),
+        everything: bool = False,
+        newest: bool = False,
         caller: str,
     ) -> NewRun:
-        """Raises RunNotFoundError, RunActiveError, NothingToRetryError, UnknownStepError, ParamError."""
+        """A run that repeats what failed in an ended one.
+
+        Raises RunNotFoundError, RunActiveError, WorkflowNotFoundError, ParamError, and as
+        `StepSelector.select_for_retry`.
+        """
         before = await self._store.get_run(run_id)
         if before is None:
             raise RunNotFoundError(run_id)
@@ -142,15 +138,12 @@ class Starting:
         plan, base_dir = had
         version, params = before.version, before.params
         if newest:
-            stored = await self._store.get_workflow(before.workflow)
-            if stored is None or stored.definition is None:
-                raise WorkflowNotFoundError(before.workflow)
-            plan, base_dir = self._plans.of(stored.definition)
+            stored = await self._current(before.workflow)
+            plan, base_dir = self._plan(stored)
             version, params = stored.version, bind_params(plan.workflow, before.params)
-        before = await self._without_gone(before)
-        repeated = repeated_steps(plan, had[0], before, from_steps, everything)
-        if not repeated:
-            raise NothingToRetryError(run_id)
+        selected = await self._selector.select_for_retry(
+            plan, had[0], before, from_steps=from_steps, everything=everything
+        )
         run = plan.new_run(
             run_id=self._ids.new_id(),
             version=version,
@@ -159,20 +152,23 @@ class Starting:
             caller=caller,
             at=self._clock.now(),
             scope=before.scope,
-            chosen=repeated,
-            kept=keep(plan, before, repeated),
+            chosen=selected.chosen,
+            kept=selected.kept,
             retry_of=run_id,
         )
         run = replace(run, event=before.event, depth=before.depth)
         return NewRun(plan=plan, base_dir=base_dir, run=self._timed(run))
 
     async def preview(self, workflow: str, params: Mapping[str, Any], selection: Selection, caller: str) -> Preview:
-        """What a run would do, in an order in which it could. Raises as `new` does, and RenderError."""
+        """The steps of a run that is not created, in an order in which they could run.
+
+        Raises as `new`, and RenderError.
+        """
         made = await self.new(workflow, params, trigger=Trigger.API, caller=caller, selection=selection)
         plan, run = made.plan, made.run
         scope = Scope(
             params=dict(run.params),
-            # The rest is known only once there is a run.
+            # The rest is known only for a real run.
             run={"workflow": run.workflow, "scope": run.scope, "retry_of": ""},
             env=plan.workflow.env,
             steps={},
@@ -184,55 +180,23 @@ class Starting:
                 steps.append(_planned(plan, run.steps[name], command))
         return Preview(workflow=run.workflow, version=run.version, steps=steps)
 
-    async def _without_gone(self, run: Run) -> Run:
-        """Steps whose results were taken over from a run that is not kept any more have none to hand on."""
-        sources = {step.source for step in run.steps.values() if step.source}
-        gone = sources - (await self._store.known_runs(sources)).keys()
-        if not gone:
-            return run
-        steps = {
-            name: replace(step, state=StepState.CANCELLED, reason="its result is gone", source="")
-            if step.source in gone
-            else step
-            for name, step in run.steps.items()
-        }
-        return replace(run, steps=steps)
+    async def _current(self, workflow: str) -> StoredWorkflow:
+        stored = await self._store.get_workflow(workflow)
+        if stored is None:
+            raise WorkflowNotFoundError(workflow)
+        return stored
+
+    def _plan(self, stored: StoredWorkflow) -> tuple[Plan, str]:
+        if stored.definition is None:
+            raise WorkflowNotFoundError(stored.name)
+        return self._plans.of(stored.definition)
 
     def _timed(self, run: Run) -> Run:
         return run if run.timeout is not None else replace(run, timeout=self._default_timeout)
 
-    async def _borrowed(self, plan: Plan, chosen: Collection[str], selection: Selection) -> dict[str, StepRun]:
-        """The results that the chosen steps need of others, as they were left by earlier runs."""
-        needed = borrowed_steps(plan, chosen)
-        if not needed:
-            return {}
-        found: Mapping[str, str] = dict.fromkeys(needed, selection.from_run)
-        if not selection.from_run:
-            found = await self._store.latest_success(plan.workflow.name, needed)
-        at = self._clock.now()
-        sources: dict[str, Run] = {}
-        kept: dict[str, StepRun] = {}
-        for name in sorted(needed, key=plan.index.__getitem__):
-            run_id = found.get(name, "")
-            if run_id and run_id not in sources:
-                source = await self._store.get_run(run_id)
-                if source is None or source.workflow != plan.workflow.name:
-                    raise RunNotFoundError(run_id)
-                sources[run_id] = await self._without_gone(source)
-            step = sources[run_id].steps.get(name) if run_id else None
-            if step is None or not _succeeded(step):
-                raise NoPriorResultError(name, selection.from_run)
-            kept |= borrow(plan, sources[run_id], name, at)
-        return kept
-
-
-def _succeeded(step: StepRun) -> bool:
-    taken_over = step.reason == "scope" and bool(step.source)
-    return step.state is StepState.SUCCEEDED or taken_over
-
 
 def in_order(plan: Plan) -> list[str]:
-    """Every step after those it waits for, otherwise as the definition has them."""
+    """Every step after its dependencies, otherwise in the order of the definition."""
     sorter = TopologicalSorter({name: step.depends_on for name, step in plan.steps.items()})
     sorter.prepare()
     ordered: list[str] = []

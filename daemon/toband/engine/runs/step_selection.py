@@ -1,15 +1,23 @@
-"""Which steps of a workflow a run is to execute, and what of earlier runs it keeps."""
+"""Step selection: which steps a partial run or a retry executes, and which results of earlier runs it keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from toban.definition import condition_references, references
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, StepRun, StepState
-from toband.engine.errors import NothingToRunError, UnknownScopeError, UnknownStepError
+from toband.engine.errors import (
+    NoPriorResultError,
+    NothingToRetryError,
+    NothingToRunError,
+    RunNotFoundError,
+    UnknownScopeError,
+    UnknownStepError,
+)
+from toband.ports import Clock, Store
 
 FULL = "full"
 _SKIPPED_IN_PEACE = ("when", "scope", "empty")
@@ -17,9 +25,9 @@ _SKIPPED_IN_PEACE = ("when", "scope", "empty")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which steps to run: those of a scope, only these, these and all after them. Empty: no restriction.
+    """Which steps to run: those of a scope, only these, or these and all steps after them. Empty: all steps.
 
-    `from_run` is where the results of the others come from; empty: the latest run in which each succeeded.
+    Results of the other steps are taken from `from_run`; if it is empty, from the latest run in which each succeeded.
     """
 
     scope: str = ""
@@ -29,13 +37,94 @@ class Selection:
 
     @property
     def shown(self) -> str:
-        """As a run's `scope` says it."""
+        """As the run's `scope` shows it."""
         parts = [self.scope] if self.scope else []
         if self.only:
             parts.append(f"only {', '.join(self.only)}")
         if self.from_steps:
             parts.append(f"from {', '.join(self.from_steps)}")
         return "; ".join(parts) or FULL
+
+
+ALL_STEPS = Selection()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedSteps:
+    """The steps that a run executes, None for all, and those that it keeps from earlier runs."""
+
+    chosen: Collection[str] | None
+    kept: Mapping[str, StepRun]
+
+
+class StepSelector:
+    """Selects steps with the results that earlier runs have in the store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def select(self, plan: Plan, selection: Selection) -> SelectedSteps:
+        """The steps of a new run.
+
+        Raises UnknownScopeError, UnknownStepError, NothingToRunError, NoPriorResultError, RunNotFoundError.
+        """
+        chosen = chosen_steps(plan, selection)
+        kept = await self._borrowed(plan, chosen, selection.from_run) if chosen is not None else {}
+        return SelectedSteps(chosen=chosen, kept=kept)
+
+    async def select_for_retry(
+        self, plan: Plan, before: Plan, run: Run, *, from_steps: Collection[str], everything: bool
+    ) -> SelectedSteps:
+        """The steps of a retry of `run`, which had the plan `before`. Raises UnknownStepError, NothingToRetryError."""
+        run = await self._without_gone(run)
+        repeated = repeated_steps(plan, before, run, from_steps, everything)
+        if not repeated:
+            raise NothingToRetryError(run.id)
+        return SelectedSteps(chosen=repeated, kept=keep(plan, run, repeated))
+
+    async def _borrowed(self, plan: Plan, chosen: Collection[str], from_run: str) -> dict[str, StepRun]:
+        """The results of other steps that the chosen ones need, from earlier runs."""
+        needed = borrowed_steps(plan, chosen)
+        if not needed:
+            return {}
+        found: Mapping[str, str] = dict.fromkeys(needed, from_run)
+        if not from_run:
+            found = await self._store.latest_success(plan.workflow.name, needed)
+        at = self._clock.now()
+        sources: dict[str, Run] = {}
+        kept: dict[str, StepRun] = {}
+        for name in sorted(needed, key=plan.index.__getitem__):
+            run_id = found.get(name, "")
+            if run_id and run_id not in sources:
+                source = await self._store.get_run(run_id)
+                if source is None or source.workflow != plan.workflow.name:
+                    raise RunNotFoundError(run_id)
+                sources[run_id] = await self._without_gone(source)
+            step = sources[run_id].steps.get(name) if run_id else None
+            if step is None or not _has_result(step):
+                raise NoPriorResultError(name, from_run)
+            kept |= borrow(plan, sources[run_id], name, at)
+        return kept
+
+    async def _without_gone(self, run: Run) -> Run:
+        """The run without results that it kept from runs that are deleted by now."""
+        sources = {step.source for step in run.steps.values() if step.source}
+        gone = sources - (await self._store.known_runs(sources)).keys()
+        if not gone:
+            return run
+        steps = {
+            name: replace(step, state=StepState.CANCELLED, reason="its result is gone", source="")
+            if step.source in gone
+            else step
+            for name, step in run.steps.items()
+        }
+        return replace(run, steps=steps)
+
+
+def _has_result(step: StepRun) -> bool:
+    kept = step.reason == "scope" and bool(step.source)
+    return step.state is StepState.SUCCEEDED or kept
 
 
 def chosen_steps(plan: Plan, selection: Selection) -> set[str] | None:
@@ -63,7 +152,7 @@ def _known(plan: Plan, steps: Collection[str]) -> Collection[str]:
 
 
 def borrowed_steps(plan: Plan, chosen: Collection[str]) -> set[str]:
-    """Steps that are not to run, and whose results those that are need."""
+    """Steps that do not run, but whose results the chosen steps need."""
     needed: set[str] = set()
     for name in chosen:
         step = plan.steps[name]
@@ -75,7 +164,7 @@ def borrowed_steps(plan: Plan, chosen: Collection[str]) -> set[str]:
 
 
 def borrow(plan: Plan, source: Run, name: str, at: datetime) -> dict[str, StepRun]:
-    """A step of an earlier run, with its instances, as one that is out of scope and has results."""
+    """A step of an earlier run and its instances: out of scope in the new run, with their results."""
     step = source.steps[name]
     taken = _taken(plan, source, step)
     taken[name] = replace(taken[name], state=StepState.SKIPPED, reason="scope", started_at=None, finished_at=at)
@@ -83,24 +172,24 @@ def borrow(plan: Plan, source: Run, name: str, at: datetime) -> dict[str, StepRu
 
 
 def repeated_steps(plan: Plan, before: Plan, run: Run, from_steps: Collection[str], everything: bool) -> set[str]:
-    """The steps of an ended run that a retry executes: what is to be repeated, and all that comes after it.
+    """The steps of an ended run that a retry executes: the repeated ones, and all steps after them.
 
-    `before` is the plan that the run had; a step that has changed since is repeated. Raises UnknownStepError.
+    `before` is the plan that the run had: a step that has changed since is repeated. Raises UnknownStepError.
     """
     if everything:
         again = set(plan.ordered)
     else:
-        again = {name for name in plan.ordered if not _stands(plan, before, run, name)}
+        again = {name for name in plan.ordered if not _is_valid(plan, before, run, name)}
         changed = {name for name in again if name not in run.steps}
         if from_steps:
             wanted = plan.after(_known(plan, from_steps))
-            # What those need and does not stand is repeated too; the rest is left as it is.
+            # Steps that these need are repeated too if their results are not valid; the others stay as they are.
             again = wanted | {name for name in again if plan.after([name]) & wanted} | changed
     out = {name for name, step in run.steps.items() if step.reason == "scope"}
     return plan.after(again) - out
 
 
-def _stands(plan: Plan, before: Plan, run: Run, name: str) -> bool:
+def _is_valid(plan: Plan, before: Plan, run: Run, name: str) -> bool:
     step = run.steps.get(name)
     if step is None or before.steps.get(name) != plan.steps[name]:
         return step is not None and step.reason == "scope"
@@ -114,7 +203,7 @@ def _stands(plan: Plan, before: Plan, run: Run, name: str) -> bool:
 
 
 def keep(plan: Plan, run: Run, repeated: Collection[str]) -> dict[str, StepRun]:
-    """The steps of an ended run that a retry does not execute, with their instances."""
+    """The steps of an ended run that a retry keeps, with their instances."""
     kept: dict[str, StepRun] = {}
     for name in plan.ordered:
         step = run.steps.get(name)

@@ -14,7 +14,7 @@ from toband.domain.misfire import Decision
 from toband.domain.run_model import Run
 from toband.domain.schedule_model import EVENT, Fire, FireOutcome, ScheduleEntry, Start
 from toband.engine.drain import Draining
-from toband.engine.errors import EngineError, RefusedError
+from toband.engine.errors import EngineError, RefusedError, WorkflowNotFoundError
 from toband.engine.health.admission import Admits
 from toband.engine.runs.registry import Runs
 from toband.engine.runs.run_factory import NewRun
@@ -75,13 +75,15 @@ class DueRuns:
             return str(error)
         return ""
 
-    async def save(self, entry: ScheduleEntry, decision: Decision, now: datetime) -> bool:
+    async def save(
+        self, entry: ScheduleEntry, decision: Decision, now: datetime, stored: StoredWorkflow | None
+    ) -> bool:
         """Whether it is saved; else it was changed, or somebody was faster. Raises StoreError."""
         fires = list(decision.fires)
         made: list[tuple[Fire, NewRun]] = []
         for start in decision.starts:
             line = _line(entry, start, now)
-            made_or_why = await self._new(entry, start)
+            made_or_why = await self._new(entry, start, stored)
             if isinstance(made_or_why, str):
                 fires.append(replace(line, outcome=FireOutcome.SKIPPED, reason=made_or_why))
             else:
@@ -100,7 +102,7 @@ class DueRuns:
             fired = await self._store.fire(firing)
         except StoreError:
             for _, new in made:
-                self._runs.new.begin_if_stored(new)
+                self._runs.intake.begin_if_stored(new)
             self._ahead[entry.workflow] -= len(made)
             raise
         failpoints.hit("schedule.fired")
@@ -137,14 +139,16 @@ class DueRuns:
         failpoints.hit("schedule.fired")
         log.info("schedule fired", action="schedule_fired", schedule=entry.id, events=len(events))
 
-    async def _new(self, entry: ScheduleEntry, start: Start) -> NewRun | str:
+    async def _new(self, entry: ScheduleEntry, start: Start, stored: StoredWorkflow | None) -> NewRun | str:
         """The run of a due time, not stored yet; or why there can be none. Raises StoreError."""
+        if stored is None:
+            return str(WorkflowNotFoundError(entry.workflow))
         ahead = self._ahead[entry.workflow]
         self._ahead[entry.workflow] += 1
         made = False
         try:
-            new = await self._runs.new.scheduled(
-                entry.workflow,
+            new = await self._runs.intake.scheduled(
+                stored,
                 entry.spec.params,
                 caller=CALLER,
                 schedule=entry.id,

@@ -323,7 +323,7 @@ class Scheduling:
         way = self._due_runs.in_the_way(stored) or self._blackouts.until(stored, entry.zone, now)
         decision = at_boot(entry, at, now, way)
         if decision.entry is not entry:
-            await self._due_runs.save(entry, decision, now)
+            await self._due_runs.save(entry, decision, now, stored)
 
     # -- firing
 
@@ -356,7 +356,7 @@ class Scheduling:
         if decision.catches_up and turn is None:
             self._turns.take(now)
         nothing = decision.waits and decision.entry is entry
-        if not nothing and not await self._due_runs.save(entry, decision, now):
+        if not nothing and not await self._due_runs.save(entry, decision, now, stored):
             return
         if decision.waits:
             self._waiting[entry.id] = self._wait(stored, decision.entry, given, may, turn)
