@@ -14,29 +14,29 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from toban import __version__
-from toban.cli.args import completion
+from toban.cli.args import completers
 from toban.cli.commands import (
     apply,
     dead_letters,
     dev,
     emit,
     events,
-    imports,
+    import_,
     jobs,
     logs,
-    next_and_why,
     run,
     runs,
     schedule,
     schedules,
     system,
     validate,
+    why,
     workflows,
 )
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.human_text import one_line
-from toban.cli.screen import gates
+from toban.cli.safe_streams import gates
 from toban.cli.session import Output, Session, complain
 
 app = typer.Typer(
@@ -101,13 +101,13 @@ def options(
 
 app.command()(apply.apply)
 app.command()(validate.validate)
-app.add_typer(imports.app)
+app.add_typer(import_.app)
 app.add_typer(workflows.app)
 app.add_typer(jobs.app)
 app.command()(run.run)
 app.add_typer(runs.app)
 app.command()(logs.logs)
-app.command()(next_and_why.why)
+app.command()(why.why)
 app.command()(emit.emit)
 app.add_typer(events.app)
 app.command()(schedule.schedule)
@@ -115,7 +115,7 @@ app.add_typer(schedules.app)
 app.add_typer(dead_letters.app)
 app.add_typer(system.app)
 app.command()(dev.dev)
-app.command()(completion.completion)
+app.command()(completers.completion)
 
 
 @app.command()
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _carry_out(given: Sequence[str]) -> int:
     try:
-        asked = completion.answer_shell(app)
+        asked = completers.answer_shell(app)
         code = _invoke(given) if asked is None else asked
         sys.stdout.flush()
     except Failure as failure:

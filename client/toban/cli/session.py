@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from toban.cli.human_text import one_line
-from toban.cli.screen import behind
+from toban.cli.safe_streams import behind
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -24,7 +24,7 @@ def complete(daemon: FakeDaemon, bare: Cli, monkeypatch: pytest.MonkeyPatch) -> 
     daemon.add_run("nightly")
     monkeypatch.setenv("TOBAN_SERVER", daemon.address)
     # Whoever types does not wait for a machine that is busy; a test does.
-    monkeypatch.setattr("toban.cli.args.completion._TIMEOUT", DEADLINE)
+    monkeypatch.setattr("toban.cli.args.completers._TIMEOUT", DEADLINE)
 
     def run(line: str) -> list[str]:
         words = line.split(" ")
@@ -100,8 +100,8 @@ def test_in_a_real_bash(daemon: FakeDaemon, tmp_path: Path) -> None:
     daemon.add_workflow("noon")
     toban = tmp_path / "toban"
     program = (
-        "import sys; from toban.cli import main; from toban.cli.args import completion; "
-        f"completion._TIMEOUT = {DEADLINE}; sys.exit(main())"
+        "import sys; from toban.cli import main; from toban.cli.args import completers; "
+        f"completers._TIMEOUT = {DEADLINE}; sys.exit(main())"
     )
     toban.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}" "$@"\n')
     toban.chmod(0o755)

@@ -1,266 +1,408 @@
-"""When a workflow is due, why it did or did not run, and holding all schedules back."""
+"""Schedules of subjects: `toban schedule` and `toban schedules`."""
 
 from __future__ import annotations
 
 import re
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import grpc
 import pytest
 
-from toban.v1 import run_pb2, workflow_pb2
+from toban.cli.render.schedule_preview import read_at
+from toban.v1 import schedule_pb2
 
 from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 from .conftest import Cli
 
-ZONE = "Europe/Berlin"
-
-
-def due(local: str, **more: object) -> workflow_pb2.DueTime:
-    made = workflow_pb2.DueTime(local=local, timezone=ZONE)
-    made.due_at.FromJsonString(local.replace(" ", "T"))
-    made.start_at.CopyFrom(made.due_at)
-    made.MergeFrom(workflow_pb2.DueTime(**more))  # type: ignore[arg-type]
-    return made
-
-
-def fire(due_at: str, outcome: str, **more: object) -> workflow_pb2.Fire:
-    made = workflow_pb2.Fire(
-        schedule_id="nightly/0",
-        workflow="nightly",
-        outcome=workflow_pb2.FireOutcome.Value(f"FIRE_OUTCOME_{outcome}"),
-    )
-    made.due_at.FromJsonString(due_at)
-    made.at.FromJsonString(due_at)
-    made.at.seconds += 2
-    made.MergeFrom(workflow_pb2.Fire(**more))  # type: ignore[arg-type]
-    return made
+DUE = ["2099-01-01T00:00:00Z", "2099-01-02T00:00:00Z"]
+NOW = datetime(2026, 2, 1, 3, 0, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
-def nightly(daemon: FakeDaemon) -> workflow_pb2.Workflow:
-    return daemon.add_workflow("nightly")
+def understanding(daemon: FakeDaemon) -> schedule_pb2.InterpretTimeResponse:
+    meant = daemon.understood
+    meant.understood, meant.recurring = "毎日 09:00 (Asia/Tokyo)", True
+    for at in DUE:
+        meant.due_times.add().FromJsonString(at)
+    return meant
 
 
-def test_the_next_times_on_the_clocks_of_the_schedule(cli: Cli, daemon: FakeDaemon) -> None:
-    daemon.due_times += [due("2026-02-01 03:00:00+01:00"), due("2026-02-02 03:00:00+01:00")]
-    result = cli("workflows", "next", "nightly")
+def created(daemon: FakeDaemon) -> schedule_pb2.CreateScheduleRequest:
+    (request,) = (seen for seen in daemon.seen if isinstance(seen, schedule_pb2.CreateScheduleRequest))
+    return request
+
+
+def stored(daemon: FakeDaemon) -> schedule_pb2.Schedule:
+    (schedule,) = daemon.schedules.values()
+    return schedule
+
+
+def test_it_says_what_it_understood(cli: Cli, daemon: FakeDaemon) -> None:
+    result = cli("schedule", "毎日朝9時にリマインド", "--subject", "issue-42", "-a", "reminder")
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines() == [
-        "DAY  DUE                        ZONE",
-        "Sun  2026-02-01 03:00:00+01:00  Europe/Berlin",
-        "Mon  2026-02-02 03:00:00+01:00  Europe/Berlin",
+        f"scheduled reminder for issue-42 ({stored(daemon).id})",
+        "understood: 毎日 09:00 (Asia/Tokyo)",
+        "due:        Thu 2099-01-01 09:00:00+09:00 Asia/Tokyo",
+        "due:        Fri 2099-01-02 09:00:00+09:00 Asia/Tokyo",
     ]
-    request = daemon.seen[0]
-    assert isinstance(request, workflow_pb2.PreviewScheduleRequest)
-    assert (request.count, request.HasField("from_time")) == (10, False)
+    request = created(daemon)
+    assert (request.subject, request.rule.words) == ("issue-42", "毎日朝9時にリマインド")
+    assert request.action == schedule_pb2.SCHEDULE_ACTION_REMINDER
 
 
-def test_that_nothing_starts_at_the_next_times_is_told(
-    cli: Cli, daemon: FakeDaemon, nightly: workflow_pb2.Workflow
-) -> None:
-    daemon.due_times.append(due("2026-02-01 03:00:00+01:00"))
-    nightly.enabled = False
-    daemon.info.draining = True
-    result = cli("workflows", "next", "nightly")
-    assert (result.code, len(result.out.splitlines())) == (0, 2)
-    assert result.err.splitlines() == [
-        "nightly is disabled: nothing starts then, until `toban workflows enable nightly`",
-        "the daemon is draining: nothing starts then, until `toban system resume`",
-    ]
-    # Programs ask for what they want to know.
-    assert cli("workflows", "next", "nightly", "-o", "json").err == ""
+def test_words_need_no_quotes(cli: Cli, daemon: FakeDaemon) -> None:
+    assert cli("schedule", "in", "3", "days", "-s", "a", "-a", "follow-up").code == 0
+    assert created(daemon).rule.words == "in 3 days"
+    assert created(daemon).action == schedule_pb2.SCHEDULE_ACTION_FOLLOW_UP
 
 
-def test_the_next_times_of_a_job(cli: Cli, daemon: FakeDaemon) -> None:
-    daemon.due_times.append(due("2026-02-01 03:00:00+01:00"))
-    daemon.add_job("tidy").enabled = False
-    result = cli("workflows", "next", "tidy")
-    assert (result.code, len(result.out.splitlines())) == (0, 2)
-    assert result.err == "tidy is disabled: nothing starts then, until `toban jobs enable tidy`\n"
-
-
-def test_clock_changes_blackouts_and_jitter_are_marked(cli: Cli, daemon: FakeDaemon) -> None:
-    shifted = due("2026-03-29 03:00:00+02:00", change=workflow_pb2.CLOCK_CHANGE_SHIFTED)
-    repeated = due(
-        "2026-10-25 02:30:00+01:00",
-        change=workflow_pb2.CLOCK_CHANGE_REPEATED,
-        schedule_index=1,
-        blackout="blackout until 2026-10-25T04:00:00+01:00",
+def test_a_workflow_with_parameters(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.add_workflow("check")
+    result = cli(
+        "schedule",
+        "tomorrow",
+        "-s",
+        "deploy-7",
+        "-w",
+        "check",
+        "-p",
+        "id=7",
+        "-p",
+        "b=x",
+        "--timezone",
+        "Europe/Berlin",
+        "--dedupe-key",
+        "k",
+        "--max-occurrences",
+        "1",
+        "-o",
+        "json",
     )
-    repeated.start_at.seconds += 90
-    daemon.due_times += [shifted, repeated]
-    header, first, second = cli("workflows", "next", "nightly").out.splitlines()
-    assert header.split() == ["DAY", "DUE", "ZONE", "SCHEDULE", "STARTS", "NOTE"]
-    assert first.endswith("  0         at once       shifted: the clocks pass over its time")
-    assert second.endswith(
-        "  1         1m 30s later  repeated: the clocks show this time twice; "
-        "not started: blackout until 2026-10-25T04:00:00+01:00"
-    )
+    assert result.code == 0
+    request = created(daemon)
+    assert (request.workflow, dict(request.params)) == ("check", {"id": "7", "b": "x"})
+    assert request.action == schedule_pb2.SCHEDULE_ACTION_UNSPECIFIED
+    assert (request.timezone, request.dedupe_key) == ("Europe/Berlin", "k")
+    assert request.max_occurrences == 1
+    data = result.data
+    assert (data["id"], data["created"]) == (stored(daemon).id, True)
+    assert data["due_times"] == DUE[:1]
 
 
-def test_how_many_and_from_when(cli: Cli, daemon: FakeDaemon) -> None:
-    daemon.due_times += [due(f"2026-02-0{day} 03:00:00+01:00") for day in range(1, 6)]
-    result = cli("workflows", "next", "nightly", "-n", "2", "--from", "2026-02-01T09:00", "-o", "name")
-    assert result.out.splitlines() == ["2026-02-01 03:00:00+01:00", "2026-02-02 03:00:00+01:00"]
-    (request,) = daemon.seen
-    assert isinstance(request, workflow_pb2.PreviewScheduleRequest)
-    assert request.from_time.ToJsonString() == "2026-02-01T00:00:00Z"
-    (first, *_) = cli("workflows", "next", "nightly", "-o", "json").data
-    assert first["due_at"] == "2026-02-01T02:00:00Z"
-    assert (first["change"], first["blackout"]) == ("CLOCK_CHANGE_UNSPECIFIED", "")
-
-
-def test_a_long_jitter_is_readable(cli: Cli, daemon: FakeDaemon) -> None:
-    late = due("2026-02-01 03:00:00+01:00")
-    late.start_at.seconds += 416_572
-    daemon.due_times.append(late)
-    assert cli("workflows", "next", "nightly").out.splitlines()[1].endswith("  4d 19h later")
-
-
-def test_what_has_no_times_says_why(cli: Cli, daemon: FakeDaemon) -> None:
-    daemon.explanation.sentences.append("It is due at the next boot of the machine.")
-    result = cli("workflows", "next", "nightly")
-    assert (result.code, result.out) == (0, "")
-    assert result.err.splitlines() == [
-        "nightly is due at no time that is known",
-        "It is due at the next boot of the machine.",
+def test_a_key_that_is_in_use(cli: Cli, daemon: FakeDaemon) -> None:
+    given = ["schedule", "tomorrow", "-s", "a", "-a", "reminder", "--dedupe-key", "k"]
+    first = cli(*given, "-o", "name").out
+    again = cli(*given)
+    assert again.out.splitlines() == [
+        f"this key is in use by reminder for a ({first.strip()})",
+        "understood: 毎日 09:00 (Asia/Tokyo)",
+        "due:        Thu 2099-01-01 09:00:00+09:00 Asia/Tokyo",
+        "due:        Fri 2099-01-02 09:00:00+09:00 Asia/Tokyo",
     ]
-    listed = cli("workflows", "next", "nightly", "-o", "json")
-    assert (listed.data, listed.err) == ([], "")
+    assert cli(*given, "-o", "json").data["created"] is False
+    assert len(daemon.schedules) == 1
 
 
-@pytest.mark.parametrize("verb", [["workflows", "next"], ["why"], ["why", "--ledger"]])
-def test_an_unknown_workflow(cli: Cli, verb: list[str]) -> None:
-    result = cli(*verb, "nightlv")
-    assert (result.code, result.out) == (5, "")
-    assert "did you mean nightly?" in result.err
+def test_a_repeated_request_gets_the_first_answer(cli: Cli, daemon: FakeDaemon) -> None:
+    given = ["schedule", "30分後", "-s", "s9", "-w", "listen", "--request-id", "rq1"]
+    first, again = cli(*given), cli(*given)
+    assert first.out.startswith("scheduled ")
+    assert (again.code, again.out) == (0, first.out)
+    assert cli(*given, "-o", "json").data["created"] is True
+    assert len(daemon.schedules) == 1
 
 
-def test_why_in_sentences(cli: Cli, daemon: FakeDaemon) -> None:
-    daemon.explanation.sentences.extend(["It was due, and was skipped: disabled.", "It is\x1b[2J due."])
-    daemon.explanation.fires.append(fire("2026-02-01T02:00:00Z", "SKIPPED", reason="disabled"))
-    result = cli("why", "nightly")
+def test_rules_instead_of_words(cli: Cli, daemon: FakeDaemon) -> None:
+    assert cli("schedule", "--cron", "0 9 * * 5", "-s", "a", "-a", "reminder").code == 0
+    assert created(daemon).rule.cron == "0 9 * * 5"
+    daemon.seen.clear()
+    assert cli("schedule", "--every", "1h30m", "-s", "a", "-a", "reminder").code == 0
+    assert created(daemon).rule.every.ToTimedelta() == timedelta(hours=1.5)
+    daemon.seen.clear()
+    result = cli("schedule", "--at", "2099-01-01T09:00:00+09:00", "-s", "a", "-a", "escalate")
+    assert result.code == 0
+    assert created(daemon).rule.at.ToJsonString() == DUE[0]
+
+
+def test_when_it_is_due_is_the_daemons_word(cli: Cli, daemon: FakeDaemon) -> None:
+    """It was stored: words that mean nothing any more by then make no difference."""
+    result = cli("schedule", "in 1 second", "-s", "a", "-a", "reminder", "-o", "json")
+    assert result.data["due_times"] == DUE
+    assert daemon.calls["InterpretTime"] == 0
+
+
+def test_how_often_at_most(cli: Cli) -> None:
+    for given in (["-s", "a", "-a", "reminder"], ["--dry-run"]):
+        lines = cli("schedule", "毎日朝9時", *given, "--max-occurrences", "2").out.splitlines()
+        assert "at most:    2 times" in lines
+    once = cli("schedule", "毎日朝9時", "--dry-run", "--max-occurrences", "1").out
+    assert (once.count("due:"), "at most" in once) == (1, False)
+
+
+def test_words_may_say_what_to_do(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.understood.action = schedule_pb2.SCHEDULE_ACTION_AUTO_CLOSE
+    asked = cli("schedule", "3日後に自動クローズ", "--dry-run")
+    assert "action:     auto_close" in asked.out.splitlines()
+    assert cli("schedule", "3日後に自動クローズ", "-s", "a").out.startswith("scheduled auto_close ")
+    assert created(daemon).action == schedule_pb2.SCHEDULE_ACTION_UNSPECIFIED
+    other = cli("schedule", "3日後に自動クローズ", "-a", "reminder", "--dry-run")
+    assert (other.code, other.out) == (2, "")
+    assert "the words say auto_close, and --action reminder" in other.err
+    assert cli("schedule", "3日後に自動クローズ", "-a", "auto-close", "--dry-run").code == 0
+
+
+def test_dry_run_stores_nothing(cli: Cli, daemon: FakeDaemon) -> None:
+    result = cli("schedule", "毎日朝9時", "--dry-run")
+    assert result.out.splitlines() == [
+        "understood: 毎日 09:00 (Asia/Tokyo)",
+        "due:        Thu 2099-01-01 09:00:00+09:00 Asia/Tokyo",
+        "due:        Fri 2099-01-02 09:00:00+09:00 Asia/Tokyo",
+    ]
+    assert result.err == "nothing was stored\n"
+    assert cli("schedule", "毎日朝9時", "--dry-run", "-o", "name").out.splitlines() == DUE
+    data = cli("schedule", "毎日朝9時", "--dry-run", "-o", "json").data
+    assert (data["recurring"], data["due_times"]) == (True, DUE)
+    assert daemon.schedules == {}
+
+
+def test_dry_run_of_rules(cli: Cli, daemon: FakeDaemon) -> None:
+    given = ["schedule", "--dry-run", "--timezone", "Asia/Tokyo", "-o", "json"]
+    data = cli(*given, "--cron", "0 9 1 1 *").data
+    assert data["understood"] == "every year on 1 January at 09:00 Asia/Tokyo"
+    assert len(data["due_times"]) == 5
+    assert all(at.endswith("-01-01T00:00:00Z") for at in data["due_times"])
+    once = cli(*given, "--at", "2099-01-01T09:00").data
+    assert (once["recurring"], once["due_times"]) == (False, DUE[:1])
+    # As the daemon says it once it is stored.
+    assert once["understood"] == "once at 2099-01-01 09:00+09:00 Asia/Tokyo"
+    few = cli(*given, "--every", "2h", "--max-occurrences", "2").data
+    assert (len(few["due_times"]), few["understood"]) == (2, "every 2h")
+    # A daemon that does not tell its zone has that of the world.
+    often = cli("schedule", "--dry-run", "--every", "2h")
+    assert "understood: every 2h" in often.out
+    assert often.out.count(" UTC") == 5
+    assert daemon.calls["InterpretTime"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "cannot read the time: no time was given"),
+        (["tomorrow", "--cron", "* * * * *"], "WORDS and --cron exclude each other"),
+        (["--every", "soon"], '--every: expected a duration, found "soon"'),
+        (["--at", "2h"], "--at: expected a time such as"),
+        (["tomorrow"], "cannot schedule anything: --subject says what it is about"),
+        (["tomorrow", "-s", "a"], "anything for a: --action: it is missing"),
+        (["--every", "2h", "-s", "a"], "anything for a: neither --action nor --workflow is there"),
+        (["tomorrow", "-s", "a", "-a", "workflow"], "--workflow is missing"),
+        (["tomorrow", "-s", "a", "-a", "dance"], "'dance' is no action"),
+        (["tomorrow", "-s", "a", "-a", "reminder", "-p", "a=b"], "-p is for the workflow"),
+        (["tomorrow", "-s", "a", "-w", "x", "-p", "a"], "cannot read the parameters"),
+        (["NONSENSE", "-s", "a", "-a", "reminder"], 'cannot read the time "NONSENSE"'),
+        (["NONSENSE", "--dry-run"], 'cannot read the time "NONSENSE"'),
+        (["--cron", "x", "--dry-run"], "cannot read the time: "),
+        (["--cron", "@reboot", "--dry-run"], "@reboot is for workflows"),
+        (["--every", "10ms", "--dry-run"], "expected one second at least"),
+        (["tomorrow", "--dry-run", "-a", "bogus"], "'bogus' is no action"),
+        (["tomorrow", "--dry-run", "-a", "workflow"], "--workflow is missing"),
+        (["tomorrow", "--dry-run", "-p", "a=b"], "-p is for the workflow"),
+        (["--at", "2026", "-s", "a", "-a", "reminder"], "--at: expected a time such as"),
+        (["--at", "9999-12-31T23:59:59Z", "--dry-run"], "--at: expected a time from 1970 to 9998"),
+        (["--at", "2020-01-01T09:00", "--dry-run"], "UTC: that has passed: it is 2"),
+        (["--every", "1h", "--dry-run", "--timezone", "Tokio"], 'unknown time zone "Tokio"'),
+    ],
+)
+def test_what_cannot_be_scheduled(cli: Cli, daemon: FakeDaemon, given: list[str], said: str) -> None:
+    result = cli("schedule", *given)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err.splitlines()[0]
+    assert daemon.schedules == {}
+
+
+def test_words_that_cannot_be_read_come_with_examples(cli: Cli) -> None:
+    result = cli("schedule", "NONSENSE", "--dry-run")
+    assert result.err.splitlines() == [
+        'toban: cannot read the time "NONSENSE": NONSENSE is none',
+        "hint: what can be read: tomorrow",
+    ]
+
+
+def test_a_single_time() -> None:
+    tokyo, berlin = "Asia/Tokyo", "Europe/Berlin"
+    assert read_at("2026-02-01T09:00+09:00", berlin, NOW).isoformat() == "2026-02-01T09:00:00+09:00"
+    assert read_at("2026-02-01 09:00", berlin, NOW).isoformat() == "2026-02-01T09:00:00+01:00"
+    assert read_at("18:00", berlin, NOW).isoformat() == "2026-02-01T18:00:00+01:00"
+    assert read_at("00:30", tokyo, NOW + timedelta(hours=13)).isoformat().startswith("2026-02-02")
+    assert read_at("2026-02-01T09:00", "", NOW).tzinfo is not None
+
+
+def test_short_times_of_today() -> None:
+    assert read_at("9:30", "Asia/Tokyo", NOW).isoformat() == "2026-02-01T09:30:00+09:00"
+    assert read_at("23:00:05", "Asia/Tokyo", NOW).isoformat() == "2026-02-01T23:00:05+09:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2026", "expected a time such as"),
+        ("2026-12", "expected a time such as"),
+        ("23", "expected a time such as"),
+        ("23:5", "expected a time such as"),
+        ("T18:00", "expected a time such as"),
+        ("18:00+09:00", "expected a time such as"),
+        ("20261224T180000", "expected a time such as"),
+        ("2026-W52-4", "expected a time such as"),
+        ("25:00", "expected a time such as"),
+        ("2026-02-30T09:00", "expected a time such as"),
+        ("2026-12-24", "a day needs a time: write 2026-12-24T09:00"),
+        ("9999-12-31T23:59:59+00:00", "expected a time from 1970 to 9998"),
+        ("9998-12-31T23:59:59-09:00", "expected a time from 1970 to 9998"),
+        ("0001-01-01T00:00", "expected a time from 1970 to 9998"),
+        ("2027-03-28T02:30", "there is no 02:30 on 2027-03-28 in Europe/Berlin"),
+    ],
+)
+def test_what_is_no_single_time(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_at(text, "Europe/Berlin", NOW)
+
+
+def test_a_time_that_the_clocks_here_pass_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.platform == "win32":
+        pytest.skip("the zone of the process cannot be set there")
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    with pytest.raises(ValueError, match="there is no 02:30 on 2027-03-28 here"):
+        read_at("2027-03-28T02:30", "", NOW)
+    assert read_at("2027-10-31T02:30", "", NOW).isoformat() == "2027-10-31T02:30:00+02:00"
+
+
+def test_a_zone_that_this_machine_does_not_know_is_not_guessed() -> None:
+    with pytest.raises(ValueError, match='unknown time zone "Asia/Tokio"'):
+        read_at("2026-02-01T09:00", "Asia/Tokio", NOW)
+    assert read_at("2026-02-01T09:00Z", "Asia/Tokio", NOW).utcoffset() == timedelta(0)
+
+
+def test_a_time_at_the_end_of_the_calendar_spoils_no_list(cli: Cli, daemon: FakeDaemon) -> None:
+    cli("schedule", "毎日朝9時", "-s", "a", "-a", "reminder")
+    last = stored(daemon)
+    last.next_due.FromJsonString("9999-12-31T23:59:59Z")
+    assert "9999-12-31 23:59:59" in cli("schedules", "list").out
+    assert "9999-12-31 23:59:59" in cli("schedules", "show", last.id).out
+
+
+@pytest.mark.parametrize("kind", ["workflow", "job"])
+def test_deleting_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon, kind: str) -> None:
+    if kind == "workflow":
+        daemon.add_workflow("check")
+    else:
+        daemon.add_job("check")
+    for subject in ("a", "b"):
+        cli("schedule", "毎日朝9時", "-s", subject, "-w", "check")
+    result = cli(f"{kind}s", "delete", "check")
+    assert result.code == 0
+    assert "2 active schedules of subjects still name check" in result.err
+    assert "toban schedules list --workflow check" in result.err
+
+
+def test_pruning_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.add_workflow("check", base_dir=str(tmp_path))
+    cli("schedule", "毎日朝9時", "-s", "a", "-w", "check")
+    (tmp_path / "other.yaml").write_text("name: other\ndescription: d\nsteps: {a: {run: echo}}\n")
+    assert "still" not in cli("apply", str(tmp_path), "--prune", "--dry-run").err
+    result = cli("apply", str(tmp_path), "--prune")
+    assert result.code == 0
+    assert "1 active schedule of subjects still names check" in result.err
+
+
+def test_deleting_says_nothing_of_schedules_where_there_are_none(cli: Cli, daemon: FakeDaemon) -> None:
+    for name in ("check", "other"):
+        daemon.add_workflow(name)
+    assert cli("workflows", "delete", "check").err == ""
+    # Whether any are left cannot be known: it is deleted all the same.
+    daemon.fail["ListSchedules"] = (grpc.StatusCode.UNIMPLEMENTED, "there is no such call", ())
+    result = cli("workflows", "delete", "other")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "It was due, and was skipped: disabled.\nIt is\\x1b[2J due.\n"
-    data = cli("why", "nightly", "-o", "json").data
-    assert data["fires"][0]["reason"] == "disabled"
-    assert data["sentences"][0].startswith("It was due")
-    assert not any(
-        isinstance(seen, workflow_pb2.ExplainScheduleRequest) and seen.HasField("at") for seen in daemon.seen
-    )
 
 
-def test_why_at_a_time(cli: Cli, daemon: FakeDaemon) -> None:
-    assert cli("why", "nightly", "--at", "2026-02-01T03:00").code == 0
-    (request,) = daemon.seen
-    assert isinstance(request, workflow_pb2.ExplainScheduleRequest)
-    assert request.at.ToJsonString() == "2026-01-31T18:00:00Z"
-    wrong = cli("why", "nightly", "--at", "noon")
-    assert wrong.code == 2
-    assert "--at: expected a duration such as 5m" in wrong.err
-    both = cli("why", "nightly", "--at", "03:00", "--ledger")
-    assert both.code == 2
-    assert "exclude each other" in both.err
-
-
-def test_the_ledger(cli: Cli, daemon: FakeDaemon) -> None:
-    daemon.fires += [
-        fire("2026-02-03T00:15:30Z", "FIRED", run_id="run-3"),
-        fire("2026-02-02T00:15:30Z", "SKIPPED", reason="overlap: run run-1 is active"),
-        fire("2026-02-01T00:15:30Z", "MISSED", reason="nobody was there", more=4),
-        workflow_pb2.Fire(workflow="other"),
+def test_list(cli: Cli, daemon: FakeDaemon) -> None:
+    assert cli("schedules", "list").err == "no active schedules\n"
+    narrow = cli("schedules", "list", "-s", "a", "-w", "check")
+    assert narrow.err == "no active schedules of a that start check\n"
+    assert cli("schedules", "list", "-s", "a", "--all").err == "no schedules of a\n"
+    cli("schedule", "毎日朝9時", "-s", "issue-42", "-a", "auto_close")
+    first = stored(daemon)
+    first.occurrences, first.max_occurrences = 2, 5
+    cli("schedule", "毎日朝9時", "-s", "other", "-w", "check", "-a", "reminder")
+    header, row, _ = (re.split("  +", line) for line in cli("schedules", "list").out.splitlines())
+    assert header == [
+        "ID",
+        "SUBJECT",
+        "ACTION",
+        "WORKFLOW",
+        "STATE",
+        "NEXT DUE",
+        "DUE SO FAR",
+        "REQUEST",
     ]
-    rows = [re.split("  +", line) for line in cli("why", "nightly", "--ledger").out.splitlines()]
-    missed = "nobody was there, and 4 due times before it"
-    assert rows == [
-        ["DUE", "OUTCOME", "LATE", "REASON", "SCHEDULE", "RUN"],
-        ["2026-02-03 09:15:30", "fired", "2s", "nightly/0", "run-3"],
-        ["2026-02-02 09:15:30", "skipped", "-", "overlap: run run-1 is active", "nightly/0", "-"],
-        ["2026-02-01 09:15:30", "missed", "-", missed, "nightly/0", "-"],
+    assert row == [
+        first.id,
+        "issue-42",
+        "auto_close",
+        "-",
+        "active",
+        "2099-01-01 09:00:00",
+        "2 of 5",
+        "毎日朝9時",
     ]
-    limited = cli("why", "nightly", "--ledger", "--limit", "1", "-o", "name")
-    assert limited.out == "run-3\n"
-    assert limited.err.startswith("there are more")
-    (first, *_) = cli("why", "nightly", "--ledger", "-o", "json").data
-    assert first["outcome"] == "FIRE_OUTCOME_FIRED"
+    assert len(cli("schedules", "list", "--workflow", "check", "-o", "json").data) == 1
+    named = cli("schedules", "list", "--limit", "1", "-o", "name")
+    assert named.out == f"{first.id}\n"
+    assert named.err.startswith("there are more")
 
 
-def test_the_ledger_of_a_subject_tells_how_late_it_was(cli: Cli, daemon: FakeDaemon) -> None:
-    """What it told, it told by an event: the line has no run."""
-    daemon.fires += [
-        fire("2026-02-03T00:15:30Z", "FIRED"),
-        fire("2026-02-02T00:15:30Z", "CAUGHT_UP"),
-    ]
-    rows = [re.split("  +", line) for line in cli("why", "nightly", "--ledger").out.splitlines()]
-    late = rows[0].index("LATE")
-    assert [row[late] for row in rows[1:]] == ["2s", "2s"]
+def test_show(cli: Cli, daemon: FakeDaemon) -> None:
+    cli("schedule", "毎日朝9時", "-s", "issue-42", "-w", "check", "-p", "id=7")
+    found = stored(daemon)
+    lines = cli("schedules", "show", found.id).out.splitlines()
+    for told in (
+        f"schedule:   {found.id}",
+        "subject:    issue-42",
+        "workflow:   check",
+        'parameters: {"id": "7"}',
+        "request:    毎日朝9時",
+        "understood: 毎日 09:00 (Asia/Tokyo)",
+        "state:      active",
+        "next due:   Thu 2099-01-01 09:00:00+09:00 Asia/Tokyo",
+        "due so far: 0",
+    ):
+        assert told in lines
+    assert cli("schedules", "show", found.id, "-o", "json").data["subject"] == "issue-42"
+    missing = cli("schedules", "show", "nothing")
+    assert missing.code == 5
+    assert missing.err.splitlines()[1] == ("hint: `toban schedules list --all` shows those that are kept")
 
 
-def test_an_empty_ledger(cli: Cli) -> None:
-    result = cli("why", "nightly", "--ledger")
-    assert (result.out, result.err) == ("", "nightly has not been due yet\n")
-
-
-def test_show_tells_the_schedules(cli: Cli, nightly: workflow_pb2.Workflow) -> None:
-    assert "next due" not in cli("workflows", "show", "nightly").out
-    nightly.schedules.extend(["every day at 03:00 Asia/Tokyo", "every 2h"])
-    assert "no time that is known" in cli("workflows", "show", "nightly").out
-    nightly.next_due.FromJsonString("2026-02-01T18:00:00Z")
-    lines = cli("workflows", "show", "nightly").out.splitlines()
-    told = [re.split(": +", line, maxsplit=1) for line in lines]
-    at = told.index(["schedule", "every day at 03:00 Asia/Tokyo"])
-    assert told[at + 1 : at + 3] == [["schedule", "every 2h"], ["next due", "2026-02-02 03:00:00"]]
-    nightly.enabled = False
-    assert "03:00:00; not started while it is disabled" in cli("workflows", "show", "nightly").out
-
-
-def test_runs_that_a_schedule_started(cli: Cli, daemon: FakeDaemon) -> None:
-    run = daemon.add_run("nightly").run
-    assert "DUE" not in cli("runs", "list").out
-    run.triggered_by = run_pb2.TRIGGER_SCHEDULE
-    run.schedule_id, run.caller = "nightly/0", "schedule"
-    run.scheduled_at.FromJsonString("2026-02-01T00:15:30Z")
-    run.missed.add().FromJsonString("2026-01-31T00:15:30Z")
-    lines = cli("runs", "show", "nightly").out.splitlines()
-    assert "started by:    schedule" in lines
-    assert "schedule:      nightly/0, due 2026-02-01 09:15:30" in lines
-    assert "missed before: 2026-01-31 09:15:30" in lines
-    for day in range(10, 20):
-        run.missed.add().FromJsonString(f"2026-01-{day}T00:15:30Z")
-    assert "11 due times, from 2026-01-31 09:15:30 to" in cli("runs", "show", "nightly").out
-    header, row = cli("runs", "list").out.splitlines()
-    assert header.split()[-2:] == ["DUE", "ID"]
-    assert "2026-02-01 09:15:30" in row
-
-
-def test_draining(cli: Cli, daemon: FakeDaemon) -> None:
-    assert "schedules" not in cli("system", "info").out
-    daemon.info.schedules = 3
-    daemon.info.next_due.FromJsonString("2026-02-01T00:15:30Z")
-    said = cli("system", "info").out.splitlines()
-    assert any(line.endswith("3, next due 2026-02-01 09:15:30") for line in said)
-    drained = cli("system", "drain")
-    assert (drained.code, drained.out) == (0, "draining: schedules and events start nothing\n")
-    assert "toban system resume" in drained.err
-    assert "3, draining: they start nothing" in cli("system", "info").out
-    assert cli("system", "drain").out == "already draining: schedules and events start nothing\n"
-    assert cli("system", "resume", "-o", "json").data == {"draining": False, "changed": True}
-    assert cli("system", "resume").out == "was not draining: schedules and events start runs\n"
-    assert cli("system", "drain", "-o", "name").out == "draining\n"
-
-
-def test_show_tells_the_schedules_and_events_of_a_job(cli: Cli, daemon: FakeDaemon) -> None:
-    job = daemon.add_job("upload")
-    said = cli("jobs", "show", "upload").out
-    assert "next due" not in said
-    assert "started by" not in said
-    job.schedules.append("every 2h")
-    job.next_due.FromJsonString("2026-02-01T18:00:00Z")
-    job.event_types.extend(["FILE_CHANGED", "ORDER_PAID"])
-    lines = [re.split(": +", one) for one in cli("jobs", "show", "upload").out.splitlines()]
-    at = lines.index(["schedule", "every 2h"])
-    assert lines[at + 1 : at + 3] == [
-        ["next due", "2026-02-02 03:00:00"],
-        ["started by", "FILE_CHANGED, ORDER_PAID"],
-    ]
-    job.enabled = False
-    assert "ORDER_PAID; not started while it is disabled" in cli("jobs", "show", "upload").out
+def test_cancel(cli: Cli, daemon: FakeDaemon) -> None:
+    for subject in ("a", "a", "b", "c"):
+        cli("schedule", "tomorrow", "-s", subject, "-a", "reminder")
+    first, second, third, last = daemon.schedules
+    daemon.schedules[last].state = schedule_pb2.SCHEDULE_STATE_ENDED
+    result = cli("schedules", "cancel", third, last)
+    assert (result.code, result.out) == (0, f"cancelled {third}\n{last} has ended already\n")
+    assert "cancelled:  20" in cli("schedules", "show", third).out
+    assert "next due" not in cli("schedules", "show", third).out
+    assert cli("schedules", "cancel", "--subject", "a").out == "cancelled 2 schedules of a\n"
+    again = cli("schedules", "cancel", "--subject", "a", "-o", "json")
+    assert again.data == {"subject": "a", "cancelled": 0}
+    assert cli("schedules", "cancel", first, "-o", "name").out == f"{first}\n"
+    (told,) = cli("schedules", "cancel", second, "-o", "json").data
+    assert told["state"] == "SCHEDULE_STATE_CANCELLED"
+    for wrong in ([], [first, "--subject", "a"]):
+        assert cli("schedules", "cancel", *wrong).code == 2
+    missing = cli("schedules", "cancel", "nothing")
+    assert missing.code == 5
+    assert "cannot cancel schedule nothing: " in missing.err

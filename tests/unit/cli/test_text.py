@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from toban.cli import human_text
 from toban.cli.render.output import wide_table
-from toban.cli.render.resource_words import curve
+from toban.cli.render.resource_text import curve
 from toban.quantity_text import counted, duration_text, size_text
 
 NOW = datetime(2026, 2, 1, 0, 15, 30, tzinfo=UTC)

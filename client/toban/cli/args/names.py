@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from toban.cli.args.completion import job_names, run_names, workflow_names
+from toban.cli.args.completers import job_names, run_names, workflow_names
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.session import Session, shown

@@ -14,7 +14,7 @@ from toban.cli.args.names import connect
 from toban.cli.commands.schedules import note_left
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
-from toban.cli.render.diffs import unified, write_diff
+from toban.cli.render.diff_text import unified, write_diff
 from toban.cli.render.output import emit_data, paint
 from toban.cli.session import ForceOption, Output, OutputOption, Session, complain, session, shown
 

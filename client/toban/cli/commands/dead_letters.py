@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.args.completion import dead_letter_ids, workflow_names
+from toban.cli.args.completers import dead_letter_ids, workflow_names
 from toban.cli.args.names import about_workflow, connect
 from toban.cli.error_report import Failure, doing
 from toban.cli.human_text import clock, state_word
@@ -142,7 +142,7 @@ def show(ctx: typer.Context, letter: LetterArgument, output: OutputOption = None
     Example:
       toban dead-letters show 0192f3a4-5b6c-7d8e-9f01-23456789abcd
     """
-    from toban.cli.render.run_links import names_of
+    from toban.cli.render.run_names import names_of
 
     here = session(ctx, output)
     with connect(here, f"show dead letter {shown(letter)}") as client:
@@ -218,7 +218,7 @@ _STYLES = {"open": "red", "requeued": "green", "discarded": "dim"}
 
 
 def _show(here: Session, letter: dead_letter_pb2.DeadLetter, names: Mapping[str, str]) -> None:
-    from toban.cli.render.state_words import typed
+    from toban.cli.render.run_text import typed
     from toban.v1 import run_pb2
 
     resolved = clock(letter.resolved_at, absent="")

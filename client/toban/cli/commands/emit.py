@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.args.completion import type_names
+from toban.cli.args.completers import type_names
 from toban.cli.args.event_payload import DataOption, read_payload
 from toban.cli.args.names import connect
 from toban.cli.human_text import one_line
@@ -115,8 +115,8 @@ def _tell(
 
 def outcome_lines(client: SyncClient, event: event_pb2.Event) -> list[str]:
     """A line for each workflow that it matched, and one if it was cut."""
-    from toban.cli.render.event_words import started
-    from toban.cli.render.run_links import names_of
+    from toban.cli.render.event_text import started
+    from toban.cli.render.run_names import names_of
     from toban.v1 import event_pb2
 
     if event.state == event_pb2.EVENT_STATE_CUT:
@@ -141,7 +141,7 @@ def tell_pending(here: Session, event: event_pb2.Event) -> None:
 
 
 def _why_nothing(client: SyncClient, event: event_pb2.Event) -> list[str]:
-    from toban.cli.render.event_words import why_nothing
+    from toban.cli.render.event_text import why_nothing
     from toban.v1 import event_pb2
 
     if event.state != event_pb2.EVENT_STATE_RESOLVED:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.args.completion import event_ids, type_names
+from toban.cli.args.completers import event_ids, type_names
 from toban.cli.args.event_payload import DataOption, read_payload
 from toban.cli.args.names import connect
 from toban.cli.commands.emit import TypeArgument, tell_pending
@@ -75,7 +75,7 @@ def list_events(
       toban events list
       toban events list --type ORDER_PAID --type ORDER_SENT --limit 10
     """
-    from toban.cli.render.event_words import came_of_it, event_style, short_payload, source
+    from toban.cli.render.event_text import came_of_it, event_style, short_payload, source
 
     here = session(ctx, output)
     with connect(here, "list events") as client:
@@ -108,8 +108,8 @@ def show(
       toban events show 0192f3a4-5b6c-7d8e-9f01-23456789abcd
       toban events show 0192f3a4-5b6c-7d8e-9f01-23456789abcd -o json
     """
-    from toban.cli.render.event_words import started, why_nothing
-    from toban.cli.render.run_links import names_of
+    from toban.cli.render.event_text import started, why_nothing
+    from toban.cli.render.run_names import names_of
 
     here = session(ctx, output)
     try:
@@ -221,7 +221,7 @@ def _show(
     why: Sequence[str],
 ) -> None:
     """`why` it started nothing, if it did not."""
-    from toban.cli.render.event_words import event_state, payload_lines, source, started
+    from toban.cli.render.event_text import event_state, payload_lines, source, started
 
     event = found.event
     state = event_state(event)
@@ -256,7 +256,7 @@ def _show(
 
 
 def _show_runs(here: Session, event: event_pb2.Event, names: Mapping[str, str]) -> None:
-    from toban.cli.render.state_words import word_style
+    from toban.cli.render.run_text import word_style
 
     columns: list[Column[event_pb2.EventRun]] = [
         Column("WORKFLOW", lambda run: run.workflow, lambda _: "bold"),
@@ -283,7 +283,7 @@ def _run_word(run: event_pb2.EventRun) -> str:
 
 def _write(here: Session, event: event_pb2.Event) -> None:
     """One event, at once."""
-    from toban.cli.render.event_words import came_of_it, event_style, short_payload
+    from toban.cli.render.event_text import came_of_it, event_style, short_payload
 
     match here.output:
         case Output.TABLE:

@@ -8,7 +8,6 @@ import typer
 
 from toban.cli.args.labels import LabelOption, parse_labels, tell_labels
 from toban.cli.args.names import JobArgument, JobsArgument, about_job, connect
-from toban.cli.commands.next_and_why import events_of, next_due_of
 from toban.cli.commands.schedules import note_left
 from toban.cli.commands.versions import (
     FirstArgument,
@@ -22,6 +21,7 @@ from toban.cli.commands.versions import (
     show_version,
     write_source,
 )
+from toban.cli.commands.why import events_of, next_due_of
 from toban.cli.error_report import Failure
 from toban.cli.human_text import clock
 from toban.cli.render.output import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.args.completion import step_names
+from toban.cli.args.completers import step_names
 from toban.cli.args.names import RunArgument, connect, run_id
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
@@ -124,7 +124,7 @@ class _Choice:
 
 
 def _choose(run: run_pb2.Run, step: str, what: str) -> _Choice:
-    from toban.cli.render.state_words import CHECK
+    from toban.cli.render.run_text import CHECK
 
     if not step:
         loops = any(one.max_iterations for one in run.steps)

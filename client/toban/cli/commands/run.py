@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toban.cli.args.completion import run_names, scope_names, step_names
+from toban.cli.args.completers import run_names, scope_names, step_names
 from toban.cli.args.names import NameArgument, about_workflow, connect, run_id
-from toban.cli.args.run_params import parse_pairs, read_file
+from toban.cli.args.param_options import parse_pairs, read_file
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_one, table
@@ -155,7 +155,7 @@ def _show_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse)
 
 
 def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse) -> None:
-    from toban.cli.render.run_links import names_of
+    from toban.cli.render.run_names import names_of
 
     steps: Sequence[run_pb2.PlannedStep] = plan.steps
     names = names_of(client, (step.source_run for step in steps))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.args.completion import step_names, workflow_names
+from toban.cli.args.completers import step_names, workflow_names
 from toban.cli.args.names import RunArgument, about_workflow, connect, run_id
-from toban.cli.commands import artifacts, run_control
+from toban.cli.commands import runs_artifacts, runs_control
 from toban.cli.human_text import clock, span
 from toban.cli.render.output import Column, emit_list, emit_one, take
 from toban.cli.session import LimitOption, Output, OutputOption, session, shown
@@ -79,7 +79,7 @@ def list_runs(
       toban runs list --workflow nightly-report --state failed --limit 10
       toban runs list --state running -o name
     """
-    from toban.cli.render.state_words import run_event, run_name, run_state, run_style
+    from toban.cli.render.run_text import run_event, run_name, run_state, run_style
     from toban.v1 import run_pb2
 
     here = session(ctx, output)
@@ -195,8 +195,8 @@ def processes(
       toban runs processes nightly-report#12 --step fetch -o json
       toban runs processes nightly-report --step build.check
     """
-    from toban.cli.render.resource_words import cpu, memory
-    from toban.cli.render.state_words import process_note, process_state, process_style
+    from toban.cli.render.resource_text import cpu, memory
+    from toban.cli.render.run_text import process_note, process_state, process_style
 
     here = session(ctx, output)
     with connect(here, f"list the processes of {shown(run)}") as client:
@@ -229,13 +229,13 @@ def processes(
     )
 
 
-app.command()(run_control.cancel)
-app.command()(run_control.retry)
-app.command()(run_control.pause)
-app.command()(run_control.resume)
-app.command()(run_control.approve)
-app.command()(artifacts.artifacts)
-app.command()(run_control.delete)
+app.command()(runs_control.cancel)
+app.command()(runs_control.retry)
+app.command()(runs_control.pause)
+app.command()(runs_control.resume)
+app.command()(runs_control.approve)
+app.command()(runs_artifacts.artifacts)
+app.command()(runs_control.delete)
 
 
 def _output(process: run_pb2.ProcessExecution) -> str:

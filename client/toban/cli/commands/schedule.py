@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from toban.cli.args.completion import ACTIONS, action_names
+from toban.cli.args.completers import ACTIONS, action_names
 from toban.cli.args.names import about_workflow, connect
-from toban.cli.args.run_params import parse_pairs
+from toban.cli.args.param_options import parse_pairs
 from toban.cli.commands.schedules import SubjectOption, TargetOption, action_word
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data, fields, to_dict
-from toban.cli.render.phrase_due_times import Rule, local, preview, read_at
+from toban.cli.render.schedule_preview import Rule, local, preview, read_at
 from toban.cli.session import Output, OutputOption, Session, session, shown
 from toban.quantity_text import counted
 

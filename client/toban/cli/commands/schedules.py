@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from toban.cli.args.completion import (
+from toban.cli.args.completers import (
     schedule_ids,
     startable_names,
     subject_names,
@@ -17,7 +17,7 @@ from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
-from toban.cli.render.phrase_due_times import local
+from toban.cli.render.schedule_preview import local
 from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
 from toban.quantity_text import counted
 

@@ -12,7 +12,7 @@ from toban.cli.args.names import about_job, about_workflow, connect
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock
-from toban.cli.render.diffs import unified, write_diff
+from toban.cli.render.diff_text import unified, write_diff
 from toban.cli.render.output import (
     Column,
     emit_data,

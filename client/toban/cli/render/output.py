@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from toban.cli.human_text import indented, one_line, width
-from toban.cli.screen import colored
+from toban.cli.safe_streams import colored
 from toban.cli.session import Output, Session, is_terminal
 from toban.safe_text import json_escaped, safe
 

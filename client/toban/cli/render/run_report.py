@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from toban.cli.human_text import clock, cut, span, state_word
-from toban.cli.render.last_lines import LastLines
+from toban.cli.render.log_tail import LastLines
 from toban.cli.render.output import Column, fields, paint, table, to_dict
-from toban.cli.render.resource_words import sampled, show_resources
-from toban.cli.render.run_links import mentioned, names_of
-from toban.cli.render.state_words import (
+from toban.cli.render.resource_text import sampled, show_resources
+from toban.cli.render.run_names import mentioned, names_of
+from toban.cli.render.run_text import (
     CHECK,
     needs_approval,
     run_event,
@@ -23,7 +23,7 @@ from toban.cli.render.state_words import (
     shortfall,
     typed,
 )
-from toban.cli.render.step_rows import Row, step_rows
+from toban.cli.render.step_table import Row, step_rows
 from toban.cli.session import Session
 from toban.quantity_text import counted, size_text
 from toban.v1 import run_pb2

@@ -10,9 +10,9 @@ import typer
 
 from toban.cli.error_report import doing
 from toban.cli.exits import Exit
-from toban.cli.render.event_words import came_of_it, started
+from toban.cli.render.event_text import came_of_it, started
 from toban.cli.render.output import emit_data, to_dict
-from toban.cli.render.state_words import run_exit
+from toban.cli.render.run_text import run_exit
 from toban.cli.session import Output, Session, complain
 from toban.cli.wait.run_follower import report_end, watch
 from toban.cli.wait.run_views import View

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toban.cli.human_text import indented, last_state, one_line, span
-from toban.cli.render.state_words import (
+from toban.cli.render.run_text import (
     ACTIVE_STEPS,
     needs_approval,
     place,
@@ -27,7 +27,7 @@ from toban.cli.render.state_words import (
     tally,
     typed,
 )
-from toban.cli.render.step_rows import instances, row_note
+from toban.cli.render.step_table import instances, row_note
 from toban.cli.session import Session
 from toban.cli.wait.run_views import Tracker, View
 from toban.v1 import run_pb2

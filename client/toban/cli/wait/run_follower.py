@@ -15,7 +15,7 @@ from toban.cli.exits import Exit
 from toban.cli.human_text import clock, one_line, span
 from toban.cli.render.log_lines import Prefixer
 from toban.cli.render.output import emit_data, paint, to_dict
-from toban.cli.render.state_words import run_exit, run_name, run_state, run_style, shortfall
+from toban.cli.render.run_text import run_exit, run_name, run_state, run_style, shortfall
 from toban.cli.session import Output, Session, complain, is_terminal
 from toban.cli.wait.run_views import Objects, Plain, Tracker, View
 from toban.v1 import run_pb2

@@ -8,7 +8,7 @@ from typing import Self
 
 from toban.cli.human_text import one_line, span
 from toban.cli.render.output import emit_line, flush_bytes, paint, to_dict, write_bytes
-from toban.cli.render.state_words import (
+from toban.cli.render.run_text import (
     needs_approval,
     run_name,
     run_state,

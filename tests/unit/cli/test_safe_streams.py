@@ -13,7 +13,7 @@ import grpc
 import pytest
 from ruamel.yaml import YAML
 
-from toban.cli.render.last_lines import LastLines
+from toban.cli.render.log_tail import LastLines
 from toban.v1 import event_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
 
 from ..sdk.fake_daemon import FakeDaemon, RunRecord  # noqa: TID252

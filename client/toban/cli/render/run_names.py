@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from toban.cli.render.state_words import run_name
+from toban.cli.render.run_text import run_name
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from toban.cli.render.state_words import run_state, run_style, shortfall, step_note
-from toban.cli.render.step_rows import step_rows
+from toban.cli.render.run_text import run_state, run_style, shortfall, step_note
+from toban.cli.render.step_table import step_rows
 from toban.cli.session import Session
 from toban.cli.wait.run_views import Plain, Tracker
 from toban.v1 import run_pb2

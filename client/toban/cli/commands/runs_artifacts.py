@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.args.completion import step_names
+from toban.cli.args.completers import step_names
 from toban.cli.args.names import RunArgument, connect, run_id
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from toban.cli.render.output import Column, paint, table
-from toban.cli.render.state_words import place
+from toban.cli.render.run_text import place
 from toban.cli.session import Session
 from toban.quantity_text import duration_text, size_text
 from toban.v1 import run_pb2

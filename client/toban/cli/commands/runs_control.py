@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.args.completion import step_names, waiting_steps
+from toban.cli.args.completers import step_names, waiting_steps
 from toban.cli.args.names import RunArgument, RunsArgument, connect, one_run_id, run_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
@@ -49,7 +49,7 @@ def cancel(
         cancelled = client.cancel_run(run_id(client, run), reason=reason)
         if wait:
             cancelled = client.wait_run(cancelled.id)
-    from toban.cli.render.state_words import run_name, run_state
+    from toban.cli.render.run_text import run_name, run_state
 
     emit_one(
         here,
@@ -100,7 +100,7 @@ def retry(
     check_waiting(wait, follow)
     if everything and from_steps:
         raise Failure("cannot both --all and --from: choose one", Exit.USAGE)
-    from toban.cli.render.state_words import run_name
+    from toban.cli.render.run_text import run_name
 
     with connect(here, f"retry run {shown(run)}") as client:
         old = client.get_run(run_id(client, run))
@@ -197,7 +197,7 @@ def approve(
         with doing(f"{verb} {shown(wanted)} of {shown(run)}"):
             decided = client.decide_approval(found.id, wanted, approved=not reject, note=note, by=by or _user())
     done = "rejected" if reject else "approved"
-    from toban.cli.render.state_words import run_name
+    from toban.cli.render.run_text import run_name
 
     emit_one(
         here,
@@ -208,7 +208,7 @@ def approve(
 
 
 def _only_waiting(run: run_pb2.Run, verb: str) -> str:
-    from toban.cli.render.state_words import needs_approval, run_name
+    from toban.cli.render.run_text import needs_approval, run_name
 
     waiting: Sequence[str] = [step.id for step in run.steps if needs_approval(step)]
     if len(waiting) == 1:
@@ -237,7 +237,7 @@ def delete(ctx: typer.Context, runs: RunsArgument, output: OutputOption = None) 
       toban runs delete $(toban runs list --state cancelled -o name)
     """
     here = session(ctx, output)
-    from toban.cli.render.state_words import run_name
+    from toban.cli.render.run_text import run_name
 
     deleted: list[dict[str, str]] = []
     with connect(here, "delete runs") as client:
@@ -262,7 +262,7 @@ def delete(ctx: typer.Context, runs: RunsArgument, output: OutputOption = None) 
 
 
 def _told(here: Session, run: run_pb2.Run, done: str) -> None:
-    from toban.cli.render.state_words import run_name
+    from toban.cli.render.run_text import run_name
 
     emit_one(here, run, name=run.id, show=lambda: print(f"{done} {run_name(run)} ({run.id})"))
 

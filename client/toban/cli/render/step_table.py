@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from toban.cli.human_text import clock, span
-from toban.cli.render.state_words import place, step_note, step_state, step_style, tally
+from toban.cli.render.run_text import place, step_note, step_state, step_style, tally
 from toban.v1 import run_pb2
 
 # More instances than this are counted rather than shown, except for the first of those that matter.
