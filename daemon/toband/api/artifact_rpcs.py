@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from toban.safe_text import sendable
 from toban.v1 import run_pb2 as pb
 from toband.api import pages, run_messages
-from toband.api.error_status import InvalidFieldError
+from toband.api.request_errors import InvalidFieldError
 from toband.domain.run_model import Artifact
 from toband.engine.errors import ArtifactNotFoundError
 from toband.engine.runs.run_artifacts import RunArtifacts

@@ -10,7 +10,8 @@ from google.protobuf.message import Message
 
 from toban.limits import MAX_REQUEST_ID_CHARS
 from toban.v1 import workflow_pb2
-from toband.api.error_status import Context, InvalidFieldError
+from toband.api.handler import Context
+from toband.api.request_errors import InvalidFieldError
 from toband.engine.caller import Origin
 from toband.ports import Request
 

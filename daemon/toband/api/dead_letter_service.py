@@ -9,7 +9,8 @@ from toban.v1 import dead_letter_pb2 as pb
 from toban.v1 import dead_letter_pb2_grpc
 from toband.api import pages, run_messages
 from toband.api.common_requests import caller, origin_of, request_of
-from toband.api.error_status import Context, InvalidFieldError, unary
+from toband.api.handler import Context, unary
+from toband.api.request_errors import InvalidFieldError
 from toband.api.run_service import RunService
 from toband.domain.run_model import DeadLetter, DeadLetterState
 from toband.engine.runs.dead_letters import DeadLetters

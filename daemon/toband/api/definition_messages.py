@@ -8,9 +8,10 @@ from zoneinfo import ZoneInfo
 
 from google.protobuf import timestamp_pb2
 
+from toban.definition import Problem
 from toban.definition.timing.due import describe
 from toban.definition.timing.schedule_spec import Change
-from toban.safe_text import json_text
+from toban.safe_text import json_text, sendable
 from toban.v1 import job_pb2, workflow_pb2
 from toband.api.pages import ROOM
 from toband.api.run_messages import timestamp
@@ -88,6 +89,16 @@ def fire(value: Fire) -> workflow_pb2.Fire:
         reason=value.reason,
         run_id=value.run_id,
         more=value.more,
+    )
+
+
+def problem(found: Problem) -> workflow_pb2.DefinitionProblem:
+    return workflow_pb2.DefinitionProblem(
+        path=sendable(found.path),
+        line=found.line,
+        column=found.column,
+        message=sendable(found.message),
+        warning=found.warning,
     )
 
 

@@ -11,7 +11,8 @@ from toban.definition.scalars.values import checked_value, to_json
 from toban.limits import MAX_PAYLOAD_BYTES
 from toban.v1 import event_pb2 as pb
 from toband.api.common_requests import origin_of
-from toband.api.error_status import Context, InvalidFieldError
+from toband.api.handler import Context
+from toband.api.request_errors import InvalidFieldError
 from toband.domain.lookup_keys import check_key
 from toband.engine.caller import Origin
 from toband.engine.errors import EventNotFoundError

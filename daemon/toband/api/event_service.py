@@ -9,7 +9,8 @@ from toban.v1 import event_pb2 as pb
 from toban.v1 import event_pb2_grpc
 from toband.api import event_messages, event_requests, pages
 from toband.api.common_requests import caller, request_of
-from toband.api.error_status import Context, InvalidFieldError, streaming, unary
+from toband.api.handler import Context, streaming, unary
+from toband.api.request_errors import InvalidFieldError
 from toband.domain.emitted_events import Emitted, EventState
 from toband.engine.errors import StoppingError
 from toband.engine.events.event_router import Events

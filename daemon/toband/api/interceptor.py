@@ -12,7 +12,8 @@ from google.protobuf.message import DecodeError
 
 from toband.api.call_limits import Lanes, TooManyCallsError
 from toband.api.common_requests import check_texts
-from toband.api.error_status import Context, InvalidFieldError, UnreadableRequestError, abort
+from toband.api.handler import Context, abort
+from toband.api.request_errors import InvalidFieldError, UnreadableRequestError
 from toband.memory_trim import STREAM, Trimmer
 
 _Parse = Callable[[bytes], Any]

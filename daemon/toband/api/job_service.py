@@ -10,7 +10,8 @@ from toban.v1 import job_pb2 as pb
 from toban.v1 import job_pb2_grpc
 from toband.api import definition_messages, pages, run_requests
 from toband.api.common_requests import base_dir, caller, check_mask, origin_of, request_of
-from toband.api.error_status import Context, problem, unary
+from toband.api.definition_messages import problem
+from toband.api.handler import Context, unary
 from toband.api.run_service import RunService
 from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.engine.definitions.catalog import Workflows

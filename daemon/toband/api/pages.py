@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from toban.limits import MAX_MESSAGE_BYTES, MAX_NOTE_CHARS, MIB
-from toband.api.error_status import InvalidFieldError
+from toband.api.request_errors import InvalidFieldError
 
 MOST = 1000
 PORTION = 50

@@ -9,7 +9,7 @@ from google.protobuf import json_format, struct_pb2, timestamp_pb2
 from toban.definition import ParamError
 from toban.limits import MAX_NOTE_CHARS
 from toban.v1 import run_pb2 as pb
-from toband.api.error_status import InvalidFieldError
+from toband.api.request_errors import InvalidFieldError
 from toband.domain.run_model import RunState, Trigger
 from toband.engine.runs.log_stream import LogQuery
 from toband.engine.runs.step_selection import Selection

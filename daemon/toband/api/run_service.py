@@ -12,7 +12,8 @@ from toban.v1 import run_pb2_grpc
 from toband.api import pages, run_messages, run_requests
 from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.common_requests import caller, origin_of, request_of
-from toband.api.error_status import Context, InvalidFieldError, streaming, unary
+from toband.api.handler import Context, streaming, unary
+from toband.api.request_errors import InvalidFieldError
 from toband.domain.run_model import Run
 from toband.engine.errors import (
     AttemptNotFoundError,

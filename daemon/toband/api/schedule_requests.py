@@ -10,8 +10,8 @@ from toban.definition.timing.cron import LAST_YEAR, REBOOT, parse_cron
 from toban.definition.timing.zones import check_zone
 from toban.v1 import schedule_pb2 as pb
 from toband.api import run_requests
-from toband.api.error_status import InvalidFieldError, UnclearTimeError
 from toband.api.event_requests import key
+from toband.api.request_errors import InvalidFieldError, UnclearTimeError
 from toband.engine.errors import WorkflowNotFoundError
 
 LEAST = timedelta(seconds=1)

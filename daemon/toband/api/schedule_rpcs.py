@@ -11,7 +11,7 @@ from toban.definition.timing.cron import LAST_YEAR
 from toban.v1 import job_pb2
 from toban.v1 import workflow_pb2 as pb
 from toband.api import definition_messages, pages, run_messages
-from toband.api.error_status import InvalidFieldError
+from toband.api.request_errors import InvalidFieldError
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
 from toband.engine.schedules.schedule_queries import Outlook

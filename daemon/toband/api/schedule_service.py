@@ -12,8 +12,9 @@ from toban.v1 import schedule_pb2 as pb
 from toban.v1 import schedule_pb2_grpc
 from toband.api import event_messages, pages, run_messages, schedule_requests
 from toband.api.common_requests import caller, request_of
-from toband.api.error_status import Context, UnclearTimeError, unary
 from toband.api.event_requests import key
+from toband.api.handler import Context, unary
+from toband.api.request_errors import UnclearTimeError
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.errors import ScheduleNotFoundError, TimeNotUnderstoodError
 from toband.engine.schedules.subject_schedules import Subjects

@@ -12,7 +12,7 @@ from toban.v1 import system_pb2 as pb
 from toban.v1 import system_pb2_grpc
 from toband import __version__
 from toband.api import run_messages
-from toband.api.error_status import Context, unary
+from toband.api.handler import Context, unary
 from toband.config import Config
 from toband.engine.definitions.file_status import FileState
 from toband.engine.definitions.file_sync import ChangeKind, DefinitionFiles

@@ -9,7 +9,8 @@ from toban.v1 import workflow_pb2 as pb
 from toban.v1 import workflow_pb2_grpc
 from toband.api import definition_messages, pages
 from toband.api.common_requests import base_dir, check_mask, origin_of, request_of
-from toband.api.error_status import Context, problem, unary
+from toband.api.definition_messages import problem
+from toband.api.handler import Context, unary
 from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError

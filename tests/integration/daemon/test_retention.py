@@ -209,7 +209,7 @@ def test_what_is_gone_is_told_as_gone(daemon: Daemon) -> None:
     again = refused(lambda: daemon.runs.StartRun(request, timeout=20))
     assert (again.code, again.reason) == (grpc.StatusCode.NOT_FOUND, "RUN_NOT_FOUND")
     assert again.metadata == {"run_id": first}
-    assert "not kept any more" in again.text
+    assert "was deleted" in again.text
     assert numbers(daemon, "w") == [2, 3]
     for query in ({}, {"position": position}):
         log = refused(lambda query=query: daemon.chunks(first, **query))  # type: ignore[misc]

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from toband.api.error_status import Context
+from toband.api.handler import Context
 
 
 class AbortedError(Exception):

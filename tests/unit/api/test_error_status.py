@@ -10,8 +10,9 @@ from google.rpc import error_details_pb2
 
 from toban.definition import DefinitionKind, RenderError
 from toban.definition import ErrorClass as Class
-from toband.api import error_status as api_errors
 from toband.api.call_limits import Limit, TooManyCallsError
+from toband.api.error_status import status_of
+from toband.api.request_errors import UnclearTimeError, UnreadableRequestError
 from toband.domain.run_model import DeadLetter, DeadLetterState, Run, RunState
 from toband.engine import errors
 from toband.ports import ConflictError, DeadLetterClosedError, JobInUseError, WorkflowExistsError
@@ -35,7 +36,7 @@ LETTER = DeadLetter(
 CASES: list[tuple[Exception, str, str]] = [
     (TooManyCallsError("read", Limit(1, 2)), "RESOURCE_EXHAUSTED", "TOO_MANY_CALLS"),
     (TooManyCallsError("stream", Limit(1, 0)), "RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS"),
-    (api_errors.UnreadableRequestError("why"), "INVALID_ARGUMENT", "UNREADABLE_REQUEST"),
+    (UnreadableRequestError("why"), "INVALID_ARGUMENT", "UNREADABLE_REQUEST"),
     (errors.WorkflowNotFoundError("w"), "NOT_FOUND", "WORKFLOW_NOT_FOUND"),
     (errors.JobNotFoundError("j"), "NOT_FOUND", "JOB_NOT_FOUND"),
     (errors.VersionNotFoundError("w", 3), "NOT_FOUND", "VERSION_NOT_FOUND"),
@@ -49,7 +50,7 @@ CASES: list[tuple[Exception, str, str]] = [
     (errors.EventSourceNotFoundError("r"), "NOT_FOUND", "EVENT_SOURCE_NOT_FOUND"),
     (errors.ScheduleNotFoundError("s"), "NOT_FOUND", "SCHEDULE_NOT_FOUND"),
     (errors.TimeNotUnderstoodError("what"), "INVALID_ARGUMENT", "TIME_NOT_UNDERSTOOD"),
-    (api_errors.UnclearTimeError("words", "why"), "INVALID_ARGUMENT", "TIME_NOT_UNDERSTOOD"),
+    (UnclearTimeError("words", "why"), "INVALID_ARGUMENT", "TIME_NOT_UNDERSTOOD"),
     (errors.UnclearActionError("what"), "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
     (errors.LogExpiredError("a", "s"), "OUT_OF_RANGE", "LOG_EXPIRED"),
     (errors.BadPositionError("p"), "INVALID_ARGUMENT", "INVALID_POSITION"),
@@ -87,7 +88,7 @@ CASES: list[tuple[Exception, str, str]] = [
 
 @pytest.mark.parametrize(("error", "code", "reason"), CASES, ids=[type(error).__name__ for error, *_ in CASES])
 def test_an_error_has_its_code_and_its_reason(error: Exception, code: str, reason: str) -> None:
-    status = api_errors.status_of(error)
+    status = status_of(error)
     info = error_details_pb2.ErrorInfo()
     assert status.details[0].Unpack(info)
     assert (info.domain, info.reason) == ("toban", reason)

@@ -15,8 +15,8 @@ import pytest
 from toban.v1 import event_pb2 as pb
 from toban.v1 import run_pb2
 from toband.api import event_messages, event_service
-from toband.api.error_status import Context
 from toband.api.event_service import EventService
+from toband.api.handler import Context
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
 from toband.domain.run_model import RunState
 from toband.engine.caller import Origin

@@ -14,7 +14,7 @@ from toban.definition import parse
 from toban.definition.timing.schedule_spec import Change, Schedule
 from toban.v1 import workflow_pb2 as pb
 from toband.api import pages
-from toband.api.error_status import InvalidFieldError
+from toband.api.request_errors import InvalidFieldError
 from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError

@@ -128,13 +128,13 @@ def test_each_wrong_parameter_is_listed_once(cli: Cli, nightly: FakeDaemon) -> N
     ]
     nightly.fail["StartRun"] = (
         grpc.StatusCode.INVALID_ARGUMENT,
-        "the parameters do not fit: n: expected an integer; zz: unknown parameter: expected one of n",
+        "invalid parameters: n: expected an integer; zz: unknown parameter: expected one of n",
         (info("INVALID_PARAMS"), error_details_pb2.BadRequest(field_violations=violations)),
     )
     result = cli("run", "nightly", "-p", "n=x", "-p", "zz=1")
     assert result.code == 2
     assert result.err.splitlines() == [
-        "toban: cannot start a run of nightly: the parameters do not fit",
+        "toban: cannot start a run of nightly: invalid parameters",
         "  n: expected an integer",
         "  zz: unknown parameter: expected one of n",
     ]

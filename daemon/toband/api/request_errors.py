@@ -1,0 +1,15 @@
+"""Errors of a request itself, found before the engine is asked."""
+
+from __future__ import annotations
+
+
+class InvalidFieldError(Exception):
+    """An invalid field. `args` are its path and what it must be."""
+
+
+class UnreadableRequestError(Exception):
+    """Bytes that are not the request message of the call; the text says why."""
+
+
+class UnclearTimeError(Exception):
+    """A field that does not say when something is due. `args` are its path and the reason, for people."""
