@@ -14,9 +14,9 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from toban import __version__
-from toban.cli.args import completers
 from toban.cli.commands import (
     apply,
+    completion,
     dead_letters,
     dev,
     emit,
@@ -115,7 +115,7 @@ app.add_typer(schedules.app)
 app.add_typer(dead_letters.app)
 app.add_typer(system.app)
 app.command()(dev.dev)
-app.command()(completers.completion)
+app.command()(completion.completion)
 
 
 @app.command()
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _carry_out(given: Sequence[str]) -> int:
     try:
-        asked = completers.answer_shell(app)
+        asked = completion.answer_shell(app)
         code = _invoke(given) if asked is None else asked
         sys.stdout.flush()
     except Failure as failure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from contextlib import suppress
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from toban.quantity_text import duration_text
@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from google.protobuf.internal.enum_type_wrapper import _EnumTypeWrapper as EnumType
     from google.protobuf.timestamp_pb2 import Timestamp
 
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-
-_SINCE: Final = "a duration such as 5m or 1h30m, or a time such as 2026-02-01T09:00:00+09:00"
-_OF_DAY: Final = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?", re.ASCII)
 
 LONGEST: Final = 5000
 """Characters of one text that are shown to people: somewhat more than an error message has."""
@@ -64,37 +59,6 @@ def span(started: Timestamp | None, finished: Timestamp | None, now: datetime) -
 def took(value: Duration) -> str:
     """A duration message in words."""
     return duration_text(value.ToTimedelta())
-
-
-def parse_since(text: str, now: datetime) -> datetime:
-    """Reads `5m`, `1h30m ago`, or a time with a zone. Raises ValueError with what was expected."""
-    return _parsed(text, now, _SINCE)
-
-
-def parse_at(text: str, now: datetime) -> datetime:
-    """Reads what `parse_since` reads, and a time of today such as `3:00`. Raises ValueError with what was expected."""
-    if _OF_DAY.fullmatch(text):
-        of_day = time.fromisoformat(text.rjust(len(text) + (text[1] == ":"), "0"))
-        return datetime.combine(now.astimezone().date(), of_day).astimezone()
-    return _parsed(text, now, f"{_SINCE}, or 18:00 for today")
-
-
-def _parsed(text: str, now: datetime, expected: str) -> datetime:
-    ago = text.removesuffix(" ago").rstrip()
-    parts = _PART.findall(ago)
-    try:
-        if parts and "".join(number + unit for number, unit in parts) == ago:
-            return now - timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
-        at = datetime.fromisoformat(text)
-    except OverflowError:
-        raise ValueError(f"{text!r} is beyond the calendar: expected {expected}") from None
-    except ValueError:
-        raise ValueError(f"expected {expected}, not {text!r}") from None
-    try:
-        # A person who leaves the zone out means the clock on the wall.
-        return at.astimezone()
-    except (OverflowError, ValueError):
-        raise ValueError(f"{text!r} is beyond the calendar: expected {expected}") from None
 
 
 def state_word(name: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from toban.cli import human_text
+from toban.cli.args import time_options
 from toban.cli.render.output import wide_table
 from toban.cli.render.resource_text import curve
 from toban.quantity_text import counted, duration_text, size_text
@@ -48,13 +49,13 @@ def test_times_are_local_and_absent_ones_are_told() -> None:
     [("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("1d", 86400), ("1.5s", 1.5), ("2h ago", 7200)],
 )
 def test_since(given: str, ago: float) -> None:
-    assert human_text.parse_since(given, NOW) == NOW - timedelta(seconds=ago)
+    assert time_options.parse_since(given, NOW) == NOW - timedelta(seconds=ago)
 
 
 @pytest.mark.parametrize("given", ["", "5", "m", "5m x", "-5m", "5y"])
 def test_since_nothing(given: str) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
-        human_text.parse_since(given, NOW)
+        time_options.parse_since(given, NOW)
 
 
 @pytest.mark.parametrize(
@@ -62,21 +63,21 @@ def test_since_nothing(given: str) -> None:
     ["99999999999d", "9999999d", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"],
 )
 def test_a_time_beyond_the_calendar(given: str) -> None:
-    for parse in (human_text.parse_since, human_text.parse_at):
+    for parse in (time_options.parse_since, time_options.parse_at):
         with pytest.raises(ValueError, match="is beyond the calendar: expected a duration"):
             parse(given, NOW)
 
 
 def test_a_time_of_today_or_anything_else() -> None:
     here = NOW.astimezone()
-    assert human_text.parse_at("03:05", NOW) == here.replace(hour=3, minute=5, second=0, microsecond=0)
-    assert human_text.parse_at("23:59:58", NOW).astimezone().strftime("%H:%M:%S") == "23:59:58"
-    assert human_text.parse_at("3:05", NOW) == human_text.parse_at("03:05", NOW)
-    assert human_text.parse_at("5m", NOW) == human_text.parse_since("5m", NOW)
-    assert human_text.parse_at("2026-02-01T03:00:00+09:00", NOW).isoformat().startswith("2026-0")
+    assert time_options.parse_at("03:05", NOW) == here.replace(hour=3, minute=5, second=0, microsecond=0)
+    assert time_options.parse_at("23:59:58", NOW).astimezone().strftime("%H:%M:%S") == "23:59:58"
+    assert time_options.parse_at("3:05", NOW) == time_options.parse_at("03:05", NOW)
+    assert time_options.parse_at("5m", NOW) == time_options.parse_since("5m", NOW)
+    assert time_options.parse_at("2026-02-01T03:00:00+09:00", NOW).isoformat().startswith("2026-0")
     for wrong in ("24:00", "3:0", "2026", "noon", "03:00Z"):
         with pytest.raises(ValueError, match="expected a duration"):
-            human_text.parse_at(wrong, NOW)
+            time_options.parse_at(wrong, NOW)
 
 
 @pytest.mark.parametrize(

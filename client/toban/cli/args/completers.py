@@ -1,23 +1,16 @@
-"""Shell completion: the script for the shell, and what it may ask for by name.
+"""Values that shell completion offers, by name of the argument.
 
-Completion never complains and never takes long: without a daemon there is simply nothing to offer.
+Completion reports no errors and does not block: without a daemon it offers nothing.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
-from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from typer.completion import (  # type: ignore[attr-defined]
-    completion_init,
-    get_completion_script,
-    shell_complete,
-)
 
 from toban.cli.session import quiet_grpc
 from toban.safe_text import safe
@@ -26,7 +19,6 @@ if TYPE_CHECKING:
     from toban.sdk import SyncClient
     from toban.v1 import run_pb2, schedule_pb2
 
-_VARIABLE: Final = "_TOBAN_COMPLETE"
 _TIMEOUT: Final = 1.0
 _MOST: Final = 500
 
@@ -50,40 +42,6 @@ ACTIONS: Final = (
     "check_progress",
     "workflow",
 )
-
-
-class Shell(Enum):
-    """Shells that can be helped."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-def completion(
-    shell: Annotated[
-        Shell,
-        typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False),
-    ],
-) -> None:
-    """Print the completion script of a shell.
-
-    \b
-    Examples:
-      eval "$(toban completion bash)"
-      toban completion fish > ~/.config/fish/completions/toban.fish
-    """
-    print(get_completion_script(prog_name="toban", complete_var=_VARIABLE, shell=shell.value))
-
-
-def answer_shell(app: typer.Typer) -> int | None:
-    """Answers the completion script; None if it was not the script that asked."""
-    instruction = os.environ.get(_VARIABLE)
-    if not instruction:
-        return None
-    completion_init()
-    command = typer.main.get_command(app)
-    return shell_complete(command, {}, "toban", _VARIABLE, instruction)
 
 
 def workflow_names(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
 
 from toban.cli.args.file_arguments import STDIN
+from toban.cli.args.time_options import time_option
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.import_report import finish
@@ -118,7 +120,7 @@ def crontab(
     imported = import_crontab(text, file=name, system=system, zone=_zone(timezone, what), home=home_of, owner=user)
     if not imported.drafts and not imported.refused:
         here.note(f"{shown(name)} has no entries: nothing is written")
-    finish(here, imported, what, "cron", to, force, skip, count, start)
+    finish(here, imported, what, "cron", to, force, skip, count, _after(start, what))
 
 
 @app.command()
@@ -185,7 +187,7 @@ def systemd(
         except ImportProblem as problem:
             refused.append(Refused(where=timer, reason=str(problem)))
     imported = Imported(drafts=tuple(drafts.values()), refused=tuple(refused))
-    finish(here, imported, what, "systemd", to, force, skip, count, start)
+    finish(here, imported, what, "systemd", to, force, skip, count, _after(start, what))
 
 
 def _is_system_file(file: str) -> bool:
@@ -215,6 +217,10 @@ def _read(file: str, what: str) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise Failure(f"cannot {what}: line {line} is not UTF-8", Exit.USAGE) from error
+
+
+def _after(start: str, what: str) -> datetime:
+    return (time_option(start, "--from", what) or datetime.now(UTC).replace(microsecond=0)).astimezone(UTC)
 
 
 def _zone(name: str, what: str) -> str:

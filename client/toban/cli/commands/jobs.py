@@ -21,7 +21,6 @@ from toban.cli.commands.versions import (
     show_version,
     write_source,
 )
-from toban.cli.commands.why import events_of, next_due_of
 from toban.cli.error_report import Failure
 from toban.cli.human_text import clock
 from toban.cli.render.output import (
@@ -34,6 +33,7 @@ from toban.cli.render.output import (
     tell_done,
     to_dict,
 )
+from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
     LimitOption,

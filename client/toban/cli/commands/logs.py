@@ -13,9 +13,9 @@ import typer
 
 from toban.cli.args.completers import step_names
 from toban.cli.args.names import RunArgument, connect, run_id
+from toban.cli.args.time_options import parse_since
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
-from toban.cli.human_text import parse_since
 from toban.cli.render.log_lines import Prefixer
 from toban.cli.render.output import emit_line, flush_bytes, to_dict, write_bytes
 from toban.cli.session import Output, OutputOption, Session, session, shown

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.human_text import one_line, parse_at
+from toban.cli.human_text import one_line
 from toban.cli.render.output import emit_data, wide_table, write_file
 from toban.cli.session import Output, Session, shown
 from toban.quantity_text import counted
@@ -30,7 +30,7 @@ def finish(
     force: bool,
     skip: bool,
     count: int,
-    start: str,
+    after: datetime,
 ) -> None:
     """Writes the files and tells what came of it; raises Failure if something was not taken over."""
     from toban.importers.import_model import ImportProblem, Refused
@@ -42,7 +42,6 @@ def finish(
             Exit.USAGE,
             hint="-O DIR writes the files elsewhere",
         )
-    after = _after(start, what)
     ready: list[Written] = []
     refused = list(imported.refused)
     for draft in imported.drafts:
@@ -174,13 +173,3 @@ def _data(ready: Sequence[Written], files: Sequence[str], refused: Sequence[Refu
         ],
         "refused": [{"source": each.where, "reason": each.reason} for each in refused],
     }
-
-
-def _after(start: str, what: str) -> datetime:
-    now = datetime.now(UTC).replace(microsecond=0)
-    if not start:
-        return now
-    try:
-        return parse_at(start, now).astimezone(UTC)
-    except ValueError as error:
-        raise Failure(f"cannot {what}: --from: {error}", Exit.USAGE) from error

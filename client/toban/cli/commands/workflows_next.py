@@ -1,0 +1,108 @@
+"""`toban workflows next`: when a workflow is due next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from toban.cli.args.names import NameArgument, about_workflow, connect
+from toban.cli.args.time_options import time_option
+from toban.cli.human_text import one_line
+from toban.cli.render.output import Column, emit_list
+from toban.cli.session import Output, OutputOption, session, shown
+from toban.quantity_text import duration_text
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
+    from toban.v1 import workflow_pb2
+
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def next_due(
+    ctx: typer.Context,
+    name: NameArgument,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="How many times.")] = 10,
+    start: Annotated[
+        str,
+        typer.Option("--from", metavar="TIME", help="After this time instead of now.", show_default=False),
+    ] = "",
+    output: OutputOption = None,
+) -> None:
+    """Show when a workflow is due next.
+
+    Times are those of the clocks in the time zone of each schedule; changes of these clocks and blackout windows are
+    marked. @reboot has no times that are known. TIME is a time such as 2026-03-29T00:00:00+01:00, or 18:00 for today;
+    what is decided already is not shown, see `toban why --ledger`.
+
+    \b
+    Examples:
+      toban workflows next nightly-report
+      toban workflows next nightly-report -n 3 --from 2026-10-24T00:00:00+02:00
+      toban workflows next nightly-report -o json
+    """
+    here = session(ctx, output)
+    what = f"show when {shown(name)} is due"
+    after = time_option(start, "--from", what)
+    with connect(here, what) as client, about_workflow(client, name, what):
+        found = client.preview_schedule(name, count=count, start=after)
+        # Why there is none is for people.
+        asked = not found and here.output is Output.TABLE
+        sentences = client.explain_schedule(name).sentences if asked else ()
+        held = tuple(_held_back(client, name)) if found and here.output is Output.TABLE else ()
+    columns: list[Column[workflow_pb2.DueTime]] = [
+        Column("DAY", _day),
+        Column("DUE", lambda due: due.local, lambda _: "bold"),
+        Column("ZONE", lambda due: due.timezone),
+    ]
+    if len({due.schedule_index for due in found}) > 1:
+        columns.append(Column("SCHEDULE", lambda due: str(due.schedule_index)))
+    if any(_jitter(due) for due in found):
+        columns.append(Column("STARTS", _start))
+    if any(_note(due) for due in found):
+        columns.append(Column("NOTE", _note, lambda _: "yellow", folds=True))
+    empty = f"{shown(name)} is due at no time that is known"
+    emit_list(here, found, columns, name=lambda due: str(due.local), empty=empty)
+    for sentence in (*sentences, *held):
+        here.note(one_line(sentence))
+
+
+def _held_back(client: SyncClient, name: str) -> Iterator[str]:
+    """Why nothing starts at these times, as things are now."""
+    from toban.sdk import NotFound
+
+    try:
+        enabled, noun = client.get_workflow(name).enabled, "workflows"
+    except NotFound:
+        enabled, noun = client.get_job(name).enabled, "jobs"
+    if not enabled:
+        yield f"{shown(name)} is disabled: nothing starts then, until `toban {noun} enable {name}`"
+    if client.get_info().draining:
+        yield "the daemon is draining: nothing starts then, until `toban system resume`"
+
+
+def _day(due: workflow_pb2.DueTime) -> str:
+    return _DAYS[datetime.fromisoformat(due.local).weekday()]
+
+
+def _jitter(due: workflow_pb2.DueTime) -> timedelta:
+    return due.start_at.ToDatetime() - due.due_at.ToDatetime()
+
+
+def _start(due: workflow_pb2.DueTime) -> str:
+    later = _jitter(due)
+    return f"{duration_text(later)} later" if later else "at once"
+
+
+def _note(due: workflow_pb2.DueTime) -> str:
+    from toban.v1 import workflow_pb2
+
+    notes = {
+        workflow_pb2.CLOCK_CHANGE_SHIFTED: "shifted: the clocks pass over its time",
+        workflow_pb2.CLOCK_CHANGE_REPEATED: "repeated: the clocks show this time twice",
+    }
+    parts = [notes.get(due.change, ""), f"not started: {due.blackout}" if due.blackout else ""]
+    return "; ".join(part for part in parts if part)
