@@ -225,7 +225,7 @@ def test_draining_keeps_events(toban: Toban) -> None:
         lambda: toban("events", "show", event, "-o", "json").data["all_ended"],
         "it was not resolved afterwards",
     )
-    assert "runs of events" in toban("system", "info").out
+    assert "event runs" in toban("system", "info").out
 
 
 def is_quiet(toban: Toban) -> bool:

@@ -475,8 +475,8 @@ def test_the_daemon_tells_of_events(cli: Cli, daemon: FakeDaemon) -> None:
     assert "events" not in cli("system", "info").out
     daemon.info.event_concurrency, daemon.info.event_runs = 10, 3
     said = cli("system", "info").out
-    assert re.search("^runs of events: +3 of at most 10$", said, re.MULTILINE)
+    assert re.search("^event runs: +3 of at most 10$", said, re.MULTILINE)
     daemon.info.pending_events, daemon.info.event_runs_waiting = 7, 2
     said = cli("system", "info").out
-    assert re.search("^runs of events: +3 of at most 10, 2 waiting$", said, re.MULTILINE)
+    assert re.search("^event runs: +3 of at most 10, 2 waiting$", said, re.MULTILINE)
     assert re.search("^pending events: +7$", said, re.MULTILINE)

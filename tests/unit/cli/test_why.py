@@ -239,10 +239,10 @@ def test_draining(cli: Cli, daemon: FakeDaemon) -> None:
     said = cli("system", "info").out.splitlines()
     assert any(line.endswith("3, next due 2026-02-01 09:15:30") for line in said)
     drained = cli("system", "drain")
-    assert (drained.code, drained.out) == (0, "draining: schedules and events start nothing\n")
+    assert (drained.code, drained.out) == (0, "draining: schedules and events start no runs\n")
     assert "toban system resume" in drained.err
-    assert "3, draining: they start nothing" in cli("system", "info").out
-    assert cli("system", "drain").out == "already draining: schedules and events start nothing\n"
+    assert "3, draining: they start no runs" in cli("system", "info").out
+    assert cli("system", "drain").out == "already draining: schedules and events start no runs\n"
     assert cli("system", "resume", "-o", "json").data == {"draining": False, "changed": True}
     assert cli("system", "resume").out == "was not draining: schedules and events start runs\n"
     assert cli("system", "drain", "-o", "name").out == "draining\n"
