@@ -110,7 +110,6 @@ RULES: Mapping[type[Exception], Rule] = {
         FAILED_PRECONDITION, "STEP_NOT_WAITING", {"run_id": "run_id", "step": "step", "state": "state"}
     ),
     RenderError: Rule(FAILED_PRECONDITION, "TEMPLATE_FAILED"),
-    errors.WorkflowRecursionError: Rule(FAILED_PRECONDITION, "WORKFLOW_RECURSION", {"path": "path"}),
     errors.OwnedByFileError: Rule(FAILED_PRECONDITION, "OWNED_BY_FILE", {"name": "name", "path": "path"}),
     errors.ZoneGoneError: Rule(
         FAILED_PRECONDITION, "TIME_ZONE_NOT_FOUND", {"schedule_id": "schedule_id", "timezone": "zone"}
@@ -248,6 +247,9 @@ _SPECIAL: Mapping[type[BaseException], Callable[[Any], status_pb2.Status]] = {
     errors.TimeNotUnderstoodError: lambda error: _invalid("TIME_NOT_UNDERSTOOD", str(error), [("rule", str(error))]),
     errors.UnclearActionError: lambda error: _invalid("INVALID_ARGUMENT", f"action: {error}", [("action", str(error))]),
     errors.BadPositionError: lambda error: _invalid("INVALID_POSITION", str(error), [("position", str(error))]),
+    errors.WorkflowRecursionError: lambda error: _make(
+        FAILED_PRECONDITION, error, "WORKFLOW_RECURSION", path=" → ".join(error.path)
+    ),
     WorkflowExistsError: _name_taken,
     JobInUseError: _job_in_use,
     TooManyCallsError: _too_many_calls,
