@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import repeat
@@ -62,16 +62,21 @@ async def define(store: SqlStore, source: str, at: datetime = NOW) -> StoredWork
 
 
 class FaultyStore:
-    """A store whose calls the test counts, by name, and makes fail."""
+    """A store whose calls the test makes fail. `calls` counts by name those that have ended, in whatever way."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
-        self._errors: dict[str, Iterator[Exception]] = {}
+        self._errors: dict[str, Callable[..., Exception | None]] = {}
         self.calls: Counter[str] = Counter()
 
     def fail(self, call: str, error: Exception, *, times: int | None = None) -> None:
         """Raises the error instead of calling: so many times, or until `repair`."""
-        self._errors[call] = repeat(error) if times is None else repeat(error, times)
+        errors = repeat(error) if times is None else repeat(error, times)
+        self.fail_if(call, lambda *_, **__: next(errors, None))
+
+    def fail_if(self, call: str, failing: Callable[..., Exception | None]) -> None:
+        """Raises what `failing` answers to the arguments of a call, if it is an error."""
+        self._errors[call] = failing
 
     def repair(self) -> None:
         self._errors.clear()
@@ -80,16 +85,21 @@ class FaultyStore:
         method = getattr(self._store, name)
 
         async def call_async(*args: Any, **kwargs: Any) -> Any:
-            self._count(name)
-            return await method(*args, **kwargs)
+            with self._counted(name, *args, **kwargs):
+                return await method(*args, **kwargs)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._count(name)
-            return method(*args, **kwargs)
+            with self._counted(name, *args, **kwargs):
+                return method(*args, **kwargs)
 
         return call_async if inspect.iscoroutinefunction(method) else call
 
-    def _count(self, name: str) -> None:
-        self.calls[name] += 1
-        if error := next(self._errors.get(name, iter(())), None):
-            raise error
+    @contextmanager
+    def _counted(self, name: str, *args: Any, **kwargs: Any) -> Iterator[None]:
+        failing = self._errors.get(name)
+        try:
+            if failing is not None and (error := failing(*args, **kwargs)):
+                raise error
+            yield
+        finally:
+            self.calls[name] += 1

@@ -9,34 +9,18 @@ from typing import Any, cast
 
 import pytest
 
+from contract.builders import NOW, text
+from contract.emitting import on
 from doubles.clock import Clock
+from doubles.store import FaultyStore
 from helpers.waiting import wait_for
 from toban.definition import FILE_CHANGED
-from toband.domain.emitted_events import WatchedPath
 from toband.engine.errors import RefusedError
 from toband.engine.events import path_events as module
 from toband.engine.events.path_events import FileWatches
 from toband.engine.health.health_conditions import Health
 from toband.ports import EventStore, FileChange, PathChange, StoreError, WatchChanges
-
-
-class FakeStore:
-    def __init__(self) -> None:
-        self.types = frozenset({FILE_CHANGED})
-        self.watched = [WatchedPath(workflow="sort", path="/in")]
-        self.failing = False
-        self.failed = 0
-        self.reads = 0
-
-    async def listened_types(self) -> frozenset[str]:
-        if self.failing:
-            self.failed += 1
-            raise StoreError("cannot read the database: gone")
-        self.reads += 1
-        return self.types
-
-    async def watched_paths(self) -> Sequence[WatchedPath]:
-        return self.watched
+from toband.store import SqlStore
 
 
 class FakePaths:
@@ -57,8 +41,9 @@ class FakePaths:
 
 
 class Scene:
-    def __init__(self) -> None:
-        self.store = FakeStore()
+    def __init__(self, store: SqlStore) -> None:
+        self.store = FaultyStore(store)
+        self.listens = False
         self.paths = FakePaths()
         self.health = Health(Clock())
         self.stored: list[dict[str, Any]] = []
@@ -72,6 +57,15 @@ class Scene:
             conditions=self.health,
             clock=lambda: self.now,
         )
+
+    async def watch(self, workflow: str, path: str, *events: str) -> None:
+        """Stores a workflow that watches the path and is started by these events."""
+        self.listens = FILE_CHANGED in events
+        made = text(workflow, watches=(path,), triggers=(on(*events),) if events else ())
+        if await self.store.get_workflow(workflow) is None:
+            await self.store.create_workflow(made, at=NOW)
+        else:
+            await self.store.update_workflow(made, at=NOW)
 
     async def announce(self, event_type: str, payloads: Sequence[Any]) -> None:
         assert event_type == FILE_CHANGED
@@ -88,10 +82,13 @@ class Scene:
     def trouble(self) -> str:
         return next((each.detail for each in self.health.conditions if each.name == "watches"), "")
 
+    def _looked(self) -> bool:
+        return bool(self.paths.followed) if self.listens else self.store.calls["listened_types"] > 0
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self.watches.run())
-        await wait_for(lambda: bool(self.paths.followed) or self.store.reads, "a first look")
+        await wait_for(self._looked, "a first look")
         yield
         assert not task.done()
         task.cancel()
@@ -107,20 +104,22 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def scene() -> Scene:
-    return Scene()
+async def scene(store: SqlStore) -> Scene:
+    made = Scene(store)
+    await made.watch("sort", "/in", FILE_CHANGED)
+    return made
 
 
 async def test_everybody_who_watches_a_path_gets_an_event(scene: Scene) -> None:
-    scene.store.watched.append(WatchedPath(workflow="copy", path="/in"))
+    await scene.watch("copy", "/in", FILE_CHANGED)
     async with scene.running():
         scene.happens("a", "b", more=7)
         await wait_for(lambda: len(scene.stored) == 4, "the events")
     assert scene.stored == [
-        {"path": "/in/a", "change": "added", "workflow": "sort", "watch": "/in"},
-        {"path": "/in/b", "change": "added", "workflow": "sort", "watch": "/in", "more": 7},
         {"path": "/in/a", "change": "added", "workflow": "copy", "watch": "/in"},
         {"path": "/in/b", "change": "added", "workflow": "copy", "watch": "/in", "more": 7},
+        {"path": "/in/a", "change": "added", "workflow": "sort", "watch": "/in"},
+        {"path": "/in/b", "change": "added", "workflow": "sort", "watch": "/in", "more": 7},
     ]
 
 
@@ -134,18 +133,19 @@ async def test_a_name_that_could_not_be_told_as_it_is_says_so(scene: Scene) -> N
 
 
 async def test_nothing_is_watched_while_nobody_listens(scene: Scene) -> None:
-    scene.store.types = frozenset({"ORDER"})
+    await scene.watch("sort", "/in", "ORDER")
     async with scene.running():
-        await wait_for(lambda: scene.store.reads == 1, "a read")
+        await wait_for(lambda: scene.store.calls["listened_types"] == 1, "a read")
         assert scene.paths.followed == []
-        scene.store.types = frozenset({"ORDER", FILE_CHANGED})
+        await scene.watch("sort", "/in", "ORDER", FILE_CHANGED)
         scene.watches.changed()
         await wait_for(lambda: scene.paths.followed == [{"/in"}], "a watch")
         # What is watched already is left alone.
-        scene.store.watched.append(WatchedPath(workflow="copy", path="/in"))
+        await scene.watch("copy", "/in", FILE_CHANGED)
         scene.watches.changed()
-        await wait_for(lambda: scene.store.reads == 3, "a read")
-        scene.store.types = frozenset()
+        await wait_for(lambda: scene.store.calls["listened_types"] == 3, "a read")
+        await scene.watch("copy", "/in")
+        await scene.watch("sort", "/in")
         scene.watches.changed()
         await wait_for(lambda: len(scene.paths.followed) == 2, "an end of watching")
         assert scene.paths.followed[-1] == frozenset()
@@ -156,11 +156,12 @@ async def test_nothing_is_watched_while_nobody_listens(scene: Scene) -> None:
 
 async def test_a_store_that_cannot_be_read_is_asked_again(scene: Scene) -> None:
     async with scene.running():
-        scene.store.failing = True
-        scene.store.watched.append(WatchedPath(workflow="copy", path="/out"))
+        scene.store.fail("listened_types", StoreError("cannot read the database: gone"))
+        await scene.watch("copy", "/out", FILE_CHANGED)
+        reads = scene.store.calls["listened_types"]
         scene.watches.changed()
-        await wait_for(lambda: scene.store.failed, "a try that fails")
-        scene.store.failing = False
+        await wait_for(lambda: scene.store.calls["listened_types"] > reads, "a try that fails")
+        scene.store.repair()
         await wait_for(lambda: scene.paths.followed[-1] == {"/in", "/out"}, "another try")
 
 

@@ -10,7 +10,10 @@ from typing import Any, cast
 
 import pytest
 
+from contract.builders import with_workflow
 from doubles.clock import Clock
+from doubles.ids import numbered_ids
+from doubles.store import FaultyStore
 from helpers.waiting import wait_for
 from toban.definition import JobType, Step, Workflow
 from toband.domain.plan import Plan
@@ -35,13 +38,13 @@ from toband.domain.run_model import (
     TreeCause,
     TreeEnding,
 )
-from toband.domain.transition import Ids
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.health import internal_errors
 from toband.engine.health.health_conditions import Health
 from toband.engine.runs.effects import Effects
 from toband.engine.system_events import Announcing
-from toband.ports import HealthStatus, RunChange, UpdateResult
+from toband.ports import HealthStatus, Store
+from toband.store import SqlStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STEP = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env={})
@@ -54,25 +57,13 @@ RUN = Run(
     total_steps=1,
     steps={"s": StepRun(id="s", index=0)},
 )
-IDS = Ids(new_id=lambda: "a", new_token=lambda: "t")
-
-
-class FussyStore:
-    """Fails at one kind of event, with an error that it was never meant to raise."""
-
-    def __init__(self, fails_at: str) -> None:
-        self._fails_at = fails_at
-
-    async def save(self, change: RunChange) -> UpdateResult:
-        if change.event == self._fails_at:
-            raise OverflowError("too large for a column")
-        return UpdateResult.UPDATED
 
 
 class Stage:
     """One actor whose effects are kept, in a loop that is watched."""
 
-    def __init__(self, fails_at: str = "") -> None:
+    def __init__(self, store: SqlStore) -> None:
+        self.store, self.ids = FaultyStore(store), numbered_ids()
         self.health = Health(Clock(NOW))
         internal_errors.watch(asyncio.get_running_loop(), self.health)
         self.effects: list[Effect] = []
@@ -81,13 +72,18 @@ class Stage:
             PLAN,
             RUN,
             base_dir="",
-            store=cast(Any, FussyStore(fails_at)),
+            store=cast(Store, self.store),
             clock=Clock(NOW),
-            ids=IDS,
+            ids=self.ids,
             act=self._act,
             start=self.start,
-            announcing=Announcing(Clock(NOW), IDS),
+            announcing=Announcing(Clock(NOW), self.ids),
         )
+
+    def fail_at(self, event: str) -> None:
+        """Saving it raises an error that a store never raises."""
+        error = OverflowError("too large for a column")
+        self.store.fail_if("save", lambda change: error if change.event == event else None)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
@@ -106,8 +102,10 @@ class Stage:
 
 
 @pytest.fixture
-async def stage() -> Stage:
-    return Stage()
+async def stage(store: SqlStore) -> Stage:
+    await with_workflow(store, "w")
+    await store.create_run(RUN, max_active=None)
+    return Stage(store)
 
 
 def ended(token: str) -> AttemptEnded:
@@ -115,9 +113,9 @@ def ended(token: str) -> AttemptEnded:
     return AttemptEnded(step="s", token=token, ending=ending, started_at=NOW, finished_at=NOW, exit_code=0)
 
 
-async def test_an_end_that_cannot_be_saved_is_a_loss_and_reported() -> None:
-    stage = Stage("attempt_ended")
-    run = await stage.play(RunStarted(), ended("t"))
+async def test_an_end_that_cannot_be_saved_is_a_loss_and_reported(stage: Stage) -> None:
+    stage.fail_at("attempt_ended")
+    run = await stage.play(RunStarted(), ended("t-1"))
 
     assert run.state is RunState.FAILED
     attempt = run.steps["s"].attempt
@@ -128,11 +126,11 @@ async def test_an_end_that_cannot_be_saved_is_a_loss_and_reported() -> None:
     assert "run r cannot take in attempt_ended" in stage.detail
 
 
-async def test_an_event_that_fails_keeps_back_none_behind_it() -> None:
-    stage = Stage("cancel_requested")
+async def test_an_event_that_fails_keeps_back_none_behind_it(stage: Stage) -> None:
+    stage.fail_at("cancel_requested")
     with pytest.raises(OverflowError):
         await stage.actor.ask(CancelRequested())
-    run = await stage.play(RunStarted(), ended("t"))
+    run = await stage.play(RunStarted(), ended("t-1"))
 
     assert run.state is RunState.SUCCEEDED
 

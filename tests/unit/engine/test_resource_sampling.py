@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
+from contract.builders import launched, save, stored_run, with_workflow
 from doubles.clock import Clock
+from doubles.store import FaultyStore
 from helpers.waiting import wait_for
-from toband.domain.run_model import Usage
 from toband.engine.runs import resource_sampling
 from toband.engine.runs.resource_sampling import SAMPLES_MOST, Series, Usages
-from toband.ports import Reading, StoreError
+from toband.ports import Reading, Store, StoreError
+from toband.store import SqlStore
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -84,46 +86,35 @@ class Meter:
         return {one: self.there[one] for one in attempt_ids if one in self.there}
 
 
-class Store:
-    def __init__(self) -> None:
-        self.kept: dict[str, Usage] = {}
-        self.failing = False
-        self.refused = 0
-
-    async def save_usage(self, found: Mapping[str, Usage]) -> None:
-        if self.failing:
-            self.refused += 1
-            raise StoreError("the disk is full")
-        self.kept |= found
-
-    async def usage_of(self, attempt_ids: Collection[str]) -> Mapping[str, Usage]:
-        return {one: self.kept[one] for one in attempt_ids if one in self.kept}
-
-
-async def test_what_ended_is_stored_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_ended_is_stored_and_forgotten(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_sampling, "TICK", 0.001)
-    meter, store = Meter(), Store()
-    usages = Usages(meter=meter, store=cast(Any, store), clock=Clock(START))
+    await with_workflow(store)
+    run = await stored_run(store)
+    attempt = (await save(store, run, launched(run, "s0"))).steps["s0"].attempt
+    assert attempt is not None
+    meter, faulty = Meter(), FaultyStore(store)
+    usages = Usages(meter=meter, store=cast(Store, faulty), clock=Clock(START))
     task = asyncio.create_task(usages.run())
-    meter.there["a"] = reading(rss=50)
-    await wait_for(lambda: "a" in usages._series, "it is not looked at")
-    store.failing = True
-    meter.there["a"] = reading(rss=70)
-    await wait_for(lambda: usages._series["a"].peak_rss_bytes == 70, "it is not looked at again")
+    meter.there[attempt.id] = reading(rss=50)
+    await wait_for(lambda: attempt.id in usages._series, "it is not looked at")
+    faulty.fail("save_usage", StoreError("the disk is full"))
+    meter.there[attempt.id] = reading(rss=70)
+    await wait_for(lambda: usages._series[attempt.id].peak_rss_bytes == 70, "it is not looked at again")
     meter.there.clear()
-    await wait_for(lambda: store.refused, "nothing is stored")
-    assert (await usages.of(["a"]))["a"].peak_rss_bytes == 70, "kept while the store fails"
-    store.failing = False
+    await wait_for(lambda: faulty.calls["save_usage"], "nothing is stored")
+    assert (await usages.of([attempt.id]))[attempt.id].peak_rss_bytes == 70, "kept while the store fails"
+    faulty.repair()
     await wait_for(lambda: not usages._series, "it is not forgotten")
-    assert store.kept["a"].peak_rss_bytes == 70
+    stored = await store.usage_of([attempt.id])
+    assert stored[attempt.id].peak_rss_bytes == 70
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert (await usages.of(["a", "never"])) == store.kept
+    assert (await usages.of([attempt.id, "never"])) == stored
 
 
-async def test_what_is_over_before_the_second_look_is_not_read() -> None:
-    meter, store = Meter(), Store()
-    usages = Usages(meter=meter, store=cast(Any, store), clock=Clock(START))
+async def test_what_is_over_before_the_second_look_is_not_read(store: SqlStore) -> None:
+    meter = Meter()
+    usages = Usages(meter=meter, store=store, clock=Clock(START))
     meter.there["short"] = reading()
     await usages._look()
     meter.there.clear()
