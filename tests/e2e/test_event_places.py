@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers.daemon import Daemon, running_daemon
+from helpers.daemon import Daemon, running_daemon, waits_for
 from helpers.gate import Gate
 from helpers.waiting import wait_until
 from toban.v1 import run_pb2
@@ -31,8 +31,8 @@ def test_a_flood_of_one_workflow_does_not_keep_out_an_urgent_one(tmp_path: Path)
         flood = [daemon.emit("LOW").runs[0].run_id for _ in range(3)]
         daemon.wait_started(flood[0], "only")
         urgent = daemon.emit("HIGH").runs[0].run_id
-        assert "places for runs of events" in daemon.get_run(urgent).waiting_for
-        assert daemon.get_run(flood[1]).waiting_for == "its turn"
+        assert waits_for(daemon.get_run(urgent)) == "EVENT_SLOT"
+        assert waits_for(daemon.get_run(flood[1])) == "QUEUE"
         daemon.kill()
         daemon.start()
         for run_id in flood:

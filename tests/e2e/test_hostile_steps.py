@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from helpers import steps
-from helpers.daemon import Daemon, error_class, process_state, run_state, running_daemon
+from helpers.daemon import Daemon, cause_name, error_class, process_state, run_state, running_daemon
 from helpers.gate import Gate
 from helpers.processes import Process, alive, gone, marked, seen, stat_of, state_of
 from helpers.waiting import wait_until
@@ -93,7 +93,7 @@ def test_what_hides_is_gone_after_timeout_and_grace_and_a_bystander_is_not(
         process = daemon.process_of(run_id, "only")
         assert run_state(run) == "FAILED", name
         assert run.error_message == "step only failed: timed out"
-        assert (process_state(process), process.ending.cause) == ("TIMED_OUT", "timeout")
+        assert (process_state(process), cause_name(process.ending)) == ("TIMED_OUT", "timeout")
         assert list(process.ending.signals) == ["TERM", "KILL"]
         assert process.ending.proved_empty
         assert process.ending.survivors == 0
@@ -116,7 +116,7 @@ exit 3
     apply(daemon, "background", script, kill_grace="200ms", success_codes=[3])
     run, process = ended(daemon, "background")
     assert (run_state(run), process.exit_code) == ("SUCCEEDED", 3)
-    assert (process_state(process), process.ending.cause) == ("COMPLETED", "exited")
+    assert (process_state(process), cause_name(process.ending)) == ("COMPLETED", "exited")
     assert process.ending.leftovers >= 2
     assert list(process.ending.signals) == ["TERM", "KILL"]
     assert process.ending.proved_empty
@@ -189,7 +189,7 @@ def test_a_step_that_kills_its_supervisor_is_lost_and_leaves_nothing(daemon: Dae
     apply(daemon, "patricide", script)
     run, process = ended(daemon, "patricide")
     assert run_state(run) == "FAILED"
-    assert (process_state(process), process.ending.cause) == ("LOST", "lost")
+    assert (process_state(process), cause_name(process.ending)) == ("LOST", "lost")
     assert process.ending.orphans == "ended"
     assert error_class(process) == "NON_RETRYABLE"
     for pid in pids.read_text().split():

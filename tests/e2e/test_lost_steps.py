@@ -10,6 +10,7 @@ import pytest
 
 from helpers.daemon import (
     Daemon,
+    cause_name,
     process_state,
     run_state,
     running_daemon,
@@ -81,7 +82,7 @@ def test_a_lost_step_fails_by_default(daemon: Daemon, tmp_path: Path) -> None:
     )
     assert "lost" in run.error_message
     process = daemon.process_of(run_id, "only")
-    assert (process_state(process), process.ending.cause) == ("LOST", "lost")
+    assert (process_state(process), cause_name(process.ending)) == ("LOST", "lost")
     assert process.ending.orphans == "ended"
     assert not alive(step)
 

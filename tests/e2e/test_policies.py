@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from helpers.daemon import Daemon, run_state, running_daemon, step_states, steps_of
+from helpers.daemon import Daemon, cause_name, run_state, running_daemon, step_states, steps_of
 from helpers.waiting import wait_until
 from toban.definition import parse_duration
 from toban.v1 import dead_letter_pb2, run_pb2
@@ -161,7 +161,7 @@ def was_too_slow(daemon: Daemon, this: Played, run: run_pb2.Run) -> bool:
         hangs = [number for number, word in enumerate(words, 1) if word in HANGING]
         mark = this.witness / told
         begun = len(mark.read_text().splitlines()) if mark.exists() else 0
-        own = [each.ending.cause for each in executions if each.step == told]
+        own = [cause_name(each.ending) for each in executions if each.step == told]
         # One that hangs has to be reached, and none of the others may be ended for want of time.
         if begun < (hangs[0] if hangs else 1) or any(
             cause in OF_TIME and word not in HANGING for cause, word in zip(own, words, strict=False)

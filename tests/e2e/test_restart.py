@@ -14,6 +14,7 @@ import pytest
 
 from helpers.daemon import (
     Daemon,
+    cause_name,
     error_class,
     process_state,
     run_state,
@@ -179,7 +180,7 @@ def test_a_real_exit_code_is_known(life: Life) -> None:
     assert step_states(run)["never"] == "SKIPPED(aborted)"
     process = life.daemon.process_of(run.id, "held")
     assert (process_state(process), process.exit_code) == ("FAILED", 42)
-    assert process.ending.cause == "exited"
+    assert cause_name(process.ending) == "exited"
 
 
 def test_parallel_steps_are_all_taken_up_and_keep_their_pids(life: Life) -> None:
@@ -208,7 +209,7 @@ def test_the_timeout_of_a_step_holds_while_the_daemon_is_down(life: Life) -> Non
     run = life.ended("step-timeout")
     assert (run_state(run), run.error_message) == ("FAILED", "step slow failed: timed out")
     process = life.daemon.process_of(run.id, "slow")
-    assert (process_state(process), process.ending.cause) == ("TIMED_OUT", "timeout")
+    assert (process_state(process), cause_name(process.ending)) == ("TIMED_OUT", "timeout")
     assert process.ending.proved_empty
     assert error_class(process) == "RETRYABLE_TRANSIENT"
     assert life.daemon.log_of(run.id)[OUT] == b"begun\n"
@@ -218,10 +219,10 @@ def test_the_timeout_of_a_step_holds_while_the_daemon_is_down(life: Life) -> Non
 
 def test_the_timeout_of_a_run_holds_while_the_daemon_is_down(life: Life) -> None:
     run = life.ended("run-timeout")
-    assert (run_state(run), run.ending.cause) == ("TIMED_OUT", "timed_out")
+    assert (run_state(run), cause_name(run.ending)) == ("TIMED_OUT", "timed_out")
     assert step_states(run) == {"slow": "CANCELLED", "never": "SKIPPED(timed_out)"}
     process = life.daemon.process_of(run.id, "slow")
-    assert (process_state(process), process.ending.cause) == ("TIMED_OUT", "run_timeout")
+    assert (process_state(process), cause_name(process.ending)) == ("TIMED_OUT", "run_timeout")
     assert life.info is not None
     assert process.finished_at.ToMicroseconds() < life.info.started_at.ToMicroseconds()
     assert run.finished_at.ToMicroseconds() < life.info.started_at.ToMicroseconds()
@@ -312,13 +313,13 @@ def test_kills_right_after_the_answer(life: Life, directory: Path) -> None:
         assert cancelled.cancel_requested_at == asked.cancel_requested_at
         assert not any(alive(process) for process in tree)
         process = daemon.process_of(cancelled.id, "deaf")
-        assert (process_state(process), process.ending.cause) == ("CANCELLED", "cancel")
+        assert (process_state(process), cause_name(process.ending)) == ("CANCELLED", "cancel")
         assert process.ending.proved_empty
         lost = life.ended("lost")
         assert run_state(lost) == "FAILED"
         assert step_states(lost) == {"long": "FAILED", "never": "SKIPPED(aborted)"}
         process = daemon.process_of(lost.id, "long")
-        assert (process_state(process), process.ending.cause) == ("LOST", "lost")
+        assert (process_state(process), cause_name(process.ending)) == ("LOST", "lost")
         assert process.ending.orphans == "unknown", "it cannot be known, and is not claimed"
         assert error_class(process) == "NON_RETRYABLE"
         assert not daemon.chunks(lost.id)[-1].end.complete

@@ -16,7 +16,7 @@ from faults.load import Ledger
 from faults.step_checks import EARLY, StepChecks, state_name
 from faults.witness import Begin, End, Witness
 from faults.workload import ARTIFACT, CHECK, StepModel, WorkflowModel, made
-from helpers.daemon import process_state, run_state
+from helpers.daemon import cause_name, process_state, run_state
 from toban.v1 import run_pb2
 
 __all__ = ["Defect", "Excuse", "Kind", "check", "never", "report"]
@@ -103,7 +103,7 @@ class _Run(StepChecks):
     # -- the run
 
     def _check_run(self) -> None:
-        run, cause = self._run, self._run.ending.cause
+        run, cause = self._run, cause_name(self._run.ending)
         failed = [step.id for step in self._model.steps if self._states[step.id] == "FAILED" and not step.continues]
         stopped = [s.id for s in run.steps if _stopped_by_cancel(s)]
         if run.id in self._ledger.cancel_acknowledged and not run.HasField("cancel_requested_at"):
@@ -139,8 +139,8 @@ class _Run(StepChecks):
         if timeout is None:
             self._bad(Kind.UNTRUE, "its workflow has no timeout")
             return
-        if self._run.ending.cause != "timed_out":
-            self._bad(Kind.UNTRUE, f"cause {self._run.ending.cause!r}")
+        if cause_name(self._run.ending) != "timed_out":
+            self._bad(Kind.UNTRUE, f"cause {cause_name(self._run.ending)!r}")
         took = self._run.finished_at.ToDatetime() - self._run.started_at.ToDatetime()
         if took < timedelta(seconds=timeout - EARLY):
             self._bad(Kind.EARLY_OR_LATE, f"it timed out after {took}")
@@ -299,8 +299,8 @@ def _well(model: StepModel, step: run_pb2.Step) -> bool:
 def _stopped_by_cancel(step: run_pb2.Step) -> bool:
     """What was about to be tried again, and was not, is FAILED."""
     state = state_name(step)
-    skipped = state == "SKIPPED" and step.reason == "cancelled"
-    return skipped or state == "CANCELLED" or (state == "FAILED" and step.HasField("not_before"))
+    skipped = state == "SKIPPED" and step.skip_reason == run_pb2.SKIP_REASON_CANCELLED
+    return skipped or state == "CANCELLED" or (state == "FAILED" and step.retry_stopped)
 
 
 def _difference(data: bytes, expected: bytes) -> int:

@@ -148,7 +148,7 @@ class Forged:
         made.started_at.FromMicroseconds(START * 1_000_000)
         made.finished_at.FromMicroseconds(int((START + took) * 1e6))
         if cause:
-            made.ending.cause = cause
+            made.ending.cause = run_pb2.RunEndingCause.Value(f"RUN_ENDING_CAUSE_{cause.upper()}")
         self.runs[name] = made
         self.processes[name] = []
         self.streams[name] = {}
@@ -158,7 +158,11 @@ class Forged:
 
     def add_step(self, run_id: str, step: str, state: str, reason: str = "", *, token: str = "", **facts: Any) -> None:
         """With an artifact of the attempt of that token, if one is given."""
-        made_step = self.runs[run_id].steps.add(id=step, reason=reason, **facts)
+        made_step = self.runs[run_id].steps.add(id=step, **facts)
+        if state == "SKIPPED":
+            made_step.skip_reason = run_pb2.SkipReason.Value(f"SKIP_REASON_{reason.upper()}")
+        else:
+            made_step.reason = reason
         made_step.state = run_pb2.StepState.Value(f"STEP_STATE_{state}")
         made_step.parent = step.partition("[")[0] if "[" in step else ""
         if token:
@@ -184,7 +188,7 @@ class Forged:
         made.state = run_pb2.ProcessState.Value(f"PROCESS_STATE_{state}")
         made.started_at.FromMicroseconds(START * 1_000_000)
         made.finished_at.FromMicroseconds(int((START + took) * 1e6))
-        made.ending.cause = cause
+        made.ending.cause = run_pb2.ProcessEndingCause.Value(f"PROCESS_ENDING_CAUSE_{cause.upper()}")
         made.ending.proved_empty = True
         if code is not None:
             made.exit_code = code

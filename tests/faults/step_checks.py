@@ -9,7 +9,7 @@ from faults.history import AttemptOnDisk, History, file_name
 from faults.load import Ledger
 from faults.witness import Begin, End, Witness
 from faults.workload import CHECK, StepModel, WorkflowModel
-from helpers.daemon import process_state, run_state
+from helpers.daemon import cause_name, process_state, run_state, skip_reason
 from toban.v1 import run_pb2
 
 LATE = 20.0
@@ -208,10 +208,11 @@ class StepChecks:
         begins = self._witness.begins_of(self._run.id, step.id)
         if len(begins) > sum(process_state(p) == "LOST" for p in processes):
             self._bad(Kind.UNTRUE, f"{step.id} is SKIPPED, and began")
-        if step.reason == "when" and model.when is False:
+        if step.skip_reason == run_pb2.SKIP_REASON_WHEN and model.when is False:
             return
-        if not self._run.ending.cause or step.reason != self._run.ending.cause:
-            text = f"{step.id} for {step.reason!r}, the run ended for {self._run.ending.cause!r}"
+        cause = cause_name(self._run.ending)
+        if not cause or skip_reason(step) != cause:
+            text = f"{step.id} for {skip_reason(step)!r}, the run ended for {cause!r}"
             self._bad(Kind.SKIPPED, text)
 
     # -- steps that have none
@@ -313,7 +314,7 @@ class StepChecks:
             self._bad(Kind.UNTRUE, f"{model.id} exited with {end.code}, which is not of {which}")
 
     def _timed_out(self, model: StepModel, process: run_pb2.ProcessExecution, end: End | None) -> None:
-        cause = process.ending.cause
+        cause = cause_name(process.ending)
         limit = model.timeout if cause == "timeout" else self._model.timeout
         if cause not in ("timeout", "run_timeout") or limit is None:
             self._bad(Kind.UNTRUE, f"{model.id} timed out for {cause!r}")

@@ -10,7 +10,7 @@ import pytest
 from faults import clock
 from faults.heartbeat import Heartbeats, workflow
 from faults.settings import LONG
-from helpers.daemon import Daemon, process_state, run_state
+from helpers.daemon import Daemon, cause_name, process_state, run_state
 from helpers.gate import Gate
 
 HOURS = 5 * 3600.0
@@ -74,9 +74,9 @@ def test_timeouts_hold_when_the_clock_jumps(tmp_path: Path, jumping: clock.Clock
         of_step.close()
         of_run.close()
     assert (run_state(step), step.error_message) == ("FAILED", "step slow failed: timed out")
-    assert (process_state(process), process.ending.cause) == ("TIMED_OUT", "timeout")
+    assert (process_state(process), cause_name(process.ending)) == ("TIMED_OUT", "timeout")
     assert last_of_step >= asked + TIMEOUT
     assert run_state(run) == "TIMED_OUT", run.error_message
-    assert of_run_process.ending.cause == "run_timeout"
+    assert cause_name(of_run_process.ending) == "run_timeout"
     assert last_of_run >= asked + OF_RUN
     assert run_state(patient) == "SUCCEEDED", patient.error_message

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from helpers import steps
-from helpers.daemon import process_state, run_state, running_daemon
+from helpers.daemon import cause_name, process_state, run_state, running_daemon
 from helpers.processes import marked
 from helpers.waiting import wait_until
 
@@ -31,7 +31,7 @@ def test_a_storm_of_forks_is_ended_and_the_record_says_how(tmp_path: Path) -> No
         for name, cause in (("cancel", "cancel"), ("timeout", "timeout")):
             process = daemon.process_of(ids[name], "storm")
             expected = "CANCELLED" if name == "cancel" else "TIMED_OUT"
-            assert (process_state(process), process.ending.cause) == (expected, cause)
+            assert (process_state(process), cause_name(process.ending)) == (expected, cause)
             assert list(process.ending.signals) == ["TERM", "KILL"]
             assert process.ending.proved_empty
             assert process.ending.survivors == 0

@@ -10,7 +10,7 @@ import pytest
 
 from faults.heartbeat import Heartbeats, workflow
 from faults.settings import LONG
-from helpers.daemon import process_state, run_state, running_daemon, step_states
+from helpers.daemon import cause_name, process_state, run_state, running_daemon, step_states
 from helpers.waiting import wait_until
 
 TIMEOUT, KILLED_AFTER = (10.0, 1.0) if LONG else (4.0, 0.3)
@@ -51,7 +51,7 @@ def test_timeouts_of_a_step_and_of_a_run_hold_while_the_daemon_is_down(tmp_path:
         assert step_states(run) == {"slow": "CANCELLED", "never": "SKIPPED(timed_out)"}
         for name, cause in (("step", "timeout"), ("run", "run_timeout")):
             process = daemon.process_of(ids[name], "slow")
-            assert (process_state(process), process.ending.cause) == ("TIMED_OUT", cause)
+            assert (process_state(process), cause_name(process.ending)) == ("TIMED_OUT", cause)
             assert list(process.ending.signals) == ["TERM", "KILL"]
             assert process.ending.proved_empty
         assert [of_step.times(), of_run.times()] == before, "nobody was started again"

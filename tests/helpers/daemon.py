@@ -307,7 +307,7 @@ def step_states(run: run_pb2.Run) -> dict[str, str]:
     for step in run.steps:
         name = run_pb2.StepState.Name(step.state).removeprefix("STEP_STATE_")
         skipped = step.state == run_pb2.STEP_STATE_SKIPPED
-        states[step.id] = f"{name}({step.reason})" if skipped else name
+        states[step.id] = f"{name}({skip_reason(step)})" if skipped else name
     return states
 
 
@@ -317,6 +317,26 @@ def run_state(run: run_pb2.Run) -> str:
 
 def process_state(execution: run_pb2.ProcessExecution) -> str:
     return run_pb2.ProcessState.Name(execution.state).removeprefix("PROCESS_STATE_")
+
+
+def cause_name(ending: run_pb2.RunEnding | run_pb2.ProcessEnding) -> str:
+    """Why it ended, such as `timeout`; empty if that is not known."""
+    if isinstance(ending, run_pb2.RunEnding):
+        name = run_pb2.RunEndingCause.Name(ending.cause).removeprefix("RUN_ENDING_CAUSE_")
+    else:
+        name = run_pb2.ProcessEndingCause.Name(ending.cause).removeprefix("PROCESS_ENDING_CAUSE_")
+    return name.lower() if ending.cause else ""
+
+
+def skip_reason(step: run_pb2.Step | run_pb2.PlannedStep) -> str:
+    """Such as `upstream`; empty if it was not skipped."""
+    name = run_pb2.SkipReason.Name(step.skip_reason).removeprefix("SKIP_REASON_")
+    return name.lower() if step.skip_reason else ""
+
+
+def waits_for(of: run_pb2.Run | run_pb2.Step) -> str:
+    """Such as `QUEUE`; empty if it waits for nothing."""
+    return run_pb2.WaitingFor.Name(of.waiting_for).removeprefix("WAITING_FOR_") if of.waiting_for else ""
 
 
 def error_class(of: run_pb2.ProcessExecution | run_pb2.Step) -> str:

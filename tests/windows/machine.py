@@ -332,5 +332,9 @@ def run_state(run: run_pb2.Run) -> str:
     return run_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_")
 
 
+def cause_name(ending: run_pb2.ProcessEnding) -> str:
+    return run_pb2.ProcessEndingCause.Name(ending.cause).removeprefix("PROCESS_ENDING_CAUSE_").lower()
+
+
 def process_state(execution: run_pb2.ProcessExecution) -> str:
     return run_pb2.ProcessState.Name(execution.state).removeprefix("PROCESS_STATE_")

@@ -24,6 +24,7 @@ from windows.machine import (
     Daemon,
     Process,
     alive,
+    cause_name,
     process_state,
     run_state,
     seen,
@@ -136,7 +137,7 @@ def test_exit_codes(shared: Daemon, code: int, expected: int) -> None:
     assert run_state(run) == ("SUCCEEDED" if code == 0 else "FAILED")
     assert run.steps[0].exit_code == expected
     ending = shared.executions(run.id)["exit"].ending
-    assert (ending.cause, list(ending.signals), ending.proved_empty) == ("exited", [], True)
+    assert (cause_name(ending), list(ending.signals), ending.proved_empty) == ("exited", [], True)
 
 
 def test_names_that_are_devices(shared: Daemon) -> None:
@@ -209,7 +210,7 @@ def test_a_timeout_ends_the_whole_tree(shared: Daemon) -> None:
     execution = shared.executions(run.id)["slow"]
     assert process_state(execution) == "TIMED_OUT"
     ending = execution.ending
-    assert (ending.cause, ending.proved_empty, ending.survivors) == ("timeout", True, 0)
+    assert (cause_name(ending), ending.proved_empty, ending.survivors) == ("timeout", True, 0)
     assert ending.signals[-1] == "JOB"
     assert not execution.HasField("exit_code")
     assert run_state(run) == "FAILED"
@@ -222,7 +223,7 @@ def test_a_cancelled_tree_is_gone(shared: Daemon) -> None:
     assert run_state(shared.ended(run_id)) == "CANCELLED"
     assert not any(map(alive, processes))
     ending = shared.executions(run_id)["long"].ending
-    assert (ending.cause, ending.proved_empty, ending.signals[-1]) == ("cancel", True, "JOB")
+    assert (cause_name(ending), ending.proved_empty, ending.signals[-1]) == ("cancel", True, "JOB")
 
 
 def test_what_the_main_process_leaves_is_ended(shared: Daemon) -> None:
@@ -231,7 +232,7 @@ def test_what_the_main_process_leaves_is_ended(shared: Daemon) -> None:
     run = shared.ended(run_id)
     assert run_state(run) == "SUCCEEDED"
     ending = shared.executions(run_id)["leave"].ending
-    assert (ending.cause, ending.leftovers, ending.proved_empty) == ("exited", 2, True)
+    assert (cause_name(ending), ending.leftovers, ending.proved_empty) == ("exited", 2, True)
     for number in "10":
         pid = int((shared.work / f"leave{number}").read_text())
         with pytest.raises(AssertionError, match="no process"):

@@ -25,6 +25,7 @@ from windows.machine import (
     Daemon,
     Process,
     alive,
+    cause_name,
     kill,
     process_state,
     run_state,
@@ -154,7 +155,7 @@ def test_cancel_after_a_restart(life: Life) -> None:
     assert run_state(life.daemon.ended(run_id)) == "CANCELLED"
     assert not any(map(alive, life.trees["stopped"]))
     ending = life.daemon.executions(run_id)["stopped"].ending
-    assert (ending.cause, ending.proved_empty) == ("cancel", True)
+    assert (cause_name(ending), ending.proved_empty) == ("cancel", True)
 
 
 def test_a_shim_that_was_killed_while_nobody_looked(life: Life) -> None:

@@ -76,7 +76,7 @@ class _StepStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepState.V
     STEP_STATE_FAILED: _StepState.ValueType  # 5
     """Terminal."""
     STEP_STATE_SKIPPED: _StepState.ValueType  # 6
-    """Terminal: never started; see `reason`."""
+    """Terminal: never started; see `skip_reason`."""
     STEP_STATE_CANCELLED: _StepState.ValueType  # 7
     """Terminal: ended because the run was ending."""
     STEP_STATE_CHECKING: _StepState.ValueType  # 8
@@ -99,7 +99,7 @@ STEP_STATE_SUCCEEDED: StepState.ValueType  # 4
 STEP_STATE_FAILED: StepState.ValueType  # 5
 """Terminal."""
 STEP_STATE_SKIPPED: StepState.ValueType  # 6
-"""Terminal: never started; see `reason`."""
+"""Terminal: never started; see `skip_reason`."""
 STEP_STATE_CANCELLED: StepState.ValueType  # 7
 """Terminal: ended because the run was ending."""
 STEP_STATE_CHECKING: StepState.ValueType  # 8
@@ -179,6 +179,164 @@ ERROR_CLASS_NON_RETRYABLE: ErrorClass.ValueType  # 3
 ERROR_CLASS_FATAL: ErrorClass.ValueType  # 4
 """Ends the run, whatever the step's policy is."""
 Global___ErrorClass: _TypeAlias = ErrorClass  # noqa: Y015
+
+class _SkipReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SkipReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SKIP_REASON_UNSPECIFIED: _SkipReason.ValueType  # 0
+    """Not skipped."""
+    SKIP_REASON_WHEN: _SkipReason.ValueType  # 1
+    """Its `when` is false."""
+    SKIP_REASON_EMPTY: _SkipReason.ValueType  # 2
+    """Its `for_each` has no items."""
+    SKIP_REASON_SCOPE: _SkipReason.ValueType  # 3
+    """The run does not select it."""
+    SKIP_REASON_UPSTREAM: _SkipReason.ValueType  # 4
+    """A step that it depends on did not succeed."""
+    SKIP_REASON_ABORTED: _SkipReason.ValueType  # 5
+    """The run was aborted because a step failed."""
+    SKIP_REASON_CANCELLED: _SkipReason.ValueType  # 6
+    """The run was cancelled."""
+    SKIP_REASON_TIMED_OUT: _SkipReason.ValueType  # 7
+    """The run's timeout passed."""
+
+class SkipReason(_SkipReason, metaclass=_SkipReasonEnumTypeWrapper):
+    """Why a step was skipped."""
+
+SKIP_REASON_UNSPECIFIED: SkipReason.ValueType  # 0
+"""Not skipped."""
+SKIP_REASON_WHEN: SkipReason.ValueType  # 1
+"""Its `when` is false."""
+SKIP_REASON_EMPTY: SkipReason.ValueType  # 2
+"""Its `for_each` has no items."""
+SKIP_REASON_SCOPE: SkipReason.ValueType  # 3
+"""The run does not select it."""
+SKIP_REASON_UPSTREAM: SkipReason.ValueType  # 4
+"""A step that it depends on did not succeed."""
+SKIP_REASON_ABORTED: SkipReason.ValueType  # 5
+"""The run was aborted because a step failed."""
+SKIP_REASON_CANCELLED: SkipReason.ValueType  # 6
+"""The run was cancelled."""
+SKIP_REASON_TIMED_OUT: SkipReason.ValueType  # 7
+"""The run's timeout passed."""
+Global___SkipReason: _TypeAlias = SkipReason  # noqa: Y015
+
+class _WaitingFor:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WaitingForEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitingFor.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WAITING_FOR_UNSPECIFIED: _WaitingFor.ValueType  # 0
+    """Makes progress, has ended, or waits only for the steps that it depends on."""
+    WAITING_FOR_START: _WaitingFor.ValueType  # 1
+    """The start of a PENDING run, which is imminent."""
+    WAITING_FOR_QUEUE: _WaitingFor.ValueType  # 2
+    """Its turn in the queue of its workflow."""
+    WAITING_FOR_EVENT_SLOT: _WaitingFor.ValueType  # 3
+    """A slot for runs of events: see `event_concurrency` in docs/configuration.md."""
+    WAITING_FOR_PROCESSES: _WaitingFor.ValueType  # 4
+    """The end of the processes of a run that is ending."""
+    WAITING_FOR_RESUME: _WaitingFor.ValueType  # 5
+    """ResumeRun."""
+    WAITING_FOR_SLOT: _WaitingFor.ValueType  # 6
+    """A free slot for the next attempt."""
+    WAITING_FOR_BACKOFF: _WaitingFor.ValueType  # 7
+    """The end of a backoff: see `not_before`."""
+    WAITING_FOR_APPROVAL: _WaitingFor.ValueType  # 8
+    """DecideApproval, by one of `approvers` if any is given."""
+
+class WaitingFor(_WaitingFor, metaclass=_WaitingForEnumTypeWrapper):
+    """What a run or a step waits for."""
+
+WAITING_FOR_UNSPECIFIED: WaitingFor.ValueType  # 0
+"""Makes progress, has ended, or waits only for the steps that it depends on."""
+WAITING_FOR_START: WaitingFor.ValueType  # 1
+"""The start of a PENDING run, which is imminent."""
+WAITING_FOR_QUEUE: WaitingFor.ValueType  # 2
+"""Its turn in the queue of its workflow."""
+WAITING_FOR_EVENT_SLOT: WaitingFor.ValueType  # 3
+"""A slot for runs of events: see `event_concurrency` in docs/configuration.md."""
+WAITING_FOR_PROCESSES: WaitingFor.ValueType  # 4
+"""The end of the processes of a run that is ending."""
+WAITING_FOR_RESUME: WaitingFor.ValueType  # 5
+"""ResumeRun."""
+WAITING_FOR_SLOT: WaitingFor.ValueType  # 6
+"""A free slot for the next attempt."""
+WAITING_FOR_BACKOFF: WaitingFor.ValueType  # 7
+"""The end of a backoff: see `not_before`."""
+WAITING_FOR_APPROVAL: WaitingFor.ValueType  # 8
+"""DecideApproval, by one of `approvers` if any is given."""
+Global___WaitingFor: _TypeAlias = WaitingFor  # noqa: Y015
+
+class _RunEndingCause:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RunEndingCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunEndingCause.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RUN_ENDING_CAUSE_UNSPECIFIED: _RunEndingCause.ValueType  # 0
+    RUN_ENDING_CAUSE_ABORTED: _RunEndingCause.ValueType  # 1
+    """A step failed whose policy ends the run."""
+    RUN_ENDING_CAUSE_CANCELLED: _RunEndingCause.ValueType  # 2
+    RUN_ENDING_CAUSE_TIMED_OUT: _RunEndingCause.ValueType  # 3
+    """The run's own timeout passed."""
+
+class RunEndingCause(_RunEndingCause, metaclass=_RunEndingCauseEnumTypeWrapper):
+    """Why a run ends before all of its steps are done."""
+
+RUN_ENDING_CAUSE_UNSPECIFIED: RunEndingCause.ValueType  # 0
+RUN_ENDING_CAUSE_ABORTED: RunEndingCause.ValueType  # 1
+"""A step failed whose policy ends the run."""
+RUN_ENDING_CAUSE_CANCELLED: RunEndingCause.ValueType  # 2
+RUN_ENDING_CAUSE_TIMED_OUT: RunEndingCause.ValueType  # 3
+"""The run's own timeout passed."""
+Global___RunEndingCause: _TypeAlias = RunEndingCause  # noqa: Y015
+
+class _ProcessEndingCause:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProcessEndingCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProcessEndingCause.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROCESS_ENDING_CAUSE_UNSPECIFIED: _ProcessEndingCause.ValueType  # 0
+    PROCESS_ENDING_CAUSE_EXITED: _ProcessEndingCause.ValueType  # 1
+    """The main process exited by itself."""
+    PROCESS_ENDING_CAUSE_TIMEOUT: _ProcessEndingCause.ValueType  # 2
+    """The step's timeout passed."""
+    PROCESS_ENDING_CAUSE_LOOP_TIMEOUT: _ProcessEndingCause.ValueType  # 3
+    """The step's timeout over all of its iterations passed."""
+    PROCESS_ENDING_CAUSE_RUN_TIMEOUT: _ProcessEndingCause.ValueType  # 4
+    """The run's timeout passed."""
+    PROCESS_ENDING_CAUSE_CANCEL: _ProcessEndingCause.ValueType  # 5
+    """The run was ending, or the supervisor received SIGTERM."""
+    PROCESS_ENDING_CAUSE_LIMIT: _ProcessEndingCause.ValueType  # 6
+    """It exceeded a limit of `resources`: see `limit`."""
+    PROCESS_ENDING_CAUSE_LOST: _ProcessEndingCause.ValueType  # 7
+    """Its supervisor died without an end record."""
+
+class ProcessEndingCause(_ProcessEndingCause, metaclass=_ProcessEndingCauseEnumTypeWrapper):
+    """Why a process tree ended."""
+
+PROCESS_ENDING_CAUSE_UNSPECIFIED: ProcessEndingCause.ValueType  # 0
+PROCESS_ENDING_CAUSE_EXITED: ProcessEndingCause.ValueType  # 1
+"""The main process exited by itself."""
+PROCESS_ENDING_CAUSE_TIMEOUT: ProcessEndingCause.ValueType  # 2
+"""The step's timeout passed."""
+PROCESS_ENDING_CAUSE_LOOP_TIMEOUT: ProcessEndingCause.ValueType  # 3
+"""The step's timeout over all of its iterations passed."""
+PROCESS_ENDING_CAUSE_RUN_TIMEOUT: ProcessEndingCause.ValueType  # 4
+"""The run's timeout passed."""
+PROCESS_ENDING_CAUSE_CANCEL: ProcessEndingCause.ValueType  # 5
+"""The run was ending, or the supervisor received SIGTERM."""
+PROCESS_ENDING_CAUSE_LIMIT: ProcessEndingCause.ValueType  # 6
+"""It exceeded a limit of `resources`: see `limit`."""
+PROCESS_ENDING_CAUSE_LOST: ProcessEndingCause.ValueType  # 7
+"""Its supervisor died without an end record."""
+Global___ProcessEndingCause: _TypeAlias = ProcessEndingCause  # noqa: Y015
 
 class _Trigger:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -412,6 +570,7 @@ class Run(_message.Message):
     EVENT_TYPE_FIELD_NUMBER: _builtins.int
     DEPTH_FIELD_NUMBER: _builtins.int
     PARAMS_BYTES_FIELD_NUMBER: _builtins.int
+    WAITING_STEPS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -421,8 +580,8 @@ class Run(_message.Message):
     scope: _builtins.str
     """The selected steps: the name of a scope and, for people, the rest of the selection; `full` means all steps."""
     state: Global___RunState.ValueType
-    waiting_for: _builtins.str
-    """What the run waits for; empty while it makes progress."""
+    waiting_for: Global___WaitingFor.ValueType
+    """Unspecified while at least one step makes progress."""
     triggered_by: Global___Trigger.ValueType
     caller: _builtins.str
     """Identity of the caller, such as `uid:1000`."""
@@ -491,6 +650,10 @@ class Run(_message.Message):
     def missed(self) -> _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]:
         """Earlier due times, missed while the daemon was not running, that this run catches up too: the last 1,000."""
 
+    @_builtins.property
+    def waiting_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the steps that wait for SLOT, BACKOFF or APPROVAL, at most 5 of them."""
+
     def __init__(
         self,
         *,
@@ -500,7 +663,7 @@ class Run(_message.Message):
         number: _builtins.int = ...,
         scope: _builtins.str = ...,
         state: Global___RunState.ValueType = ...,
-        waiting_for: _builtins.str = ...,
+        waiting_for: Global___WaitingFor.ValueType = ...,
         triggered_by: Global___Trigger.ValueType = ...,
         caller: _builtins.str = ...,
         params: _struct_pb2.Struct | None = ...,
@@ -532,10 +695,11 @@ class Run(_message.Message):
         event_type: _builtins.str = ...,
         depth: _builtins.int = ...,
         params_bytes: _builtins.int = ...,
+        waiting_steps: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -549,14 +713,13 @@ class RunEnding(_message.Message):
 
     CAUSE_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
-    cause: _builtins.str
-    """`aborted`, `cancelled` or `timed_out`."""
+    cause: Global___RunEndingCause.ValueType
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
-        cause: _builtins.str = ...,
+        cause: Global___RunEndingCause.ValueType = ...,
         at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
@@ -623,15 +786,16 @@ class Step(_message.Message):
     JOB_TYPE_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     ITEM_BYTES_FIELD_NUMBER: _builtins.int
+    SKIP_REASON_FIELD_NUMBER: _builtins.int
+    APPROVERS_FIELD_NUMBER: _builtins.int
+    RETRY_STOPPED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """As in the definition; an instance adds its number, as in `build[0]`."""
     index: _builtins.int
     """Index in the definition, counted from 0; an instance has the index of its step."""
     state: Global___StepState.ValueType
     reason: _builtins.str
-    """Why it was skipped: `aborted`, `cancelled`, `timed_out`, `upstream`, `when`, `empty` (a `for_each` over nothing) or
-    `scope`. `kept` if its result is of another run. Why it failed: a text for people.
-    """
+    """For people: why it failed, is retried or was cancelled."""
     attempts: _builtins.int
     """Number of attempts, without completion checks."""
     result_json: _builtins.str
@@ -657,10 +821,7 @@ class Step(_message.Message):
     """For a step with a completion check: how many iterations it may have; 0 otherwise."""
     checks: _builtins.int
     """Number of completion checks that were started."""
-    waiting_for: _builtins.str
-    """What the step waits for, such as `approval by alice, bob`; empty while it makes progress, and while it waits only
-    for the steps that it depends on.
-    """
+    waiting_for: Global___WaitingFor.ValueType
     source_run: _builtins.str
     """Id of the run that its results and artifacts come from; empty if they are its own."""
     result_bytes: _builtins.int
@@ -678,6 +839,10 @@ class Step(_message.Message):
     """Name of the stored job that it runs; empty if none."""
     item_bytes: _builtins.int
     """Above zero: `item_json` was left out of this message and has this many bytes."""
+    skip_reason: Global___SkipReason.ValueType
+    """Unspecified unless it was skipped."""
+    retry_stopped: _builtins.bool
+    """True for a FAILED step that was about to be retried when the run ended."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -694,6 +859,10 @@ class Step(_message.Message):
 
     @_builtins.property
     def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Artifact]: ...
+    @_builtins.property
+    def approvers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who may decide an approval; empty if everyone may, and for every other step."""
+
     def __init__(
         self,
         *,
@@ -717,7 +886,7 @@ class Step(_message.Message):
         max_iterations: _builtins.int = ...,
         checks: _builtins.int = ...,
         not_before: _timestamp_pb2.Timestamp | None = ...,
-        waiting_for: _builtins.str = ...,
+        waiting_for: Global___WaitingFor.ValueType = ...,
         source_run: _builtins.str = ...,
         artifacts: _abc.Iterable[Global___Artifact] | None = ...,
         result_bytes: _builtins.int = ...,
@@ -727,10 +896,13 @@ class Step(_message.Message):
         job_type: Global___JobType.ValueType = ...,
         job: _builtins.str = ...,
         item_bytes: _builtins.int = ...,
+        skip_reason: Global___SkipReason.ValueType = ...,
+        approvers: _abc.Iterable[_builtins.str] | None = ...,
+        retry_stopped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "exit_code", b"exit_code", "finished_at", b"finished_at", "instance", b"instance", "not_before", b"not_before", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_reason", b"skip_reason", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -902,10 +1074,7 @@ class ProcessEnding(_message.Message):
     ORPHANS_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     CGROUP_FIELD_NUMBER: _builtins.int
-    cause: _builtins.str
-    """`exited` by itself, or ended for `timeout`, `loop_timeout` (the step's timeout over all of its iterations),
-    `run_timeout`, `cancel` or `limit`, or `lost`.
-    """
+    cause: Global___ProcessEndingCause.ValueType
     leftovers: _builtins.int
     """Number of processes that were still there after the main process had exited, and were ended."""
     survivors: _builtins.int
@@ -929,7 +1098,7 @@ class ProcessEnding(_message.Message):
     def __init__(
         self,
         *,
-        cause: _builtins.str = ...,
+        cause: Global___ProcessEndingCause.ValueType = ...,
         signals: _abc.Iterable[_builtins.str] | None = ...,
         leftovers: _builtins.int = ...,
         survivors: _builtins.int = ...,
@@ -1200,7 +1369,7 @@ class PlannedStep(_message.Message):
     WHEN_FIELD_NUMBER: _builtins.int
     FOR_EACH_FIELD_NUMBER: _builtins.int
     MAX_ITERATIONS_FIELD_NUMBER: _builtins.int
-    SKIPPED_FIELD_NUMBER: _builtins.int
+    SKIP_REASON_FIELD_NUMBER: _builtins.int
     SOURCE_RUN_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     job_type: Global___JobType.ValueType
@@ -1212,8 +1381,8 @@ class PlannedStep(_message.Message):
     """Its items, as in the definition; empty if none."""
     max_iterations: _builtins.int
     """As in Step."""
-    skipped: _builtins.str
-    """Why it would not run: `scope`; empty if it would."""
+    skip_reason: Global___SkipReason.ValueType
+    """Why it would not run; unspecified if it would."""
     source_run: _builtins.str
     """Id of the run that its results would come from; empty if none."""
     @_builtins.property
@@ -1228,12 +1397,12 @@ class PlannedStep(_message.Message):
         when: _builtins.str = ...,
         for_each: _builtins.str = ...,
         max_iterations: _builtins.int = ...,
-        skipped: _builtins.str = ...,
+        skip_reason: Global___SkipReason.ValueType = ...,
         source_run: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "depends_on", b"depends_on", "for_each", b"for_each", "id", b"id", "job_type", b"job_type", "max_iterations", b"max_iterations", "skipped", b"skipped", "source_run", b"source_run", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "depends_on", b"depends_on", "for_each", b"for_each", "id", b"id", "job_type", b"job_type", "max_iterations", b"max_iterations", "skip_reason", b"skip_reason", "source_run", b"source_run", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

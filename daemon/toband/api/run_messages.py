@@ -13,25 +13,25 @@ from toban.definition import Step
 from toban.limits import MAX_LISTED_BYTES, MAX_SHOWN_BYTES
 from toban.safe_text import json_text, sendable
 from toban.v1 import dead_letter_pb2, run_pb2
-from toband.domain import overlap
 from toband.domain.plan import Plan
 from toband.domain.run_model import (
     Artifact,
     Attempt,
     DeadLetter,
-    Phase,
+    Ending,
     Run,
     RunState,
     Sample,
+    SkipReason,
     StepRun,
-    StepState,
     TreeEnding,
     Usage,
 )
+from toband.domain.run_waits import WaitingFor, run_waits_for, step_waits_for
 from toband.engine.runs.run_factory import PlannedStep
 
-FREE_PLACE = "a free place"
-EVENT_PLACE = "one of the places for runs of events (event_concurrency)"
+WAITING_STEPS = 5
+"""Ids of waiting steps that a run has at most."""
 
 
 _CHANGE_KINDS = {name.removeprefix("RUN_CHANGE_KIND_"): number for name, number in run_pb2.RunChangeKind.items()}
@@ -61,7 +61,7 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         number=value.number,
         scope=value.scope,
         state=run_pb2.RunState.Value(f"RUN_STATE_{value.state.value}"),
-        waiting_for=_waiting_for(value, plan),
+        waiting_for=waiting_for(run_waits_for(value, plan)),
         triggered_by=run_pb2.Trigger.Value(f"TRIGGER_{value.trigger.value}"),
         caller=value.caller,
         priority=value.priority,
@@ -92,9 +92,9 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
     )
     made.params.update(dict(value.params))
     if not made.waiting_for and value.state is RunState.RUNNING:
-        made.waiting_for = _held_up(value, made.steps)
+        _add_held_up(made, value)
     if value.ending is not None:
-        made.ending.CopyFrom(run_pb2.RunEnding(cause=value.ending.cause.value, at=timestamp(value.ending.at)))
+        made.ending.CopyFrom(_run_ending(value.ending))
     own = [each for each in value.steps.values() if not each.parent]
     if value.total_steps == len(own):
         made.summary_json = summary(own)
@@ -113,24 +113,25 @@ def summary(steps: Iterable[StepRun]) -> str:
     return json.dumps(dict(sorted(Counter(step.state.value for step in steps).items())))
 
 
-def _waiting_for(value: Run, plan: Plan | None) -> str:
-    if value.state is RunState.PENDING:
-        return "its turn" if overlap.may_queue(plan.workflow if plan is not None else None, value) else "its start"
-    if value.state is RunState.RUNNING and value.ending is not None:
-        return "the end of its processes"
-    if value.state is RunState.RUNNING and value.paused_at is not None:
-        return "somebody to resume it"
-    return ""
+def waiting_for(value: WaitingFor | None) -> run_pb2.WaitingFor.ValueType:
+    return run_pb2.WAITING_FOR_UNSPECIFIED if value is None else run_pb2.WaitingFor.Value(f"WAITING_FOR_{value.name}")
 
 
-def _held_up(value: Run, steps: Iterable[run_pb2.Step]) -> str:
-    """What all steps that have begun wait for; empty if one of them moves."""
-    begun = [each for each in steps if value.steps[each.id].state.moving and not each.instances]
-    if not begun or not all(each.waiting_for for each in begun):
-        return ""
-    first = begun[0]
-    more = f", and {len(begun) - 1} more" if len(begun) > 1 else ""
-    return f"{first.waiting_for} for {first.id}{more}"
+def skip_reason(value: SkipReason | None) -> run_pb2.SkipReason.ValueType:
+    return run_pb2.SKIP_REASON_UNSPECIFIED if value is None else run_pb2.SkipReason.Value(f"SKIP_REASON_{value.name}")
+
+
+def _run_ending(value: Ending) -> run_pb2.RunEnding:
+    cause = run_pb2.RunEndingCause.Value(f"RUN_ENDING_CAUSE_{value.cause.name}")
+    return run_pb2.RunEnding(cause=cause, at=timestamp(value.at))
+
+
+def _add_held_up(made: run_pb2.Run, value: Run) -> None:
+    """The run waits if all steps that have started wait."""
+    begun = [each for each in made.steps if value.steps[each.id].state.moving and not each.instances]
+    if begun and all(each.waiting_for for each in begun):
+        made.waiting_for = begun[0].waiting_for
+        made.waiting_steps.extend(each.id for each in begun[:WAITING_STEPS])
 
 
 def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> run_pb2.Step:
@@ -152,7 +153,9 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
         iteration=value.iteration,
         checks=value.checks,
         not_before=timestamp(value.not_before),
-        waiting_for=_step_waits_for(value, defined, paused),
+        waiting_for=waiting_for(step_waits_for(value, paused=paused)),
+        skip_reason=skip_reason(value.skip_reason),
+        retry_stopped=value.retry_stopped,
         source_run=value.source,
         artifacts=[artifact(each) for each in value.artifacts],
         result_bytes=value.spilled,
@@ -180,6 +183,7 @@ def _add_definition(made: run_pb2.Step, defined: Step) -> None:
     made.max_retries = defined.max_retries
     made.job_type = job_type(defined.job_type)
     made.job = defined.job
+    made.approvers.extend(defined.approvers)
     if defined.completion_check is not None:
         made.max_iterations = defined.max_iterations
     else:
@@ -197,18 +201,6 @@ def change_kind(event: str) -> run_pb2.RunChangeKind.ValueType:
 
 def _json(value: object) -> str:
     return json_text(value) if value is not None else ""
-
-
-def _step_waits_for(value: StepRun, defined: Step | None, paused: bool) -> str:
-    """A step that waits for others to end is not held up: `depends_on` says it all."""
-    if value.state is StepState.RUNNING and value.phase is Phase.APPROVAL:
-        approvers = defined.approvers if defined is not None else ()
-        return f"approval by {', '.join(approvers)}" if approvers else "approval"
-    if value.state is not StepState.READY:
-        return ""
-    if value.not_before is not None:
-        return "the end of its back-off"
-    return "somebody to resume the run" if paused else FREE_PLACE
 
 
 def artifact(value: Artifact) -> run_pb2.Artifact:
@@ -230,7 +222,7 @@ def planned_step(value: PlannedStep) -> run_pb2.PlannedStep:
         when=value.when,
         for_each=value.for_each,
         max_iterations=value.max_iterations,
-        skipped=value.skipped,
+        skip_reason=skip_reason(value.skipped),
         source_run=value.source,
     )
 
@@ -310,7 +302,7 @@ def _sample(value: Sample) -> run_pb2.ResourceSample:
 
 def _ending(value: TreeEnding) -> run_pb2.ProcessEnding:
     return run_pb2.ProcessEnding(
-        cause=value.cause.value,
+        cause=run_pb2.ProcessEndingCause.Value(f"PROCESS_ENDING_CAUSE_{value.cause.name}"),
         signals=value.signals,
         leftovers=value.leftovers,
         survivors=value.survivors,

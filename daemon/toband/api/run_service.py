@@ -316,13 +316,13 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         """With what only its definition knows, and as many of its steps as fit."""
         made = run_messages.run(run, await self._runs.plan_of(run))
         if self._runs.waits_for_others(run):
-            made.waiting_for = run_messages.EVENT_PLACE
+            made.waiting_for = pb.WAITING_FOR_EVENT_SLOT
         waiting = [step for step in made.steps if self._runs.waits_for_place(run.steps[step.id])]
         for step in waiting:
-            step.waiting_for = step.waiting_for or run_messages.FREE_PLACE
+            step.waiting_for = step.waiting_for or pb.WAITING_FOR_SLOT
         if waiting and not made.waiting_for:
-            names = ", ".join(step.id for step in waiting[:5])
-            made.waiting_for = f"{run_messages.FREE_PLACE} for {names}"
+            made.waiting_for = pb.WAITING_FOR_SLOT
+            made.waiting_steps.extend(step.id for step in waiting[: run_messages.WAITING_STEPS])
         del made.steps[pages.fitting(made.steps, pages.ROOM - made.params.ByteSize()) :]
         return made
 

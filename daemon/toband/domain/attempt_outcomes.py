@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from toban.definition import ErrorClass, FailurePolicy
+from toband.domain import run_texts
 from toband.domain.retry_policy import back_off, may_retry, wait_asked
 from toband.domain.run_events import AttemptEnded, CollectOutputs, KeepDeadLetter, LaunchReady
 from toband.domain.run_model import (
@@ -17,8 +18,6 @@ from toband.domain.run_model import (
     TreeCause,
 )
 from toband.domain.run_mutation import Draft
-
-TIMED_OUT = "timed out"
 
 
 class Outcomes(Draft):
@@ -39,15 +38,15 @@ class Outcomes(Draft):
         if self._plan.step(name).completion_check is None:
             self._succeed(name)
         elif self._run.ending is not None:
-            self._conclude(name, StepState.CANCELLED, self._run.ending.cause.value, at=self._then)
+            self._cancel(name)
             self._over(name)
         else:
             self._next(name, Phase.CHECK)
 
     def _next(self, name: str, phase: Phase) -> None:
         """The next attempt of a loop: another change, because the one that ended is saved with this one."""
-        if self._steps[name].reason == TIMED_OUT:
-            self._fail(name, TIMED_OUT, ErrorClass.RETRYABLE_TRANSIENT, at=self._then)
+        if self._steps[name].overdue is TreeCause.LOOP_TIMEOUT:
+            self._fail(name, run_texts.TIMED_OUT, ErrorClass.RETRYABLE_TRANSIENT, at=self._then)
             return
         self._set(name, state=StepState.READY, retries=0, phase=phase)
         self._effects.append(LaunchReady())
@@ -62,38 +61,33 @@ class Outcomes(Draft):
             }
             if missing:
                 # Its own judge is content, so that running it again would make nothing better.
-                reason = f"complete, but outputs are missing: {', '.join(sorted(missing))}"
-                self._fail(name, reason, ErrorClass.NON_RETRYABLE, at=self._then)
+                self._fail(name, run_texts.outputs_missing(missing), ErrorClass.NON_RETRYABLE, at=self._then)
             else:
                 self._succeed(name)
             return
         exited = event.ending.cause is TreeCause.EXITED and event.exit_code is not None
         verdict = exited and not event.error and not event.not_started
         if not verdict or error_class is not ErrorClass.RETRYABLE_TRANSIENT:
-            self._failed(name, f"its completion check failed: {error}", error_class, event)
+            self._failed(name, run_texts.check_failed(error), error_class, event)
             return
         self._set(name, check_token=attempt.token, check_exit_code=event.exit_code)
         last = step.iteration >= definition.max_iterations
         if last or step.unchanged:
             self._exhausted(name, last=last)
         elif self._run.ending is not None:
-            self._conclude(name, StepState.CANCELLED, self._run.ending.cause.value, at=self._then)
+            self._cancel(name)
             self._over(name)
         else:
             self._next(name, Phase.NEXT)
 
     def _exhausted(self, name: str, *, last: bool) -> None:
         definition = self._plan.step(name)
-        count = self._steps[name].iteration
-        times = f"{count} iteration{'s' if count != 1 else ''}"
-        reason = f"not complete after {times}"
-        if not last:
-            reason += ": nothing changed in the last one"
+        reason = run_texts.not_complete(self._steps[name].iteration, unchanged=not last)
         if definition.on_iterations_exhausted is FailurePolicy.CONTINUE:
             self._conclude(name, StepState.INCOMPLETE, reason, at=self._then)
         else:
             self._conclude(name, StepState.FAILED, reason, at=self._then)
-            self._end(EndingCause.ABORTED, f"step {name} failed: {reason}")
+            self._end(EndingCause.ABORTED, run_texts.step_failed(name, reason))
         self._over(name)
 
     def _succeed(self, name: str) -> None:
@@ -103,7 +97,9 @@ class Outcomes(Draft):
     def _failed(self, name: str, error: str, error_class: ErrorClass, event: AttemptEnded | None) -> None:
         """An attempt failed, or what follows it: it is tried again, or the step has failed."""
         step, definition = self._steps[name], self._plan.step(name)
-        loop_over = step.reason == TIMED_OUT or (event is not None and event.ending.cause is TreeCause.LOOP_TIMEOUT)
+        loop_over = step.overdue is TreeCause.LOOP_TIMEOUT or (
+            event is not None and event.ending.cause is TreeCause.LOOP_TIMEOUT
+        )
         exit_code = event.exit_code if event is not None else None
         delay = None
         if not loop_over and may_retry(definition, step, error_class, exit_code):
@@ -122,8 +118,7 @@ class Outcomes(Draft):
             if delay > 0:
                 self._launch()  # until then its place is for others
         else:
-            # Nobody will know whether another try would have helped: the ending stopped that.
-            self._fail(name, error, error_class, at=self._then, stopped=True)
+            self._fail(name, error, error_class, at=self._then, retry_stopped=True)
 
     def _fail(
         self,
@@ -132,17 +127,17 @@ class Outcomes(Draft):
         error_class: ErrorClass,
         at: datetime,
         *,
-        stopped: bool = False,
+        retry_stopped: bool = False,
     ) -> None:
         """The step has failed for good: its policy decides what becomes of the others."""
         definition = self._plan.step(name)
-        self._set(name, error_class=error_class, not_before=self._then if stopped else None)
+        self._set(name, error_class=error_class, retry_stopped=retry_stopped)
         self._conclude(name, StepState.FAILED, error, at=at)
-        if definition.on_failure is FailurePolicy.RETRY and not stopped:
+        if definition.on_failure is FailurePolicy.RETRY and not retry_stopped:
             self._keep_letter(self._steps[name], error_class)
         policy = definition.final_policy
         if error_class is ErrorClass.FATAL or policy is FailurePolicy.ABORT:
-            self._end(EndingCause.ABORTED, f"step {name} failed: {error}")
+            self._end(EndingCause.ABORTED, run_texts.step_failed(name, error))
         self._over(name)
 
     def _keep_letter(self, step: StepRun, error_class: ErrorClass) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from toban.definition import JobType, Step, Workflow
-from toband.domain.run_model import CHECK, Run, StepRun, StepState, Trigger
+from toband.domain.run_model import CHECK, Run, SkipReason, StepRun, StepState, Trigger
 
 
 class Plan:
@@ -78,7 +78,9 @@ class Plan:
             if step in kept:
                 steps[step] = kept[step]
             elif chosen is not None and step not in chosen:
-                steps[step] = StepRun(id=step, index=number, state=StepState.SKIPPED, reason="scope", finished_at=at)
+                steps[step] = StepRun(
+                    id=step, index=number, state=StepState.SKIPPED, skip_reason=SkipReason.SCOPE, finished_at=at
+                )
             else:
                 steps[step] = StepRun(id=step, index=number)
         states = Counter(step.state for step in steps.values())

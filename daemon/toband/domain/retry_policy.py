@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
 
 from toban.definition import ErrorClass, FailurePolicy, JobType, Step, parse_duration
 from toband.domain.run_events import AttemptEnded
@@ -84,25 +83,3 @@ def ends_badly(step: Step, run: StepRun) -> bool:
         return False
     own = step.final_policy is not FailurePolicy.CONTINUE
     return own or run.error_class is None or run.error_class is ErrorClass.FATAL
-
-
-def why(event: AttemptEnded) -> str:
-    """What happened, for people."""
-    if event.error:
-        return event.error
-    match event.ending.cause:
-        case TreeCause.TIMEOUT | TreeCause.LOOP_TIMEOUT:
-            return "timed out"
-        case TreeCause.RUN_TIMEOUT:
-            return "the run's timeout passed"
-        case TreeCause.CANCEL:
-            return "ended on request"
-        case TreeCause.LIMIT:
-            return f"over its limit of {event.ending.limit}"
-        case TreeCause.EXITED | TreeCause.LOST:
-            killed = event.signal is not None
-            how = f"killed by signal {event.signal}" if killed else f"exit code {event.exit_code}"
-            limit = event.ending.limit
-            return f"{how}; it met its limit of {limit}" if limit else how
-        case _:
-            assert_never(event.ending.cause)

@@ -172,7 +172,7 @@ def _turn(step: StepRun) -> Turn | None:
     if step.state is StepState.READY:
         if not step.evaluated or step.not_before is not None:
             return None
-        looping = step.attempts > 0 and not step.reason
+        looping = step.attempts > 0 and not step.retrying
         return not looping, step.index, step.instance or 0
     if step.phase is Phase.GROUP and _runs(step) and step.released < step.instances:
         return True, step.index, step.released

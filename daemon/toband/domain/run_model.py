@@ -27,6 +27,7 @@ __all__ = [
     "Run",
     "RunState",
     "Sample",
+    "SkipReason",
     "StepRun",
     "StepState",
     "TreeCause",
@@ -120,11 +121,40 @@ class Trigger(StrEnum):
 
 
 class EndingCause(StrEnum):
-    """Why a run ends before its work is done; also the reason of the steps it skips."""
+    """Why a run ends before its work is done."""
 
     ABORTED = "aborted"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
+
+    @property
+    def skip_reason(self) -> SkipReason:
+        """The reason of the steps that never start because of it."""
+        return SkipReason(self.value)
+
+
+class SkipReason(StrEnum):
+    """Why a step was skipped."""
+
+    WHEN = "when"
+    """Its condition is false."""
+    EMPTY = "empty"
+    """Its `for_each` has no items."""
+    SCOPE = "scope"
+    """The run does not select it."""
+    UPSTREAM = "upstream"
+    """A step that it depends on did not succeed."""
+    ABORTED = "aborted"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+    @property
+    def satisfies(self) -> bool:
+        """Whether steps that depend on a step that was skipped for this reason may start."""
+        return self in _SATISFYING_SKIPS
+
+
+_SATISFYING_SKIPS = frozenset({SkipReason.WHEN, SkipReason.EMPTY, SkipReason.SCOPE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,16 +288,19 @@ class Artifact:
 class StepRun:
     """One step of a run, or one instance of a `for_each` step, with its live or last attempt.
 
-    `index` is the step's place in the definition. An instance (`build[3]`) has its step as `parent`, its place among
-    the items as `instance`, and its `item`; a step with instances has their number in `instances`, and no attempt;
-    `released` of them were let go so far, and `ended` are over. `attempts` counts its own attempts, `checks` those of
-    its completion check. `losses` counts the attempts that were lost, `retries` those that failed and were repeated
-    since this iteration, or this check, began. `not_before` is set during a back-off. `evaluated`: its `when` and
-    `for_each` are settled. `check_token` and `check_exit_code` are of the last check that gave a verdict, whose output
-    the next iteration may use. `fingerprint` is of what `stop_when_unchanged` watches, and `unchanged` tells that it
-    was the same after the iteration before. `source` is the run that its results and artifacts were taken over from.
-    `spilled`: so many bytes of result and outputs are in a file of the attempt's. `item_bytes`, above zero: an item of
-    so many bytes was left out of this copy.
+    `index` is the step's position in the definition. An instance (`build[3]`) has its step as `parent`, its position
+    among the items as `instance`, and its `item`; a step with instances has their number in `instances`, and no
+    attempt; `released` of them were launched so far, and `ended` have ended. `attempts` counts its own attempts,
+    `checks` those of its completion check. `losses` counts the attempts that were lost, `retries` the retries since
+    this iteration, or this check, began. `reason` is for people: why it failed, is retried or was cancelled.
+    `skip_reason` is set if it was skipped. `retrying`: it is READY because an attempt failed or was lost; `not_before`
+    is set during its backoff. `retry_stopped`: it FAILED because the run ended before the retry. `overdue` is the
+    timeout that has passed while it was RUNNING or CHECKING: TIMEOUT of its child run, LOOP_TIMEOUT of all iterations.
+    `evaluated`: its `when` and `for_each` are settled. `check_token` and `check_exit_code` are of the last check that
+    gave a verdict, whose output the next iteration may use. `fingerprint` is of the files that `stop_when_unchanged`
+    watches, and `unchanged` says that it was the same after the iteration before. `source` is the run that its results
+    and artifacts come from. `spilled`: this many bytes of result and outputs are in a file of the attempt.
+    `item_bytes`, above zero: an item of this many bytes was left out of this copy.
     """
 
     id: str
@@ -282,6 +315,10 @@ class StepRun:
     state: StepState = StepState.PENDING
     phase: Phase = Phase.RUN
     reason: str = ""
+    skip_reason: SkipReason | None = None
+    retrying: bool = False
+    retry_stopped: bool = False
+    overdue: TreeCause | None = None
     evaluated: bool = False
     attempts: int = 0
     losses: int = 0

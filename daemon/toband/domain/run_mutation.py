@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 
 from toban.definition import FailurePolicy, JobType, Step, command_line
 from toban.limits import cut
+from toband.domain import run_texts
 from toband.domain.plan import Plan
 from toband.domain.retry_policy import ends_badly
 from toband.domain.run_events import (
@@ -31,6 +32,7 @@ from toband.domain.run_model import (
     Phase,
     Run,
     RunState,
+    SkipReason,
     StepRun,
     StepState,
 )
@@ -43,7 +45,6 @@ _FINAL = {
     EndingCause.TIMED_OUT: RunState.TIMED_OUT,
 }
 _SATISFIED = frozenset({StepState.SUCCEEDED, StepState.INCOMPLETE})
-_SKIPPED_IN_PEACE = frozenset({"when", "scope", "empty"})
 
 
 def _half() -> float:
@@ -104,7 +105,7 @@ class Draft:
                 continue
             needed = self._plan.steps[step.id].depends_on
             if any(self._blocks(self._steps[name]) for name in needed):
-                self._conclude(step.id, StepState.SKIPPED, "upstream", at=self._then)
+                self._skip(step.id, SkipReason.UPSTREAM)
                 left += self._plan.dependents[step.id]
             elif all(self._satisfies(self._steps[name]) for name in needed):
                 self._make_ready(step.id)
@@ -112,7 +113,7 @@ class Draft:
     def _satisfies(self, step: StepRun) -> bool:
         match step.state:
             case StepState.SKIPPED:
-                return step.reason in _SKIPPED_IN_PEACE
+                return step.skip_reason is not None and step.skip_reason.satisfies
             case StepState.FAILED:
                 return not ends_badly(self._plan.steps[step.id], step)
             case _:
@@ -171,6 +172,7 @@ class Draft:
                 state=StepState.RUNNING,
                 phase=Phase.APPROVAL,
                 reason="",
+                retrying=False,
                 attempts=step.attempts + 1,
                 evaluated=True,
                 started_at=self._at,
@@ -201,6 +203,7 @@ class Draft:
             state=StepState.CHECKING if check else StepState.RUNNING,
             phase=Phase.CHECK if check else Phase.RUN,
             reason="",
+            retrying=False,
             evaluated=True,
             iteration=iteration,
             attempt=attempt,
@@ -214,7 +217,7 @@ class Draft:
 
     def _again(self, name: str, due: datetime, reason: str) -> None:
         """The step is tried again then; until then it has no place."""
-        self._set(name, state=StepState.READY, not_before=due, reason=reason)
+        self._set(name, state=StepState.READY, retrying=True, not_before=due, overdue=None, reason=reason)
         self._effects.append(StartRetryTimer(step=name, retries=self._steps[name].retries, due=due))
 
     # -- ending
@@ -241,12 +244,12 @@ class Draft:
             bad = next((m for m in failed if ends_badly(self._plan.step(name), m)), failed[0])
             fatal = any(member.error_class is ErrorClass.FATAL for member in failed)
             error_class = ErrorClass.FATAL if fatal else bad.error_class
-            more = f" ({len(failed)} of {group.instances} failed)" if len(failed) > 1 else ""
-            reason = f"{bad.id}: {bad.reason}{more}"
+            reason = run_texts.instances_failed(bad, len(failed), group.instances)
         elif states & {StepState.CANCELLED, StepState.SKIPPED}:
             state = StepState.CANCELLED
-            stopped = next(m for m in members if m.state in (StepState.CANCELLED, StepState.SKIPPED))
-            reason = stopped.reason
+            reason = next((m.reason for m in members if m.state is StepState.CANCELLED), "")
+            if not reason and self._run.ending is not None:
+                reason = run_texts.stopped(self._run.ending.cause)
         elif StepState.INCOMPLETE in states:
             state = StepState.INCOMPLETE
         else:
@@ -275,24 +278,36 @@ class Draft:
             assert step.attempt is not None
             self._effects.append(StopAttempt(attempt=step.attempt))
         elif step.phase is Phase.APPROVAL and step.state is StepState.RUNNING:
-            self._conclude(step.id, StepState.CANCELLED, cause.value, at=self._then)
+            self._cancel(step.id)
         elif step.phase is Phase.COLLECT:
             assert step.attempt is not None
             self._effects.append(StopCollection(attempt=step.attempt))
         elif step.phase is Phase.GROUP:
             return  # its instances are stopped
-        elif step.not_before is not None or step.reason:
-            # It failed, and nobody will try it again, whether it waits for the time or for its place.
-            self._set(step.id, not_before=step.not_before or self._then)
-            self._conclude(step.id, StepState.FAILED, step.reason, at=self._then)
+        elif step.retrying:
+            self._stop_retry(step.id, step.reason)
         elif step.attempts:
-            self._conclude(step.id, StepState.CANCELLED, cause.value, at=self._then)
+            self._cancel(step.id)
         else:
-            self._conclude(step.id, StepState.SKIPPED, cause.value, at=self._then)
+            self._skip(step.id, cause.skip_reason)
+
+    def _skip(self, name: str, reason: SkipReason) -> None:
+        self._set(name, skip_reason=reason)
+        self._conclude(name, StepState.SKIPPED, at=self._then)
+
+    def _cancel(self, name: str) -> None:
+        """Ends a step because the run is ending."""
+        assert self._run.ending is not None
+        self._conclude(name, StepState.CANCELLED, run_texts.stopped(self._run.ending.cause), at=self._then)
+
+    def _stop_retry(self, name: str, reason: str) -> None:
+        """Fails a step whose retry the end of the run prevents, whether it waits for the backoff or for a slot."""
+        self._set(name, retry_stopped=True)
+        self._conclude(name, StepState.FAILED, reason, at=self._then)
 
     def _conclude(self, name: str, state: StepState, reason: str = "", *, at: datetime) -> None:
         """A terminal state, counted."""
-        self._set(name, state=state, reason=reason, finished_at=at)
+        self._set(name, state=state, reason=reason, retrying=False, not_before=None, overdue=None, finished_at=at)
         parent = self._steps[name].parent
         if parent:
             self._set(parent, ended=self._steps[parent].ended + 1)
@@ -322,7 +337,7 @@ class Draft:
         elif bad:
             state = RunState.FAILED
             first = min(bad, key=lambda s: s.finished_at or self._at)
-            self._set_run(error=f"step {first.id} failed: {first.reason}")
+            self._set_run(error=run_texts.step_failed(first.id, first.reason))
             if self._plan.steps[first.id].final_policy is FailurePolicy.ABORT:
                 at = first.finished_at or self._at
                 self._set_run(ending=Ending(cause=EndingCause.ABORTED, at=at))
@@ -338,11 +353,9 @@ class Draft:
         return ends_badly(self._plan.steps[step.id], step)
 
     def _stopped_any(self, cause: EndingCause) -> bool:
+        skipped = cause.skip_reason
         return any(
-            step.state is StepState.CANCELLED
-            or (step.state is StepState.SKIPPED and step.reason == cause.value)
-            # What was about to be tried again, and was not.
-            or (step.state is StepState.FAILED and step.not_before is not None)
+            step.state is StepState.CANCELLED or step.skip_reason is skipped or step.retry_stopped
             for step in self._steps.values()
         )
 

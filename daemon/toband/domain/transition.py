@@ -15,9 +15,10 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from toban.definition import ErrorClass, OnLost
-from toband.domain.attempt_outcomes import TIMED_OUT, Outcomes
+from toband.domain import run_texts
+from toband.domain.attempt_outcomes import Outcomes
 from toband.domain.plan import Plan
-from toband.domain.retry_policy import classify, why
+from toband.domain.retry_policy import classify
 from toband.domain.run_events import (
     AttemptEnded,
     AttemptLost,
@@ -57,6 +58,7 @@ from toband.domain.run_model import (
     Phase,
     Run,
     RunState,
+    SkipReason,
     StepRun,
     StepState,
     TreeCause,
@@ -177,15 +179,14 @@ class _Move(Outcomes):
         if self._run.cancel_requested_at is not None:
             return
         self._set_run(cancel_requested_at=self._at)
-        reason = f"cancelled: {event.reason}" if event.reason else "cancelled"
-        self._end(EndingCause.CANCELLED, reason)
+        self._end(EndingCause.CANCELLED, run_texts.cancelled(event.reason))
 
     def time_out(self) -> None:
         if self._run.state is RunState.RUNNING:
             if self._run.timeout is not None and self._run.started_at is not None:
                 due = self._run.started_at + timedelta(seconds=self._run.timeout)
                 self._then = min(self._at, due)
-            self._end(EndingCause.TIMED_OUT, "the run's timeout passed")
+            self._end(EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)
 
     # -- before a step starts
 
@@ -194,12 +195,12 @@ class _Move(Outcomes):
         if step is None:
             return
         if not event.when:
-            self._skip(step.id, "when")
+            self._skip_evaluated(step.id, SkipReason.WHEN)
         elif event.items is None:
             self._set(step.id, evaluated=True)
             self._launch()
         elif not event.items:
-            self._skip(step.id, "empty")
+            self._skip_evaluated(step.id, SkipReason.EMPTY)
         else:
             self._set(
                 step.id,
@@ -225,9 +226,9 @@ class _Move(Outcomes):
         waits = step is not None and step.state is StepState.READY and not step.evaluated
         return step if waits else None
 
-    def _skip(self, name: str, reason: str) -> None:
+    def _skip_evaluated(self, name: str, reason: SkipReason) -> None:
         self._set(name, evaluated=True)
-        self._conclude(name, StepState.SKIPPED, reason, at=self._at)
+        self._skip(name, reason)
         self._advance(name)
 
     def retry_due(self, event: RetryDue) -> None:
@@ -265,9 +266,9 @@ class _Move(Outcomes):
         # The shim keeps the run's deadline too, and may be the first to say that it has passed.
         stopped = cause is TreeCause.RUN_TIMEOUT or (cause is TreeCause.CANCEL and run_ending is not None)
         error_class = None if succeeded or stopped else classify(definition, event)
-        error = "" if succeeded else why(event)
+        error = "" if succeeded else run_texts.attempt_ended(event)
         if cause is TreeCause.CANCEL and run_ending is None:
-            error = "ended from outside: its supervisor received SIGTERM, and nobody had asked for it"
+            error = run_texts.ENDED_FROM_OUTSIDE
         if cause in _TIMEOUTS:
             state = AttemptState.TIMED_OUT
         elif cause is TreeCause.CANCEL:
@@ -299,7 +300,7 @@ class _Move(Outcomes):
                 spilled=event.spilled,
             )
         if cause is TreeCause.RUN_TIMEOUT:
-            self._end(EndingCause.TIMED_OUT, "the run's timeout passed")
+            self._end(EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)
         if stopped:
             self._conclude(attempt.owner, StepState.CANCELLED, error, at=event.finished_at)
             self._over(attempt.owner)
@@ -323,14 +324,11 @@ class _Move(Outcomes):
             ending=TreeEnding(cause=TreeCause.LOST, orphans=event.orphans),
             finished_at=self._at,
         )
-        step, error = self._steps[attempt.owner], f"lost: {event.error}"
-        if attempt.check:
-            error = f"its completion check was {error}"
+        step = self._steps[attempt.owner]
         self._set(step.id, losses=step.losses + 1)
-        again = self._plan.step(step.id).on_lost is OnLost.RERUN and step.losses < RERUNS_MOST
-        if again and not event.gone:
-            error += "; not run again, because what it left may still run"
-            again = False
+        may_rerun = self._plan.step(step.id).on_lost is OnLost.RERUN and step.losses < RERUNS_MOST
+        again = may_rerun and event.gone
+        error = run_texts.lost(event.error, check=attempt.check, processes_left=may_rerun and not again)
         self._again_or_fail(step.id, error, ErrorClass.NON_RETRYABLE, 0.0 if again else None)
 
     def attempt_voided(self, event: AttemptVoided) -> None:
@@ -340,8 +338,7 @@ class _Move(Outcomes):
             return
         if self._run.ending is not None:
             cause = self._run.ending.cause
-            error = "not started: the run was ending"
-            self._set_attempt(attempt, state=AttemptState.CANCELLED, error=error, finished_at=self._at)
+            self._set_attempt(attempt, state=AttemptState.CANCELLED, error=run_texts.NOT_STARTED, finished_at=self._at)
             self._never_began(self._steps[attempt.owner], cause)
             self._over(attempt.owner)
             return
@@ -353,14 +350,12 @@ class _Move(Outcomes):
     def _never_began(self, step: StepRun, cause: EndingCause) -> None:
         """Its next attempt will not be: it is what it was before that."""
         if step.retries or step.losses:
-            self._set(step.id, not_before=self._at)
-            reason = "failed, and not tried again: the run was ending"
-            self._conclude(step.id, StepState.FAILED, reason, at=self._at)
+            self._stop_retry(step.id, run_texts.RETRY_STOPPED)
         elif step.attempts > 1 or step.checks:
-            self._conclude(step.id, StepState.CANCELLED, cause.value, at=self._at)
+            self._cancel(step.id)
         else:
             self._set(step.id, started_at=None)
-            self._conclude(step.id, StepState.SKIPPED, cause.value, at=self._at)
+            self._skip(step.id, cause.skip_reason)
 
     def _live(self, name: str, token: str) -> Attempt | None:
         """The attempt that a report speaks of, if it is the step's current one and not over."""
@@ -379,20 +374,18 @@ class _Move(Outcomes):
         self._then = min(self._at, event.finished_at)
         name = attempt.owner
         told = {"run_id": attempt.id, "number": event.number, "state": event.state.value}
-        timed_out = bool(attempt.error)
-        error, error_class = f"its run failed: {event.error}", ErrorClass.RETRYABLE_TRANSIENT
+        timed_out = self._steps[name].overdue is TreeCause.TIMEOUT
+        error, error_class = run_texts.child_ended(event), ErrorClass.RETRYABLE_TRANSIENT
         stopped = False
         match event.state:
             case RunState.SUCCEEDED:
                 state, error = AttemptState.COMPLETED, ""
             case RunState.CANCELLED if timed_out:
-                state, error = AttemptState.TIMED_OUT, "timed out"
+                state, error = AttemptState.TIMED_OUT, run_texts.TIMED_OUT
             case RunState.CANCELLED:
-                state, error = AttemptState.CANCELLED, "its run was cancelled"
+                state = AttemptState.CANCELLED
                 stopped = self._run.ending is not None
                 error_class = ErrorClass.NON_RETRYABLE
-            case RunState.TIMED_OUT:
-                state, error = AttemptState.FAILED, "its run timed out"
             case _:
                 state = AttemptState.FAILED
         succeeded = state is AttemptState.COMPLETED
@@ -422,17 +415,17 @@ class _Move(Outcomes):
         self._then = min(self._at, self._due(step))
         if event.attempts == LOOP:
             if step.state is StepState.READY:
-                self._fail(step.id, TIMED_OUT, ErrorClass.RETRYABLE_TRANSIENT, at=self._then)
-            elif step.reason != TIMED_OUT:
+                self._fail(step.id, run_texts.TIMED_OUT, ErrorClass.RETRYABLE_TRANSIENT, at=self._then)
+            elif step.overdue is not TreeCause.LOOP_TIMEOUT:
                 # What lives is ended by its supervisor, which keeps the same time; nothing comes after it.
-                self._set(step.id, reason=TIMED_OUT)
+                self._set(step.id, overdue=TreeCause.LOOP_TIMEOUT)
         elif step.attempts != event.attempts:
             return
         elif step.phase is Phase.APPROVAL and step.state is StepState.RUNNING:
-            error = "timed out: nobody decided in time"
-            self._failed(step.id, error, ErrorClass.RETRYABLE_TRANSIENT, None)
-        elif live and attempt is not None and attempt.child and not attempt.error:
-            self._set_attempt(attempt, error="timed out")
+            self._failed(step.id, run_texts.NOT_DECIDED, ErrorClass.RETRYABLE_TRANSIENT, None)
+        elif live and attempt is not None and attempt.child and step.overdue is None:
+            self._set(step.id, overdue=TreeCause.TIMEOUT)
+            self._set_attempt(attempt, error=run_texts.TIMED_OUT)
             stopping = self._steps[step.id].attempt
             assert stopping is not None
             self._effects.append(StopAttempt(attempt=stopping))
@@ -456,9 +449,7 @@ class _Move(Outcomes):
         if event.approved:
             self._ran(step.id)
         else:
-            note = f": {event.note}" if event.note else ""
-            error = f"rejected by {event.by}{note}"
-            self._failed(step.id, error, ErrorClass.NON_RETRYABLE, None)
+            self._failed(step.id, run_texts.rejected(event.by, event.note), ErrorClass.NON_RETRYABLE, None)
 
     # -- what steps made
 
@@ -478,7 +469,7 @@ class _Move(Outcomes):
     def collection_stopped(self, event: CollectionStopped) -> None:
         step = self._collecting(event.step, event.token)
         if step is not None and self._run.ending is not None:
-            self._conclude(step.id, StepState.CANCELLED, self._run.ending.cause.value, at=self._at)
+            self._cancel(step.id)
             self._over(step.id)
 
     def _collecting(self, name: str, token: str) -> StepRun | None:

@@ -15,7 +15,7 @@ from contract.emitting import event_run, on, resolution, stored_event
 from contract.scheduled import reminder
 from toban.definition import DefinitionKind, Retention
 from toband.domain.run_index import moving
-from toband.domain.run_model import AttemptState, Run, RunState, StepState
+from toband.domain.run_model import AttemptState, Phase, Run, RunState, SkipReason, StepRun, StepState, TreeCause
 from toband.ports import Counts
 from toband.store import SqlStore
 from toband.store.sql import schema
@@ -474,5 +474,80 @@ async def test_schedules_are_what_they_were(empty_url: str) -> None:
         resolved = await store.resolve_event(resolution(event, pair))
         assert resolved is not None
         assert [(made.number, made.event) for made in resolved.runs] == [(2, event.seen())]
+    finally:
+        await store.close()
+
+
+OLD_STEPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "when": ({"state": "SKIPPED", "reason": "when"}, {"skip_reason": SkipReason.WHEN}),
+    "late": ({"state": "SKIPPED", "reason": "timed_out"}, {"skip_reason": SkipReason.TIMED_OUT}),
+    "kept": (
+        {"state": "SUCCEEDED", "reason": "kept", "extra": {"source": "earlier", "retries": 1}},
+        {"source": "earlier", "retries": 1},
+    ),
+    "borrowed": (
+        {"state": "SKIPPED", "reason": "scope", "extra": {"source": "earlier"}},
+        {"skip_reason": SkipReason.SCOPE, "source": "earlier"},
+    ),
+    "failed": ({"state": "FAILED", "reason": "exit code 1"}, {"reason": "exit code 1"}),
+    "stopped": (
+        {"state": "FAILED", "reason": "exit code 1", "extra": {"not_before": AT}},
+        {"reason": "exit code 1", "retry_stopped": True},
+    ),
+    "cancelled": ({"state": "CANCELLED", "reason": "aborted"}, {"reason": "the run was aborted"}),
+    "waiting": (
+        {"state": "READY", "reason": "timed out", "extra": {"not_before": AT}},
+        {"reason": "timed out", "retrying": True, "not_before": NOW},
+    ),
+    "next": ({"state": "READY", "extra": {"phase": "next"}}, {"phase": Phase.NEXT}),
+    "loop": (
+        {"state": "CHECKING", "reason": "timed out", "extra": {"phase": "check"}},
+        {"phase": Phase.CHECK, "overdue": TreeCause.LOOP_TIMEOUT},
+    ),
+}
+
+
+async def test_texts_that_were_facts_are_facts(empty_url: str, old: tuple[str, str]) -> None:
+    """A database of revision 0007 has them in the reasons of steps, in rows and in the history."""
+    run_id, attempt_id = old
+    target = database(empty_url)
+    migrate(target.writer, "0007")
+    rows = [
+        {**step_row(run_id, 0, attempt_id), "position": position << 14, "step": name, "attempt_id": None}
+        | {**given, "extra": to_json(given.get("extra", {}))}
+        for position, (name, (given, _)) in enumerate(OLD_STEPS.items(), STEPS)
+    ]
+    entry = {
+        "run": {"state": "RUNNING", "sequence": 2},
+        "steps": [
+            {"place": row["position"], "step": row["step"], "state": row["state"]}
+            | {name: row[name] for name in ("reason", "extra") if row[name] not in ("", "{}")}
+            for row in rows
+        ],
+    }
+    with target.writer.connect() as connection:
+        fill(connection, "step_runs", *rows)
+        timed_out = "UPDATE process_executions SET child = :child, error = 'timed out' WHERE id = :id"
+        connection.execute(text(timed_out), {"child": True, "id": attempt_id})
+        fill(
+            connection,
+            "run_history",
+            {"run_id": run_id, "sequence": 2, "at": AT, "event": "launch_due", "change": json.dumps(entry)},
+        )
+    target.close()
+    store = SqlStore(empty_url)
+    await store.open()
+    try:
+        assert (await store.inspect()).problems == []
+        run = await store.get_run(run_id)
+        assert run is not None
+        assert (run.steps["s0"].overdue, run.steps["s1"].overdue) == (None, TreeCause.TIMEOUT)
+        expected = {
+            name: StepRun(id=name, index=index, state=StepState(given["state"]), **facts)
+            for index, (name, (given, facts)) in enumerate(OLD_STEPS.items(), STEPS)
+        }
+        assert {name: run.steps[name] for name in OLD_STEPS} == expected
+        (_, change) = await store.history(run_id)
+        assert change.run.steps == expected
     finally:
         await store.close()

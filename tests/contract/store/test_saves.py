@@ -32,6 +32,7 @@ from toband.domain.run_model import (
     ErrorClass,
     Run,
     RunState,
+    SkipReason,
     StepRun,
     StepState,
 )
@@ -90,7 +91,7 @@ async def test_all_that_a_transition_may_change(store: Store) -> None:
     await with_workflow(store)
     run = await stored_run(store)
     run = await save(store, run, launched(run, "s0"))
-    skipped = replace(run.steps["s1"], state=StepState.SKIPPED, reason="cancelled")
+    skipped = replace(run.steps["s1"], state=StepState.SKIPPED, skip_reason=SkipReason.CANCELLED)
     failed = replace(
         run.steps["s0"],
         state=StepState.FAILED,
@@ -224,7 +225,9 @@ async def test_steps_may_be_added(store: Store) -> None:
 async def test_many_steps_in_one_change(store: Store) -> None:
     await with_workflow(store)
     run = await stored_run(store, steps=200)
-    skipped = {name: replace(step, state=StepState.SKIPPED, reason="aborted") for name, step in run.steps.items()}
+    skipped = {
+        name: replace(step, state=StepState.SKIPPED, skip_reason=SkipReason.ABORTED) for name, step in run.steps.items()
+    }
     run = await save(store, run, touched(run, skipped, state=RunState.FAILED))
     assert await store.get_run(run.id) == run
 

@@ -33,7 +33,7 @@ async def over(store: Store, *steps: str, workflow: str = "backup", **changes: A
 
 def kept(source: Run, step: str) -> StepRun:
     artifact = Artifact(name="raw", path=f"{step}/raw/raw.json", type="json", files=1, bytes=9)
-    return replace(source.steps[step], reason="kept", source=source.id, artifacts=(artifact,), spilled=99)
+    return replace(source.steps[step], source=source.id, artifacts=(artifact,), spilled=99)
 
 
 def retry(source: Run, *steps: str, **changes: Any) -> Run:

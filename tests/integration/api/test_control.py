@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from helpers.daemon import Daemon, run_state, step_states, steps_of
+from helpers.daemon import Daemon, run_state, step_states, steps_of, waits_for
 from helpers.gate import Gate
 from helpers.refusal import refused
 from toban.v1 import run_pb2 as pb
@@ -36,7 +36,7 @@ def decide(daemon: Daemon, run_id: str, step: str, approved: bool, note: str = "
 
 
 def waiting(run: pb.Run) -> dict[str, str]:
-    return {step.id: step.waiting_for for step in run.steps if step.waiting_for}
+    return {step.id: waits_for(step) for step in run.steps if step.waiting_for}
 
 
 def test_a_paused_run_starts_nothing_until_it_is_resumed(daemon: Daemon, tmp_path: Path) -> None:
@@ -51,8 +51,8 @@ def test_a_paused_run_starts_nothing_until_it_is_resumed(daemon: Daemon, tmp_pat
     gate.release_now()
     held = wait_for(daemon, run_id, lambda run: step_states(run)["a"] == "SUCCEEDED")
     assert (run_state(held), step_states(held)["b"]) == ("RUNNING", "READY")
-    assert held.waiting_for == "somebody to resume it"
-    assert waiting(held) == {"b": "somebody to resume the run"}
+    assert waits_for(held) == "RESUME"
+    assert waiting(held) == {"b": "RESUME"}
     resumed = daemon.runs.ResumeRun(pb.ResumeRunRequest(id=run_id), timeout=20).run
     assert not resumed.HasField("paused_at")
     assert run_state(daemon.wait_run(run_id)) == "SUCCEEDED"
@@ -71,7 +71,7 @@ def test_a_step_that_is_approved_lets_the_run_go_on(daemon: Daemon) -> None:
     apply(daemon, "approved", steps)
     run_id = daemon.start_run("approved")
     held = wait_for(daemon, run_id, lambda run: bool(waiting(run)))
-    assert (waiting(held), held.waiting_for) == ({"gate": "approval"}, "approval for gate")
+    assert (waiting(held), waits_for(held), list(held.waiting_steps)) == ({"gate": "APPROVAL"}, "APPROVAL", ["gate"])
     assert steps_of(held)["gate"].job_type == pb.JOB_TYPE_APPROVAL
     decide(daemon, run_id, "gate", True, "fine by me")
     run = daemon.wait_run(run_id)
@@ -111,7 +111,8 @@ def test_who_is_no_approver_is_told_who_is(daemon: Daemon) -> None:
     apply(daemon, "others", {"gate": {"job_type": "approval", "approvers": ["uid:999999"]}})
     run_id = daemon.start_run("others")
     held = wait_for(daemon, run_id, lambda run: bool(waiting(run)))
-    assert waiting(held) == {"gate": "approval by uid:999999"}
+    assert waiting(held) == {"gate": "APPROVAL"}
+    assert list(steps_of(held)["gate"].approvers) == ["uid:999999"]
     refusal = refused(lambda: decide(daemon, run_id, "gate", True))
     assert (refusal.code, refusal.reason) == (
         grpc.StatusCode.PERMISSION_DENIED,
@@ -128,7 +129,7 @@ def test_a_queued_run_waits_for_its_turn(daemon: Daemon, tmp_path: Path) -> None
     first, second = daemon.start_run("queued"), daemon.start_run("queued")
     daemon.wait_started(first, "only")
     held = daemon.get_run(second)
-    assert (run_state(held), held.waiting_for) == ("PENDING", "its turn")
+    assert (run_state(held), waits_for(held)) == ("PENDING", "QUEUE")
     gate.release_now()
     daemon.wait_started(second, "only")
     gate.release_now()
@@ -141,7 +142,7 @@ def test_a_back_off_is_told_with_its_end(daemon: Daemon) -> None:
     run_id = daemon.start_run("backing")
     held = wait_for(daemon, run_id, lambda run: bool(waiting(run)))
     (only,) = held.steps
-    assert (step_states(held)["only"], only.waiting_for) == ("READY", "the end of its back-off")
+    assert (step_states(held)["only"], waits_for(only)) == ("READY", "BACKOFF")
     assert (only.retries, only.max_retries, only.attempts) == (1, 1, 1)
     (process,) = daemon.processes(run_id)
     begun = only.not_before.ToDatetime(UTC) - timedelta(minutes=5)

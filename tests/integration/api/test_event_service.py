@@ -15,7 +15,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from helpers.daemon import Daemon, run_state
+from helpers.daemon import Daemon, run_state, waits_for
 from helpers.refusal import refused
 from helpers.waiting import wait_until
 from toban.v1 import event_pb2 as pb
@@ -384,7 +384,7 @@ def test_info_tells_of_runs_of_events(daemon: Daemon) -> None:
     assert (during.event_runs, during.event_runs_waiting) == (1, 1)
     # It waits for the one before it, as runs that events start do.
     waiting = daemon.get_run(runs[1])
-    assert (run_state(waiting), waiting.waiting_for) == ("PENDING", "its turn")
+    assert (run_state(waiting), waits_for(waiting)) == ("PENDING", "QUEUE")
     for run_id in reversed(runs):
         daemon.cancel(run_id)
         daemon.wait_run(run_id)

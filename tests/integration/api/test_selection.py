@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from helpers.daemon import Daemon, run_state, step_states, steps_of
+from helpers.daemon import Daemon, run_state, skip_reason, step_states, steps_of
 from helpers.refusal import refused
 from toban.v1 import run_pb2 as pb
 from toban.v1 import workflow_pb2
@@ -59,7 +59,7 @@ def test_a_plan_says_what_would_run_in_order_and_runs_nothing(daemon: Daemon) ->
     assert by_id["last"].when == "params.day == 'friday'"
     assert list(by_id["last"].depends_on) == ["each"]
     assert by_id["loop"].max_iterations == 7
-    assert not any(step.skipped for step in answer.steps)
+    assert not any(step.skip_reason for step in answer.steps)
     assert not daemon.runs.ListRuns(pb.ListRunsRequest(workflow="planned"), timeout=20).runs
 
 
@@ -83,7 +83,7 @@ def test_a_scope_runs_its_steps_and_takes_the_rest_from_before(daemon: Daemon) -
     assert missing.metadata["step"] == "fetch"
     whole = start(daemon, "scoped")
     planned = plan(daemon, "scoped", scope="quick")
-    assert {step.id: step.skipped for step in planned.steps} == {
+    assert {step.id: skip_reason(step) for step in planned.steps} == {
         "fetch": "scope",
         "build": "",
         "test": "scope",

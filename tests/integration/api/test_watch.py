@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from helpers.daemon import Daemon, run_state, step_states
+from helpers.daemon import Daemon, cause_name, run_state, step_states
 from helpers.gate import Gate
 from toban.v1 import run_pb2 as pb
 
@@ -137,7 +137,7 @@ def test_a_cancelled_run_is_watched_to_its_end(daemon: Daemon, tmp_path: Path) -
     kinds = [message.change for message in messages]
     asked = kinds.index(pb.RUN_CHANGE_KIND_CANCEL_REQUESTED)
     assert run_state(messages[asked].run) == "RUNNING"
-    assert messages[asked].run.ending.cause == "cancelled"
+    assert cause_name(messages[asked].run.ending) == "cancelled"
     assert messages[asked].run.waiting_for
     assert (kinds[-1], run_state(messages[-1].run)) == (pb.RUN_CHANGE_KIND_ATTEMPT_ENDED, "CANCELLED")
     assert messages[-1].run.error_message == "cancelled: enough"

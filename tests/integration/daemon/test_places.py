@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.daemon import Daemon, run_state, running_daemon, step_states
+from helpers.daemon import Daemon, run_state, running_daemon, step_states, waits_for
 from helpers.gate import Gate
 from helpers.waiting import wait_until
 from toban.v1 import system_pb2
@@ -49,7 +49,7 @@ def test_what_waits_goes_by_priority_then_by_age(daemon: Daemon, tmp_path: Path)
         wait_until(lambda: waiting(daemon) == len(started), "it does not wait")
     shown = daemon.get_run(started[2])
     assert (shown.priority, run_state(shown)) == (50, "RUNNING")
-    assert shown.waiting_for == "a free place for only"
+    assert (waits_for(shown), list(shown.waiting_steps)) == ("SLOT", ["only"])
     info = daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=20)
     assert (info.max_attempts_running, info.running_processes) == (1, 1)
     gate.release_now()

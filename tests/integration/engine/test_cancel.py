@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 
-from helpers.daemon import Daemon, process_state, run_state, step_states
+from helpers.daemon import Daemon, cause_name, process_state, run_state, step_states, waits_for
 from helpers.gate import Gate
 from helpers.processes import stat_of
 from helpers.refusal import refused
@@ -35,11 +35,11 @@ steps:
     asked = daemon.cancel(run_id, "too slow")
     assert run_state(asked) == "RUNNING"
     assert asked.HasField("cancel_requested_at")
-    assert (asked.ending.cause, asked.error_message) == ("cancelled", "cancelled: too slow")
+    assert (cause_name(asked.ending), asked.error_message) == ("cancelled", "cancelled: too slow")
     assert next(stream).chunk.records[0].data == b"heard\n"
     waiting = daemon.get_run(run_id)
     assert run_state(waiting) == "RUNNING"
-    assert waiting.waiting_for == "the end of its processes"
+    assert waits_for(waiting) == "PROCESSES"
     assert step_states(waiting) == {"only": "RUNNING", "after": "SKIPPED(cancelled)"}
     again = daemon.cancel(run_id, "another reason")
     assert (again.cancel_requested_at, again.error_message) == (

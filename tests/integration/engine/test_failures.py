@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.daemon import Daemon, error_class, process_state, run_state, step_states, steps_of
+from helpers.daemon import Daemon, cause_name, error_class, process_state, run_state, step_states, steps_of
 from toban.v1 import run_pb2
 
 
@@ -45,7 +45,7 @@ steps:
     run = daemon.run("abort")
     assert (run_state(run), run.failed_steps) == ("FAILED", 1)
     assert run.error_message == "step bad failed: exit code 5"
-    assert run.ending.cause == "aborted"
+    assert cause_name(run.ending) == "aborted"
     assert step_states(run) == {
         "long": "CANCELLED",
         "bad": "FAILED",
@@ -54,7 +54,7 @@ steps:
         "after-long": "SKIPPED(aborted)",
     }
     long = daemon.process_of(run.id, "long")
-    assert (process_state(long), long.ending.cause, long.signal) == ("CANCELLED", "cancel", 15)
+    assert (process_state(long), cause_name(long.ending), long.signal) == ("CANCELLED", "cancel", 15)
     assert list(long.ending.signals) == ["TERM"]
     assert long.ending.proved_empty
     assert not long.HasField("exit_code")
@@ -81,7 +81,7 @@ def test_every_failure_has_a_class(daemon: Daemon, run: str, code: int, cls: str
     assert run_state(ended) == "FAILED"
     assert (step.exit_code, process.exit_code) == (code, code)
     assert (error_class(step), error_class(process)) == (cls, cls)
-    assert (process_state(process), process.ending.cause) == ("FAILED", "exited")
+    assert (process_state(process), cause_name(process.ending)) == ("FAILED", "exited")
 
 
 def test_a_step_that_is_killed_by_a_signal_says_so(daemon: Daemon) -> None:
@@ -93,7 +93,7 @@ def test_a_step_that_is_killed_by_a_signal_says_so(daemon: Daemon) -> None:
     assert (process_state(process), process.signal) == ("FAILED", 9)
     assert not process.HasField("exit_code")
     assert not run.steps[0].HasField("exit_code")
-    assert process.ending.cause == "exited", "nobody of ours sent it"
+    assert cause_name(process.ending) == "exited", "nobody of ours sent it"
 
 
 def test_success_codes_say_what_success_is(daemon: Daemon) -> None:
@@ -139,7 +139,7 @@ steps:
     assert run_state(run) == "FAILED"
     assert run.error_message == "step last failed: timed out"
     slow = daemon.process_of(run.id, "slow")
-    assert (process_state(slow), slow.ending.cause) == ("TIMED_OUT", "timeout")
+    assert (process_state(slow), cause_name(slow.ending)) == ("TIMED_OUT", "timeout")
     assert error_class(slow) == "RETRYABLE_TRANSIENT"
     assert slow.ending.proved_empty
     took = slow.finished_at.ToMicroseconds() - slow.started_at.ToMicroseconds()
@@ -168,7 +168,7 @@ steps:
         if len(begun) < 3 or step_states(run)["quick"] != "SUCCEEDED":
             run = timed_out(longer)
     assert run_state(run) == "TIMED_OUT"
-    assert run.ending.cause == "timed_out"
+    assert cause_name(run.ending) == "timed_out"
     assert run.error_message == "the run's timeout passed"
     assert step_states(run) == {
         "quick": "SUCCEEDED",
@@ -178,6 +178,6 @@ steps:
     }
     for step in ("slow", "slower"):
         process = daemon.process_of(run.id, step)
-        assert (process_state(process), process.ending.cause) == ("TIMED_OUT", "run_timeout")
+        assert (process_state(process), cause_name(process.ending)) == ("TIMED_OUT", "run_timeout")
     took = run.finished_at.ToMicroseconds() - run.started_at.ToMicroseconds()
     assert took >= 300_000

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
+from helpers.daemon import waits_for
 from toban.definition import ErrorClass, JobType, parse
 from toban.v1 import dead_letter_pb2, run_pb2
 from toband.api import run_messages
@@ -86,32 +87,31 @@ def attempt(step: str, **more: Any) -> Attempt:
     ("step", "expected"),
     [
         (StepRun(id="fetch", index=0), ""),
-        (StepRun(id="fetch", index=0, state=StepState.READY), "a free place"),
+        (StepRun(id="fetch", index=0, state=StepState.READY), "SLOT"),
         (
             StepRun(id="fetch", index=0, state=StepState.READY, not_before=NOW),
-            "the end of its back-off",
+            "BACKOFF",
         ),
         (StepRun(id="fetch", index=0, state=StepState.RUNNING), ""),
         (
             StepRun(id="gate", index=3, state=StepState.RUNNING, phase=Phase.APPROVAL),
-            "approval by alice, bob",
+            "APPROVAL",
         ),
         (
             StepRun(id="open", index=4, state=StepState.RUNNING, phase=Phase.APPROVAL),
-            "approval",
+            "APPROVAL",
         ),
         (StepRun(id="gate", index=3, state=StepState.SUCCEEDED, phase=Phase.APPROVAL), ""),
     ],
 )
 def test_a_step_says_what_it_waits_for(plan: Plan, step: StepRun, expected: str) -> None:
-    assert run_messages.step(step, plan).waiting_for == expected
+    assert waits_for(run_messages.step(step, plan)) == expected
 
 
 def test_what_is_ready_in_a_paused_run_waits_for_it(plan: Plan) -> None:
     ready = StepRun(id="fetch", index=0, state=StepState.READY)
     made = run_messages.run(run_of(plan, ready, paused_at=NOW), plan)
-    assert made.steps[0].waiting_for == "somebody to resume the run"
-    assert made.waiting_for == "somebody to resume it"
+    assert (waits_for(made), waits_for(made.steps[0])) == ("RESUME", "RESUME")
     assert made.paused_at.ToDatetime(UTC) == NOW
 
 
@@ -122,25 +122,31 @@ def test_a_run_waits_only_if_nothing_of_it_moves(plan: Plan) -> None:
     done = StepRun(id="call", index=5, state=StepState.SUCCEEDED)
     later = StepRun(id="build", index=1)
 
-    def waits(*steps: StepRun, **more: Any) -> str:
-        return run_messages.run(run_of(plan, *steps, **more), plan).waiting_for
+    def waits(*steps: StepRun, **more: Any) -> tuple[str, list[str]]:
+        made = run_messages.run(run_of(plan, *steps, **more), plan)
+        return waits_for(made), list(made.waiting_steps)
 
-    assert waits(gate, done, later) == "approval by alice, bob for gate"
-    assert waits(held, gate) == "the end of its back-off for fetch, and 1 more"
-    assert waits(gate, moving) == ""
-    assert waits(done, later) == ""
+    assert waits(gate, done, later) == ("APPROVAL", ["gate"])
+    assert waits(held, gate) == ("BACKOFF", ["fetch", "gate"])
+    assert waits(gate, moving) == ("", [])
+    assert waits(done, later) == ("", [])
     ending = Ending(cause=EndingCause.CANCELLED, at=NOW)
-    assert waits(gate, ending=ending) == "the end of its processes"
+    assert waits(gate, ending=ending) == ("PROCESSES", [])
+
+
+def test_a_step_names_its_approvers(plan: Plan) -> None:
+    gate = StepRun(id="gate", index=3, state=StepState.RUNNING, phase=Phase.APPROVAL)
+    assert list(run_messages.step(gate, plan).approvers) == ["alice", "bob"]
 
 
 @pytest.mark.parametrize(
     ("overlap", "parent", "expected"),
-    [("skip", "", "its start"), ("queue", "", "its turn"), ("skip", "p", "its turn")],
+    [("skip", "", "START"), ("queue", "", "QUEUE"), ("skip", "p", "QUEUE")],
 )
 def test_a_run_that_has_not_begun(overlap: str, parent: str, expected: str) -> None:
     plan = plan_of(f"name: w\ndescription: d\noverlap: {overlap}\nsteps: {{a: {{run: 'true'}}}}\n")
     run = replace(run_of(plan, parent_run=parent), state=RunState.PENDING)
-    assert run_messages.run(run, plan).waiting_for == expected
+    assert waits_for(run_messages.run(run, plan)) == expected
 
 
 def test_instances_are_told_with_their_item_and_their_step(plan: Plan) -> None:
@@ -292,7 +298,7 @@ def test_a_run_that_an_event_started(plan: Plan) -> None:
     assert (made.event_id, made.event_type, made.depth) == ("e", "DATA_CHANGED", 3)
     assert made.triggered_by == run_pb2.TRIGGER_EVENT
     # It may have to wait for other runs of events, whatever its workflow says.
-    assert run_messages.run(replace(run, state=RunState.PENDING), plan).waiting_for == "its turn"
+    assert waits_for(run_messages.run(replace(run, state=RunState.PENDING), plan)) == "QUEUE"
 
 
 @pytest.mark.parametrize("trigger", list(Trigger))

@@ -53,7 +53,7 @@ def test_names_of_the_other_things(complete: Complete, daemon: FakeDaemon) -> No
     daemon.add_job("upload")
     (record,) = daemon.runs.values()
     letter = daemon.add_letter(record, "one", "exit code 1")
-    daemon.step(record, "one", run_pb2.STEP_STATE_RUNNING, waiting_for="approval")
+    daemon.step(record, "one", run_pb2.STEP_STATE_RUNNING, waiting_for=run_pb2.WAITING_FOR_APPROVAL)
     parsed = '{"steps": [{"id": "fetch"}, {"id": "build"}], "scopes": {"publish": ["build"]}}'
     daemon.workflows["weekly"].definition.parsed_json = parsed
     assert complete("toban jobs run ") == ["upload"]

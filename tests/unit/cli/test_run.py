@@ -304,7 +304,9 @@ def test_a_dry_run(cli: Cli, nightly: FakeDaemon) -> None:
             workflow="nightly",
             version=3,
             steps=[
-                run_pb2.PlannedStep(id="fetch", command="curl x", skipped="scope", source_run=old),
+                run_pb2.PlannedStep(
+                    id="fetch", command="curl x", skip_reason=run_pb2.SKIP_REASON_SCOPE, source_run=old
+                ),
                 run_pb2.PlannedStep(
                     id="build",
                     command="make monday",
@@ -320,7 +322,7 @@ def test_a_dry_run(cli: Cli, nightly: FakeDaemon) -> None:
     assert result.code == 0
     header, first, second = result.out.splitlines()
     assert header.split() == ["STEP", "RUNS", "AFTER", "NOTE"]
-    assert first.split(maxsplit=3) == ["fetch", "-", "-", "not chosen, results of nightly#1"]
+    assert first.split(maxsplit=3) == ["fetch", "-", "-", "not selected, results of nightly#1"]
     assert second.split("  ")[:2] == ["build", "make monday"]
     note = "when params.day != '', for each of params.regions, up to 5 iterations"
     assert second.endswith(f"fetch  {note}")

@@ -19,6 +19,7 @@ NOW = datetime(2026, 2, 1, 12, 0, tzinfo=UTC)
 PENDING = run_pb2.STEP_STATE_PENDING
 READY = run_pb2.STEP_STATE_READY
 RUNNING = run_pb2.STEP_STATE_RUNNING
+APPROVAL = run_pb2.WAITING_FOR_APPROVAL
 CHECKING = run_pb2.STEP_STATE_CHECKING
 SUCCEEDED = run_pb2.STEP_STATE_SUCCEEDED
 FAILED = run_pb2.STEP_STATE_FAILED
@@ -62,21 +63,21 @@ def group(count: int, **states: int) -> list[run_pb2.Step]:
     [
         (step(state=SUCCEEDED), ""),
         (step(state=FAILED, exit_code=3, attempts=1), "exit code 3"),
-        (step(state=FAILED, reason="timed_out", attempts=3), "timed out, 3 attempts"),
-        (step(state=SKIPPED, reason="upstream"), "upstream"),
-        (step(state=SKIPPED, reason="when"), "its condition is false"),
-        (step(state=SKIPPED, reason="empty"), "there are no items"),
-        (step(state=SKIPPED, reason="scope"), "not chosen"),
+        (step(state=FAILED, reason="timed out", attempts=3), "timed out, 3 attempts"),
+        (step(state=SKIPPED, skip_reason=run_pb2.SKIP_REASON_UPSTREAM), "a step before it did not succeed"),
+        (step(state=SKIPPED, skip_reason=run_pb2.SKIP_REASON_WHEN), "its condition is false"),
+        (step(state=SKIPPED, skip_reason=run_pb2.SKIP_REASON_EMPTY), "no items"),
+        (step(state=SKIPPED, skip_reason=run_pb2.SKIP_REASON_SCOPE), "not selected"),
         (
-            step(state=SKIPPED, reason="scope", source_run="r1"),
-            "not chosen, results of deploy#12",
+            step(state=SKIPPED, skip_reason=run_pb2.SKIP_REASON_SCOPE, source_run="r1"),
+            "not selected, results of deploy#12",
         ),
         (backing_off(12.5), "exit code 7, retries in 12s, 2 attempts"),
         (backing_off(-1), "exit code 7, retries now, 2 attempts"),
         (step(state=CHECKING, iteration=3, max_iterations=20, attempts=3), "iteration 3/20"),
-        (step(state=RUNNING, waiting_for="approval by alice"), "waits for approval by alice"),
-        (step(state=SUCCEEDED, reason="kept", source_run="r1", attempts=2), "kept from deploy#12"),
-        (step(state=SUCCEEDED, reason="kept", source_run="gone"), "kept from gone"),
+        (step(state=RUNNING, waiting_for=APPROVAL, approvers=["alice"]), "waits for approval by alice"),
+        (step(state=SUCCEEDED, source_run="r1", attempts=2), "kept from deploy#12"),
+        (step(state=SUCCEEDED, source_run="gone"), "kept from gone"),
         (step(state=RUNNING, child_run="r2"), "child cleanup#4"),
         (
             step(state=FAILED, iteration=3, max_iterations=3, reason="not after 3 iterations"),
@@ -99,7 +100,7 @@ def test_what_is_worth_knowing_of_a_step(found: run_pb2.Step, note: str) -> None
 
 
 def test_a_run_that_nobody_has_the_name_of() -> None:
-    found = step(state=SUCCEEDED, reason="kept", source_run="0192f3a4", child_run="0192ffff")
+    found = step(state=SUCCEEDED, source_run="0192f3a4", child_run="0192ffff")
     assert step_note(found) == "kept from an earlier run, child 0192ffff"
 
 
@@ -117,8 +118,10 @@ def test_a_run_in_words() -> None:
 
 
 def test_a_run_that_stands_still() -> None:
-    queued = run_pb2.Run(state=run_pb2.RUN_STATE_PENDING, waiting_for="nightly#3")
-    assert run_state(queued) == "pending (waits for nightly#3)"
+    queued = run_pb2.Run(state=run_pb2.RUN_STATE_PENDING, waiting_for=run_pb2.WAITING_FOR_QUEUE)
+    assert run_state(queued) == "pending (waits for its turn)"
+    held = run_pb2.Run(state=run_pb2.RUN_STATE_RUNNING, waiting_for=APPROVAL, waiting_steps=["a", "b"])
+    assert run_state(held) == "running (waits for approval for a, b)"
     paused = run_pb2.Run(state=run_pb2.RUN_STATE_RUNNING)
     paused.paused_at.FromDatetime(NOW)
     assert (run_state(paused), run_style(paused)) == ("running (paused)", "yellow")
@@ -174,7 +177,7 @@ def test_who_follows_plain_output_is_told_what_matters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     tracker, view = Tracker(), Plain(Session())
-    waiting = run_pb2.Step(id="sign-off", state=RUNNING, waiting_for="approval by alice")
+    waiting = run_pb2.Step(id="sign-off", state=RUNNING, waiting_for=APPROVAL, approvers=["alice"])
     kept = run_pb2.Step(id="old", state=FAILED, source_run="r1")
     change = run_pb2.WatchRunResponse(
         run=run_pb2.Run(

@@ -22,7 +22,7 @@ def failed(daemon: FakeDaemon) -> RunRecord:
     daemon.write(record, "build", *(b"line %d\n" % number for number in range(30)))
     daemon.write(record, "build", b"\x1b[31mbad\x1b[0m\x07 end", stream=run_pb2.LOG_STREAM_STDERR)
     daemon.step(record, "build", run_pb2.STEP_STATE_FAILED, exit_code=2, reason="exit code 2")
-    daemon.step(record, "publish", run_pb2.STEP_STATE_SKIPPED, reason="upstream")
+    daemon.step(record, "publish", run_pb2.STEP_STATE_SKIPPED, skip_reason=run_pb2.SKIP_REASON_UPSTREAM)
     daemon.finish(record, run_pb2.RUN_STATE_FAILED, "step build: exit code 2")
     run.finished_at.FromJsonString("2026-02-01T00:16:32Z")
     return record
@@ -41,7 +41,8 @@ def test_show_draws_the_steps_and_what_failed(cli: Cli, failed: RunRecord) -> No
     assert rows["fetch"].split()[1:3] == ["succeeded", "0"]
     assert rows["build"].split()[1:3] == ["failed", "2"]
     assert rows["build"].endswith("exit code 2, 2 attempts")
-    assert rows["publish"].split()[1:] == ["skipped", "-", "-", "-", "upstream"]
+    assert rows["publish"].split()[1:5] == ["skipped", "-", "-", "-"]
+    assert rows["publish"].endswith("a step before it did not succeed")
     tail = lines[lines.index("Last lines of build (attempt 2):") + 1 :]
     assert tail == [*(f"  line {number}" for number in range(21, 30)), "  bad\\x07 end"]
     assert "`toban logs nightly#2 --step build`" in result.err

@@ -8,6 +8,7 @@ from ..sdk.fake_daemon import FakeDaemon, RunRecord  # noqa: TID252
 from .conftest import Cli
 
 RUNNING = run_pb2.STEP_STATE_RUNNING
+APPROVAL = run_pb2.WAITING_FOR_APPROVAL
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_pause_and_resume(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> No
 
 
 def test_approve_the_only_step_that_waits(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> None:
-    daemon.step(active, "sign-off", RUNNING, waiting_for="approval by alice")
+    daemon.step(active, "sign-off", RUNNING, waiting_for=APPROVAL, approvers=["alice"])
     shown = cli("runs", "show", "nightly")
     assert "waits for approval by alice" in shown.out
     assert "`toban runs approve nightly#1 sign-off` lets sign-off go on" in shown.err
@@ -106,8 +107,8 @@ def test_approve_the_only_step_that_waits(cli: Cli, active: RunRecord, daemon: F
 
 
 def test_reject(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> None:
-    daemon.step(active, "sign-off", RUNNING, waiting_for="approval")
-    daemon.step(active, "other", RUNNING, waiting_for="approval")
+    daemon.step(active, "sign-off", RUNNING, waiting_for=APPROVAL)
+    daemon.step(active, "other", RUNNING, waiting_for=APPROVAL)
     unclear = cli("runs", "approve", "nightly")
     assert unclear.code == 2
     assert unclear.err.splitlines() == [

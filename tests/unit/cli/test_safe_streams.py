@@ -35,7 +35,9 @@ def evil(daemon: FakeDaemon) -> RunRecord:
     job.title = job.description = EVIL
     record = daemon.add_run("nightly", steps=["one", EVIL])
     run = record.run
-    run.caller = run.schedule_id = run.scope = run.waiting_for = run.progress_message = EVIL
+    run.caller = run.schedule_id = run.scope = run.progress_message = EVIL
+    run.waiting_for = run_pb2.WAITING_FOR_SLOT
+    run.waiting_steps.append(EVIL)
     run.params.update({EVIL: {"deep": [EVIL]}})
     daemon.step(record, "one", run_pb2.STEP_STATE_RUNNING)
     daemon.write(record, "one", EVIL.encode() + b"\n")

@@ -136,7 +136,9 @@ def test_the_live_view_of_instances_and_loops(on_terminal: OnTerminal, daemon: F
         record.run.steps.add(id=f"one[{number}]", parent="one", instance=number, max_iterations=9, iteration=2)
     daemon.step(record, "one", run_pb2.STEP_STATE_RUNNING)
     daemon.step(record, "one[0]", run_pb2.STEP_STATE_CHECKING)
-    daemon.step(record, "one[1]", run_pb2.STEP_STATE_RUNNING, waiting_for="approval by alice")
+    daemon.step(
+        record, "one[1]", run_pb2.STEP_STATE_RUNNING, waiting_for=run_pb2.WAITING_FOR_APPROVAL, approvers=["alice"]
+    )
     terminal.wait_for("waits for approval by alice")
     terminal.wait_for("2 instances: 1 running, 1 checking")
     assert "  one[0]  checking" in terminal.text

@@ -54,7 +54,7 @@ def ends_of(simulator: Simulator) -> Ends:
     states, attempts, iterations = {}, {}, {}
     for name, step in run.steps.items():
         skipped = step.state is StepState.SKIPPED
-        states[name] = f"SKIPPED({step.reason})" if skipped else step.state.value
+        states[name] = f"SKIPPED({step.skip_reason})" if skipped else step.state.value
         if step.instances:
             continue
         if step.attempts and simulator.plan.step(name).job_type is not JobType.APPROVAL:

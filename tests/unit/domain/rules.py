@@ -22,7 +22,7 @@ from toband.domain.run_events import (
     StopCollection,
 )
 from toband.domain.run_index import RunIndex, moving
-from toband.domain.run_model import ErrorClass, Phase, Run, RunState, StepRun, StepState
+from toband.domain.run_model import ErrorClass, Phase, Run, RunState, SkipReason, StepRun, StepState
 from toband.domain.step_map import StepMap
 
 _PHASES = {
@@ -62,7 +62,7 @@ def satisfies(plan: Plan, step: StepRun) -> bool:
             hard = step.error_class in (None, ErrorClass.FATAL)
             return plan.step(step.id).final_policy is FailurePolicy.CONTINUE and not hard
         case StepState.SKIPPED:
-            return step.reason in ("when", "scope", "empty")
+            return step.skip_reason in (SkipReason.WHEN, SkipReason.SCOPE, SkipReason.EMPTY)
         case _:
             return False
 

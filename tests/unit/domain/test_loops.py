@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from toband.domain import run_texts
 from toband.domain.run_events import (
     CancelRequested,
     CollectionFailed,
@@ -121,7 +122,8 @@ def test_a_run_that_ends_stops_what_is_being_collected(event: Event, state: RunS
     assert not simulator.run.steps["a"].state.terminal
     simulator.deliver(CollectionStopped(step="a", token=attempt.token))
     assert simulator.run.steps["a"].state is StepState.CANCELLED
-    assert simulator.run.steps["a"].reason == state.value.lower()
+    assert simulator.run.ending is not None
+    assert simulator.run.steps["a"].reason == run_texts.stopped(simulator.run.ending.cause)
     simulator.play()
     assert simulator.run.state is state
 

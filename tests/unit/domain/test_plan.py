@@ -6,7 +6,7 @@ from typing import Any
 
 from toband.domain.plan import Plan
 from toband.domain.run_events import RunStarted
-from toband.domain.run_model import Run, RunState, StepRun, StepState, Trigger
+from toband.domain.run_model import Run, RunState, SkipReason, StepRun, StepState, Trigger
 from toband.domain.transition import transition
 
 from .building import workflow
@@ -48,7 +48,6 @@ def test_kept_results_are_there_from_the_beginning() -> None:
             id=name,
             index=index,
             state=StepState.SUCCEEDED,
-            reason="kept",
             source="old",
             finished_at=EPOCH,
             **more,
@@ -63,7 +62,7 @@ def test_kept_results_are_there_from_the_beginning() -> None:
     assert (run.retry_of, run.ended_steps, run.total_steps) == ("old", 3, 5)
     assert run.steps["a"] is kept["a"]
     assert run.steps["c[0]"] is kept["c[0]"]
-    assert (run.steps["e"].state, run.steps["e"].reason) == (StepState.SKIPPED, "scope")
+    assert (run.steps["e"].state, run.steps["e"].skip_reason) == (StepState.SKIPPED, SkipReason.SCOPE)
 
     simulator = Simulator(plan.workflow)
     simulator.run = run

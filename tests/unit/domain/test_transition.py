@@ -255,7 +255,7 @@ def test_a_step_whose_outputs_were_lost_has_not_succeeded() -> None:
 def test_a_failure_at_a_limit_says_so_and_a_success_does_not() -> None:
     limit = TreeEnding(cause=TreeCause.EXITED, proved_empty=True, limit="memory: 64MiB")
     for code, error in (
-        (1, "step a failed: exit code 1; it met its limit of memory: 64MiB"),
+        (1, "step a failed: exit code 1; it reached its limit of memory: 64MiB"),
         (0, ""),
     ):
         simulator = Simulator(workflow({"a": {}}), {"a": ["hang"]})

@@ -9,7 +9,7 @@ import pytest
 
 from toban.definition import parse
 from toband.domain.plan import Plan
-from toband.domain.run_model import Run, RunState, StepRun, StepState, Trigger
+from toband.domain.run_model import Run, RunState, SkipReason, StepRun, StepState, Trigger
 from toband.engine.errors import NothingToRunError, UnknownScopeError, UnknownStepError
 from toband.engine.runs.run_factory import in_order
 from toband.engine.runs.step_selection import (
@@ -50,7 +50,8 @@ def ended(plan: Plan, states: dict[str, str], **facts: object) -> Run:
         state, _, reason = states.get(name, "SUCCEEDED").partition("(")
         done = StepState(state)
         attempts = 0 if done is StepState.SKIPPED else 1
-        steps[name] = replace(step, state=done, reason=reason.strip(")"), attempts=attempts)
+        why = SkipReason(reason.strip(")")) if reason else None
+        steps[name] = replace(step, state=done, skip_reason=why, attempts=attempts)
     return replace(run, state=RunState.FAILED, steps=steps)
 
 
@@ -99,7 +100,7 @@ def test_only_what_is_used_of_others_is_borrowed() -> None:
 def test_a_borrowed_step_is_out_of_scope_and_knows_its_source() -> None:
     plan = plan_of(DIAMOND)
     taken = borrow(plan, ended(plan, {}), "b", NOW)["b"]
-    assert (taken.state, taken.reason, taken.source) == (StepState.SKIPPED, "scope", "old")
+    assert (taken.state, taken.skip_reason, taken.source) == (StepState.SKIPPED, SkipReason.SCOPE, "old")
 
 
 @pytest.mark.parametrize(
@@ -140,9 +141,9 @@ def test_what_is_kept_has_its_place_in_the_new_definition() -> None:
     now = plan_of(DIAMOND.replace("steps:\n", "steps:\n  z: {run: x}\n"))
     run = ended(before, {"b": "FAILED", "c": "SKIPPED(when)"})
     kept = keep(now, run, {"b", "d", "z"})
-    assert {name: (step.index, step.state, step.reason) for name, step in kept.items()} == {
-        "a": (2, StepState.SUCCEEDED, "kept"),
-        "c": (4, StepState.SKIPPED, "when"),
+    assert {name: (step.index, step.state, step.skip_reason) for name, step in kept.items()} == {
+        "a": (2, StepState.SUCCEEDED, None),
+        "c": (4, StepState.SKIPPED, SkipReason.WHEN),
     }
     assert (kept["a"].source, kept["c"].source) == ("old", "")
 

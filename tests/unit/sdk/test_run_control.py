@@ -70,7 +70,7 @@ async def test_pause_and_resume(daemon: FakeDaemon) -> None:
 )
 async def test_a_step_is_decided(daemon: FakeDaemon, approved: bool, state: run_pb2.StepState.ValueType) -> None:
     record = daemon.add_run("x", steps=["gate"])
-    record.run.steps[0].waiting_for = "approval"
+    record.run.steps[0].waiting_for = run_pb2.WAITING_FOR_APPROVAL
     async with Client(daemon.address) as client:
         run = await client.decide_approval(record.run.id, "gate", approved=approved, note="why")
         assert run.steps[0].state == state

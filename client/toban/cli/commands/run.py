@@ -13,6 +13,7 @@ from toban.cli.args.param_options import parse_pairs, read_file
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_one, table
+from toban.cli.render.reason_words import skip_reason
 from toban.cli.session import Output, OutputOption, Session, session, shown
 from toban.cli.wait.run_start import (
     FollowOption,
@@ -148,7 +149,7 @@ def _start(
 def _show_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse) -> None:
     if here.output is Output.NAME:
         for step in plan.steps:
-            if not step.skipped:
+            if not step.skip_reason:
                 print(step.id)
         return
     emit_one(here, plan, name=plan.workflow, show=lambda: _write_plan(here, client, plan))
@@ -160,13 +161,13 @@ def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse
     steps: Sequence[run_pb2.PlannedStep] = plan.steps
     names = names_of(client, (step.source_run for step in steps))
     columns: list[Column[run_pb2.PlannedStep]] = [
-        Column("STEP", lambda step: step.id, lambda step: "dim" if step.skipped else "bold"),
-        Column("RUNS", lambda step: "-" if step.skipped else step.command, folds=True),
+        Column("STEP", lambda step: step.id, lambda step: "dim" if step.skip_reason else "bold"),
+        Column("RUNS", lambda step: "-" if step.skip_reason else step.command, folds=True),
         Column("AFTER", lambda step: ", ".join(step.depends_on) or "-", folds=True),
         Column("NOTE", lambda step: plan_note(step, names), folds=True),
     ]
     table(here, steps, columns)
-    running = sum(1 for step in steps if not step.skipped)
+    running = sum(1 for step in steps if not step.skip_reason)
     if plan.left_out:
         here.note(f"{plan.left_out} more steps are not shown: the answer would be too large")
     here.note(
@@ -177,14 +178,14 @@ def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse
 def plan_note(step: run_pb2.PlannedStep, names: dict[str, str]) -> str:
     """What is worth knowing of a step that would run, or would not."""
     notes = []
-    if step.skipped:
-        notes.append("not chosen" if step.skipped == "scope" else step.skipped)
+    if step.skip_reason:
+        notes.append(skip_reason(step.skip_reason))
     if step.source_run:
         notes.append(f"results of {names.get(step.source_run, step.source_run)}")
-    if step.when and not step.skipped:
+    if step.when and not step.skip_reason:
         notes.append(f"when {step.when}")
-    if step.for_each and not step.skipped:
+    if step.for_each and not step.skip_reason:
         notes.append(f"for each of {step.for_each}")
-    if step.max_iterations > 1 and not step.skipped:
+    if step.max_iterations > 1 and not step.skip_reason:
         notes.append(f"up to {step.max_iterations} iterations")
     return ", ".join(notes)

@@ -11,6 +11,7 @@ from typing import Final
 
 from toban.cli.exits import Exit
 from toban.cli.human_text import moment, state_word, took
+from toban.cli.render.reason_words import run_ending, run_waits, skip_reason, step_waits
 from toban.quantity_text import counted, duration_text, size_text
 from toban.v1 import run_pb2
 
@@ -37,13 +38,6 @@ _STYLES = {
     "skipped": "dim",
     "pending": "dim",
     "ready": "dim",
-}
-
-# Why a step was skipped, where the daemon's own word says too little.
-_SKIPPED: Final = {
-    "when": "its condition is false",
-    "empty": "there are no items",
-    "scope": "not chosen",
 }
 
 # The order in which the states of many steps are counted up.
@@ -73,11 +67,11 @@ def run_state(run: run_pb2.Run) -> str:
     if run.state == run_pb2.RUN_STATE_SUCCEEDED and run.incomplete_steps:
         return "succeeded, incomplete"
     if run.state == run_pb2.RUN_STATE_RUNNING and run.HasField("ending"):
-        return f"{word} ({run.ending.cause.replace('_', ' ')}, ending)"
+        return f"{word} ({run_ending(run.ending)}, ending)"
     if run.HasField("paused_at") and run.state in _OPEN_RUNS:
         return f"{word} (paused)"
-    if run.waiting_for:
-        return f"{word} (waits for {run.waiting_for})"
+    if waits := run_waits(run):
+        return f"{word} (waits for {waits})"
     return word
 
 
@@ -149,25 +143,22 @@ def step_note(
 ) -> str:
     """What is worth knowing of a step beside its state. `names` are those of other runs, by id, if they are known."""
     notes = []
-    # A reason that tells of iterations tells how many there were.
-    if step.max_iterations and step.iteration and "iteration" not in step.reason:
+    if step.max_iterations and step.iteration and not _exhausted(step):
         notes.append(f"iteration {step.iteration}/{step.max_iterations}")
     if decision := _decision(step):
         notes.append(decision)
-    elif step.reason:
-        notes.append(_reason(step))
+    elif why := skip_reason(step.skip_reason) or step.reason:
+        notes.append(why)
     elif step.HasField("exit_code") and step.exit_code != 0:
         notes.append(f"exit code {step.exit_code}")
     wait = _back_off(step, now)
     if wait:
         notes.append(wait)
-    elif step.waiting_for:
-        notes.append(f"waits for {step.waiting_for}")
+    elif waits := step_waits(step):
+        notes.append(f"waits for {waits}")
     if step.source_run:
         other = "an earlier run" if names is None else names.get(step.source_run, step.source_run)
         skipped = step.state == run_pb2.STEP_STATE_SKIPPED
-        # The daemon's own word for it says the same without the run.
-        notes = [note for note in notes if note != "kept"]
         notes.append(f"results of {other}" if skipped else f"kept from {other}")
     if step.child_run:
         notes.append(f"child {(names or {}).get(step.child_run, step.child_run)}")
@@ -190,10 +181,10 @@ def _decision(step: run_pb2.Step) -> str:
         return ""
 
 
-def _reason(step: run_pb2.Step) -> str:
-    if step.state == run_pb2.STEP_STATE_SKIPPED and step.reason in _SKIPPED:
-        return _SKIPPED[step.reason]
-    return step.reason.replace("_", " ") if step.reason.isidentifier() else step.reason
+def _exhausted(step: run_pb2.Step) -> bool:
+    """Whether its last iteration was not complete: its reason then says how many there were."""
+    failed = step.state == run_pb2.STEP_STATE_FAILED and not step.error_class
+    return failed or step.state == run_pb2.STEP_STATE_INCOMPLETE
 
 
 def _back_off(step: run_pb2.Step, now: datetime | None) -> str:
@@ -209,7 +200,7 @@ def _back_off(step: run_pb2.Step, now: datetime | None) -> str:
 
 def needs_approval(step: run_pb2.Step) -> bool:
     """Whether it goes on when a person says so."""
-    return step.state == run_pb2.STEP_STATE_RUNNING and step.waiting_for.startswith("approval")
+    return step.state == run_pb2.STEP_STATE_RUNNING and step.waiting_for == run_pb2.WAITING_FOR_APPROVAL
 
 
 def tally(steps: Iterable[run_pb2.Step]) -> str:

@@ -71,6 +71,7 @@ def _step(plan: Plan, step: StepRun) -> dict[str, Any]:
     began, ended = _millis(step.started_at), _millis(step.finished_at)
     took = ended - began if began is not None and ended is not None else None
     here = f"{folder(step)}/"
+    summary = step.skip_reason.value if step.skip_reason is not None else step.reason
     facts: dict[str, Any] = {
         "stepId": step.id,
         "status": step.state.value,
@@ -83,7 +84,7 @@ def _step(plan: Plan, step: StepRun) -> dict[str, Any]:
         "workerResult": {
             "status": step.state.value,
             "artifacts": [],
-            "observations": [{"summary": step.reason}] if step.reason else [],
+            "observations": [{"summary": summary}] if summary else [],
             "exitCode": step.exit_code,
             "errorClass": step.error_class.value if step.error_class is not None else None,
             "cost": {"wallTimeMs": took},

@@ -10,7 +10,7 @@ from typing import Any
 from toban.definition import Scope, bind_params
 from toband.domain.overlap import OverlapRule, rule_for
 from toband.domain.plan import Plan
-from toband.domain.run_model import Run, StepRun, StepState, Trigger
+from toband.domain.run_model import Run, SkipReason, StepRun, Trigger
 from toband.domain.transition import Ids
 from toband.engine.errors import (
     RunActiveError,
@@ -47,7 +47,7 @@ class PlannedStep:
     when: str
     for_each: str
     max_iterations: int
-    skipped: str
+    skipped: SkipReason | None
     source: str
 
 
@@ -217,7 +217,7 @@ def _planned(plan: Plan, run: StepRun, command: str) -> PlannedStep:
         when=step.when,
         for_each=step.for_each if isinstance(step.for_each, str) else _shown(step.for_each),
         max_iterations=step.max_iterations if step.completion_check is not None else 0,
-        skipped=run.reason if run.state is StepState.SKIPPED else "",
+        skipped=run.skip_reason,
         source=run.source,
     )
 

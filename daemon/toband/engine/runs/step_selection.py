@@ -8,7 +8,7 @@ from datetime import datetime
 
 from toban.definition import condition_references, references
 from toband.domain.plan import Plan
-from toband.domain.run_model import Run, StepRun, StepState
+from toband.domain.run_model import Run, SkipReason, StepRun, StepState
 from toband.engine.errors import (
     NoPriorResultError,
     NothingToRetryError,
@@ -20,7 +20,6 @@ from toband.engine.errors import (
 from toband.ports import Clock, Store
 
 FULL = "full"
-_SKIPPED_IN_PEACE = ("when", "scope", "empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +122,7 @@ class StepSelector:
 
 
 def _has_result(step: StepRun) -> bool:
-    kept = step.reason == "scope" and bool(step.source)
+    kept = step.skip_reason is SkipReason.SCOPE and bool(step.source)
     return step.state is StepState.SUCCEEDED or kept
 
 
@@ -167,7 +166,9 @@ def borrow(plan: Plan, source: Run, name: str, at: datetime) -> dict[str, StepRu
     """A step of an earlier run and its instances: out of scope in the new run, with their results."""
     step = source.steps[name]
     taken = _taken(plan, source, step)
-    taken[name] = replace(taken[name], state=StepState.SKIPPED, reason="scope", started_at=None, finished_at=at)
+    taken[name] = replace(
+        taken[name], state=StepState.SKIPPED, skip_reason=SkipReason.SCOPE, started_at=None, finished_at=at
+    )
     return taken
 
 
@@ -185,19 +186,19 @@ def repeated_steps(plan: Plan, before: Plan, run: Run, from_steps: Collection[st
             wanted = plan.after(_known(plan, from_steps))
             # Steps that these need are repeated too if their results are not valid; the others stay as they are.
             again = wanted | {name for name in again if plan.after([name]) & wanted} | changed
-    out = {name for name, step in run.steps.items() if step.reason == "scope"}
+    out = {name for name, step in run.steps.items() if step.skip_reason is SkipReason.SCOPE}
     return plan.after(again) - out
 
 
 def _is_valid(plan: Plan, before: Plan, run: Run, name: str) -> bool:
     step = run.steps.get(name)
     if step is None or before.steps.get(name) != plan.steps[name]:
-        return step is not None and step.reason == "scope"
+        return step is not None and step.skip_reason is SkipReason.SCOPE
     match step.state:
         case StepState.SUCCEEDED | StepState.INCOMPLETE:
             return True
         case StepState.SKIPPED:
-            return step.reason in _SKIPPED_IN_PEACE
+            return step.skip_reason is not None and step.skip_reason.satisfies
         case _:
             return False
 
@@ -224,6 +225,5 @@ def _with_instances(run: Run, step: StepRun) -> Iterator[StepRun]:
 
 def _moved(plan: Plan, run: Run, step: StepRun) -> StepRun:
     index = plan.index[step.parent or step.id]
-    reason = "kept" if step.state is StepState.SUCCEEDED else step.reason
     has_result = step.attempt is not None or step.attempts or step.instances or step.source
-    return replace(step, index=index, reason=reason, source=(step.source or run.id) if has_result else "")
+    return replace(step, index=index, source=(step.source or run.id) if has_result else "")

@@ -259,7 +259,7 @@ def read_latest_success(connection: Connection, workflow: str, steps: Collection
             # What was only kept there is found where it succeeded, if that is kept itself.
             of.run_id.in_(run_ids),
             of.state == StepState.SUCCEEDED,
-            of.reason != "kept",
+            of.source.is_(None),
         )
         if len(wanted) <= _AT_ONCE:
             succeeded = succeeded.where(of.step.in_(wanted))

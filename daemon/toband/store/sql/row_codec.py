@@ -162,6 +162,8 @@ def step_row(run_id: str, step: StepRun) -> Raw:
         "step": step.id,
         "state": step.state.value,
         "reason": printable(step.reason),
+        "skip_reason": None if step.skip_reason is None else step.skip_reason.value,
+        "source": step.source or None,
         "attempts": step.attempts,
         "losses": step.losses,
         "evaluated": step.evaluated,
@@ -206,8 +208,10 @@ _RARE = (
     "check_exit_code",
     "fingerprint",
     "unchanged",
+    "retrying",
+    "retry_stopped",
+    "overdue",
     "not_before",
-    "source",
     "artifacts",
     "spilled",
 )
@@ -345,6 +349,8 @@ def step_from(values: Values, attempt: Attempt | None) -> StepRun:
         instance=(position & _INSTANCES) - 1 if position & _INSTANCES else None,
         state=values["state"],
         reason=values["reason"],
+        skip_reason=values["skip_reason"],
+        source=values["source"] or "",
         attempts=values["attempts"],
         losses=values["losses"],
         evaluated=values["evaluated"],
@@ -366,6 +372,8 @@ def _extra(stored: Raw) -> Raw:
         return stored
     if "phase" in stored:
         stored["phase"] = Phase(stored["phase"])
+    if "overdue" in stored:
+        stored["overdue"] = TreeCause(stored["overdue"])
     if "not_before" in stored:
         stored["not_before"] = from_micros(stored["not_before"])
     if "artifacts" in stored:

@@ -34,6 +34,7 @@ from toband.domain.run_model import (
     EndingCause,
     ErrorClass,
     RunState,
+    SkipReason,
     StepState,
     Trigger,
 )
@@ -233,7 +234,11 @@ step_runs = Table(
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("step", Key, nullable=False),
     Column("state", Name(StepState), nullable=False),
+    # For people: why it failed, is retried or was cancelled.
     Column("reason", Prose, nullable=False),
+    Column("skip_reason", Name(SkipReason)),
+    # The run that its results come from, if that is another one.
+    Column("source", Key),
     Column("attempts", Integer, nullable=False),
     Column("losses", Integer, nullable=False, server_default=text("0")),
     Column("evaluated", Boolean, nullable=False, server_default=false()),

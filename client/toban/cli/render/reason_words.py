@@ -1,0 +1,55 @@
+"""Reasons and causes in words: every enum of the API that says why."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toban.v1 import run_pb2
+
+_SKIPPED: Final = {
+    run_pb2.SKIP_REASON_WHEN: "its condition is false",
+    run_pb2.SKIP_REASON_EMPTY: "no items",
+    run_pb2.SKIP_REASON_SCOPE: "not selected",
+    run_pb2.SKIP_REASON_UPSTREAM: "a step before it did not succeed",
+    run_pb2.SKIP_REASON_ABORTED: "the run was aborted",
+    run_pb2.SKIP_REASON_CANCELLED: "the run was cancelled",
+    run_pb2.SKIP_REASON_TIMED_OUT: "the run timed out",
+}
+
+_WAITING: Final = {
+    run_pb2.WAITING_FOR_START: "its start",
+    run_pb2.WAITING_FOR_QUEUE: "its turn",
+    run_pb2.WAITING_FOR_EVENT_SLOT: "a slot for runs of events (event_concurrency)",
+    run_pb2.WAITING_FOR_PROCESSES: "the end of its processes",
+    run_pb2.WAITING_FOR_RESUME: "`toban runs resume`",
+    run_pb2.WAITING_FOR_SLOT: "a free slot",
+    run_pb2.WAITING_FOR_BACKOFF: "the end of its backoff",
+    run_pb2.WAITING_FOR_APPROVAL: "approval",
+}
+
+_ENDING: Final = {
+    run_pb2.RUN_ENDING_CAUSE_ABORTED: "aborted",
+    run_pb2.RUN_ENDING_CAUSE_CANCELLED: "cancelled",
+    run_pb2.RUN_ENDING_CAUSE_TIMED_OUT: "timed out",
+}
+
+
+def skip_reason(reason: run_pb2.SkipReason.ValueType) -> str:
+    """Why a step was skipped; empty if it was not."""
+    return _SKIPPED.get(reason, "")
+
+
+def run_ending(ending: run_pb2.RunEnding) -> str:
+    return _ENDING.get(ending.cause, "")
+
+
+def run_waits(run: run_pb2.Run) -> str:
+    """What a run waits for, and which of its steps; empty if it makes progress."""
+    waits = _WAITING.get(run.waiting_for, "")
+    return f"{waits} for {', '.join(run.waiting_steps)}" if waits and run.waiting_steps else waits
+
+
+def step_waits(step: run_pb2.Step) -> str:
+    waits = _WAITING.get(step.waiting_for, "")
+    approval = step.waiting_for == run_pb2.WAITING_FOR_APPROVAL
+    return f"{waits} by {', '.join(step.approvers)}" if approval and step.approvers else waits

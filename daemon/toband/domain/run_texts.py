@@ -1,0 +1,99 @@
+"""Texts about runs, steps and attempts for people: the only prose that a transition writes.
+
+The domain decides by enums and flags, and never reads these texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import assert_never
+
+from toband.domain.run_events import AttemptEnded, ChildEnded
+from toband.domain.run_model import EndingCause, RunState, StepRun, TreeCause
+
+TIMED_OUT = "timed out"
+RUN_TIMED_OUT = "the run's timeout passed"
+NOT_DECIDED = "timed out: nobody decided in time"
+NOT_STARTED = "not started: the run was ending"
+RETRY_STOPPED = "failed, and not retried: the run was ending"
+ENDED_FROM_OUTSIDE = "ended from outside: its supervisor received SIGTERM without a request"
+
+_STOPPED = {
+    EndingCause.ABORTED: "the run was aborted",
+    EndingCause.CANCELLED: "the run was cancelled",
+    EndingCause.TIMED_OUT: "the run timed out",
+}
+
+
+def stopped(cause: EndingCause) -> str:
+    """Why a step was cancelled."""
+    return _STOPPED[cause]
+
+
+def cancelled(reason: str) -> str:
+    return f"cancelled: {reason}" if reason else "cancelled"
+
+
+def step_failed(step: str, reason: str) -> str:
+    """Why a run failed."""
+    return f"step {step} failed: {reason}"
+
+
+def instances_failed(first: StepRun, failed: int, instances: int) -> str:
+    more = f" ({failed} of {instances} failed)" if failed > 1 else ""
+    return f"{first.id}: {first.reason}{more}"
+
+
+def not_complete(iterations: int, *, unchanged: bool) -> str:
+    reason = f"not complete after {iterations} iteration{'s' if iterations != 1 else ''}"
+    return f"{reason}: nothing changed in the last one" if unchanged else reason
+
+
+def outputs_missing(names: Collection[str]) -> str:
+    return f"complete, but outputs are missing: {', '.join(sorted(names))}"
+
+
+def check_failed(error: str) -> str:
+    return f"its completion check failed: {error}"
+
+
+def lost(error: str, *, check: bool, processes_left: bool) -> str:
+    subject = "its completion check was lost" if check else "lost"
+    rest = "; not run again, because processes that it left may still run" if processes_left else ""
+    return f"{subject}: {error}{rest}"
+
+
+def rejected(by: str, note: str) -> str:
+    return f"rejected by {by}: {note}" if note else f"rejected by {by}"
+
+
+def child_ended(event: ChildEnded) -> str:
+    match event.state:
+        case RunState.CANCELLED:
+            return "its run was cancelled"
+        case RunState.TIMED_OUT:
+            return "its run timed out"
+        case _:
+            return f"its run failed: {event.error}"
+
+
+def attempt_ended(event: AttemptEnded) -> str:
+    """Why an attempt did not succeed."""
+    if event.error:
+        return event.error
+    match event.ending.cause:
+        case TreeCause.TIMEOUT | TreeCause.LOOP_TIMEOUT:
+            return TIMED_OUT
+        case TreeCause.RUN_TIMEOUT:
+            return RUN_TIMED_OUT
+        case TreeCause.CANCEL:
+            return "cancelled"
+        case TreeCause.LIMIT:
+            return f"exceeded its limit of {event.ending.limit}"
+        case TreeCause.EXITED | TreeCause.LOST:
+            killed = event.signal is not None
+            how = f"killed by signal {event.signal}" if killed else f"exit code {event.exit_code}"
+            limit = event.ending.limit
+            return f"{how}; it reached its limit of {limit}" if limit else how
+        case _:
+            assert_never(event.ending.cause)

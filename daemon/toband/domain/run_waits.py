@@ -1,0 +1,46 @@
+"""What runs and steps wait for."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from toband.domain import overlap
+from toband.domain.plan import Plan
+from toband.domain.run_model import Phase, Run, RunState, StepRun, StepState
+
+
+class WaitingFor(StrEnum):
+    START = "START"
+    """A PENDING run is about to start."""
+    QUEUE = "QUEUE"
+    EVENT_SLOT = "EVENT_SLOT"
+    """A slot for runs of events."""
+    PROCESSES = "PROCESSES"
+    """The run is ending, and its processes have not ended."""
+    RESUME = "RESUME"
+    SLOT = "SLOT"
+    BACKOFF = "BACKOFF"
+    APPROVAL = "APPROVAL"
+
+
+def run_waits_for(run: Run, plan: Plan | None) -> WaitingFor | None:
+    """What keeps the whole run from making progress, whatever its steps do."""
+    if run.state is RunState.PENDING:
+        queued = overlap.may_queue(plan.workflow if plan is not None else None, run)
+        return WaitingFor.QUEUE if queued else WaitingFor.START
+    if run.state is not RunState.RUNNING:
+        return None
+    if run.ending is not None:
+        return WaitingFor.PROCESSES
+    return WaitingFor.RESUME if run.paused_at is not None else None
+
+
+def step_waits_for(step: StepRun, *, paused: bool) -> WaitingFor | None:
+    """A step that waits for others to end is not held up: `depends_on` says it all."""
+    if step.state is StepState.RUNNING and step.phase is Phase.APPROVAL:
+        return WaitingFor.APPROVAL
+    if step.state is not StepState.READY:
+        return None
+    if step.not_before is not None:
+        return WaitingFor.BACKOFF
+    return WaitingFor.RESUME if paused else WaitingFor.SLOT
