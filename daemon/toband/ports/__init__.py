@@ -16,6 +16,7 @@ from toband.ports.boot import Boot
 from toband.ports.clock import (
     Clock,
 )
+from toband.ports.dead_letters import DeadLetterStore
 from toband.ports.definition_files import (
     DefinitionMemory,
     DefinitionSource,
@@ -89,9 +90,7 @@ from toband.ports.records import (
     WorkflowVersion,
 )
 from toband.ports.sandbox import OverLimitError, Sandbox
-from toband.ports.schedules import (
-    ScheduleStore,
-)
+from toband.ports.schedules import FireLedger, ScheduleStore
 from toband.ports.store import (
     Store,
     StoreBusyError,
@@ -128,6 +127,7 @@ __all__ = [
     "ConflictError",
     "Counts",
     "DeadLetterClosedError",
+    "DeadLetterStore",
     "DefinitionMemory",
     "DefinitionSource",
     "Descriptors",
@@ -137,6 +137,7 @@ __all__ = [
     "EventResolution",
     "EventStore",
     "FileChange",
+    "FireLedger",
     "Fired",
     "Firing",
     "HealthStatus",

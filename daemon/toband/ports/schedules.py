@@ -1,4 +1,4 @@
-"""What the store keeps of schedules, and of what became of their due times."""
+"""Schedules and the fire ledger, as the engine uses them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from toband.ports.records import Fired, Firing, Request
 
 
 class ScheduleStore(Protocol):
-    """The part of a store that knows when things are due.
+    """Schedules of definitions and of subjects.
 
-    An entry is active as long as it is not cancelled and still has a due time to come; one that is due whenever the
-    daemon starts always has. Those of definitions are stored and removed with them, see WorkflowText.
+    A schedule is active until it is cancelled or has no due time left; one that is due at every start of the daemon
+    always has one. Schedules of definitions are stored and removed with them: see WorkflowText.
     """
 
     async def earliest_alarm(self, *, after: datetime | None = None) -> datetime | None:
-        """When somebody has to look at a schedule next, later than `after`; None: there is nothing to come."""
+        """The next alarm of any schedule, later than `after`; None if there is none."""
         ...
 
     async def due_schedules(
@@ -29,18 +29,18 @@ class ScheduleStore(Protocol):
         after: tuple[datetime, str] | None = None,
         limit: int = 200,
     ) -> Sequence[ScheduleEntry]:
-        """Those that somebody has to look at by now, by their alarm and id; none with an alarm before `since`.
+        """Schedules with an alarm up to `now` and not before `since`, by alarm and id.
 
-        `after`: what follows on a page that ended with that alarm and id.
+        `after` continues a page that ended with that alarm and id.
         """
         ...
 
     async def decided_ahead(self, now: datetime) -> tuple[int, datetime | None]:
-        """How many of those that go on have a line for a due time after now, and the latest of these due times."""
+        """The number of active schedules with a ledger line for a due time after `now`, and the latest such time."""
         ...
 
     async def start_schedules(self, *, after: str = "", limit: int = 200) -> Sequence[ScheduleEntry]:
-        """Those that are due whenever the daemon starts, in order of id, from behind `after` on."""
+        """Schedules that are due at every start of the daemon, by id, behind `after`."""
         ...
 
     async def list_schedules(
@@ -53,44 +53,52 @@ class ScheduleStore(Protocol):
         active_only: bool = True,
         of_subjects: bool = False,
     ) -> Sequence[ScheduleEntry]:
-        """In order of id (as text), those behind `after`. `workflow`: its own and those of subjects that start it.
+        """By id (as text), behind `after`. `workflow`: its own, and those of subjects that start it.
 
-        `of_subjects`: none that came with a definition.
+        `of_subjects`: without those of definitions.
         """
         ...
 
     async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None: ...
 
-    async def fire(self, firing: Firing) -> Fired | None:
-        """Saves what was decided about due times, if the schedule is still as `before` says; else None, and nothing is.
-
-        One transaction, which many share: the schedule moves on, the lines and the runs are written. A due time that
-        has a line keeps it and gets no second run. Raises ValueError if not all of it is of one schedule; RunGoneError
-        as `create_run` does.
-        """
-        ...
-
     async def create_schedule(
         self, entry: ScheduleEntry, *, request: Request | None = None
     ) -> tuple[ScheduleEntry, bool]:
-        """Stores one that is bound to a subject; answers it, and whether it is new.
+        """Stores a schedule of a subject; returns it, and whether it is new.
 
-        If an active one of the subject has the same dedupe key, which is not empty, that one is the answer. A repeated
-        request answers what the first one did: the schedule as it is now, and whether it was new then. Raises
-        RequestReusedError; ValueError if it has no subject.
+        If an active schedule of the subject has the same dedupe key, which is not empty, returns that one. A repeated
+        request returns the same schedule, as it is now, and the same flag. Raises RequestReusedError; ValueError for a
+        schedule without a subject.
         """
         ...
 
     async def schedule_of_request(self, request: Request) -> tuple[ScheduleEntry, bool] | None:
-        """What `create_schedule` answers to this request if it was made before. Raises RequestReusedError."""
+        """The result of `create_schedule` if this request was made before. Raises RequestReusedError."""
         ...
 
     async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
-        """The entry as it is now; None if no subject has one with that id. One that is not active stays as it is."""
+        """The schedule as it is now; None if no subject has it. A schedule that is not active stays as it is."""
         ...
 
     async def cancel_by_subject(self, subject: str, *, at: datetime) -> int:
-        """Cancels all of its active ones; answers how many."""
+        """Cancels the active schedules of the subject; returns their number."""
+        ...
+
+    async def forget_schedules(self, before: datetime) -> int:
+        """Removes schedules of subjects that ended or were cancelled before then; returns their number."""
+        ...
+
+
+class FireLedger(Protocol):
+    """One line for each due time that was decided."""
+
+    async def fire(self, firing: Firing) -> Fired | None:
+        """Saves the decision on due times if the schedule still is as `before` says; otherwise saves nothing: None.
+
+        One transaction, which may share its commit: it moves the schedule on, and writes the lines and the runs. A due
+        time that has a line keeps it and gets no second run. Raises ValueError if parts are of different schedules;
+        RunGoneError as `create_run` does.
+        """
         ...
 
     async def fires(
@@ -103,20 +111,16 @@ class ScheduleStore(Protocol):
         after: datetime | None = None,
         limit: int = 100,
     ) -> Sequence[Fire]:
-        """Lines of the ledger, those due last first, then by schedule; due strictly between `after` and `before`.
+        """Ledger lines, latest due time first, then by schedule; due strictly between `after` and `before`.
 
-        With `before_schedule` also those due at `before` whose schedule has a lower id: what follows on a page that
+        `before_schedule` also includes lines due at `before` whose schedule has a lower id: it continues a page that
         ended with that line.
         """
         ...
 
-    async def forget_schedules(self, before: datetime) -> int:
-        """Removes those of subjects that were cancelled before then, or had their last due time before; how many."""
-        ...
-
     async def forget_fires(self, before: datetime, keep: int) -> int:
-        """Removes lines that were due before then, and all but the newest `keep` of each schedule; answers how many.
+        """Removes lines due before then, and all but the newest `keep` of each schedule; returns their number.
 
-        In several transactions, so that nobody has to wait long.
+        Runs several transactions, so that other writers do not wait long.
         """
         ...

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from toban.definition import DefinitionKind, Retention
 from toband.domain.emitted_events import Cause
-from toband.domain.run_model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
+from toband.domain.run_model import Attempt, Run, RunState, Usage
+from toband.ports.dead_letters import DeadLetterStore
 from toband.ports.events import EventStore
 from toband.ports.records import (
     Counts,
@@ -26,10 +27,10 @@ from toband.ports.records import (
     WorkflowText,
     WorkflowVersion,
 )
-from toband.ports.schedules import ScheduleStore
+from toband.ports.schedules import FireLedger, ScheduleStore
 
 
-class Store(ScheduleStore, EventStore, Protocol):
+class Store(ScheduleStore, FireLedger, EventStore, DeadLetterStore, Protocol):
     """Durable truth. What a method has answered survives any crash.
 
     Every method may be called from the event loop at any time; writers are serialised and share commits, readers run
@@ -278,25 +279,6 @@ class Store(ScheduleStore, EventStore, Protocol):
         ...
 
     async def counts(self) -> Counts: ...
-
-    # dead letters
-
-    async def list_dead_letters(
-        self,
-        *,
-        workflow: str = "",
-        states: Sequence[DeadLetterState] = (),
-        before: str = "",
-        limit: int = 100,
-    ) -> Sequence[DeadLetter]:
-        """Newest first, those with an id below `before`."""
-        ...
-
-    async def get_dead_letter(self, letter_id: str) -> DeadLetter | None: ...
-
-    async def discard_dead_letter(self, letter_id: str, *, at: datetime, by: str) -> tuple[DeadLetter, bool] | None:
-        """The letter as it is now, and whether this closed it: False if it was closed before. None: there is none."""
-        ...
 
     # retention
 

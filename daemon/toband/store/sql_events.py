@@ -9,10 +9,10 @@ from toband.domain.emitted_events import Emitted, Listener, WatchedPath
 from toband.ports import EventResolution, Request, Resolved
 from toband.store.rows import event_triggers, watched_paths
 from toband.store.rows import events as emitted
-from toband.store.sql.open_database import SqlAccess
+from toband.store.sql.open_database import OpenDatabase
 
 
-class SqlEvents(SqlAccess):
+class SqlEvents(OpenDatabase):
     """`toband.ports.EventStore`."""
 
     async def add_events(

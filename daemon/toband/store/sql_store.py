@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from toban.definition import DefinitionKind, Retention
 from toband.domain.emitted_events import Cause
-from toband.domain.run_model import Attempt, DeadLetter, DeadLetterState, Run, RunState, Usage
+from toband.domain.run_model import Attempt, Run, RunState, Usage
 from toband.ports import (
     Counts,
     EndedRun,
@@ -31,7 +31,6 @@ from toband.ports import (
 from toband.store.rows import (
     attempts,
     database_check,
-    dead_letters,
     definitions,
     events,
     idempotent_calls,
@@ -43,13 +42,15 @@ from toband.store.rows import (
     workflow_retention,
     workflows,
 )
+from toband.store.rows.dead_letters import SqlDeadLetters
+from toband.store.rows.fire_ledger import SqlFires
 from toband.store.rows.run_history import read_history
+from toband.store.rows.schedules import SqlSchedules
 from toband.store.sql.errors import store_errors
 from toband.store.sql_events import SqlEvents
-from toband.store.sql_schedules import SqlSchedules
 
 
-class SqlStore(SqlSchedules, SqlEvents):
+class SqlStore(SqlSchedules, SqlFires, SqlEvents, SqlDeadLetters):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
 
     Raises StoreError for a URL that names neither.
@@ -208,24 +209,6 @@ class SqlStore(SqlSchedules, SqlEvents):
 
     async def usage_of(self, attempt_ids: Collection[str]) -> Mapping[str, Usage]:
         return await self._read(usage_series.read, attempt_ids)
-
-    # dead letters
-
-    async def list_dead_letters(
-        self,
-        *,
-        workflow: str = "",
-        states: Sequence[DeadLetterState] = (),
-        before: str = "",
-        limit: int = 100,
-    ) -> Sequence[DeadLetter]:
-        return await self._read(dead_letters.read_all, workflow, states, before, limit)
-
-    async def get_dead_letter(self, letter_id: str) -> DeadLetter | None:
-        return await self._read(dead_letters.read, letter_id)
-
-    async def discard_dead_letter(self, letter_id: str, *, at: datetime, by: str) -> tuple[DeadLetter, bool] | None:
-        return await self._write.do(dead_letters.discard(letter_id, at, by))
 
     # retention
 

@@ -1,4 +1,4 @@
-"""The ledger of due times: written with the runs and events that they start, read, and kept bounded."""
+"""The fire ledger: a line for every due time, written with the runs and events that it starts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import ActiveRunError, Fired, Firing
 from toband.store.rows import event_rows, runs
 from toband.store.sql.columns import printable, to_json, to_micros
+from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.statements import Statements
 from toband.store.sql.tables import fires as table
 from toband.store.sql.writer import Session
 
 FORGET_AT_ONCE = 1_000
-"""Lines that are removed in one transaction: others want to write too."""
+"""Lines removed in one transaction; the limit keeps other writers from waiting long."""
 
 Key = tuple[str, datetime]
 
@@ -48,10 +49,69 @@ _SURPLUS = (
 )
 
 
+class SqlFires(OpenDatabase):
+    """`toband.ports.FireLedger`."""
+
+    async def fire(self, firing: Firing) -> Fired | None:
+        return await self._write.do(_firing(self._sql, firing))
+
+    @reading
+    def fires(
+        self,
+        connection: Connection,
+        *,
+        schedule_id: str = "",
+        workflow: str = "",
+        before: datetime | None = None,
+        before_schedule: str = "",
+        after: datetime | None = None,
+        limit: int = 100,
+    ) -> Sequence[Fire]:
+        query = select(table).order_by(table.c.due_at.desc(), table.c.schedule_id.desc()).limit(limit)
+        if schedule_id:
+            query = query.where(table.c.schedule_id == schedule_id)
+        if workflow:
+            query = query.where(table.c.workflow == workflow)
+        if before is not None and before_schedule:
+            query = query.where(
+                table.c.due_at <= before,
+                or_(table.c.due_at < before, table.c.schedule_id < before_schedule),
+            )
+        elif before is not None:
+            query = query.where(table.c.due_at < before)
+        if after is not None:
+            query = query.where(table.c.due_at > after)
+        return [Fire(**row) for row in connection.execute(query).mappings()]
+
+    async def forget_fires(self, before: datetime, keep: int) -> int:
+        gone = 0
+        while lines := await self._read(_keys, _OLD, before=before):
+            gone += await self._remove(lines)
+        for schedule_id in await self._read(_read_crowded, keep):
+            while lines := await self._read(_keys, _SURPLUS, of_schedule=schedule_id, keep=keep):
+                gone += await self._remove(lines)
+        return gone
+
+    @writing
+    def _remove(self, session: Session, lines: Sequence[Key]) -> int:
+        rows = [{"of_schedule": schedule_id, "of_due": due_at} for schedule_id, due_at in lines]
+        session.connection.execute(_REMOVE, rows)
+        return len(lines)
+
+
+def _read_crowded(connection: Connection, keep: int) -> Sequence[str]:
+    """Ids of schedules with more than `keep` lines."""
+    return connection.execute(_CROWDED, {"keep": keep}).scalars().all()
+
+
+def _keys(connection: Connection, /, query: Any, **of: object) -> Sequence[Key]:
+    return [(schedule_id, due_at) for schedule_id, due_at in connection.execute(query, of)]
+
+
 # ------------------------------------------------------------------------------------------------ firing
 
 
-def fire(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
+def _firing(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
     """Raises ValueError if `after` is another schedule than `before`, or a line is of another one."""
     before, after = firing.before, firing.after
     told = tuple(line for line, _ in firing.events)
@@ -164,63 +224,3 @@ def _row(line: Fire) -> dict[str, Any]:
         "run_id": line.run_id,
         "more": line.more,
     }
-
-
-# ------------------------------------------------------------------------------------------------ reading
-
-
-def read(
-    connection: Connection,
-    schedule_id: str,
-    workflow: str,
-    before: datetime | None,
-    before_schedule: str,
-    after: datetime | None,
-    limit: int,
-) -> Sequence[Fire]:
-    query = select(table).order_by(table.c.due_at.desc(), table.c.schedule_id.desc()).limit(limit)
-    if schedule_id:
-        query = query.where(table.c.schedule_id == schedule_id)
-    if workflow:
-        query = query.where(table.c.workflow == workflow)
-    if before is not None and before_schedule:
-        query = query.where(
-            table.c.due_at <= before,
-            or_(table.c.due_at < before, table.c.schedule_id < before_schedule),
-        )
-    elif before is not None:
-        query = query.where(table.c.due_at < before)
-    if after is not None:
-        query = query.where(table.c.due_at > after)
-    return [Fire(**row) for row in connection.execute(query).mappings()]
-
-
-# ------------------------------------------------------------------------------------------------ forgetting
-
-
-def read_old(connection: Connection, before: datetime) -> Sequence[Key]:
-    """Some of the lines of before then."""
-    return _keys(connection, _OLD, before=before)
-
-
-def read_crowded(connection: Connection, keep: int) -> Sequence[str]:
-    """Schedules with more lines than that."""
-    return connection.execute(_CROWDED, {"keep": keep}).scalars().all()
-
-
-def read_surplus(connection: Connection, schedule_id: str, keep: int) -> Sequence[Key]:
-    """Some of its lines behind the newest `keep`."""
-    return _keys(connection, _SURPLUS, of_schedule=schedule_id, keep=keep)
-
-
-def remove(keys: Sequence[Key]) -> Callable[[Session], None]:
-    rows = [{"of_schedule": schedule_id, "of_due": due_at} for schedule_id, due_at in keys]
-
-    def operation(session: Session) -> None:
-        session.connection.execute(_REMOVE, rows)
-
-    return operation
-
-
-def _keys(connection: Connection, query: Any, **of: object) -> Sequence[Key]:
-    return [(schedule_id, due_at) for schedule_id, due_at in connection.execute(query, of)]

@@ -1,8 +1,8 @@
-"""Schedules: those that come with a definition, and those that are bound to a subject."""
+"""Schedules: those of definitions, and those that are bound to a subject."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -29,16 +29,17 @@ from toband.domain.schedule_model import ScheduleEntry
 from toband.ports import Request, RequestReusedError, WorkflowText
 from toband.store.rows.idempotent_calls import recall, remember
 from toband.store.sql.columns import from_json, to_json
+from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.tables import fires
 from toband.store.sql.tables import schedules as table
 from toband.store.sql.writer import Session
 
 FORGET_AT_ONCE = 1_000
-"""Schedules that are removed in one transaction: others want to write too."""
+"""Schedules removed in one transaction; the limit keeps other writers from waiting long."""
 
-# Not cancelled, and still to come.
+# Not cancelled, and due again.
 _ACTIVE = and_(table.c.cancelled_at.is_(None), or_(table.c.next_due.is_not(None), table.c.at_start))
-# As the indexes have them, word for word: without them SQLite does not take them.
+# Exactly as the partial indexes spell them, or SQLite does not use these.
 _BOUND = table.c.subject != literal_column("''")
 _STARTING = text("schedules.at_start")
 
@@ -81,7 +82,7 @@ _OVER = and_(
             table.c.next_due.is_(None),
             not_(table.c.at_start),
             table.c.stored_at < bindparam("before"),
-            # One that was late is kept from when it fired, not from when it should have.
+            # The age of a late one counts from when it fired, not from when it was due.
             not_(exists().where(fires.c.schedule_id == table.c.id, _SINCE)),
         ),
     ),
@@ -89,18 +90,129 @@ _OVER = and_(
 _FIND_OVER = select(table.c.id).where(_OVER).limit(FORGET_AT_ONCE)
 _FORGET = delete(table).where(table.c.id.in_(bindparam("of_ids", expanding=True)))
 
-# What a definition that says its time in words leaves open.
+# Fields that a schedule in words leaves open.
 _MEANT = ("cron", "every", "at")
+
+
+class SqlSchedules(OpenDatabase):
+    """`toband.ports.ScheduleStore`."""
+
+    @reading
+    def earliest_alarm(self, connection: Connection, *, after: datetime | None = None) -> datetime | None:
+        query = _EARLIEST if after is None else _EARLIEST.where(table.c.alarm > after)
+        return connection.execute(query).scalar()
+
+    @reading
+    def due_schedules(
+        self,
+        connection: Connection,
+        now: datetime,
+        *,
+        since: datetime | None = None,
+        after: tuple[datetime, str] | None = None,
+        limit: int = 200,
+    ) -> Sequence[ScheduleEntry]:
+        query = _DUE
+        if since is not None:
+            query = query.where(table.c.alarm >= since)
+        if after is not None:
+            alarm, schedule_id = after
+            behind = or_(table.c.alarm > alarm, table.c.id > schedule_id)
+            query = query.where(table.c.alarm >= alarm, behind)
+        return _entries(connection, query, now=now, at_most=limit)
+
+    @reading
+    def decided_ahead(self, connection: Connection, now: datetime) -> tuple[int, datetime | None]:
+        number, until = connection.execute(_AHEAD, {"now": now}).one()
+        return int(number), until
+
+    @reading
+    def start_schedules(self, connection: Connection, *, after: str = "", limit: int = 200) -> Sequence[ScheduleEntry]:
+        return _entries(connection, _AT_START, after=after, at_most=limit)
+
+    @reading
+    def list_schedules(
+        self,
+        connection: Connection,
+        *,
+        workflow: str = "",
+        subject: str = "",
+        after: str = "",
+        limit: int = 100,
+        active_only: bool = True,
+        of_subjects: bool = False,
+    ) -> Sequence[ScheduleEntry]:
+        query = select(table).where(table.c.id > after).order_by(table.c.id).limit(limit)
+        if of_subjects:
+            query = query.where(_BOUND)
+        if subject:
+            query = query.where(_BOUND, table.c.subject == subject)
+        if workflow:
+            query = query.where(table.c.workflow == workflow)
+        if active_only:
+            query = query.where(_ACTIVE)
+        return _entries(connection, query)
+
+    @reading
+    def get_schedule(self, connection: Connection, schedule_id: str) -> ScheduleEntry | None:
+        return _find(connection, schedule_id)
+
+    async def create_schedule(
+        self, entry: ScheduleEntry, *, request: Request | None = None
+    ) -> tuple[ScheduleEntry, bool]:
+        if not entry.subject:
+            raise ValueError(f"cannot store schedule {entry.id}: it has no subject")
+        row = _row(entry)
+
+        def operation(session: Session) -> tuple[ScheduleEntry, bool]:
+            session.lock_creation()
+            if request is not None and (made := recall(session.connection, request)) is not None:
+                answered = _answered(session.connection, made)
+                if answered is None:
+                    raise RequestReusedError(request.id)  # the clock was set back by months
+                return answered
+            same = _same(session.connection, entry) if entry.dedupe_key else None
+            if same is None:
+                session.connection.execute(insert(table), row)
+            stored, is_new = (entry, True) if same is None else (same, False)
+            remember(session, request, {"schedule": stored.id, "created": is_new}, entry.stored_at)
+            return stored, is_new
+
+        return await self._write.do(operation)
+
+    @reading
+    def schedule_of_request(self, connection: Connection, request: Request) -> tuple[ScheduleEntry, bool] | None:
+        made = recall(connection, request)
+        return None if made is None else _answered(connection, made)
+
+    @writing
+    def cancel_schedule(self, session: Session, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
+        session.lock_creation()
+        session.connection.execute(_CANCEL, {"of_id": schedule_id, "cancelled_at": at, "alarm": None})
+        found = _find(session.connection, schedule_id)
+        return found if found is not None and found.subject else None
+
+    @writing
+    def cancel_by_subject(self, session: Session, subject: str, *, at: datetime) -> int:
+        session.lock_creation()
+        values = {"of_subject": subject, "cancelled_at": at, "alarm": None}
+        return session.connection.execute(_CANCEL_SUBJECT, values).rowcount
+
+    async def forget_schedules(self, before: datetime) -> int:
+        gone = 0
+        while await self._read(_read_over, before):
+            gone += await self._write.do(lambda session: _forget_over(session, before))
+        return gone
 
 
 # ------------------------------------------------------------------------------------------------ of definitions
 
 
 def replace_all(session: Session, definition: WorkflowText) -> None:
-    """In the transaction that stores the definition: its schedules are its own from here on.
+    """Stores the schedules of a definition, in its transaction, and removes those it no longer has.
 
-    One that says what a stored one says goes on where that one is. Raises ValueError for an entry that is not of the
-    workflow.
+    A schedule that equals a stored one continues from that one's state. Raises ValueError for an entry of another
+    workflow or of a subject.
     """
     name = definition.name
     for entry in definition.schedules:
@@ -116,12 +228,12 @@ def replace_all(session: Session, definition: WorkflowText) -> None:
 
 
 def remove_all(session: Session, workflow: str) -> None:
-    """Those that came with its definition."""
+    """Removes the schedules of its definition; those of subjects stay."""
     session.connection.execute(_REMOVE_ALL, {"of_workflow": workflow})
 
 
 def _going_on(new: Sequence[ScheduleEntry], stored: Sequence[ScheduleEntry]) -> list[ScheduleEntry]:
-    """The new ones, each as far as the stored one that says the same: first the one in its place, then any other."""
+    """The new schedules, each with the state of an equal stored one: of the same id if possible, else of any."""
     left = {entry.id: entry for entry in stored}
     found: dict[str, ScheduleEntry] = {}
     for entry in new:
@@ -137,8 +249,8 @@ def _going_on(new: Sequence[ScheduleEntry], stored: Sequence[ScheduleEntry]) -> 
 
 
 def _says(entry: ScheduleEntry) -> tuple[str, Any]:
-    """What a person wrote. What words mean differs each time that they are read: the words themselves count."""
-    # As it would come back: JSON knows no tuples.
+    """The schedule as written. The meaning of words depends on when they are read, so the words themselves count."""
+    # Through JSON, because the stored one came from there: it has lists for tuples.
     spec = from_json(to_json(entry.spec.to_dict()))
     if entry.spec.words:
         for name in _MEANT:
@@ -149,152 +261,44 @@ def _says(entry: ScheduleEntry) -> tuple[str, Any]:
 # ------------------------------------------------------------------------------------------------ of subjects
 
 
-def create(entry: ScheduleEntry, request: Request | None) -> Callable[[Session], tuple[ScheduleEntry, bool]]:
-    """Raises ValueError for an entry without a subject."""
-    if not entry.subject:
-        raise ValueError(f"cannot store schedule {entry.id}: it has no subject")
-    row = _row(entry)
-
-    def operation(session: Session) -> tuple[ScheduleEntry, bool]:
-        session.lock_creation()
-        if request is not None and (made := recall(session.connection, request)) is not None:
-            answered = _answered(session.connection, made)
-            if answered is None:
-                raise RequestReusedError(request.id)  # the clock was set back by months
-            return answered
-        same = _same(session.connection, entry) if entry.dedupe_key else None
-        if same is None:
-            session.connection.execute(insert(table), row)
-        stored, is_new = (entry, True) if same is None else (same, False)
-        answer = {"schedule": stored.id, "created": is_new}
-        remember(session, request, answer, entry.stored_at)
-        return stored, is_new
-
-    return operation
-
-
-def cancel(schedule_id: str, at: datetime) -> Callable[[Session], ScheduleEntry | None]:
-    def operation(session: Session) -> ScheduleEntry | None:
-        session.lock_creation()
-        values = {"of_id": schedule_id, "cancelled_at": at, "alarm": None}
-        session.connection.execute(_CANCEL, values)
-        found = read(session.connection, schedule_id)
-        return found if found is not None and found.subject else None
-
-    return operation
-
-
-def cancel_subject(subject: str, at: datetime) -> Callable[[Session], int]:
-    def operation(session: Session) -> int:
-        session.lock_creation()
-        values = {"of_subject": subject, "cancelled_at": at, "alarm": None}
-        return session.connection.execute(_CANCEL_SUBJECT, values).rowcount
-
-    return operation
-
-
-def forget(before: datetime) -> Callable[[Session], int]:
-    """Some of those that were over before then; how many. Lines of the ledger stay."""
-
-    def operation(session: Session) -> int:
-        session.lock_creation()
-        ids = read_over(session.connection, before)
-        if ids:
-            session.connection.execute(_FORGET, {"of_ids": ids})
-        return len(ids)
-
-    return operation
-
-
 def _same(connection: Connection, entry: ScheduleEntry) -> ScheduleEntry | None:
     found = _entries(connection, _SAME, of_subject=entry.subject, of_key=entry.dedupe_key)
     return found[0] if found else None
 
 
-# ------------------------------------------------------------------------------------------------ reading
-
-
-def read(connection: Connection, schedule_id: str) -> ScheduleEntry | None:
-    found = _entries(connection, _SCHEDULE, of_id=schedule_id)
-    return found[0] if found else None
-
-
-def read_made(connection: Connection, request: Request) -> tuple[ScheduleEntry, bool] | None:
-    made = recall(connection, request)
-    return None if made is None else _answered(connection, made)
-
-
 def _answered(connection: Connection, answer: Any) -> tuple[ScheduleEntry, bool] | None:
-    """The schedule that a request was answered with, and whether it made it. Once only the id was remembered."""
+    """The schedule in the remembered answer, and whether that call created it. Older releases stored the id alone."""
     if isinstance(answer, str):
         answer = {"schedule": answer, "created": True}
-    known = read(connection, answer["schedule"])
+    known = _find(connection, answer["schedule"])
     return None if known is None else (known, answer["created"])
 
 
-def read_over(connection: Connection, before: datetime) -> Sequence[str]:
-    """Some of those of subjects that were over before then."""
+def _read_over(connection: Connection, before: datetime) -> Sequence[str]:
+    """Ids of schedules of subjects that were over before then; one batch."""
     return connection.execute(_FIND_OVER, {"before": before}).scalars().all()
 
 
-def read_all(
-    connection: Connection,
-    workflow: str,
-    subject: str,
-    after: str,
-    limit: int,
-    active_only: bool,
-    of_subjects: bool,
-) -> Sequence[ScheduleEntry]:
-    query = select(table).where(table.c.id > after).order_by(table.c.id).limit(limit)
-    if of_subjects:
-        query = query.where(_BOUND)
-    if subject:
-        query = query.where(_BOUND, table.c.subject == subject)
-    if workflow:
-        query = query.where(table.c.workflow == workflow)
-    if active_only:
-        query = query.where(_ACTIVE)
-    return _entries(connection, query)
-
-
-def read_earliest(connection: Connection, after: datetime | None) -> datetime | None:
-    query = _EARLIEST if after is None else _EARLIEST.where(table.c.alarm > after)
-    return connection.execute(query).scalar()
-
-
-def count(connection: Connection) -> int:
-    """Those that somebody has to look at some time."""
-    return int(connection.execute(_COUNT).scalar_one())
-
-
-def read_due(
-    connection: Connection,
-    now: datetime,
-    since: datetime | None,
-    after: tuple[datetime, str] | None,
-    limit: int,
-) -> Sequence[ScheduleEntry]:
-    query = _DUE
-    if since is not None:
-        query = query.where(table.c.alarm >= since)
-    if after is not None:
-        alarm, schedule_id = after
-        behind = or_(table.c.alarm > alarm, table.c.id > schedule_id)
-        query = query.where(table.c.alarm >= alarm, behind)
-    return _entries(connection, query, now=now, at_most=limit)
-
-
-def read_decided_ahead(connection: Connection, now: datetime) -> tuple[int, datetime | None]:
-    count, until = connection.execute(_AHEAD, {"now": now}).one()
-    return int(count), until
-
-
-def read_at_start(connection: Connection, after: str, limit: int) -> Sequence[ScheduleEntry]:
-    return _entries(connection, _AT_START, after=after, at_most=limit)
+def _forget_over(session: Session, before: datetime) -> int:
+    """Removes one batch and returns its size. Their ledger lines stay."""
+    session.lock_creation()
+    ids = _read_over(session.connection, before)
+    if ids:
+        session.connection.execute(_FORGET, {"of_ids": ids})
+    return len(ids)
 
 
 # ------------------------------------------------------------------------------------------------ rows
+
+
+def count(connection: Connection) -> int:
+    """Schedules that have an alarm."""
+    return int(connection.execute(_COUNT).scalar_one())
+
+
+def _find(connection: Connection, schedule_id: str) -> ScheduleEntry | None:
+    found = _entries(connection, _SCHEDULE, of_id=schedule_id)
+    return found[0] if found else None
 
 
 def _row(entry: ScheduleEntry) -> dict[str, Any]:

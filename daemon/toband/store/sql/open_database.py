@@ -1,14 +1,15 @@
-"""What all parts of the store share: opening the database, closing it, and who reads and writes in it."""
+"""An open database: claims it for one daemon, reads it in threads, and writes through the one writer."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Concatenate, ParamSpec, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
@@ -17,21 +18,22 @@ from toband.store.sql import ownership, schema
 from toband.store.sql.database import READERS, database
 from toband.store.sql.errors import store_errors
 from toband.store.sql.statements import Statements
-from toband.store.sql.writer import Writer
+from toband.store.sql.writer import Session, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
+D = TypeVar("D", bound="OpenDatabase")
 
 OWNER_FRESH = 1.0
-"""Seconds for which a claim that was confirmed is not looked up again."""
+"""Seconds for which a confirmed claim is not read again."""
 
 
-class SqlAccess:
-    """A database that is open, with one who writes and several who read. Raises StoreError for a URL of no kind.
+class OpenDatabase:
+    """The base of every class that has statements about one noun. Raises StoreError for a URL it cannot use.
 
-    `owner` claims it for a daemon; `take_over` claims it from any other owner. Without an owner any process may write:
-    that is for tools that look at a database that no daemon uses. `known_by` says what else proves that there was a
-    database: with it, an empty one is refused.
+    `owner` claims the database for a daemon; `take_over` claims it from any other owner. Without an owner any process
+    may write: that is for tools that inspect a database which no daemon uses. `known_by` is the evidence that this
+    installation had a database; with it, opening an empty database is refused.
     """
 
     def __init__(
@@ -59,15 +61,15 @@ class SqlAccess:
 
     @property
     def file(self) -> str:
-        """Where it lies; empty if a server has it."""
+        """The path of a SQLite database; empty for PostgreSQL."""
         return self._database.path
 
     def watch(self, watcher: StoreWatcher) -> None:
-        """Lets somebody know how writing goes. Before it is opened."""
+        """Reports failed and successful writes to `watcher`. Call it before `open`."""
         self._watcher = watcher
 
     async def open(self) -> None:
-        """Once; a store that was closed is not opened again."""
+        """Call it once: a closed database cannot be opened again."""
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         try:
             await asyncio.get_running_loop().run_in_executor(self._pool, self._prepare)
@@ -85,14 +87,13 @@ class SqlAccess:
             self._database.prepare()
             with self._database.writer.connect() as connection:
                 if self._known_by:
-                    self._refuse_new("there is nothing in it" if schema.is_new(connection) else "")
-                # Before the schema is changed under another daemon.
+                    self._refuse_new("it is empty" if schema.is_new(connection) else "")
+                # Must come first: the schema must not change under another daemon.
                 if self._owner is not None and not self._take_over:
                     ownership.examine(connection, self._owner)
                 schema.upgrade(connection)
                 if self._owner is not None:
                     self.claim = ownership.claim(connection, self._owner, take_over=self._take_over)
-
             self._database.hold_files()
 
     def _refuse_new(self, missing: str) -> None:
@@ -104,7 +105,7 @@ class SqlAccess:
             )
 
     def _release(self) -> None:
-        """A database that fails does not delay a stop: the next daemon then finds this one as the owner."""
+        """Ignores errors, so that a failing database does not delay the stop: this daemon then stays the owner."""
         if self.claim is None:
             return
         with (
@@ -115,7 +116,7 @@ class SqlAccess:
             ownership.release(connection, self.claim.epoch, datetime.now(UTC))
 
     async def close(self) -> None:
-        """Finishes what was asked for before."""
+        """Finishes the calls that are under way, and releases the claim."""
         pool, self._pool = self._pool, None
         if pool is None or self._writer is None:
             return
@@ -138,13 +139,13 @@ class SqlAccess:
     async def abandoned_attempts(self) -> frozenset[str]:
         return await self._read(ownership.read_abandoned)
 
-    async def _read(self, read: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         def call() -> T:
             with (
                 store_errors("cannot read the database", self._database.error),
                 self._database.reader.connect() as connection,
             ):
-                return read(connection, *args, **kwargs)
+                return query(connection, *args, **kwargs)
 
         if self._pool is None:
             raise StoreError("cannot read the database: it is not open")
@@ -160,3 +161,27 @@ class SqlAccess:
         if self._writer is None:
             raise StoreError("cannot write to the database: it is not open")
         return self._writer
+
+
+def reading(
+    query: Callable[Concatenate[D, Connection, P], T],
+) -> Callable[Concatenate[D, P], Coroutine[Any, Any, T]]:
+    """Makes a method that reads one snapshot of the database awaitable: it runs in a reader's thread."""
+
+    @wraps(query)
+    async def call(self: D, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._read(lambda connection: query(self, connection, *args, **kwargs))
+
+    return call
+
+
+def writing(
+    operation: Callable[Concatenate[D, Session, P], T],
+) -> Callable[Concatenate[D, P], Coroutine[Any, Any, T]]:
+    """Makes a method that is one transaction awaitable: it runs in the writer's thread and may share a commit."""
+
+    @wraps(operation)
+    async def call(self: D, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._write.do(lambda session: operation(self, session, *args, **kwargs))
+
+    return call
