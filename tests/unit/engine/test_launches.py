@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 from doubles.clock import Clock
+from doubles.launcher import ScriptedLauncher
 from helpers.waiting import wait_for
 from toban.definition import Input, JobType, RenderError, Step, Workflow
 from toband.domain.plan import Plan
@@ -28,30 +29,6 @@ from toband.ports import StoreError, StoreTakenOverError
 from toband.supervise.files.run_files import RunFiles
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class Launcher:
-    """Notes what it is given."""
-
-    def __init__(self) -> None:
-        self.launched: list[str] = []
-        self.stopped: list[str] = []
-        self.error: OSError | None = None
-        self.gate: asyncio.Event | None = None
-        self.preparing = False
-
-    async def prepare(self, run_id: str, params: object) -> None:
-        if self.gate is not None:
-            self.preparing = True
-            await self.gate.wait()
-        if self.error is not None:
-            raise self.error
-
-    def launch(self, launch: Any) -> None:
-        self.launched.append(launch.token)
-
-    def stop(self, attempt: Attempt) -> None:
-        self.stopped.append(attempt.token)
 
 
 class Built:
@@ -134,7 +111,7 @@ def attempt(token: str, ordinal: int = 0) -> Attempt:
 
 class House:
     def __init__(self, limit: int, artifact_time: float = 3600) -> None:
-        self.launcher = Launcher()
+        self.launcher = ScriptedLauncher()
         self.handing = Handing()
         self.health = Health(Clock(NOW))
         self.tasks: set[asyncio.Task[None]] = set()

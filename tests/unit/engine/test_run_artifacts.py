@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 
 import pytest
 
+from contract.builders import with_workflow
 from toban.definition import Output
 from toband.domain.run_model import Artifact, Run, StepRun
 from toband.engine.errors import ArtifactNotFoundError, RunNotFoundError, StepNotFoundError
 from toband.engine.runs.run_artifacts import RunArtifacts
-from toband.ports import Collect, Store
+from toband.ports import Collect
+from toband.store import SqlStore
 from toband.supervise.artifacts.artifact_store import ArtifactFiles
 from toband.supervise.files.run_files import RunFiles
-
-
-class FakeStore:
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    async def get_run(self, run_id: str) -> Run | None:
-        return self.run if run_id == self.run.id else None
 
 
 @pytest.fixture
@@ -34,7 +27,7 @@ async def files(tmp_path: Path) -> AsyncIterator[ArtifactFiles]:
 
 
 @pytest.fixture
-async def asked(tmp_path: Path, files: ArtifactFiles) -> RunArtifacts:
+async def asked(tmp_path: Path, files: ArtifactFiles, store: SqlStore) -> RunArtifacts:
     """A run whose steps `first` and `many[0]`, `many[10]` left something."""
     workspace = tmp_path / "work"
     (workspace / "tree").mkdir(parents=True)
@@ -71,7 +64,9 @@ async def asked(tmp_path: Path, files: ArtifactFiles) -> RunArtifacts:
     async def context_of(_: Run) -> str:
         return str(tmp_path / "context")
 
-    return RunArtifacts(cast(Store, FakeStore(run)), files, context_of)
+    await with_workflow(store, "w")
+    await store.create_run(run, max_active=None)
+    return RunArtifacts(store, files, context_of)
 
 
 def shown(found: object) -> list[tuple[str, str, list[str]]]:
