@@ -62,11 +62,12 @@ async def define(store: SqlStore, source: str, at: datetime = NOW) -> StoredWork
 
 
 class FaultyStore:
-    """A store whose calls the test makes fail. `calls` counts by name those that have ended, in whatever way."""
+    """A store whose calls the test makes fail, or answers itself. `calls` counts those that have ended, by name."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
         self._errors: dict[str, Callable[..., Exception | None]] = {}
+        self.answers: dict[str, Any] = {}
         self.calls: Counter[str] = Counter()
 
     def fail(self, call: str, error: Exception, *, times: int | None = None) -> None:
@@ -86,7 +87,7 @@ class FaultyStore:
 
         async def call_async(*args: Any, **kwargs: Any) -> Any:
             with self._counted(name, *args, **kwargs):
-                return await method(*args, **kwargs)
+                return self.answers[name] if name in self.answers else await method(*args, **kwargs)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             with self._counted(name, *args, **kwargs):

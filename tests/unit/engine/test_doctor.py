@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
 
+from contract.builders import save, with_workflow
 from doubles.clock import Clock
 from doubles.host import MIB, FakeDescriptors, FakeDisk
+from doubles.store import FaultyStore
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun
 from toband.engine.health import doctor as module
 from toband.engine.health.doctor import Doctor, Finding, FindingStatus
@@ -25,6 +27,7 @@ from toband.ports import (
     StoreError,
     WrongPath,
 )
+from toband.store import SqlStore
 
 NOW = datetime(2026, 2, 1, 12, tzinfo=UTC)
 WHOLE = Inspection(problems=[], facts=["SQLite 3"], schema="0002", expected_schema="0002")
@@ -48,46 +51,6 @@ def attempt(state: AttemptState, age: float = 60.0) -> Attempt:
 def run_of(found: Attempt | None, state: RunState = RunState.RUNNING) -> Run:
     steps = {"only": StepRun(id="only", index=0, attempt=found)}
     return Run(id="r", workflow="w", version=1, state=state, created_at=NOW, steps=steps)
-
-
-@dataclass
-class FakeStore:
-    inspection: Inspection = WHOLE
-    error: StoreError | None = None
-    runs: list[Run] = field(default_factory=list)
-    checkpoints: int = 0
-
-    async def inspect(self) -> Inspection:
-        if self.error is not None:
-            raise self.error
-        return self.inspection
-
-    async def try_write(self) -> None:
-        if self.error is not None:
-            raise self.error
-
-    async def checkpoint(self) -> None:
-        self.checkpoints += 1
-
-    async def active_run_ids(self) -> list[str]:
-        return [run.id for run in self.runs if not run.state.terminal]
-
-    async def get_run(self, run_id: str) -> Run | None:
-        return next((run for run in self.runs if run.id == run_id), None)
-
-    async def get_attempt(self, attempt_id: str) -> Attempt | None:
-        (found,) = [run.steps["only"].attempt for run in self.runs]
-        return found
-
-    async def known_runs(self, run_ids: Collection[str]) -> Mapping[str, RunState]:
-        return {run.id: run.state for run in self.runs if run.id in run_ids}
-
-    async def list_runs(self, *, limit: int) -> list[Run]:
-        return self.runs[:limit]
-
-    async def run_attempts(self, run_id: str) -> list[Attempt]:
-        found = [run.steps["only"].attempt for run in self.runs if run.id == run_id]
-        return [each for each in found if each is not None]
 
 
 @dataclass
@@ -148,10 +111,18 @@ class FakePremises:
 
 @dataclass
 class Scene:
-    store: FakeStore = field(default_factory=FakeStore)
+    store: FaultyStore
     premises: FakePremises = field(default_factory=FakePremises)
     disk: FakeDisk = field(default_factory=lambda: FakeDisk(held=16 * MIB))
     descriptors: FakeDescriptors = field(default_factory=FakeDescriptors)
+
+    async def stores(self, run: Run) -> None:
+        """The run as it is, with its attempt."""
+        before = await self.store.get_run(run.id)
+        if before is None:
+            before = replace(run, state=RunState.PENDING, steps={"only": StepRun(id="only", index=0)})
+            await self.store.create_run(before, max_active=None)
+        await save(cast(Store, self.store), before, replace(run, sequence=before.sequence + 1))
 
     async def examine(self, *, repair: bool = False) -> dict[str, Finding]:
         """By what was looked at; of several, the worst."""
@@ -173,13 +144,16 @@ class Scene:
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+async def scene(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(module, "LOOK_AGAIN", 0.0)
-    return Scene()
+    await with_workflow(store, "w")
+    made = Scene(FaultyStore(store))
+    made.store.answers["inspect"] = WHOLE
+    return made
 
 
 async def test_nothing_is_wrong(scene: Scene) -> None:
-    scene.store.runs = [run_of(attempt(AttemptState.RUNNING))]
+    await scene.stores(run_of(attempt(AttemptState.RUNNING)))
     found = await scene.examine(repair=True)
     assert {each.status for each in found.values()} == {FindingStatus.OK}
     assert scene.premises.done == []
@@ -189,14 +163,14 @@ async def test_a_child_run_has_no_supervisor_to_look_for(scene: Scene) -> None:
     child = replace(attempt(AttemptState.RUNNING), child=True, pid=None)
     scene.premises.state = AttemptSeen.ABSENT
     for state in (RunState.RUNNING, RunState.SUCCEEDED):
-        scene.store.runs = [run_of(child, state)]
+        await scene.stores(run_of(child, state))
         found = await scene.examine()
         assert found["attempts"].status is FindingStatus.OK
         assert found["logs"].status is FindingStatus.OK
 
 
 async def test_a_damaged_database(scene: Scene) -> None:
-    scene.store.inspection = replace(WHOLE, problems=["page 7 is lost", "so is page 8"], schema="")
+    scene.store.answers["inspect"] = replace(WHOLE, problems=["page 7 is lost", "so is page 8"], schema="")
     found = await scene.examine(repair=True)
     assert found["database"].status is FindingStatus.FAILED
     assert found["database"].detail == "2 problems: page 7 is lost, so is page 8"
@@ -205,7 +179,7 @@ async def test_a_damaged_database(scene: Scene) -> None:
 
 
 async def test_a_schema_of_another_release(scene: Scene) -> None:
-    scene.store.inspection = replace(WHOLE, schema="0001")
+    scene.store.answers["inspect"] = replace(WHOLE, schema="0001")
     found = await scene.examine()
     assert found["schema"].detail == "version 0001, this release needs 0002"
     assert found["schema"].status is FindingStatus.FAILED
@@ -214,20 +188,21 @@ async def test_a_schema_of_another_release(scene: Scene) -> None:
 async def test_a_database_that_does_not_answer_keeps_nothing_else_from_being_looked_at(
     scene: Scene,
 ) -> None:
-    scene.store.error = StoreError("the connection was lost")
+    for call in ("inspect", "try_write"):
+        scene.store.fail(call, StoreError("the connection was lost"))
     found = await scene.examine()
     assert found["database"].detail == "cannot be looked at: the connection was lost"
     assert found["space"].status is FindingStatus.OK
 
 
 async def test_a_long_log_of_the_database_is_brought_in(scene: Scene) -> None:
-    scene.store.inspection = replace(WHOLE, ahead_bytes=100 * MIB)
+    scene.store.answers["inspect"] = replace(WHOLE, ahead_bytes=100 * MIB)
     found = await scene.examine()
     assert found["database log"].status is FindingStatus.WARNING
-    assert scene.store.checkpoints == 0
+    assert scene.store.calls["checkpoint"] == 0
     found = await scene.examine(repair=True)
     assert found["database log"].status is FindingStatus.REPAIRED
-    assert scene.store.checkpoints == 1
+    assert scene.store.calls["checkpoint"] == 1
 
 
 @pytest.mark.parametrize(
@@ -246,7 +221,7 @@ async def test_a_long_log_of_the_database_is_brought_in(scene: Scene) -> None:
 async def test_attempts_are_as_the_database_says(
     scene: Scene, state: AttemptState, seen: AttemptSeen, age: float, wrong: str
 ) -> None:
-    scene.store.runs = [run_of(attempt(state, age))]
+    await scene.stores(run_of(attempt(state, age)))
     scene.premises.state = seen
     found = (await scene.examine(repair=True))["attempts"]
     assert found.status is (FindingStatus.FAILED if wrong else FindingStatus.OK)
@@ -279,7 +254,7 @@ async def test_what_cannot_be_mended_is_told(scene: Scene) -> None:
 
 
 async def test_logs_of_ended_attempts(scene: Scene) -> None:
-    scene.store.runs = [run_of(attempt(AttemptState.COMPLETED), RunState.SUCCEEDED)]
+    await scene.stores(run_of(attempt(AttemptState.COMPLETED), RunState.SUCCEEDED))
     scene.premises.directories = [directory("r", logs=frozenset({"only.log"}))]
     assert (await scene.examine())["logs"].status is FindingStatus.OK
     scene.premises.directories = [directory("r")]
@@ -287,7 +262,7 @@ async def test_logs_of_ended_attempts(scene: Scene) -> None:
 
 
 async def test_a_supervisor_of_an_ended_run(scene: Scene) -> None:
-    scene.store.runs = [run_of(attempt(AttemptState.COMPLETED), RunState.SUCCEEDED)]
+    await scene.stores(run_of(attempt(AttemptState.COMPLETED), RunState.SUCCEEDED))
     log = frozenset({"only.log"})
     scene.premises.directories = [directory("r", logs=log, alive=log)]
     assert (await scene.examine())["supervisors"].status is FindingStatus.FAILED
@@ -309,7 +284,7 @@ async def test_a_clock_that_cannot_be_relied_on(scene: Scene, reading: ClockRead
 
 
 async def test_a_run_of_the_future(scene: Scene) -> None:
-    scene.store.runs = [replace(run_of(None), created_at=NOW + timedelta(hours=1))]
+    await scene.stores(replace(run_of(None), created_at=NOW + timedelta(hours=1)))
     assert "run r is of the future" in (await scene.examine())["clock"].detail
 
 
@@ -342,7 +317,7 @@ def process(pid: int, token: str = "gone", ours: bool = True) -> StepProcess:
 
 
 async def test_only_our_processes_of_ended_attempts_are_ended(scene: Scene) -> None:
-    scene.store.runs = [run_of(attempt(AttemptState.RUNNING))]
+    await scene.stores(run_of(attempt(AttemptState.RUNNING)))
     scene.premises.processes = [process(1, "t"), process(2), process(3, ours=False)]
     found = await scene.examine()
     assert found["stray processes"].detail == "1 process of ended attempts: 2 (sleep)"
