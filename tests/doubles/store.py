@@ -17,9 +17,9 @@ from sqlalchemy import Dialect
 
 from doubles.clock import Clock
 from doubles.sandbox import InlineSandbox
-from toban.definition import DefinitionKind
+from toband.engine.definitions.applier import Applier
+from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser
-from toband.engine.definitions.resolver import Resolver
 from toband.ports import StoredWorkflow
 from toband.store import SqlStore
 from toband.store.sql import open_database
@@ -56,9 +56,9 @@ def make_template(path: Path) -> None:
 
 async def define(store: SqlStore, source: str, at: datetime = NOW) -> StoredWorkflow:
     """Stores a workflow, with its schedules, triggers and watches, as the API does."""
-    resolver = Resolver(store, Clock(at), "UTC", DefinitionParser(InlineSandbox()))
-    resolved = await resolver.resolve(source, "", DefinitionKind.WORKFLOW)
-    return await store.create_workflow(resolved.text, at=at)
+    applier = Applier(store=store, clock=Clock(at), parser=DefinitionParser(InlineSandbox()))
+    stored, _ = await Workflows(applier).create(source, "", None)
+    return stored
 
 
 class FaultyStore:

@@ -18,6 +18,7 @@ from toband.alarm.alarm_clock import ApsAlarmClock
 from toband.app.adapters import Adapters, SystemClock
 from toband.config import Config
 from toband.domain.transition import Ids
+from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.file_loader import FileReader, Loader
@@ -149,29 +150,20 @@ class EngineParts:
         self.file_watches = FileWatches(
             store=store, paths=adapters.watched_paths, announce=self.events.announce, conditions=health
         )
-        refusal = partial(files.refusal, "")
-        self.workflows = Workflows(
+        applier = Applier(
             store=store,
             clock=clock,
             parser=parser,
             admission=admission,
             zone=config.timezone,
-            changed=self._definitions_changed,
-            origins=self.runs.origins,
-            refusal=refusal,
+            refusal=partial(files.refusal, ""),
         )
+        self.workflows = Workflows(applier, changed=self._definitions_changed, origins=self.runs.origins)
         self.definition_files = DefinitionFiles(
             source=adapters.definition_files,
             memory=adapters.definition_memory,
             reader=FileReader(parser),
-            loader=Loader(
-                store=store,
-                clock=clock,
-                parser=parser,
-                admission=admission,
-                zone=config.timezone,
-                refusal=refusal,
-            ),
+            loader=Loader(applier),
             store=store,
             clock=clock,
             conditions=health,

@@ -13,6 +13,7 @@ import pytest
 from doubles.clock import SystemClock
 from doubles.sandbox import InlineSandbox
 from toban.definition import DefinitionKind
+from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.errors import (
@@ -52,7 +53,7 @@ async def store(store_template: Path, tmp_path: Path) -> AsyncIterator[CountedSt
 
 
 def workflows_of(store: CountedStore) -> Workflows:
-    return Workflows(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox()))
+    return Workflows(Applier(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox())))
 
 
 @pytest.fixture
@@ -134,9 +135,7 @@ async def test_a_user_that_is_changed_meanwhile_is_read_again(workflows: Workflo
 
     async def meanwhile() -> None:
         text = workflow("one", a={"job": "build", "timeout": "9s"})
-        await Workflows(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox())).update(
-            "one", text, "", "", None
-        )
+        await workflows_of(store).update("one", text, "", "", None)
 
     store.before = meanwhile
     await workflows.update("build", job("build", "make all"), "", "", None, kind=JOB)
@@ -153,9 +152,7 @@ async def test_a_job_that_changes_while_a_workflow_is_read_does_not_get_lost(
 
     async def meanwhile() -> None:
         text = job("build", "make all")
-        await Workflows(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox())).update(
-            "build", text, "", "", None, kind=JOB
-        )
+        await workflows_of(store).update("build", text, "", "", None, kind=JOB)
 
     store.before = meanwhile
     await workflows.update("one", workflow("one", a={"job": "build"}), "", "", None)
@@ -169,9 +166,7 @@ async def test_who_never_gets_to_store_is_told_so(workflows: Workflows, store: C
     async def meanwhile() -> None:
         text = job("build", f"make {store.updates}")
         store.before = None
-        await Workflows(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox())).update(
-            "build", text, "", "", None, kind=JOB
-        )
+        await workflows_of(store).update("build", text, "", "", None, kind=JOB)
         store.before = meanwhile
 
     store.before = meanwhile

@@ -13,6 +13,7 @@ import pytest
 from doubles.clock import SystemClock
 from doubles.sandbox import InlineSandbox
 from helpers.waiting import wait_for
+from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.errors import InvalidDefinitionError
@@ -59,12 +60,8 @@ async def scene(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         stored.extend(payloads)
 
     watches = FileWatches(store=store, paths=paths, announce=announce, conditions=health)
-    workflows = Workflows(
-        store=store,
-        clock=SystemClock(),
-        parser=DefinitionParser(InlineSandbox()),
-        changed=watches.changed,
-    )
+    applier = Applier(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox()))
+    workflows = Workflows(applier, changed=watches.changed)
     made = Scene(store=store, workflows=workflows, paths=paths, stored=stored)
     task = asyncio.create_task(watches.run())
     yield made

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, cast
 
 from doubles.clock import Clock
 from doubles.sandbox import InlineSandbox
+from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.file_loader import Loader, Unread, understand
 from toband.store import SqlStore
@@ -24,19 +24,8 @@ steps: {only: {run: 'true'}}
 """
 
 
-class Anybody:
-    def check(self, _: str) -> None:
-        pass
-
-
 async def test_what_will_not_start_anything_is_told_of_a_file(store: SqlStore) -> None:
-    loader = Loader(
-        store=store,
-        clock=Clock(NOW),
-        admission=cast(Any, Anybody()),
-        zone="UTC",
-        parser=DefinitionParser(InlineSandbox()),
-    )
+    loader = Loader(Applier(store=store, clock=Clock(NOW), parser=DefinitionParser(InlineSandbox())))
     (file,), _ = understand([Unread(path="f.yaml", mark=None, data=FILE.encode())])
     kept = await loader.keep(file, {})
     shut, over = kept.warnings

@@ -8,11 +8,10 @@ import pytest
 
 from doubles.clock import Clock
 from doubles.sandbox import InlineSandbox
-from toban.definition import DefinitionKind, parse
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.definitions.definition_parser import DefinitionParser
-from toband.engine.definitions.resolver import Resolver
+from toband.engine.definitions.resolver import ResolvedDefinition, Resolver
 from toband.ports import WorkflowText
 from toband.store import SqlStore
 
@@ -26,8 +25,14 @@ class Scene:
 
     async def resolved(self, schedule: str) -> WorkflowText:
         """The workflow `w`, with that schedule only."""
-        (document,) = parse(f"name: w\ndescription: d\nschedule: {schedule}\nsteps: {{a: {{run: x}}}}").documents
-        return await self.resolver.take(document, "")
+        source = f"name: w\ndescription: d\nschedule: {schedule}\nsteps: {{a: {{run: x}}}}"
+        text = (await self.definition(source)).text
+        assert text is not None
+        return text
+
+    async def definition(self, source: str) -> ResolvedDefinition:
+        (definition,) = await self.resolver.resolve([await self.resolver.parse(source, "")])
+        return definition
 
     async def schedule(self, text: str) -> ScheduleEntry:
         (entry,) = (await self.resolved(text)).schedules
@@ -78,7 +83,5 @@ async def test_the_same_words_of_a_subject_mean_nothing_here(scene: Scene) -> No
 
 async def test_what_will_never_be_due_is_stored_with_a_warning(scene: Scene) -> None:
     text = "name: w\ndescription: d\nschedule: {at: 2020-01-01T00:00:00Z}\nsteps: {a: {run: x}}"
-    resolved = await scene.resolver.resolve(text, "", DefinitionKind.WORKFLOW)
-    (warning,) = resolved.warnings
+    (warning,) = (await scene.definition(text)).problems
     assert warning.message == "2020-01-01 00:00+00:00 has passed: it will not be due"
-    assert list(await scene.resolver.problems(text)) == [warning]

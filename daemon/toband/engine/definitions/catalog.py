@@ -1,39 +1,24 @@
-"""Stored definitions, of workflows and of jobs: nothing is stored that does not hold."""
+"""The stored workflows and jobs: creates, updates, restores, enables and deletes them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from toban.definition import DefinitionKind, Problem
 from toband.domain.emitted_events import Cause
 from toband.engine.caller import Origin, Origins
-from toband.engine.definitions.definition_parser import DefinitionParser
-from toband.engine.definitions.resolver import Resolver, User
+from toband.engine.definitions.applier import Applier, ApplyPlan
+from toband.engine.definitions.resolver import UNNAMED, ParsedText
 from toband.engine.errors import (
     InvalidDefinitionError,
     JobNotFoundError,
     OwnedByFileError,
     VersionNotFoundError,
     WorkflowNotFoundError,
+    WorkflowRecursionError,
 )
-from toband.engine.health.admission import Admits, Always
-from toband.ports import (
-    BY_API,
-    Clock,
-    ConflictError,
-    Request,
-    Store,
-    StoredWorkflow,
-    WorkflowExistsError,
-    WorkflowText,
-)
-
-_TRIES = 5
-"""To store what was made of jobs and workflows that somebody else keeps changing."""
-
-_Result = TypeVar("_Result")
+from toband.ports import BY_API, Request, StoredWorkflow, WorkflowExistsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,32 +33,24 @@ class Updated:
 
 class Workflows:
     def __init__(
-        self,
-        *,
-        store: Store,
-        clock: Clock,
-        parser: DefinitionParser,
-        admission: Admits | None = None,
-        zone: str = "UTC",
-        changed: Callable[[], None] = lambda: None,
-        origins: Origins | None = None,
-        refusal: Callable[[str], str] = lambda _: "",
+        self, applier: Applier, *, changed: Callable[[], None] = lambda: None, origins: Origins | None = None
     ) -> None:
-        """`zone` is that of schedules that name none. `changed` is called when schedules may have changed.
-
-        `origins` knows the steps that changes come from, so that events about them have their place in a chain.
-        `refusal` says for an absolute path why no step may work there.
+        """`changed` is called when schedules may have changed. `origins` finds the steps that make changes, so that
+        events about the changes continue their chain.
         """
-        self._store = store
+        self._applier = applier
+        self._store = applier.store
+        self._clock = applier.clock
         self._origins = origins
-        self._clock = clock
-        self._admission = admission or Always()
-        self._resolver = Resolver(store, clock, zone, parser, refusal)
         self._changed = changed
 
     async def validate(self, source: str, base_dir: str = "") -> Sequence[Problem]:
-        """Everything that is wrong with it, warnings included."""
-        return await self._resolver.problems(source, base_dir)
+        """All problems of one definition, warnings included."""
+        text = await self._single(source, base_dir)
+        plan = await self._applier.plan([text])
+        if not plan.cycle:
+            return plan.problems
+        return [*plan.problems, plan.definitions[0].problem(str(WorkflowRecursionError(plan.cycle)), path="steps")]
 
     async def create(
         self,
@@ -88,18 +65,17 @@ class Workflows:
 
         Raises InvalidDefinitionError, WorkflowRecursionError, WorkflowExistsError, RefusedError, ConflictError.
         """
-
         cause = await self._cause(origin)
+        text = _of_kind(await self._single(source, base_dir), kind)
 
-        async def create() -> tuple[StoredWorkflow, Sequence[Problem]]:
-            made = await self._resolver.resolve(source, base_dir, kind)
-            warnings = await self._resolver.check_children([made.text])
-            self._admission.check(f"create a {kind.value}")
-            stored = await self._store.create_workflow(made.text, at=self._clock.now(), request=request, cause=cause)
-            self._changed()
-            return stored, (*made.warnings, *warnings)
+        async def save(plan: ApplyPlan) -> tuple[StoredWorkflow, Sequence[Problem]]:
+            at = self._clock.now()
+            stored = await self._store.create_workflow(plan.texts[0], at=at, request=request, cause=cause)
+            return stored, plan.warnings
 
-        return await until_undisturbed(create)
+        created = await self._applier.apply(f"create a {kind.value}", [text], save)
+        self._changed()
+        return created
 
     async def update(
         self,
@@ -113,53 +89,43 @@ class Workflows:
         force: bool = False,
         origin: Origin | None = None,
     ) -> Updated:
-        """Stores another definition of it; of a job together with what becomes of every workflow that uses it.
+        """Replaces the definition; a job's together with those of the workflows that use it.
 
-        What a file owns is changed with `force` only, and stays the file's.
+        A definition that a file owns is changed with `force` only, and the file still owns it.
 
-        Raises InvalidDefinitionError, also if one of those would no longer hold, WorkflowRecursionError,
-        WorkflowNotFoundError or JobNotFoundError, OwnedByFileError, RefusedError, ConflictError.
+        Raises InvalidDefinitionError, also if a workflow that uses the job would become invalid,
+        WorkflowRecursionError, WorkflowNotFoundError or JobNotFoundError, OwnedByFileError, RefusedError,
+        ConflictError.
         """
-
         cause = await self._cause(origin)
+        text = _of_kind(await self._single(source, base_dir), kind, name)
 
-        async def update() -> Updated:
+        async def save(plan: ApplyPlan) -> Updated:
             owner = await self._check_owner(name, force=force)
-            made = await self._resolver.resolve(source, base_dir, kind)
-            _check_name(made.text, name)
-            users: Sequence[User] = ()
-            if kind is DefinitionKind.JOB and not await self._resolver.is_stored(made.text):
-                users = await self._resolver.users({name: source})
-            also = [user.text for user in users]
-            warnings = await self._resolver.check_children([made.text, *also])
-            self._admission.check(f"update a {kind.value}")
             try:
                 updated = await self._store.update_workflow(
-                    replace(made.text, owner=owner),
+                    replace(plan.texts[0], owner=owner),
                     at=self._clock.now(),
                     etag=etag,
                     request=request,
-                    also=also,
+                    also=plan.also,
                     cause=cause,
                 )
             except WorkflowExistsError:
-                # It is of the other kind.
+                # The name is that of the other kind.
                 updated = None
             if updated is None:
                 raise _not_found(name, kind)
             stored, changed = updated
-            self._changed()
-            return Updated(
-                stored=stored,
-                changed=changed,
-                warnings=(*made.warnings, *warnings),
-                users=[user.text.name for user in users if changed and user.changed],
-            )
+            users = [user.text.name for user in plan.users if changed and user.changed]
+            return Updated(stored=stored, changed=changed, warnings=plan.warnings, users=users)
 
-        return await until_undisturbed(update)
+        saved = await self._applier.apply(f"update a {kind.value}", [text], save)
+        self._changed()
+        return saved
 
     async def _check_owner(self, name: str, *, force: bool) -> str:
-        """The owner that a change of it leaves it with. Raises OwnedByFileError."""
+        """The owner after a change. Raises OwnedByFileError."""
         stored = await self._store.get_workflow(name)
         if stored is None or not stored.file:
             return BY_API
@@ -177,7 +143,7 @@ class Workflows:
         force: bool = False,
         origin: Origin | None = None,
     ) -> Updated:
-        """A new version with the text of an old one. Raises VersionNotFoundError, and as `update`."""
+        """Stores the text of an old version as a new one. Raises VersionNotFoundError, and the errors of `update`."""
         stored = await self._store.get_workflow(name)
         if stored is None:
             raise WorkflowNotFoundError(name)
@@ -211,7 +177,7 @@ class Workflows:
         force: bool = False,
         origin: Origin | None = None,
     ) -> None:
-        """What a file owns is deleted with `force` only, and is back when the file is read again.
+        """A definition that a file owns is deleted with `force` only, and returns when the file is read again.
 
         Raises WorkflowNotFoundError or JobNotFoundError, OwnedByFileError, ActiveRunError, EtagMismatchError,
         JobInUseError.
@@ -239,27 +205,33 @@ class Workflows:
         self._changed()
         return stored
 
+    async def _single(self, source: str, base_dir: str) -> ParsedText:
+        """A text of one definition, which is stored as it was sent; with a problem if it has several."""
+        text = await self._applier.parse(source, base_dir)
+        if len(text.documents) > 1:
+            message = f"found {len(text.documents)} documents, expected one; send each by itself"
+            return replace(text, problems=(*text.problems, _problem(message)))
+        return replace(text, documents=[replace(each, source=source, line=1) for each in text.documents])
+
     async def _cause(self, origin: Origin | None) -> Cause | None:
         return await self._origins.cause(origin) if self._origins is not None else None
 
 
-async def until_undisturbed(work: Callable[[], Awaitable[_Result]]) -> _Result:
-    """Once more, from the start, if what it was decided on changed before it was stored. Raises ConflictError."""
-    for _ in range(_TRIES - 1):
-        try:
-            return await work()
-        except ConflictError:
-            continue
-    return await work()
+def _of_kind(text: ParsedText, kind: DefinitionKind, name: str = "") -> ParsedText:
+    """The text of one definition, of that kind and, if given, name. Raises InvalidDefinitionError."""
+    if any(not each.warning for each in text.problems):
+        return text
+    (document,) = text.documents
+    if document.kind is not kind:
+        raise InvalidDefinitionError([_problem(f"found a {document.kind.value}, expected a {kind.value}")])
+    if name and document.name != name:
+        message = f"the definition is of {document.name!r}, not of {name!r}; a {kind.value} keeps its name"
+        raise InvalidDefinitionError([_problem(message, path="name")])
+    return text
 
 
-def _check_name(text: WorkflowText, name: str) -> None:
-    if text.name == name:
-        return
-    kind = text.kind.value
-    message = f"the definition is of {text.name!r}, not of {name!r}; a {kind} keeps its name"
-    problem = Problem(message=message, path="name", line=1, column=1, file="<definition>")
-    raise InvalidDefinitionError([problem])
+def _problem(message: str, *, path: str = "") -> Problem:
+    return Problem(message=message, path=path, line=1, column=1, file=UNNAMED)
 
 
 def _not_found(name: str, kind: DefinitionKind) -> Exception:

@@ -6,27 +6,22 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from toban.definition import DefinitionKind, Document, JobType, Parsed, Problem, parse
-from toban.definition.checks.never_due import run_out
-from toband.engine.definitions.catalog import until_undisturbed
+from toband.engine.definitions.applier import Applier, ApplyPlan
 from toband.engine.definitions.definition_parser import DefinitionParser, is_small
-from toband.engine.definitions.resolver import Resolver
+from toband.engine.definitions.resolver import ParsedText
 from toband.engine.errors import InvalidDefinitionError, RefusedError, WorkflowRecursionError
-from toband.engine.health.admission import Admits
 from toband.ports import (
     BY_API,
-    Clock,
     ConflictError,
     Mark,
     PutOutcome,
-    Store,
     WorkflowExistsError,
     WorkflowOwnedError,
-    WorkflowText,
 )
 
 
@@ -87,10 +82,6 @@ class ReadFile:
             and all(step.job_type is not JobType.WORKFLOW for step in document.workflow.steps.values())
             for document in self.documents
         )
-
-    @property
-    def uses_jobs(self) -> bool:
-        return any(document.uses for document in self.documents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,99 +205,38 @@ def _found(file: Unread, digest: str, parsed: Parsed) -> ReadFile:
 
 
 class Loader:
-    """Stores what files define."""
+    """Stores the definitions of files."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        clock: Clock,
-        admission: Admits,
-        zone: str,
-        parser: DefinitionParser,
-        refusal: Callable[[str], str] = lambda _: "",
-    ) -> None:
-        """`refusal` says for an absolute path why no step may work there."""
-        self._store = store
-        self._clock = clock
-        self._admission = admission
-        self._resolver = Resolver(store, clock, zone, parser, refusal)
+    def __init__(self, applier: Applier) -> None:
+        self._applier = applier
 
     async def keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
-        """All of it, or nothing. `take_over` has, by name, who may lose a definition to this file.
+        """Stores all definitions of a file, or none. `take_over`: by name, the owner that may lose it to this file.
 
         Raises UnusableFileError, StoreError.
         """
+        text = ParsedText(
+            file=file.path, base_dir=os.path.dirname(file.path), documents=file.documents, problems=file.warnings
+        )
+
+        async def save(plan: ApplyPlan) -> Kept:
+            at = self._applier.clock.now()
+            texts = [replace(each, owner=file.path) for each in plan.texts]
+            outcomes = await self._applier.store.put_definitions(texts, at=at, also=plan.also, take_over=take_over)
+            return Kept(outcomes=outcomes, warnings=tuple(map(str, plan.warnings)), at=at)
+
         try:
-            return await until_undisturbed(lambda: self._keep(file, take_over))
+            return await self._applier.apply(f"load {file.path}", [text], save, children_may_follow=True)
         except InvalidDefinitionError as error:
-            wrong = [str(each) for each in error.problems if not each.warning]
-            raise UnusableFileError(wrong) from None
+            raise UnusableFileError([str(each) for each in error.problems if not each.warning]) from None
         except (WorkflowRecursionError, RefusedError) as error:
             raise UnusableFileError([f"{file.path}: {error}"]) from None
         except ConflictError as error:
-            text = f"{file.path}: {error.args[0]} was changed meanwhile, more than once"
-            raise UnusableFileError([text]) from None
+            raise UnusableFileError([f"{file.path}: {error.args[0]} was changed meanwhile, more than once"]) from None
         except WorkflowExistsError as error:
             raise UnusableFileError([_exists(file, error)]) from None
         except WorkflowOwnedError as error:
             raise UnusableFileError([_owned(file, error)]) from None
-
-    async def _keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
-        texts, warnings = await self._resolve(file)
-        changed = {
-            text.name: text.source
-            for text in texts
-            if text.kind is DefinitionKind.JOB and not await self._resolver.is_stored(text)
-        }
-        try:
-            users = await self._resolver.users(changed, but=file.names)
-        except InvalidDefinitionError as error:
-            found = [replace(each, file=file.path) for each in error.problems]
-            raise InvalidDefinitionError(found) from None
-        also = [user.text for user in users]
-        if texts:
-            await self._resolver.check_children([*texts, *also])
-        self._admission.check(f"load {file.path}")
-        at = self._clock.now()
-        outcomes = await self._store.put_definitions(texts, at=at, also=also, take_over=take_over)
-        return Kept(outcomes=outcomes, warnings=tuple(str(each) for each in warnings), at=at)
-
-    async def _resolve(self, file: ReadFile) -> tuple[list[WorkflowText], list[Problem]]:
-        """Raises InvalidDefinitionError with what is wrong with any of the documents."""
-        directory = os.path.dirname(file.path)
-        jobs = {document.name: document.source for document in file.documents if document.kind is DefinitionKind.JOB}
-        texts: list[WorkflowText] = []
-        warnings: list[Problem] = []
-        problems: list[Problem] = []
-        for document in file.documents:
-            try:
-                if not file.uses_jobs:
-                    texts.append(await self._resolver.take(document, directory))
-                    continue
-                made = await self._resolver.resolve(
-                    document.source, directory, document.kind, instead=jobs, likely=document.uses
-                )
-            except InvalidDefinitionError as error:
-                problems += [_placed(file, document, each) for each in error.problems]
-                continue
-            texts.append(made.text)
-            warnings += [_placed(file, document, each) for each in made.warnings]
-        if problems:
-            raise InvalidDefinitionError(problems)
-        texts = [replace(text, owner=file.path) for text in texts]
-        if not file.uses_jobs:
-            # What was read without jobs was read for good; what time it is nobody knew there.
-            now = self._clock.now()
-            over = [each for document in file.documents for each in run_out(document, file.path, now)]
-            warnings = [*file.warnings, *over]
-        return texts, warnings
-
-
-def _placed(file: ReadFile, document: Document, problem: Problem) -> Problem:
-    """A problem of one document, at its place in the file."""
-    line = document.line + max(problem.line, 1) - 1
-    return replace(problem, file=file.path, line=line)
 
 
 def _exists(file: ReadFile, error: WorkflowExistsError) -> str:

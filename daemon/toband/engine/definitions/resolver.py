@@ -1,4 +1,4 @@
-"""Texts become definitions: with the jobs that they use, as those are stored, and without a workflow inside itself."""
+"""Resolves parsed documents into definitions to store: with their jobs merged in and their schedules fixed."""
 
 from __future__ import annotations
 
@@ -8,40 +8,56 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toban.definition import (
-    DefinitionKind,
-    Document,
-    EventTrigger,
-    JobType,
-    Parsed,
-    Problem,
-    Workflow,
-)
+from toban.definition import DefinitionKind, Document, EventTrigger, Parsed, Problem, Workflow
 from toban.definition.checks.never_due import run_out
 from toban.definition.timing.phrases.phrase import PhraseError
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.schedule_model import ScheduleEntry, entries_of
 from toband.engine.definitions.definition_parser import DefinitionParser
-from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
 from toband.engine.execution.step_locations import refused_locations
-from toband.ports import Clock, Store, WorkflowText
+from toband.ports import Clock, Store, StoredWorkflow, WorkflowText
 
-_FILE = "<definition>"
+UNNAMED = "<definition>"
+"""Stands for the file of a text that has none."""
 _JOBS_LISTED = 1000
 _SCHEDULES_LISTED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    """A definition that holds, and what is worth knowing about it."""
+class ParsedText:
+    """What one text defines, parsed without the jobs of other texts. `file` names the text in problems."""
 
-    text: WorkflowText
-    warnings: Sequence[Problem]
+    file: str
+    base_dir: str
+    documents: Sequence[Document]
+    problems: Sequence[Problem]
+
+    @property
+    def jobs(self) -> Mapping[str, str]:
+        """Sources of its jobs, by name."""
+        return {each.name: each.source for each in self.documents if each.kind is DefinitionKind.JOB and each.name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class User:
-    """A workflow that uses a job, made anew with it, and whether that makes it another."""
+class ResolvedDefinition:
+    """One definition of a text, and its problems. `text` is None if one of them is an error."""
+
+    file: str
+    document: Document
+    problems: Sequence[Problem]
+    text: WorkflowText | None
+
+    def with_problems(self, problems: Iterable[Problem]) -> ResolvedDefinition:
+        return replace(self, problems=(*self.problems, *problems))
+
+    def problem(self, message: str, *, path: str = "", warning: bool = False) -> Problem:
+        """A problem of the whole definition, on its first line."""
+        return _problem(self.file, self.document, message, path, warning=warning)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobUser:
+    """A stored workflow that uses a job, resolved with the job's new source. `changed`: its steps differ by that."""
 
     text: WorkflowText
     changed: bool
@@ -58,10 +74,6 @@ class _Jobs:
 _NO_JOBS = _Jobs(sources={}, versions={})
 
 
-def _never(_: str) -> str:
-    return ""
-
-
 class Resolver:
     def __init__(
         self,
@@ -69,81 +81,60 @@ class Resolver:
         clock: Clock,
         zone: str,
         parser: DefinitionParser,
-        refusal: Callable[[str], str] = _never,
+        refusal: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """`zone` is that of schedules that name none. `refusal`: see `refused_locations`."""
+        """`zone` is the default time zone of schedules. `refusal`: see `refused_locations`."""
         self._store = store
         self._parser = parser
         self._clock = clock
         self._zone = zone
         self._refusal = refusal
 
-    async def problems(self, source: str, base_dir: str = "") -> Sequence[Problem]:
-        """Everything that is wrong with it, warnings included."""
-        parsed, _ = await self._parse(source)
-        document = parsed.documents[0] if parsed.ok else None
-        if document is None or document.workflow is None:
-            return parsed.problems
-        problems = (
-            *parsed.problems,
-            *run_out(document, _FILE, self._clock.now()),
-            *self._misplaced(document.workflow, base_dir),
-        )
-        children = Children(self._store, {document.name: document.workflow.to_dict()})
-        path = await children.circle(document.name)
-        if path is not None:
-            text = str(WorkflowRecursionError(path))
-            return (*problems, _problem(text, path="steps"))
-        return (*problems, *await children.missing(document.name))
+    async def parse(self, source: str, base_dir: str, file: str = UNNAMED) -> ParsedText:
+        parsed = await self._parser.parse(source, file)
+        return ParsedText(file=file, base_dir=base_dir, documents=parsed.documents, problems=parsed.problems)
 
-    async def resolve(
-        self,
-        source: str,
-        base_dir: str,
-        kind: DefinitionKind,
-        *,
-        instead: Mapping[str, str] | None = None,
-        likely: Iterable[str] = (),
-    ) -> Resolved:
-        """The only document of a text. Raises InvalidDefinitionError.
+    async def resolve(self, texts: Sequence[ParsedText]) -> Sequence[ResolvedDefinition]:
+        """The definitions of all texts, in order. Each may use the jobs of all texts, and stored jobs.
 
-        `instead` gives sources of jobs that are to be taken in place of the stored ones; `likely` names jobs that it
-        probably uses, so that it has to be read once only.
+        A text without a readable document gives one definition without a name, for its problems.
         """
-        parsed, jobs = await self._parse(source, instead or {}, likely)
-        if not parsed.ok:
-            raise InvalidDefinitionError(parsed.problems)
-        document = parsed.documents[0]
-        if document.kind is not kind:
-            message = f"found a {document.kind.value}, expected a {kind.value}"
-            raise InvalidDefinitionError([_problem(message)])
-        text = await self._whole(document, source, base_dir, jobs)
-        over = run_out(document, _FILE, self._clock.now())
-        return Resolved(text=text, warnings=(*parsed.warnings, *over))
+        given = {name: source for text in texts for name, source in text.jobs.items()}
+        wanted = {job for text in texts for document in text.documents for job in document.uses - text.jobs.keys()}
+        jobs = await self._jobs(wanted, given, similar=True) if wanted else _NO_JOBS
+        return [
+            await self._definition(text, document, problems, jobs)
+            for text in texts
+            for document, problems in _by_document(text)
+        ]
 
-    async def take(self, document: Document, base_dir: str) -> WorkflowText:
-        """A document that holds and uses no jobs, as it was read. Raises InvalidDefinitionError."""
-        assert not document.uses
-        return await self._whole(document, document.source, base_dir, _NO_JOBS)
+    async def _definition(
+        self, text: ParsedText, document: Document, problems: Sequence[Problem], jobs: _Jobs
+    ) -> ResolvedDefinition:
+        if document.uses - text.jobs.keys():
+            parsed = await self._parser.parse(document.source, text.file, jobs.sources)
+            # The warnings of the first time were about jobs of other texts.
+            errors = [each for each in problems if not each.warning]
+            again = [replace(each, line=document.line + each.line - 1) for each in parsed.problems]
+            problems = list(dict.fromkeys([*errors, *again]))
+            document = _only(parsed, document)
+        return await self._finish(document, problems, text.file, text.base_dir, jobs)
 
-    async def _whole(self, document: Document, source: str, base_dir: str, jobs: _Jobs) -> WorkflowText:
-        text = _text(document, source, base_dir, jobs)
-        assert document.workflow is not None
-        if misplaced := self._misplaced(document.workflow, base_dir):
-            raise InvalidDefinitionError(misplaced)
-        return replace(
-            text,
-            schedules=await self._schedules(document.workflow),
-            triggers=_triggers(document.workflow),
-            watches=_watches(document.workflow, base_dir),
-        )
+    async def _finish(
+        self, document: Document, problems: Sequence[Problem], file: str, base_dir: str, jobs: _Jobs
+    ) -> ResolvedDefinition:
+        problems = [*problems, *run_out(document, file, self._clock.now())]
+        text: WorkflowText | None = None
+        if document.workflow is not None and all(each.warning for each in problems):
+            schedules, wrong = await self._schedules(document.workflow)
+            wrong = [*_refused(document.workflow, base_dir, self._refusal), *wrong]
+            problems += [_problem(file, document, message, path) for path, message in wrong]
+            if not wrong:
+                text = _text(document, document.workflow, base_dir, jobs, schedules)
+        return ResolvedDefinition(file=file, document=document, problems=problems, text=text)
 
-    def _misplaced(self, workflow: Workflow, base_dir: str) -> Sequence[Problem]:
-        found = refused_locations(workflow, base_dir, self._refusal)
-        return [_problem(f"no step can work there: {why}", path=path) for path, why in found]
-
-    async def _schedules(self, workflow: Workflow) -> tuple[ScheduleEntry, ...]:
-        """Raises InvalidDefinitionError for words that mean nothing now."""
+    async def _schedules(self, workflow: Workflow) -> tuple[tuple[ScheduleEntry, ...], Sequence[tuple[str, str]]]:
+        """Its schedules, and problems by path: words may mean nothing now."""
         known: dict[tuple[str, str], Schedule] = {}
         if any(schedule.words for schedule in workflow.schedules):
             stored = await self._store.list_schedules(
@@ -153,49 +144,17 @@ class Resolver:
                 limit=_SCHEDULES_LISTED,
                 active_only=False,
             )
-            # Those of subjects are no part of the definition, and may have had their time.
+            # Those of subjects are no part of the definition, and may have passed.
             known = {
                 (entry.spec.words, entry.zone): entry.spec for entry in stored if entry.spec.words and not entry.subject
             }
         try:
-            return entries_of(workflow, zone=self._zone, now=self._clock.now(), known=known)
+            return entries_of(workflow, zone=self._zone, now=self._clock.now(), known=known), ()
         except PhraseError as error:
-            raise InvalidDefinitionError([_problem(str(error), path="schedule")]) from None
-
-    async def users(self, sources: Mapping[str, str], *, but: Collection[str] = ()) -> Sequence[User]:
-        """What the workflows that use jobs become with other sources of them, in order; without those in `but`.
-
-        Raises InvalidDefinitionError if one of them would no longer hold.
-        """
-        using = {job: await self._store.workflows_using(job) for job in sources}
-        users: list[User] = []
-        problems: list[Problem] = []
-        for name in sorted({name for names in using.values() for name in names} - set(but)):
-            user = await self._store.get_workflow(name)
-            if user is None or user.definition is None:
-                continue
-            definition = user.definition
-            try:
-                made = await self.resolve(
-                    definition.source,
-                    definition.base_dir,
-                    DefinitionKind.WORKFLOW,
-                    instead=sources,
-                    likely=jobs_of(definition.parsed),
-                )
-            except InvalidDefinitionError as error:
-                job = next(job for job, names in using.items() if name in names)
-                problems += [_of_user(each, name, job) for each in error.problems if not each.warning]
-                continue
-            # It replaces what was read and nothing newer; who owns it does not change.
-            text = replace(made.text, expected_version=user.version, owner=user.owner)
-            users.append(User(text=text, changed=text.parsed != definition.parsed))
-        if problems:
-            raise InvalidDefinitionError(problems)
-        return users
+            return (), [("schedule", str(error))]
 
     async def is_stored(self, text: WorkflowText) -> bool:
-        """Whether what is stored is exactly this."""
+        """Whether the stored definition is exactly this."""
         stored = await self._store.get_workflow(text.name)
         return (
             stored is not None
@@ -204,120 +163,104 @@ class Resolver:
             and definition.parsed == text.parsed
         )
 
-    async def check_children(self, texts: Sequence[WorkflowText]) -> Sequence[Problem]:
-        """Warnings about the first of them. Raises WorkflowRecursionError if one would be a child of itself."""
-        children = Children(self._store, {text.name: text.parsed for text in texts})
-        for text in texts:
-            path = await children.circle(text.name)
-            if path is not None:
-                raise WorkflowRecursionError(path)
-        return await children.missing(texts[0].name)
+    async def users(
+        self, jobs: Sequence[ResolvedDefinition], *, but: Collection[str]
+    ) -> tuple[Sequence[JobUser], Sequence[ResolvedDefinition]]:
+        """The stored workflows that use these jobs, resolved with them, by name; without those in `but`.
 
-    async def _parse(
-        self, source: str, instead: Mapping[str, str] | None = None, likely: Iterable[str] = ()
-    ) -> tuple[Parsed, _Jobs]:
-        jobs = await self._jobs(likely, instead or {})
-        parsed = await self._parser.parse(source, _FILE, jobs.sources)
-        uses = {name for document in parsed.documents for name in document.uses}
-        if not uses <= jobs.sources.keys():
-            jobs = await self._jobs(uses, instead or {})
-            if not uses <= jobs.sources.keys():
-                jobs = await self._with_similar(jobs, uses)
-            if jobs.sources:
-                parsed = await self._parser.parse(source, _FILE, jobs.sources)
-        return _one(parsed), jobs
+        Also the jobs again, with a problem for each error of a workflow that the change would make invalid.
+        """
+        sources = {job.document.name: job.document.source for job in jobs}
+        using = {name: await self._store.workflows_using(name) for name in sources}
+        users: list[JobUser] = []
+        broken: dict[str, list[tuple[str, Problem]]] = {}
+        for name in sorted({name for names in using.values() for name in names} - set(but)):
+            stored = await self._store.get_workflow(name)
+            if stored is None or stored.definition is None:
+                continue
+            user = await self._user(stored, sources)
+            if user.text is None:
+                job = next(job for job, names in using.items() if name in names)
+                broken.setdefault(job, []).extend((name, each) for each in user.problems if not each.warning)
+                continue
+            # It replaces the version that was read and nothing newer, and its owner stays.
+            text = replace(user.text, expected_version=stored.version, owner=stored.owner)
+            users.append(JobUser(text=text, changed=text.parsed != stored.definition.parsed))
+        return users, [job.with_problems(_of_users(job, broken.get(job.document.name, ()))) for job in jobs]
 
-    async def _jobs(self, names: Iterable[str], instead: Mapping[str, str]) -> _Jobs:
-        sources = dict(instead)
+    async def _user(self, stored: StoredWorkflow, sources: Mapping[str, str]) -> ResolvedDefinition:
+        assert stored.definition is not None
+        source, base_dir = stored.definition.source, stored.definition.base_dir
+        jobs = await self._jobs(jobs_of(stored.definition.parsed), sources)
+        parsed = await self._parser.parse(source, UNNAMED, jobs.sources)
+        document = _only(parsed, Document(source=source, line=1, name=stored.name, workflow=None))
+        return await self._finish(document, parsed.problems, UNNAMED, base_dir, jobs)
+
+    async def _jobs(self, names: Iterable[str], given: Mapping[str, str], *, similar: bool = False) -> _Jobs:
+        """Stored jobs by name, with `given` in place of those of the same names.
+
+        With `similar`, also jobs with names like the missing ones, to suggest.
+        """
+        sources = dict(given)
         versions: dict[str, int] = {}
-        for name in sorted(set(names) - instead.keys()):
+        for name in sorted(set(names) - given.keys()):
             stored = await self._store.get_workflow(name)
             if stored is None or stored.definition is None or stored.kind is not DefinitionKind.JOB:
                 continue
             sources[name] = stored.definition.source
             versions[name] = stored.version
+        missing = set(names) - sources.keys()
+        if similar and missing:
+            listed = await self._store.list_workflows(kind=DefinitionKind.JOB, limit=_JOBS_LISTED)
+            stored_names = [job.name for job in listed]
+            close = [name for each in missing for name in difflib.get_close_matches(each, stored_names)]
+            sources = {**(await self._jobs(close, {})).sources, **sources}
         return _Jobs(sources=sources, versions=versions)
 
-    async def _with_similar(self, jobs: _Jobs, uses: Iterable[str]) -> _Jobs:
-        """With jobs whose names are like those that are wanting, so that one can be suggested."""
-        listed = await self._store.list_workflows(kind=DefinitionKind.JOB, limit=_JOBS_LISTED)
-        names = [job.name for job in listed]
-        close = [name for use in uses for name in difflib.get_close_matches(use, names)]
-        similar = await self._jobs(close, {})
-        return _Jobs(sources={**similar.sources, **jobs.sources}, versions=jobs.versions)
 
-
-class Children:
-    """Which workflows a workflow starts as its children, in what is stored and in definitions about to be."""
-
-    def __init__(self, store: Store, instead: Mapping[str, Mapping[str, Any]]) -> None:
-        self._store = store
-        self._targets: dict[str, Mapping[str, str] | None] = {
-            name: _targets(parsed) for name, parsed in instead.items()
-        }
-
-    async def circle(self, name: str) -> Sequence[str] | None:
-        """The shortest way from a workflow back to itself; None if there is none."""
-        before: dict[str, str] = {}
-        queue = [name]
-        for parent in queue:
-            for target in (await self._of(parent) or {}).values():
-                if target == name:
-                    path = [parent]
-                    while path[0] != name:
-                        path.insert(0, before[path[0]])
-                    return (*path, name)
-                if target not in before:
-                    before[target] = parent
-                    queue.append(target)
-        return None
-
-    async def missing(self, name: str) -> Sequence[Problem]:
-        """A warning for each child that is not there: it may come later."""
-        return [
-            _problem(
-                f"there is no workflow {target!r} yet; the step fails until there is",
-                path=f"steps.{step}",
-                warning=True,
-            )
-            for step, target in (await self._of(name) or {}).items()
-            if await self._of(target) is None
-        ]
-
-    async def _of(self, name: str) -> Mapping[str, str] | None:
-        """Children by step; None if there is no such workflow."""
-        if name not in self._targets:
-            stored = await self._store.get_workflow(name)
-            definition = stored.definition if stored is not None else None
-            self._targets[name] = _targets(definition.parsed) if definition is not None else None
-        return self._targets[name]
+def _refused(workflow: Workflow, base_dir: str, refusal: Callable[[str], str]) -> Sequence[tuple[str, str]]:
+    """Problems by path: steps in locations that the daemon refuses, and watched paths without a base directory."""
+    problems = [
+        (path, f"no step can work there: {why}") for path, why in refused_locations(workflow, base_dir, refusal)
+    ]
+    relative = [path for path in workflow.watch if not os.path.isabs(path)]
+    if relative and not base_dir:
+        text = f"cannot tell where {relative[0]!r} is: the definition comes without a base directory"
+        problems.append(("watch", f"{text}; give an absolute path"))
+    return problems
 
 
 def jobs_of(parsed: Mapping[str, Any]) -> frozenset[str]:
-    """The jobs that a stored definition was made with."""
+    """The jobs that a stored definition was resolved with."""
     steps = Workflow.from_dict(parsed).steps.values()
     checks = (step.completion_check for step in steps if step.completion_check is not None)
     return frozenset(step.job for step in (*steps, *checks) if step.job)
 
 
-def _targets(parsed: Mapping[str, Any]) -> Mapping[str, str]:
-    return {
-        step.id: step.target for step in Workflow.from_dict(parsed).steps.values() if step.job_type is JobType.WORKFLOW
-    }
+def _by_document(text: ParsedText) -> Sequence[tuple[Document, Sequence[Problem]]]:
+    """Each document with its problems: those of a job by their path, the others by their line."""
+    documents = text.documents or (Document(source="", line=1, workflow=None),)
+    found: list[tuple[Document, list[Problem]]] = [(document, []) for document in documents]
+    jobs = {each.name: index for index, each in enumerate(documents) if each.kind is DefinitionKind.JOB}
+    for problem in text.problems:
+        first, _, rest = problem.path.partition(".")
+        above = [index for index, each in enumerate(documents) if each.line <= problem.line]
+        index = jobs.get(rest.partition(".")[0]) if first == "jobs" else None
+        found[index if index is not None else (above or [0])[-1]][1].append(problem)
+    return found
 
 
-def _one(parsed: Parsed) -> Parsed:
-    """A stored definition is one document."""
-    if parsed.ok and len(parsed.documents) != 1:
-        message = f"found {len(parsed.documents)} documents, expected one; send each by itself"
-        return Parsed(documents=parsed.documents, problems=(*parsed.problems, _problem(message)))
-    return parsed
+def _only(parsed: Parsed, before: Document) -> Document:
+    """The document of a text that was parsed alone, at its line in the file."""
+    if len(parsed.documents) != 1:
+        return replace(before, workflow=None)
+    return replace(parsed.documents[0], source=before.source, line=before.line)
 
 
-def _text(document: Document, source: str, base_dir: str, jobs: _Jobs) -> WorkflowText:
-    workflow = document.workflow
-    assert workflow is not None
-    versions = {name: jobs.versions[name] for name in document.uses if name in jobs.versions}
+def _text(
+    document: Document, workflow: Workflow, base_dir: str, jobs: _Jobs, schedules: tuple[ScheduleEntry, ...]
+) -> WorkflowText:
+    watches = (os.path.abspath(os.path.join(base_dir, path)) for path in workflow.watch)
     return WorkflowText(
         name=workflow.name,
         kind=workflow.kind,
@@ -325,39 +268,32 @@ def _text(document: Document, source: str, base_dir: str, jobs: _Jobs) -> Workfl
         description=workflow.description,
         labels=workflow.labels,
         enabled=workflow.enabled,
-        source=source,
+        source=document.source,
         parsed=workflow.to_dict(),
         base_dir=base_dir,
         uses=document.uses,
-        job_versions=versions,
+        job_versions={name: jobs.versions[name] for name in document.uses if name in jobs.versions},
+        schedules=schedules,
+        triggers=_triggers(workflow),
+        watches=tuple(dict.fromkeys(watches)),
     )
 
 
 def _triggers(workflow: Workflow) -> tuple[EventTrigger, ...]:
-    """What it listens to; its own priority is that of triggers which have none."""
+    """Triggers without a priority get the workflow's."""
     return tuple(
         trigger if trigger.priority is not None else replace(trigger, priority=workflow.priority)
         for trigger in workflow.triggers
     )
 
 
-def _watches(workflow: Workflow, base_dir: str) -> tuple[str, ...]:
-    """The paths that it watches, absolute, each once. Raises InvalidDefinitionError if nobody can tell below what."""
-    for path in workflow.watch:
-        if not base_dir and not os.path.isabs(path):
-            text = f"cannot tell where {path!r} is: the definition comes without a base directory"
-            problem = _problem(f"{text}; give an absolute path", path="watch")
-            raise InvalidDefinitionError([problem])
-    paths = (os.path.abspath(os.path.join(base_dir, path)) for path in workflow.watch)
-    return tuple(dict.fromkeys(paths))
+def _of_users(job: ResolvedDefinition, broken: Sequence[tuple[str, Problem]]) -> Iterable[Problem]:
+    """Problems of workflows that use the job, at the job: their own lines are those of another text."""
+    for workflow, found in broken:
+        where = f"{found.path}: " if found.path else ""
+        text = f"workflow {workflow!r}, which uses it, would be invalid: {where}{found.message}"
+        yield job.problem(text, path=f"jobs.{job.document.name}")
 
 
-def _of_user(found: Problem, workflow: str, job: str) -> Problem:
-    """Said where the job is: the line is one of another text."""
-    where = f"{found.path}: " if found.path else ""
-    text = f"workflow {workflow!r}, which uses it, would not hold: {where}{found.message}"
-    return _problem(text, path=f"jobs.{job}")
-
-
-def _problem(message: str, *, path: str = "", warning: bool = False) -> Problem:
-    return Problem(message=message, path=path, line=1, column=1, file=_FILE, warning=warning)
+def _problem(file: str, document: Document, message: str, path: str, *, warning: bool = False) -> Problem:
+    return Problem(message=message, path=path, line=document.line, column=1, file=file, warning=warning)
