@@ -23,11 +23,21 @@ class UpdateResult(StrEnum):
 
 
 class PutOutcome(StrEnum):
-    """What storing a definition of a file did to it."""
+    """Effect of applying a definition."""
 
     CREATED = "created"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutResult:
+    """A definition after it was applied. `users` got a new version because this job changed."""
+
+    outcome: PutOutcome
+    version: int
+    etag: str
+    users: tuple[str, ...] = ()
 
 
 BY_API = "api"
@@ -145,7 +155,11 @@ class JobInUseError(Exception):
 
 
 class EtagMismatchError(Exception):
-    """Somebody else changed it meanwhile. `args[0]` is the current etag."""
+    """A definition has changed since it was read. `args[0]` is the current etag, empty if it does not exist."""
+
+    def __init__(self, etag: str, name: str = "") -> None:
+        super().__init__(etag)
+        self.name = name
 
 
 class ActiveRunError(Exception):

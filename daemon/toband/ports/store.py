@@ -16,7 +16,7 @@ from toband.ports.records import (
     EndedRun,
     HistoryEntry,
     Inspection,
-    PutOutcome,
+    PutResult,
     Request,
     RunChange,
     RunSize,
@@ -113,15 +113,20 @@ class Store(ScheduleStore, FireLedger, EventStore, DeadLetterStore, Protocol):
         at: datetime,
         also: Sequence[WorkflowText] = (),
         take_over: Mapping[str, str] | None = None,
-    ) -> Mapping[str, PutOutcome]:
-        """Stores all that a file defines, or nothing of it; what became of each, by name.
+        etags: Mapping[str, str] | None = None,
+        request: Request | None = None,
+        cause: Cause | None = None,
+        dry_run: bool = False,
+    ) -> Mapping[str, PutResult]:
+        """Creates or updates all of them in one transaction, or none; the results by name.
 
         Jobs are stored first, so that workflows beside them may use them; `also` are as in `update_workflow`, for all
-        of the jobs. `take_over` has, by name, an owner whose definition may become that of the file. What was in no
-        file is enabled again as its text has it.
+        of the jobs. `take_over` has, by name, an owner that may lose the definition to the owner in its text; a
+        definition whose file was removed is then enabled as its text says. `etags` has, by name, the etag that a stored
+        definition must have. A repeated request returns the first results. With `dry_run` nothing is kept.
 
-        Raises WorkflowOwnedError for a name that somebody else owns, else WorkflowExistsError for one of another kind,
-        and ConflictError as `update_workflow` does.
+        Raises WorkflowOwnedError for a name with another owner, else WorkflowExistsError for one of another kind,
+        EtagMismatchError, RequestReusedError, and ConflictError as `update_workflow` does.
         """
         ...
 

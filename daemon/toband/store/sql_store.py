@@ -17,7 +17,7 @@ from toband.ports import (
     EndedRun,
     HistoryEntry,
     Inspection,
-    PutOutcome,
+    PutResult,
     Request,
     RunChange,
     RunSize,
@@ -87,8 +87,13 @@ class SqlStore(SqlSchedules, SqlFires, SqlEvents, SqlDeadLetters):
         at: datetime,
         also: Sequence[WorkflowText] = (),
         take_over: Mapping[str, str] | None = None,
-    ) -> Mapping[str, PutOutcome]:
-        return await self._write.do(workflows.put_all(self._sql, texts, at, also, take_over or {}))
+        etags: Mapping[str, str] | None = None,
+        request: Request | None = None,
+        cause: Cause | None = None,
+        dry_run: bool = False,
+    ) -> Mapping[str, PutResult]:
+        put = workflows.put_all(self._sql, texts, at, also, take_over or {}, etags or {}, request, cause, dry_run)
+        return await self._write.do(put)
 
     async def disown_definition(self, name: str, owner: str, *, at: datetime) -> bool:
         return await self._write.do(workflows.disown(self._sql, name, owner, at))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from toban.definition import DefinitionKind
 from toband.ports import (
     ConflictError,
     PutOutcome,
+    PutResult,
     Store,
     StoredWorkflow,
     WorkflowExistsError,
@@ -26,6 +28,10 @@ def owned(name: str, **changes: Any) -> WorkflowText:
     return text(name, **({"owner": FILE} | changes))
 
 
+def outcomes(put: Mapping[str, PutResult]) -> Mapping[str, PutOutcome]:
+    return {name: result.outcome for name, result in put.items()}
+
+
 async def read(store: Store, name: str) -> StoredWorkflow:
     stored = await store.get_workflow(name)
     assert stored is not None
@@ -36,12 +42,12 @@ async def test_a_file_is_stored_with_its_jobs_first(store: Store) -> None:
     user = owned("user", uses=frozenset({"tool"}))
     job = owned("tool", kind=DefinitionKind.JOB)
     put = await store.put_definitions([user, job], at=NOW)
-    assert put == {"user": CREATED, "tool": CREATED}
+    assert outcomes(put) == {"user": CREATED, "tool": CREATED}
     put = await store.put_definitions([user, job], at=later(1))
-    assert put == {"user": UNCHANGED, "tool": UNCHANGED}
+    assert outcomes(put) == {"user": UNCHANGED, "tool": UNCHANGED}
     assert (await read(store, "user")).etag == "1-0"
     put = await store.put_definitions([user, owned("tool", kind=job.kind, source="x")], at=NOW)
-    assert put == {"user": UNCHANGED, "tool": UPDATED}
+    assert outcomes(put) == {"user": UNCHANGED, "tool": UPDATED}
     assert [each.name for each in await store.list_file_owned()] == ["tool", "user"]
 
 
@@ -87,7 +93,7 @@ async def test_what_no_file_has_is_disabled_until_one_has_it_again(store: Store)
     with pytest.raises(WorkflowOwnedError):
         await store.put_definitions([other], at=NOW)
     put = await store.put_definitions([other], at=later(2), take_over={"left": left.owner})
-    assert put == {"left": UPDATED}
+    assert outcomes(put) == {"left": UPDATED}
     left = await read(store, "left")
     assert (left.enabled, left.version, left.file) == (True, 1, "/etc/flows/b.yaml")
 

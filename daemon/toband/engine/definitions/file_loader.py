@@ -222,7 +222,8 @@ class Loader:
         async def save(plan: ApplyPlan) -> Kept:
             at = self._applier.clock.now()
             texts = [replace(each, owner=file.path) for each in plan.texts]
-            outcomes = await self._applier.store.put_definitions(texts, at=at, also=plan.also, take_over=take_over)
+            put = await self._applier.store.put_definitions(texts, at=at, also=plan.also, take_over=take_over)
+            outcomes = {name: result.outcome for name, result in put.items()}
             return Kept(outcomes=outcomes, warnings=tuple(map(str, plan.warnings)), at=at)
 
         try:

@@ -19,6 +19,7 @@ from toband.ports import (
     EtagMismatchError,
     JobInUseError,
     PutOutcome,
+    PutResult,
     Request,
     StoredWorkflow,
     WorkflowExistsError,
@@ -48,7 +49,7 @@ from toband.store.sql.tables import (
     workflow_versions,
     workflows,
 )
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import Session, Undo
 
 _LAST_VERSION = select(func.max(workflow_versions.c.version)).where(
     workflow_versions.c.workflow == bindparam("of_name")
@@ -110,7 +111,7 @@ def change(
             return None
         if stored["kind"] is not text.kind:
             raise WorkflowExistsError(text.name, stored["kind"])
-        _check_etag(stored, etag)
+        _check_etag(stored, etag, text.name)
         told = DataChanges(sql, session, at, cause)
         changed = _replace(session, stored, text, at, told)
         if "version" in changed:
@@ -128,30 +129,68 @@ def put_all(
     at: datetime,
     also: Sequence[WorkflowText],
     take_over: Mapping[str, str],
-) -> Callable[[Session], Mapping[str, PutOutcome]]:
-    def operation(session: Session) -> Mapping[str, PutOutcome]:
+    etags: Mapping[str, str],
+    request: Request | None,
+    cause: Cause | None,
+    dry_run: bool,
+) -> Callable[[Session], Mapping[str, PutResult]]:
+    def operation(session: Session) -> Mapping[str, PutResult]:
         session.lock_creation()
-        told = DataChanges(sql, session, at)
-        outcomes = {}
+        answered = recall(session.connection, request)
+        if answered is not None:
+            return {name: _put_from(result) for name, result in answered.items()}
+        told = DataChanges(sql, session, at, cause)
+        results: dict[str, PutResult] = {}
         changed_jobs = []
         for text in sorted(texts, key=lambda text: text.kind is not DefinitionKind.JOB):
             stored = find(session.connection, text.name)
+            _check_etag(stored, etags.get(text.name, ""), text.name)
             if stored is None:
-                told.add(Action.CREATED, _add(session, text, at))
-                outcomes[text.name] = PutOutcome.CREATED
+                added = _add(session, text, at)
+                told.add(Action.CREATED, added)
+                results[text.name] = _put(PutOutcome.CREATED, added)
                 continue
             _check_owner(stored, text, take_over)
             changed = _replace(session, stored, text, at, told)
-            outcomes[text.name] = PutOutcome.UPDATED if changed else PutOutcome.UNCHANGED
+            outcome = PutOutcome.UPDATED if changed else PutOutcome.UNCHANGED
+            results[text.name] = _put(outcome, {**stored, **changed})
             if "version" in changed and text.kind is DefinitionKind.JOB:
                 changed_jobs.append(text)
         for job in changed_jobs:
             _check_users(session.connection, job, [*also, *texts])
-        _replace_users(session, also, at, told)
+        updated = _replace_users(session, also, at, told)
+        for job in changed_jobs:
+            users = tuple(user.name for user in updated if job.name in user.uses)
+            results[job.name] = replace(results[job.name], users=users)
         told.store()
-        return outcomes
+        if dry_run:
+            raise Undo(results)
+        remember(session, request, {name: _put_answer(result) for name, result in results.items()}, at)
+        return results
 
     return operation
+
+
+def _put(outcome: PutOutcome, stored: Mapping[str, Any]) -> PutResult:
+    return PutResult(outcome=outcome, version=stored["version"], etag=etag_of(stored))
+
+
+def _put_answer(result: PutResult) -> Mapping[str, Any]:
+    return {
+        "outcome": result.outcome.value,
+        "version": result.version,
+        "etag": result.etag,
+        "users": list(result.users),
+    }
+
+
+def _put_from(answer: Mapping[str, Any]) -> PutResult:
+    return PutResult(
+        outcome=PutOutcome(answer["outcome"]),
+        version=answer["version"],
+        etag=answer["etag"],
+        users=tuple(answer["users"]),
+    )
 
 
 def disown(sql: Statements, name: str, owner: str, at: datetime) -> Callable[[Session], bool]:
@@ -196,7 +235,7 @@ def remove(
         stored = find(session.connection, name)
         if stored is None or (kind is not None and stored["kind"] is not kind):
             return False
-        _check_etag(stored, etag)
+        _check_etag(stored, etag, name)
         users = read_users(session.connection, name)
         if users:
             raise JobInUseError(users)
@@ -256,9 +295,10 @@ def _add(session: Session, text: WorkflowText, at: datetime) -> Mapping[str, Any
     return header
 
 
-def _check_etag(stored: Mapping[str, Any], etag: str) -> None:
-    if etag and etag != etag_of(stored):
-        raise EtagMismatchError(etag_of(stored))
+def _check_etag(stored: Mapping[str, Any] | None, etag: str, name: str) -> None:
+    current = "" if stored is None else etag_of(stored)
+    if etag and etag != current:
+        raise EtagMismatchError(current, name)
 
 
 def _check_jobs(connection: Connection, text: WorkflowText) -> None:
@@ -288,13 +328,17 @@ def _header(text: WorkflowText) -> dict[str, Any]:
     }
 
 
-def _replace_users(session: Session, also: Sequence[WorkflowText], at: datetime, told: DataChanges) -> None:
-    """Those that are still there. Raises ConflictError."""
+def _replace_users(
+    session: Session, also: Sequence[WorkflowText], at: datetime, told: DataChanges
+) -> Sequence[WorkflowText]:
+    """Those that got a new version; deleted ones are passed over. Raises ConflictError."""
+    updated = []
     for user in also:
         using = find(session.connection, user.name)
-        if using is not None:
-            # It was not they who were sent: they stay whose they were.
-            _replace(session, using, replace(user, owner=using["owner"]), at, told)
+        # Only the job was sent: its users keep their owners.
+        if using is not None and "version" in _replace(session, using, replace(user, owner=using["owner"]), at, told):
+            updated.append(user)
+    return updated
 
 
 def _replace(
