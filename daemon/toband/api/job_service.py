@@ -15,7 +15,7 @@ from toband.api.handler import Context, unary
 from toband.api.run_service import RunService
 from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.engine.definitions.catalog import Workflows
-from toband.engine.runs.registry import Runs
+from toband.engine.runs.intake import RunIntake
 from toband.ports import Store, StoredWorkflow
 
 _JOB = DefinitionKind.JOB
@@ -27,14 +27,14 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     def __init__(
         self,
         workflows: Workflows,
-        runs: Runs,
+        intake: RunIntake,
         store: Store,
         shows: RunService,
         schedules: ScheduleRpcs,
     ) -> None:
         self._workflows = workflows
         self._schedules = schedules
-        self._runs = runs
+        self._intake = intake
         self._store = store
         self._shows = shows
 
@@ -108,7 +108,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         made_before = request_of("RunJob", request, request.request_id, context)
         if made_before is None or await self._store.run_of_request(made_before) is None:
             await self._workflows.get(request.name, kind=_JOB)
-        run = await self._runs.intake.start(
+        run = await self._intake.start(
             request.name,
             {},
             trigger=run_requests.trigger(request.triggered_by),

@@ -14,7 +14,7 @@ from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.common_requests import caller, origin_of, request_of
 from toband.api.handler import Context, streaming, unary
 from toband.api.request_errors import InvalidFieldError
-from toband.domain.run_model import Run
+from toband.domain.run_model import Run, StepRun
 from toband.engine.errors import (
     AttemptNotFoundError,
     NeverRunError,
@@ -24,11 +24,15 @@ from toband.engine.errors import (
     StoppingError,
     WorkflowNotFoundError,
 )
+from toband.engine.execution.dispatcher import Launches
 from toband.engine.run_notifier import Changes
+from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.log_stream import LogChunk, LogEnd, LogStreams
-from toband.engine.runs.registry import Runs
+from toband.engine.runs.plan_cache import Plans
 from toband.engine.runs.resource_sampling import Usages
-from toband.engine.runs.run_control import Control
+from toband.engine.runs.run_control import RunControl
+from toband.engine.runs.run_factory import RunFactory
+from toband.engine.runs.run_queue import RunQueue
 from toband.ports import Store
 
 STEPS = 500
@@ -42,15 +46,24 @@ WATCHED_ROOM = 128 * 1024
 class RunService(run_pb2_grpc.RunServiceServicer):
     def __init__(
         self,
-        runs: Runs,
-        control: Control,
+        *,
+        intake: RunIntake,
+        factory: RunFactory,
+        plans: Plans,
+        queue: RunQueue,
+        launches: Launches,
+        control: RunControl,
         logs: LogStreams,
         store: Store,
         changes: Changes,
         usages: Usages,
         artifacts: ArtifactRpcs,
     ) -> None:
-        self._runs = runs
+        self._intake = intake
+        self._factory = factory
+        self._plans = plans
+        self._queue = queue
+        self._launches = launches
         self._control = control
         self._artifacts = artifacts
         self._usages = usages
@@ -60,7 +73,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
-        run = await self._runs.intake.start(
+        run = await self._intake.start(
             request.workflow,
             run_requests.params(request.params),
             trigger=run_requests.trigger(request.triggered_by),
@@ -73,7 +86,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def PlanRun(self, request: pb.PlanRunRequest, context: Context) -> pb.PlanRunResponse:
-        preview = await self._runs.factory.preview(
+        preview = await self._factory.preview(
             request.workflow,
             run_requests.params(request.params),
             run_requests.selection(request),
@@ -92,7 +105,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def RetryRun(self, request: pb.RetryRunRequest, context: Context) -> pb.RetryRunResponse:
         if request.everything and request.from_steps:
             raise InvalidFieldError("everything", "it cannot be given together with `from_steps`")
-        run = await self._runs.intake.retry(
+        run = await self._intake.retry(
             request.id,
             from_steps=tuple(request.from_steps),
             everything=request.everything,
@@ -195,7 +208,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         with self._changes.watching(request.id) as watch:
             sequence = request.after_sequence
             run = await self._page(request.id, limit=0)
-            plan = await self._runs.plan_of(run)
+            plan = await self._plans.plan_of(run)
             if not 0 <= sequence <= run.sequence:
                 raise InvalidFieldError("after_sequence", f"found {sequence}, the run has come to {run.sequence}")
             if sequence == 0:
@@ -314,10 +327,10 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     async def _whole(self, run: Run) -> pb.Run:
         """With what only its definition knows, and as many of its steps as fit."""
-        made = run_messages.run(run, await self._runs.plan_of(run))
-        if self._runs.waits_for_others(run):
+        made = run_messages.run(run, await self._plans.plan_of(run))
+        if self._queue.lacks_slot(run):
             made.waiting_for = pb.WAITING_FOR_EVENT_SLOT
-        waiting = [step for step in made.steps if self._runs.waits_for_place(run.steps[step.id])]
+        waiting = [step for step in made.steps if self._waits(run.steps[step.id])]
         for step in waiting:
             step.waiting_for = step.waiting_for or pb.WAITING_FOR_SLOT
         if waiting and not made.waiting_for:
@@ -325,6 +338,10 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             made.waiting_steps.extend(step.id for step in waiting[: run_messages.WAITING_STEPS])
         del made.steps[pages.fitting(made.steps, pages.ROOM - made.params.ByteSize()) :]
         return made
+
+    def _waits(self, step: StepRun) -> bool:
+        """Whether the step waits for a slot of its own."""
+        return step.attempt is not None and self._launches.waits(step.attempt.token)
 
     async def _workflow_of(self, run_id: str) -> str:
         run = await self._store.get_run_page(run_id, limit=0)

@@ -16,10 +16,12 @@ from toband.api.handler import Context, unary
 from toband.config import Config
 from toband.engine.definitions.file_status import FileState
 from toband.engine.definitions.file_sync import ChangeKind, DefinitionFiles
+from toband.engine.execution.dispatcher import Launches
 from toband.engine.health.doctor import Doctor, FindingStatus
 from toband.engine.health.health_conditions import Health
 from toband.engine.retention.collector import Retention
-from toband.engine.runs.registry import Runs
+from toband.engine.runs.recovery import Recovery
+from toband.engine.runs.run_queue import RunQueue
 from toband.engine.schedules.scheduler import Scheduling
 from toband.ports import Counts, HealthStatus, Launcher, Store, StoreError
 
@@ -53,7 +55,9 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         started_at: datetime,
         store: Store,
         launcher: Launcher,
-        runs: Runs,
+        recovery: Recovery,
+        queue: RunQueue,
+        launches: Launches,
         health: Health,
         doctor: Doctor,
         retention: Retention,
@@ -73,14 +77,16 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         self._started_at = started_at
         self._store = store
         self._launcher = launcher
-        self._runs = runs
+        self._recovery = recovery
+        self._queue = queue
+        self._launches = launches
 
     @unary
     async def GetInfo(self, request: pb.GetInfoRequest, context: Context) -> pb.GetInfoResponse:
         counts = await self._count()
-        found = self._runs.recovered
+        found = self._recovery.found
         files = self._definition_files.states
-        event_runs, event_runs_waiting = self._runs.event_runs()
+        event_runs, event_runs_waiting = self._queue.event_runs()
         return pb.GetInfoResponse(
             version=__version__,
             pid=os.getpid(),
@@ -99,8 +105,8 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             event_concurrency=self._config.event_concurrency,
             draining=self._scheduling.draining,
             next_due=run_messages.timestamp(self._scheduling.next_alarm),
-            waiting_attempts=self._runs.launches.waiting,
-            max_attempts_running=self._runs.launches.limit,
+            waiting_attempts=self._launches.waiting,
+            max_attempts_running=self._launches.limit,
             cgroup=self._cgroup,
             health=self._health_now(),
             definition_files=[_definition_file(each) for each in files[:_LISTED]],

@@ -22,7 +22,7 @@ from toband.engine.health import internal_errors
 from toband.engine.health.admission import Admission
 from toband.engine.health.health_conditions import Health
 from toband.engine.health.host_monitor import Guard
-from toband.engine.runs.registry import Runs
+from toband.engine.runs.registry import ActiveRuns
 from toband.installation import note_database
 from toband.ports import Claim, StoreError, StoreTakenOverError
 from toband.state_dir import StateDir
@@ -122,8 +122,8 @@ class Application:
             tools=self._tools(),
             started_at=self._started_at,
         )
-        await self._adapters.launcher.open(self._engine.runs.report)
-        await self._engine.runs.find()
+        await self._adapters.launcher.open(self._engine.runs.launches.report)
+        await self._engine.runs.recovery.find()
 
     async def _serve(self) -> None:
         engine, adapters, server = self._engine, self._adapters, self._adapters.server
@@ -147,7 +147,7 @@ class Application:
             await self._stop.wait()
             for task in starters:
                 task.cancel()
-            await self._apply_stop_policy(engine.runs, adapters.launcher.running())
+            await self._apply_stop_policy(engine.runs.active, adapters.launcher.running())
             for task in tasks:
                 task.cancel()
         engine.end_streams()
@@ -169,20 +169,20 @@ class Application:
                 attempts_left=claim.abandoned,
             )
 
-    async def _apply_stop_policy(self, runs: Runs, running: int) -> None:
+    async def _apply_stop_policy(self, active: ActiveRuns, running: int) -> None:
         """Ends, cancels or detaches active runs while clients are still served."""
         policy, deadline = self._config.stop_policy, self._config.stop_deadline
         notify("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((deadline + 5) * 1e6)}")
         log.info("stopping", action="stopping", policy=policy, running=running)
         if policy == "detach" or self._replaced is not None:
             return
-        runs.take_no_more()
+        active.closing = True
         try:
             # Part of the deadline is left for the rest of the stop: runs that go on by then are detached.
             async with asyncio.timeout(deadline - min(2.0, deadline / 4)):
                 if policy == "cancel":
-                    await runs.cancel_all("the daemon was stopped")
-                await runs.drain()
+                    await active.cancel_all("the daemon was stopped")
+                await active.drain()
         except TimeoutError:
             log.warning("runs go on without the daemon", action="stop_detached")
 

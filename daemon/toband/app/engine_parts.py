@@ -16,6 +16,7 @@ import uuid_utils
 from toband import __version__
 from toband.alarm.alarm_clock import ApsAlarmClock
 from toband.app.adapters import Adapters, SystemClock
+from toband.app.run_parts import RunParts
 from toband.config import Config
 from toband.domain.transition import Ids
 from toband.engine.definitions.applier import Applier
@@ -34,10 +35,9 @@ from toband.engine.retention.collector import Retention
 from toband.engine.retention.retention_policy import Rules
 from toband.engine.run_notifier import Changes
 from toband.engine.runs.log_stream import LogStreams
-from toband.engine.runs.registry import Runs
 from toband.engine.runs.resource_sampling import Usages
 from toband.engine.runs.run_artifacts import RunArtifacts
-from toband.engine.runs.run_control import Control
+from toband.engine.runs.run_control import RunControl
 from toband.engine.schedules.active_blackouts import Blackouts
 from toband.engine.schedules.schedule_queries import Outlook
 from toband.engine.schedules.scheduler import Scheduling
@@ -81,30 +81,27 @@ class EngineParts:
         self.retention = Retention(
             store=store, archive=adapters.archive, clock=clock, rules=_retention_rules(config), conditions=health
         )
-        self.runs = Runs(
-            store=store,
-            launcher=launcher,
-            files=files,
-            logs=adapters.logs,
-            values=adapters.values,
-            artifacts=adapters.artifacts,
-            clock=clock,
-            ids=ids,
-            changes=self.changes,
-            health=health,
+        self.runs = RunParts(
+            config,
+            adapters,
+            health,
+            admission,
+            evaluation,
+            announcing,
+            clock,
+            ids,
+            self.changes,
             server=listen[0],
             tools=tools,
-            default_timeout=config.default_run_timeout,
-            max_running=config.max_attempts_running,
-            log_limit=config.attempt_log_limit,
-            admission=admission,
-            announcing=announcing,
-            event_concurrency=config.event_concurrency,
-            artifact_time=config.artifact_time,
-            evaluation=evaluation,
         )
-        self.control = Control(self.runs, store, remove=self.retention.remove)
-        self.log_streams = LogStreams(store=store, logs=adapters.logs, runs=self.runs, changes=self.changes)
+        self.control = RunControl(self.runs.active, store, remove=self.retention.remove)
+        self.log_streams = LogStreams(
+            store=store,
+            logs=adapters.logs,
+            active=self.runs.active,
+            launches=self.runs.launches,
+            changes=self.changes,
+        )
         self.run_artifacts = RunArtifacts(store, adapters.artifacts, self.runs.context_of)
         self.doctor = Doctor(
             store=store,
@@ -116,7 +113,9 @@ class EngineParts:
         )
         self.scheduling = Scheduling(
             store=store,
-            runs=self.runs,
+            active=self.runs.active,
+            queue=self.runs.queue,
+            intake=self.runs.intake,
             clock=clock,
             alarm=ApsAlarmClock(),
             admission=admission,
@@ -138,7 +137,10 @@ class EngineParts:
         self.outlook = Outlook(store=store, clock=clock, blackouts=blackouts, draining=draining)
         self.events = Events(
             store=store,
-            runs=self.runs,
+            active=self.runs.active,
+            queue=self.runs.queue,
+            intake=self.runs.intake,
+            origins=self.runs.origins,
             clock=clock,
             ids=ids,
             announcing=announcing,
@@ -180,7 +182,7 @@ class EngineParts:
     def companions(self) -> list[Coroutine[Any, Any, None]]:
         """What goes on until the end of a stop."""
         return [
-            self.runs.recover(),
+            self.runs.recovery.recover(),
             self.retention.run(),
             self.usages.run(),
             self.definition_files.run(),

@@ -23,18 +23,22 @@ async def start_services(
 ) -> None:
     store = adapters.store
     runs = RunService(
-        engine.runs,
-        engine.control,
-        engine.log_streams,
-        store,
-        engine.changes,
-        engine.usages,
-        ArtifactRpcs(engine.run_artifacts),
+        intake=engine.runs.intake,
+        factory=engine.runs.factory,
+        plans=engine.runs.plans,
+        queue=engine.runs.queue,
+        launches=engine.runs.launches,
+        control=engine.control,
+        logs=engine.log_streams,
+        store=store,
+        changes=engine.changes,
+        usages=engine.usages,
+        artifacts=ArtifactRpcs(engine.run_artifacts),
     )
     schedules = ScheduleRpcs(engine.outlook, store)
     await adapters.server.start(
         workflows=WorkflowService(engine.workflows, store, schedules),
-        jobs=JobService(engine.workflows, engine.runs, store, runs, schedules),
+        jobs=JobService(engine.workflows, engine.runs.intake, store, runs, schedules),
         runs=runs,
         dead_letters=DeadLetterService(engine.runs.dead_letters, store, runs),
         events=EventService(engine.events, store),
@@ -45,7 +49,9 @@ async def start_services(
             started_at=started_at,
             store=store,
             launcher=adapters.launcher,
-            runs=engine.runs,
+            recovery=engine.runs.recovery,
+            queue=engine.runs.queue,
+            launches=engine.runs.launches,
             health=engine.health,
             doctor=engine.doctor,
             retention=engine.retention,

@@ -17,7 +17,7 @@ from toband.domain.run_model import Run, RunState, StepState, Trigger
 from toband.domain.transition import Ids
 from toband.engine.errors import RunTerminalError
 from toband.engine.execution.run_actor import RunActor
-from toband.engine.runs.run_control import Control
+from toband.engine.runs.run_control import RunControl
 from toband.ports import RunChange, UpdateResult
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,7 +59,7 @@ class Scene:
             start=self.start,
             announcing=cast(Any, self),
         )
-        self.control = Control(cast(Any, self), cast(Any, self.store), remove=self.remove)
+        self.control = RunControl(cast(Any, self), cast(Any, self.store), remove=self.remove)
 
     def now(self) -> datetime:
         return NOW
@@ -73,7 +73,7 @@ class Scene:
     def of_run(self, before: Run, after: Run) -> tuple[()]:
         return ()
 
-    async def under_way(self, run_id: str) -> RunActor:
+    async def find(self, run_id: str) -> RunActor:
         return self.actor_
 
     def actor(self, run_id: str) -> RunActor:

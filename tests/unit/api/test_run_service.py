@@ -34,8 +34,21 @@ class Restless:
 
 
 def picture(store: Restless) -> AsyncIterator[tuple[Run, bool]]:
-    nobody = cast(Any, None)
-    service = RunService(nobody, nobody, nobody, cast(Any, store), nobody, nobody, nobody)
+    unused: dict[str, Any] = dict.fromkeys(
+        (
+            "intake",
+            "factory",
+            "plans",
+            "queue",
+            "launches",
+            "control",
+            "logs",
+            "changes",
+            "usages",
+            "artifacts",
+        )
+    )
+    service = RunService(**unused, store=cast(Any, store))
     return service._picture("r")
 
 

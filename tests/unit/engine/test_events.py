@@ -74,15 +74,9 @@ class Runs:
         self.doubtful: list[str] = []
         self.known: dict[str, Run] = {}
         self.skips: set[str] = set()
-        self.origins: Origins | None = None
+        self.loaded = asyncio.Event()
+        self.loaded.set()
         self._numbers = count(1)
-
-    @property
-    def intake(self) -> Runs:
-        return self
-
-    async def wait_recovered(self) -> None:
-        return None
 
     def event_runs(self) -> tuple[int, int]:
         return 0, self.waiting
@@ -213,7 +207,7 @@ class Refusing:
 class Scene:
     def __init__(self, **listeners: Sequence[Listener]) -> None:
         self.store, self.runs, self.draining = Store(**listeners), Runs(), Draining()
-        self.runs.origins = Origins(cast(Any, self.store), self.runs.active)
+        self.origins = Origins(cast(Any, self.store), self.runs.active)
         self.admission = Refusing()
         numbers = count(1)
         ids = Ids(
@@ -225,7 +219,10 @@ class Scene:
         self.announcing = Announcing(Clock(NOW), ids)
         self.events = Events(
             store=cast(Any, self.store),
-            runs=cast(Any, self.runs),
+            active=cast(Any, self.runs),
+            queue=cast(Any, self.runs),
+            intake=cast(Any, self.runs),
+            origins=self.origins,
             clock=Clock(NOW),
             ids=ids,
             announcing=self.announcing,
@@ -468,7 +465,7 @@ async def test_an_attempt_that_is_over_may_have_left_somebody_who_emits() -> Non
 async def test_what_comes_of_a_call_is_as_deep_as_the_run_of_its_step() -> None:
     scene = Scene()
     scene.runs.known["r"] = emitting(depth=3)
-    origins = scene.runs.origins
+    origins = scene.origins
     assert origins is not None
     found = await origins.cause(Origin(run_id="r", token="token"))
     assert found == Cause(run_id="r", step="step", depth=3)

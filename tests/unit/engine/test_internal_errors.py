@@ -141,8 +141,10 @@ def effects_of(stage: Stage, launch: Callable[[], None] | None = None) -> Effect
             assert launch is not None
             launch()
 
-    made: dict[str, Any] = dict.fromkeys(("children", "collection", "evaluation", "seen"))
-    return Effects(**made, launches=cast(Any, Launches()), forget=lambda _: None, start=stage.start)
+    made: dict[str, Any] = dict.fromkeys(
+        ("active", "queue", "changes", "rooms", "notes", "children", "collection", "evaluation", "seen")
+    )
+    return Effects(**made, launches=cast(Any, Launches()), start=stage.start)
 
 
 async def test_an_effect_that_fails_is_tried_again_and_keeps_back_none_behind_it(

@@ -126,6 +126,7 @@ class House:
             check_owner=self._check_owner,
             limit=limit,
             artifact_time=artifact_time,
+            find=lambda _: None,
             start=self._start,
         )
         self.database_error: StoreError | None = None

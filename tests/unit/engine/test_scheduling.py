@@ -74,20 +74,15 @@ class Made:
 
 class Runs:
     def __init__(self) -> None:
-        self.left: Callable[[str], None] = lambda _: None
+        self.on_end: Callable[[str], None] = lambda _: None
+        self.loaded = asyncio.Event()
+        self.loaded.set()
         self.begun: list[Made] = []
         self.active = 0
         self.ahead: list[int] = []
         self.takes: Callable[[], None] = lambda: None
 
-    @property
-    def intake(self) -> Runs:
-        return self
-
-    async def wait_recovered(self) -> None:
-        return None
-
-    def count_of(self, workflow: str) -> int:
+    def count(self, workflow: str) -> int:
         return self.active
 
     async def scheduled(self, stored: Any, *_: object, at: datetime, ahead: int, **others: Any) -> Made:
@@ -100,7 +95,7 @@ class Runs:
 
     def end(self, workflow: str) -> None:
         self.active = 0
-        self.left(workflow)
+        self.on_end(workflow)
 
 
 class Definition:
@@ -205,7 +200,9 @@ class Scene:
         self.boot, self.definitions_read = Boot(), asyncio.Event()
         self.scheduling = Scheduling(
             store=cast(Any, self.store),
-            runs=cast(Any, self.runs),
+            active=cast(Any, self.runs),
+            queue=cast(Any, self.runs),
+            intake=cast(Any, self.runs),
             clock=self.clock,
             alarm=self.alarm,
             admission=Always(),

@@ -25,7 +25,7 @@ from toband.domain.emitted_events import (
 )
 from toband.domain.lookup_keys import check_key
 from toband.domain.transition import Ids
-from toband.engine.caller import Origin
+from toband.engine.caller import Origin, Origins
 from toband.engine.drain import Draining
 from toband.engine.errors import (
     EventNotFoundError,
@@ -37,7 +37,9 @@ from toband.engine.events.event_starts import EventStarts
 from toband.engine.execution.expression_evaluator import Evaluation
 from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
 from toband.engine.health.admission import Admits
-from toband.engine.runs.registry import Runs
+from toband.engine.runs.intake import RunIntake
+from toband.engine.runs.registry import ActiveRuns
+from toband.engine.runs.run_queue import RunQueue
 from toband.engine.system_events import Announcing
 from toband.ports import (
     Clock,
@@ -66,7 +68,10 @@ class Events:
         self,
         *,
         store: Store,
-        runs: Runs,
+        active: ActiveRuns,
+        queue: RunQueue,
+        intake: RunIntake,
+        origins: Origins,
         clock: Clock,
         ids: Ids,
         announcing: Announcing,
@@ -77,7 +82,10 @@ class Events:
     ) -> None:
         """`started` is what DAEMON_STARTED tells."""
         self._store = store
-        self._runs = runs
+        self._active = active
+        self._queue = queue
+        self._intake = intake
+        self._origins = origins
         self._clock = clock
         self._ids = ids
         self._announcing = announcing
@@ -86,7 +94,7 @@ class Events:
         draining.after(self.look)
         self._to_say: Emitted | None = replace(announcing.event(DAEMON_STARTED, started), dedupe_key=ids.new_id())
         self._matching = Matching(store, evaluation)
-        self._starts = EventStarts(store=store, runs=runs, clock=clock, matching=self._matching)
+        self._starts = EventStarts(store=store, intake=intake, clock=clock, matching=self._matching)
         self._known: dict[int, Emitted] = {}
         """Events by sequence that need not be read: they were stored a moment ago."""
         self._waiters: dict[str, asyncio.Future[Emitted]] = {}
@@ -99,7 +107,7 @@ class Events:
 
     async def run(self) -> None:
         """Never returns. What the database cannot say or take now is tried again."""
-        await self._runs.wait_recovered()
+        await self._active.loaded.wait()
         pause = RETRY_FIRST
         while True:
             self._announcing.fresh.clear()
@@ -194,7 +202,7 @@ class Events:
             dedupe_key=dedupe_key,
         )
         if origin is not None:
-            by = await self._runs.origins.find(origin)
+            by = await self._origins.find(origin)
             event = replace(
                 event,
                 source=EventSource.STEP,
@@ -242,7 +250,7 @@ class Events:
         """Why events start nothing for now; empty if they do."""
         if self._draining.active:
             return "the daemon drains"
-        if self._runs.event_runs()[1] >= WAITING_MOST:
+        if self._queue.event_runs()[1] >= WAITING_MOST:
             return f"{WAITING_MOST} runs that events started wait for their turn"
         try:
             self._admission.check("start a run")
@@ -300,7 +308,7 @@ class Events:
                 failed = failed or answer
             elif answer is not None:
                 for run in answer.runs:
-                    self._runs.begin(made[run.id], run)
+                    self._intake.begin(made[run.id], run)
                 waiter = self._waiters.get(answer.event.id)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(answer.event)

@@ -13,7 +13,7 @@ from toband.domain.overlap import is_full, skip_reason
 from toband.domain.run_model import Run, RunState, Trigger
 from toband.engine.errors import EngineError, StoppingError
 from toband.engine.events.event_matching import Candidate, Matching
-from toband.engine.runs.registry import Runs
+from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.run_factory import NewRun
 from toband.ports import Clock, EventResolution, Resolved, RunGoneError, Store, StoreError
 
@@ -23,9 +23,9 @@ log = structlog.get_logger()
 class EventStarts:
     """Belongs to the event loop."""
 
-    def __init__(self, *, store: Store, runs: Runs, clock: Clock, matching: Matching) -> None:
+    def __init__(self, *, store: Store, intake: RunIntake, clock: Clock, matching: Matching) -> None:
         self._store = store
-        self._runs = runs
+        self._intake = intake
         self._clock = clock
         self._matching = matching
 
@@ -69,7 +69,7 @@ class EventStarts:
         if stored is not None and not stored.enabled:
             return "disabled"
         try:
-            return await self._runs.intake.triggered(
+            return await self._intake.triggered(
                 workflow,
                 event,
                 stored=stored,
@@ -134,7 +134,7 @@ class EventStarts:
             raise StoreError(str(error)) from error
         except StoreError:
             for new in made.values():
-                self._runs.intake.begin_if_stored(new)
+                self._intake.begin_if_stored(new)
             raise
         failpoints.hit("event.resolved")
         if resolved is not None:

@@ -81,8 +81,10 @@ class Launches:
         check_owner: Callable[[], Awaitable[None]],
         limit: int,
         artifact_time: float = 3600.0,
+        find: Callable[[str], RunActor | None],
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
+        """`find` gives the actor of an active run."""
         self._launcher = launcher
         self._rooms = rooms
         self._handing = handing
@@ -91,6 +93,7 @@ class Launches:
         self._clock = clock
         self._conditions = conditions
         self._check_owner = check_owner
+        self._find = find
         self._start = start
         self._artifact_time = artifact_time
         self.limit = limit
@@ -278,8 +281,13 @@ class Launches:
 
     # -- what comes back
 
-    def report(self, actor: RunActor, event: Event) -> None:
-        """Hands on what became of an attempt; what it left is put into a file first if it is large."""
+    def report(self, run_id: str, event: Event) -> None:
+        """Passes the launcher's events on to the run; large results are saved to a file first."""
+        if isinstance(event, AttemptEnded | AttemptLost | AttemptVoided):
+            self.over(event.token)
+        actor = self._find(run_id)
+        if actor is None:
+            return
         if isinstance(event, AttemptEnded) and _size(event) > VALUES_IN_DATABASE:
             self._start(self._report_large(actor, event))
         elif isinstance(event, AttemptEnded | AttemptLost):

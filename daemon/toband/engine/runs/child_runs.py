@@ -1,46 +1,42 @@
-"""Child runs of `workflow` steps. A child has the id of the attempt that it is, so that it is made once."""
+"""Child runs of `workflow` steps: starts and stops them, and reports their ends to the parent run.
+
+A child run has the id of the attempt that it is, so it is created once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from toban.definition import ParamError, RenderError
 from toband import failpoints
-from toband.domain.run_events import ChildEnded, not_started
+from toband.domain.run_events import CancelRequested, ChildEnded, not_started
 from toband.domain.run_model import Attempt, Run
 from toband.engine.errors import EngineError, WorkflowRecursionError
 from toband.engine.execution.launch_spec import Rooms, call_params
 from toband.engine.execution.run_actor import RETRY_MOST, RunActor
 from toband.engine.runs.intake import RunIntake
+from toband.engine.runs.registry import ActiveRuns
 from toband.ports import Clock, Store, StoreError
 
 log = structlog.get_logger()
 
 
-class Household(Protocol):
-    """What children need of those who keep all runs."""
-
-    def actor(self, run_id: str) -> RunActor | None: ...
-
-    def stop_child(self, run_id: str) -> None: ...
-
-
-class Children:
+class ChildRuns:
     def __init__(
         self,
         *,
-        household: Household,
+        active: ActiveRuns,
         intake: RunIntake,
         rooms: Rooms,
         store: Store,
         clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        self._household = household
+        self._active = active
         self._intake = intake
         self._rooms = rooms
         self._store = store
@@ -65,22 +61,22 @@ class Children:
             actor.post(not_started(attempt, reason, self._clock.now()))
             return
         except (OSError, StoreError) as error:
-            # Whether it was stored is not known: recovery finds out, after a restart at the latest.
+            # It may be stored all the same: that is looked up later, after a restart at the latest.
             log.error("cannot start a child run", action="child_failed", run=attempt.id, error=str(error))
             await self._look_later(actor, attempt)
             return
         failpoints.hit("child.made")
         if child.state.terminal:
-            self._tell(actor, attempt, child)
+            self._report(actor, attempt, child)
         elif attempt.id in self._unwanted:
-            self._household.stop_child(attempt.id)
+            self._cancel(attempt.id)
         self._unwanted.discard(attempt.id)
 
     def _check_descent(self, actor: RunActor, target: str) -> None:
         """Raises WorkflowRecursionError if the child would be among its own ancestors."""
         names = [actor.run.workflow]
         above = actor.run
-        while above.parent_run and (parent := self._household.actor(above.parent_run)):
+        while above.parent_run and (parent := self._active.actor(above.parent_run)):
             above = parent.run
             names.append(above.workflow)
         if target in names:
@@ -89,39 +85,43 @@ class Children:
 
     async def _look_later(self, actor: RunActor, attempt: Attempt) -> None:
         """Tries again until the database answers."""
-
         await asyncio.sleep(RETRY_MOST)
         current = actor.run.steps[attempt.owner].attempt
         if current is not None and current.id == attempt.id and not current.state.terminal:
             self.launch(actor, current)
 
     def stop(self, attempt: Attempt) -> None:
-        """Cancels the child; one that is not there yet is cancelled when it is. Repeating it is harmless."""
-        if self._household.actor(attempt.id) is None:
+        """Cancels the child, or cancels it as soon as it is created. Repeating it is harmless."""
+        if self._active.actor(attempt.id) is None:
             self._unwanted.add(attempt.id)
-        self._household.stop_child(attempt.id)
+        self._cancel(attempt.id)
+
+    def _cancel(self, run_id: str) -> None:
+        child = self._active.actor(run_id)
+        if child is not None:
+            child.post(CancelRequested(reason="its parent run stopped it"))
 
     async def recover(self, actor: RunActor, attempt: Attempt) -> None:
-        """After a restart: makes the child if it was not made, or tells what became of it. Raises StoreError."""
+        """After a restart: creates the child if that was not done, or reports its end. Raises StoreError."""
         child = await self._store.get_run_page(attempt.id, limit=0)
         if child is None:
             self.launch(actor, attempt)
         elif child.state.terminal:
-            self._tell(actor, attempt, child)
+            self._report(actor, attempt, child)
             return
         if actor.run.ending is not None or attempt.error:
             self.stop(attempt)
 
     def ended(self, child: Run) -> None:
-        """A run that has a parent is over: the parent hears of it, if it still waits for that."""
-        parent = self._household.actor(child.parent_run)
+        """Reports the end of a child to its parent, if that still waits for it."""
+        parent = self._active.actor(child.parent_run)
         step = parent.run.steps.get(child.parent_step) if parent is not None else None
         attempt = step.attempt if step is not None else None
         if parent is not None and attempt is not None and attempt.id == child.id:
             failpoints.hit("child.ended")
-            self._tell(parent, attempt, child)
+            self._report(parent, attempt, child)
 
-    def _tell(self, actor: RunActor, attempt: Attempt, child: Run) -> None:
+    def _report(self, actor: RunActor, attempt: Attempt, child: Run) -> None:
         self._unwanted.discard(attempt.id)
         actor.post(
             ChildEnded(

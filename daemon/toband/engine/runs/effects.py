@@ -1,8 +1,9 @@
-"""Carries out what a saved transition asks for."""
+"""Effects: carries out what a saved transition asks for."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, assert_never
 
@@ -33,38 +34,64 @@ from toband.engine.execution import step_conditions
 from toband.engine.execution.artifact_collection import Collection
 from toband.engine.execution.dispatcher import PASSING, Launches
 from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.launch_spec import Rooms
 from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.execution.run_metadata import Notes
 from toband.engine.execution.template_scope import Seen
 from toband.engine.health.internal_errors import unexpected
-from toband.engine.runs.child_runs import Children
+from toband.engine.run_notifier import Changes
+from toband.engine.runs.child_runs import ChildRuns
+from toband.engine.runs.registry import ActiveRuns
+from toband.engine.runs.run_queue import RunQueue
+from toband.ports import ArtifactError, StoppedError
 
 log = structlog.get_logger()
 
 
 class Effects:
-    """Belongs to the event loop. Everything here may be asked for again after a restart."""
+    """Belongs to the event loop. After a restart every effect may be repeated."""
 
     def __init__(
         self,
         *,
+        active: ActiveRuns,
+        queue: RunQueue,
+        changes: Changes,
         launches: Launches,
-        children: Children,
+        rooms: Rooms,
+        notes: Notes,
+        children: ChildRuns,
         collection: Collection,
         seen: Seen,
         evaluation: Evaluation,
-        forget: Callable[[RunActor], None],
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
+        self._active = active
+        self._queue = queue
+        self._changes = changes
         self._launches = launches
+        self._rooms = rooms
+        self._notes = notes
         self._children = children
         self._collection = collection
         self._seen = seen
         self._evaluation = evaluation
-        self._forget = forget
         self._start = start
 
+    async def saved(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
+        """Called after each saved transition: wakes watchers, writes the run's metadata, carries out the effects."""
+        run = actor.run
+        self._changes.notify(run.id, ended=run.state.terminal)
+        if not actor.prepared and any(step.source for step in run.steps.values()):
+            # The run gets its own copy of results that it keeps before anything else happens.
+            # The start of its first process reports the same error.
+            with contextlib.suppress(OSError, ArtifactError, StoppedError):
+                await self._launches.prepare(actor)
+        self.write_metadata(actor)
+        await self.carry_out(actor, effects)
+
     async def carry_out(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
-        """One that fails keeps back none of the others, and is tried again."""
+        """Carries them out in order. An effect that fails is tried again and delays no other."""
         for effect in effects:
             try:
                 await self._carry_out(actor, effect)
@@ -121,8 +148,32 @@ class Effects:
             case _:
                 assert_never(effect)
 
+    def write_metadata(self, actor: RunActor, *, recovering: bool = False) -> None:
+        """Of the steps that just ended; when `recovering`, of all ended steps, since a crash may have prevented it."""
+        run = actor.run
+        if not run.launches:
+            return
+        try:
+            # If the run has no directory that it may write to, its first step reports that.
+            with contextlib.suppress(ArtifactError):
+                context = self._rooms.checked_context(actor.plan, run.id, actor.base_dir)
+                if recovering:
+                    self._notes.of_ended(context, actor.plan, run)
+                    return
+                self._notes.of_steps(context, actor.plan, run)
+                if run.state.terminal:
+                    self._notes.of_run(context, run)
+        except Exception as error:
+            unexpected(f"cannot write the metadata of run {run.id}", error)
+
+    def _forget(self, actor: RunActor) -> None:
+        self._active.remove(actor)
+        self._queue.leave(actor.run)
+        if actor.run.parent_run:
+            self._children.ended(actor.run)
+
     async def _answer(self, actor: RunActor, step: str) -> None:
-        """An error that no code expected is the step's failure: its run must not wait for ever."""
+        """An unexpected error fails the step: its run must not wait for ever."""
         try:
             await self._evaluate(actor, step)
         except Exception as error:
@@ -131,7 +182,7 @@ class Effects:
             actor.post(EvaluationFailed(step=step, error=reason))
 
     async def _evaluate(self, actor: RunActor, step: str) -> None:
-        """What cannot be read for the moment is read again; it is not the step's fault."""
+        """A passing error of the system is not the step's fault: the evaluation is tried again."""
         pause = RETRY_FIRST
         while True:
             failpoints.hit("step.evaluate")

@@ -12,30 +12,20 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from toband.domain.emitted_events import Emitted
 from toband.domain.overlap import QUEUE_LIMIT
 from toband.domain.run_model import Run, Trigger
 from toband.engine.caller import Origin, Origins
 from toband.engine.errors import QueueFullError, StoppingError
-from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
 from toband.engine.health.admission import Admits
+from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import NewRun, RunFactory
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.step_selection import ALL_STEPS, Selection
 from toband.ports import Request, Store, StoredWorkflow, StoreError
-
-
-class ActiveRuns(Protocol):
-    """The registry of stored runs that have not ended."""
-
-    @property
-    def closing(self) -> bool: ...
-
-    def actor(self, run_id: str) -> RunActor | None: ...
-
-    def begin(self, new: NewRun, run: Run) -> None: ...
 
 
 class RunIntake:
@@ -207,8 +197,12 @@ class RunIntake:
             self.begin_if_stored(new)
             raise
         if is_new:
-            self._active.begin(new, run)
+            self.begin(new, run)
         return run
+
+    def begin(self, new: NewRun, run: Run) -> None:
+        """Lets a stored run begin when it is its turn; `run` has its number."""
+        self._queue.enter(self._active.add(new.plan, new.base_dir, run))
 
     def begin_if_stored(self, new: NewRun) -> None:
         """Lets the run begin if a commit that failed has stored it all the same."""
@@ -223,4 +217,4 @@ class RunIntake:
                 run = await self._store.get_run(new.run.id)
                 break
         if run is not None and self._active.actor(run.id) is None:
-            self._active.begin(new, run)
+            self.begin(new, run)

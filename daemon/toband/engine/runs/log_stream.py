@@ -20,8 +20,9 @@ from toband.engine.errors import (
     StepNotFoundError,
     StoppingError,
 )
+from toband.engine.execution.dispatcher import Launches
 from toband.engine.run_notifier import Changes, Watch
-from toband.engine.runs.registry import Runs
+from toband.engine.runs.registry import ActiveRuns
 from toband.ports import PAGE, LogKind, LogPiece, Logs, Store
 
 ATTEMPTS_AT_ONCE = 100
@@ -110,10 +111,11 @@ def _reached(text: str) -> tuple[int, int]:
 
 
 class LogStreams:
-    def __init__(self, *, store: Store, logs: Logs, runs: Runs, changes: Changes) -> None:
+    def __init__(self, *, store: Store, logs: Logs, active: ActiveRuns, launches: Launches, changes: Changes) -> None:
         self._store = store
         self._logs = logs
-        self._runs = runs
+        self._active = active
+        self._launches = launches
         self._changes = changes
         self._open = 0
         self._turns = asyncio.Semaphore(READS_AT_ONCE)
@@ -131,7 +133,7 @@ class LogStreams:
             self._logs,
             query,
             place,
-            self._runs.launches.waits,
+            self._launches.waits,
             self._page_size,
             self._turns,
         )
@@ -180,7 +182,7 @@ class LogStreams:
                 printed.__exit__(None, None, None)
 
     async def _run(self, run_id: str) -> Run:
-        run = self._runs.active(run_id) or await self._store.get_run_page(run_id, limit=0)
+        run = self._active.run(run_id) or await self._store.get_run_page(run_id, limit=0)
         if run is None:
             raise RunNotFoundError(run_id)
         return run

@@ -26,6 +26,10 @@ class Plans:
             self._plans[key] = (plan, version.base_dir)
         return self._plans[key]
 
+    async def plan_of(self, run: Run) -> Plan | None:
+        found = await self.of_run(run)
+        return found[0] if found is not None else None
+
     async def of_run(self, run: Run) -> tuple[Plan, str] | None:
         """Of the version that the run is pinned to."""
         kept = self._plans.get((run.workflow, run.version))

@@ -1,25 +1,26 @@
-"""After a restart: takes up every run that has not ended, from what became of its attempts meanwhile."""
+"""Recovery: after a restart, goes on with every run that has not ended, from the state of its attempts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
-from toband.domain.plan import Plan
 from toband.domain.run_events import AttemptLost, AttemptVoided
-from toband.domain.run_model import Attempt, Run, RunState
+from toband.domain.run_model import Attempt, RunState
 from toband.domain.transition import effects_of
 from toband.engine.execution.dispatcher import Launches
 from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
 from toband.engine.health.internal_errors import unexpected
-from toband.engine.runs.child_runs import Children
+from toband.engine.runs.child_runs import ChildRuns
 from toband.engine.runs.effects import Effects
 from toband.engine.runs.plan_cache import Plans
+from toband.engine.runs.registry import ActiveRuns
+from toband.engine.runs.run_queue import RunQueue
 from toband.ports import Clock, Launcher, Store, StoreError
 
 AT_ONCE = 16
@@ -43,35 +44,23 @@ class Recovered:
     finished_at: datetime | None = None
 
 
-class Registry(Protocol):
-    """Who keeps all active runs."""
-
-    def take_up(self, plan: Plan, base_dir: str, run: Run) -> RunActor: ...
-
-    def line_up(self, actors: Sequence[RunActor]) -> None:
-        """All of them are there: those that had not begun wait for their turn. Sets `loaded`."""
-        ...
-
-    def note_ended(self, actor: RunActor) -> None:
-        """Tells in its context directory what may not have been told before the crash."""
-        ...
-
-
 class Recovery:
     def __init__(
         self,
         *,
-        registry: Registry,
+        active: ActiveRuns,
+        queue: RunQueue,
         store: Store,
         launcher: Launcher,
         launches: Launches,
-        children: Children,
+        children: ChildRuns,
         effects: Effects,
         plans: Plans,
         clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        self._registry = registry
+        self._active = active
+        self._queue = queue
         self._store = store
         self._launcher = launcher
         self._launches = launches
@@ -82,7 +71,6 @@ class Recovery:
         self._start = start
         self._unfinished: list[str] = []
         self._abandoned: frozenset[str] = frozenset()
-        self.loaded = asyncio.Event()
         self.found = Recovered()
 
     async def find(self) -> None:
@@ -105,8 +93,9 @@ class Recovery:
                     if step.attempt is not None and not step.attempt.state.terminal
                 }
             )
-        self._registry.line_up(actors)
-        await asyncio.gather(*(self._taken_up(actor, places) for actor in actors))
+        self._queue.restore(actors)
+        self._active.loaded.set()
+        await asyncio.gather(*(self._resumed(actor, places) for actor in actors))
         self.found.finished_at = self._clock.now()
         log.info(
             "recovery is done",
@@ -141,22 +130,19 @@ class Recovery:
             if run is None or found is None or run.state.terminal:
                 log.error("cannot load a run", action="load_failed", run=run_id)
                 return None
-            return self._registry.take_up(*found, run)
+            return self._active.add(*found, run)
 
-    async def _taken_up(self, actor: RunActor, places: asyncio.Semaphore) -> None:
+    async def _resumed(self, actor: RunActor, places: asyncio.Semaphore) -> None:
         try:
-            await self._take_up(actor, places)
+            await self._resume(actor, places)
         except Exception as error:
-            unexpected(f"cannot take up run {actor.run.id}", error)
+            unexpected(f"cannot resume run {actor.run.id}", error)
 
-    async def _take_up(self, actor: RunActor, places: asyncio.Semaphore) -> None:
+    async def _resume(self, actor: RunActor, places: asyncio.Semaphore) -> None:
         if actor.run.state is RunState.PENDING:
             return  # it waits for its turn
         run = actor.run
-        try:
-            self._registry.note_ended(actor)
-        except Exception as error:
-            unexpected(f"cannot note what became of run {run.id}", error)
+        self._effects.write_metadata(actor, recovering=True)
         await self._effects.carry_out(actor, tuple(effects_of(actor.plan, run)))
         for step in list(run.steps.values()):
             attempt = step.attempt
@@ -220,4 +206,4 @@ class Recovery:
                 self.found.cleaned_up += event.orphans == "ended"
             case _:
                 self.found.finished_meanwhile += 1
-        self._launches.report(actor, event)
+        self._launches.report(attempt.run_id, event)

@@ -15,41 +15,41 @@ from toband.engine.errors import (
     RunTerminalError,
     StepNotFoundError,
 )
-from toband.engine.runs.registry import Runs
+from toband.engine.runs.registry import ActiveRuns
 from toband.ports import Store
 
 
-class Control:
-    def __init__(self, runs: Runs, store: Store, *, remove: Callable[[str], Awaitable[bool]]) -> None:
+class RunControl:
+    def __init__(self, active: ActiveRuns, store: Store, *, remove: Callable[[str], Awaitable[bool]]) -> None:
         """`remove` takes an ended run away with its files, and says whether it could."""
-        self._runs = runs
+        self._active = active
         self._store = store
         self._remove = remove
 
     async def cancel(self, run_id: str, reason: str) -> Run:
         """Answers when the wish is on disk. Raises RunNotFoundError, RunTerminalError."""
-        run = await (await self._runs.under_way(run_id)).ask(CancelRequested(reason=reason))
+        run = await (await self._active.find(run_id)).ask(CancelRequested(reason=reason))
         if run.state.terminal and run.cancel_requested_at is None:
             raise RunTerminalError(run)
         return run
 
     async def pause(self, run_id: str) -> Run:
         """No step of it is started from now on; what runs goes on. Raises RunNotFoundError, RunTerminalError."""
-        run = await (await self._runs.under_way(run_id)).ask(PauseRequested())
+        run = await (await self._active.find(run_id)).ask(PauseRequested())
         if run.state.terminal:
             raise RunTerminalError(run)
         return run
 
     async def resume(self, run_id: str) -> Run:
         """Raises RunNotFoundError, RunTerminalError."""
-        run = await (await self._runs.under_way(run_id)).ask(ResumeRequested())
+        run = await (await self._active.find(run_id)).ask(ResumeRequested())
         if run.state.terminal:
             raise RunTerminalError(run)
         return run
 
     async def decide(self, run_id: str, step: str, *, approved: bool, note: str, by: str) -> Run:
         """Raises RunNotFoundError, RunTerminalError, StepNotFoundError, NotWaitingError, NotApproverError."""
-        actor = await self._runs.under_way(run_id)
+        actor = await self._active.find(run_id)
         # Whoever asks has read in the database that it waits; here that may not be known for a moment.
         run = await actor.settled()
         if run.state.terminal:
@@ -70,7 +70,7 @@ class Control:
 
     async def delete(self, run_id: str) -> None:
         """Removes an ended run with its files. Raises RunNotFoundError, RunActiveError, RunInUseError."""
-        actor = self._runs.actor(run_id)
+        actor = self._active.actor(run_id)
         if actor is not None:
             run: Run | None = await actor.settled()
         else:

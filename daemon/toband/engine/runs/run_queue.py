@@ -113,6 +113,10 @@ class RunQueue:
         line = self._lines.get(workflow)
         return len(line.begun) if line is not None else 0
 
+    def count(self, workflow: str) -> int:
+        """Runs of the workflow that have begun or wait."""
+        return self.begun(workflow) + self.waiting(workflow)
+
     def event_runs(self) -> tuple[int, int]:
         """Runs that events started: how many have begun, and how many wait."""
         return len(self._sharing), len(self._waiting_for_slot)

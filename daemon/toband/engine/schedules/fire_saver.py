@@ -16,8 +16,9 @@ from toband.domain.schedule_model import EVENT, Fire, FireOutcome, ScheduleEntry
 from toband.engine.drain import Draining
 from toband.engine.errors import EngineError, RefusedError, WorkflowNotFoundError
 from toband.engine.health.admission import Admits
-from toband.engine.runs.registry import Runs
+from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.run_factory import NewRun
+from toband.engine.runs.run_queue import RunQueue
 from toband.engine.schedules.subject_schedules import triggered
 from toband.engine.system_events import Announcing
 from toband.ports import Clock, Firing, Store, StoredWorkflow, StoreError
@@ -34,14 +35,16 @@ class DueRuns:
         self,
         *,
         store: Store,
-        runs: Runs,
+        queue: RunQueue,
+        intake: RunIntake,
         clock: Clock,
         admission: Admits,
         draining: Draining,
         announcing: Announcing,
     ) -> None:
         self._store = store
-        self._runs = runs
+        self._queue = queue
+        self._intake = intake
         self._clock = clock
         self._admission = admission
         self._draining = draining
@@ -54,12 +57,12 @@ class DueRuns:
         """Starts the runs that were stored: after the others that are due are, which the first steps would delay."""
         stored, self.stored = self.stored, []
         for new, run in stored:
-            self._runs.begin(new, run)
+            self._intake.begin(new, run)
             self._ahead[run.workflow] -= 1
 
     def count_of(self, workflow: str) -> int:
         """How many runs of the workflow there are that have not ended, also those that are not begun or stored yet."""
-        return self._runs.count_of(workflow) + self._ahead[workflow]
+        return self._queue.count(workflow) + self._ahead[workflow]
 
     def in_the_way(self, stored: StoredWorkflow | None) -> str:
         """Why nothing may start now. A blackout is judged by each due time."""
@@ -102,7 +105,7 @@ class DueRuns:
             fired = await self._store.fire(firing)
         except StoreError:
             for _, new in made:
-                self._runs.intake.begin_if_stored(new)
+                self._intake.begin_if_stored(new)
             self._ahead[entry.workflow] -= len(made)
             raise
         failpoints.hit("schedule.fired")
@@ -147,7 +150,7 @@ class DueRuns:
         self._ahead[entry.workflow] += 1
         made = False
         try:
-            new = await self._runs.intake.scheduled(
+            new = await self._intake.scheduled(
                 stored,
                 entry.spec.params,
                 caller=CALLER,

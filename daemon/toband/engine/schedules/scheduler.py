@@ -22,7 +22,9 @@ from toband.domain.schedule_model import ScheduleEntry, first_due
 from toband.engine.drain import Draining
 from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
 from toband.engine.health.admission import Admits
-from toband.engine.runs.registry import Runs
+from toband.engine.runs.intake import RunIntake
+from toband.engine.runs.registry import ActiveRuns
+from toband.engine.runs.run_queue import RunQueue
 from toband.engine.schedules.active_blackouts import Blackouts
 from toband.engine.schedules.catch_up import Turns, Waiting
 from toband.engine.schedules.fire_saver import DueRuns
@@ -66,7 +68,9 @@ class Scheduling:
         self,
         *,
         store: Store,
-        runs: Runs,
+        active: ActiveRuns,
+        queue: RunQueue,
+        intake: RunIntake,
         clock: Clock,
         alarm: AlarmClock,
         admission: Admits,
@@ -79,7 +83,7 @@ class Scheduling:
     ) -> None:
         """`definitions_read` is set when what files define is stored: from then on `@reboot` can be decided."""
         self._store = store
-        self._runs = runs
+        self._active = active
         self._clock = clock
         self._alarm = alarm
         self._conditions = conditions
@@ -98,17 +102,23 @@ class Scheduling:
         self._looked_at = clock.now()
         self._draining = draining
         self._due_runs = DueRuns(
-            store=store, runs=runs, clock=clock, admission=admission, draining=draining, announcing=announcing
+            store=store,
+            queue=queue,
+            intake=intake,
+            clock=clock,
+            admission=admission,
+            draining=draining,
+            announcing=announcing,
         )
         draining.after(self._rung.set)
-        runs.left = self._run_left
+        active.on_end = self._run_ended
         self.next_alarm: datetime | None = None
 
     # -- life
 
     async def run(self) -> None:
         """Never returns. What the database cannot say now is asked again."""
-        await self._runs.wait_recovered()
+        await self._active.loaded.wait()
         self._alarm.open(self._rung.set)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._presence.watch())
@@ -148,7 +158,7 @@ class Scheduling:
         self._sweeping = True
         self._rung.set()
 
-    def _run_left(self, workflow: str) -> None:
+    def _run_ended(self, workflow: str) -> None:
         for schedule_id, waiting in list(self._waiting.items()):
             if waiting.workflow == workflow:
                 self._wake(schedule_id)

@@ -1,0 +1,143 @@
+"""The parts of the engine that run workflows, each given the parts that it needs."""
+
+from __future__ import annotations
+
+from toband.app.adapters import Adapters, SystemClock
+from toband.config import Config
+from toband.domain.run_model import Run
+from toband.domain.transition import Ids
+from toband.engine.caller import Origins
+from toband.engine.execution.artifact_collection import Collection
+from toband.engine.execution.artifact_flow import Handing
+from toband.engine.execution.dispatcher import Launches
+from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.launch_spec import Rooms
+from toband.engine.execution.run_metadata import Notes
+from toband.engine.execution.template_scope import Seen
+from toband.engine.health.admission import Admission
+from toband.engine.health.health_conditions import Health
+from toband.engine.run_notifier import Changes
+from toband.engine.runs.background_tasks import BackgroundTasks
+from toband.engine.runs.child_runs import ChildRuns
+from toband.engine.runs.dead_letters import DeadLetters
+from toband.engine.runs.effects import Effects
+from toband.engine.runs.intake import RunIntake
+from toband.engine.runs.plan_cache import Plans
+from toband.engine.runs.recovery import Recovery
+from toband.engine.runs.registry import ActiveRuns
+from toband.engine.runs.run_factory import RunFactory
+from toband.engine.runs.run_queue import RunQueue
+from toband.engine.system_events import Announcing
+
+
+class RunParts:
+    def __init__(
+        self,
+        config: Config,
+        adapters: Adapters,
+        health: Health,
+        admission: Admission,
+        evaluation: Evaluation,
+        announcing: Announcing,
+        clock: SystemClock,
+        ids: Ids,
+        changes: Changes,
+        *,
+        server: str,
+        tools: str,
+    ) -> None:
+        store, launcher = adapters.store, adapters.launcher
+        self._tasks = BackgroundTasks()
+        start = self._tasks.start
+        self.plans = Plans(store)
+        self.queue = RunQueue(event_slots=config.event_concurrency)
+        self.active = ActiveRuns(store=store, clock=clock, ids=ids, announcing=announcing, start=start)
+        self.origins = Origins(store, self.active.run)
+        self.factory = RunFactory(
+            store=store,
+            plans=self.plans,
+            clock=clock,
+            ids=ids,
+            evaluation=evaluation,
+            default_timeout=config.default_run_timeout,
+        )
+        self.intake = RunIntake(
+            active=self.active,
+            factory=self.factory,
+            store=store,
+            queue=self.queue,
+            origins=self.origins,
+            admission=admission,
+            start=start,
+        )
+        self.dead_letters = DeadLetters(store=store, clock=clock, factory=self.factory, intake=self.intake)
+        seen = Seen(adapters.logs, adapters.values, adapters.files.work)
+        self._rooms = Rooms(
+            files=adapters.files,
+            seen=seen,
+            evaluation=evaluation,
+            server=server,
+            tools=tools,
+            log_limit=config.attempt_log_limit,
+        )
+        handing = Handing(self._rooms, adapters.artifacts)
+        notes = Notes(adapters.artifacts)
+        self.launches = Launches(
+            launcher=launcher,
+            rooms=self._rooms,
+            handing=handing,
+            notes=notes,
+            values=adapters.values,
+            clock=clock,
+            conditions=health,
+            check_owner=store.check_owner,
+            limit=config.max_attempts_running,
+            artifact_time=config.artifact_time,
+            find=self.active.actor,
+            start=start,
+        )
+        children = ChildRuns(
+            active=self.active, intake=self.intake, rooms=self._rooms, store=store, clock=clock, start=start
+        )
+        effects = Effects(
+            active=self.active,
+            queue=self.queue,
+            changes=changes,
+            launches=self.launches,
+            rooms=self._rooms,
+            notes=notes,
+            children=children,
+            collection=Collection(
+                handing=handing, conditions=health, boot_id=ids.boot_id, most=config.artifact_time, start=start
+            ),
+            seen=seen,
+            evaluation=evaluation,
+            start=start,
+        )
+        # Effects start child runs, and child runs have effects: the one link that is made afterwards.
+        self.active.connect(effects.saved)
+        self.recovery = Recovery(
+            active=self.active,
+            queue=self.queue,
+            store=store,
+            launcher=launcher,
+            launches=self.launches,
+            children=children,
+            effects=effects,
+            plans=self.plans,
+            clock=clock,
+            start=start,
+        )
+
+    async def context_of(self, run: Run) -> str:
+        """The directory of a run's artifacts."""
+        found = await self.plans.of_run(run)
+        if found is None:
+            return self._rooms.files.context(run.id)
+        plan, base_dir = found
+        return self._rooms.context(plan, run.id, base_dir)
+
+    async def close(self) -> None:
+        """Stops timers and tasks. Processes go on, and the next daemon recovers what is not saved."""
+        self.active.disarm()
+        await self._tasks.close()
