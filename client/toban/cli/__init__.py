@@ -1,4 +1,4 @@
-"""The command line `toban`. One module per noun; `app` puts them together."""
+"""The command line `toban`: `command_line` assembles it, `commands/X.py` has `toban X`."""
 
 import sys
 
@@ -6,15 +6,15 @@ import sys
 def main() -> int:
     """Entry point of the console script."""
     if sys.argv[1:] in (["version"], ["--version"]):
-        # Asked by scripts again and again: answered without loading the rest.
+        # Scripts ask for it often: answered without loading the rest.
         from toban import __version__
 
         print(f"toban {__version__}")
         return 0
     try:
-        from toban.cli.command_line import main as carry_out
+        from toban.cli.command_line import main as run
 
-        return carry_out()
+        return run()
     except KeyboardInterrupt:
-        # Ctrl-C so early that not even the program was loaded.
+        # Ctrl-C while the program was loading.
         return 130

@@ -1,6 +1,6 @@
-"""The command line as a whole: its verbs, its global options, and what becomes of every error.
+"""The command line: its commands, its global options, and the exit code of every error.
 
-Start-up is kept small: gRPC, rich and the definition format are imported by the commands that need them.
+To start fast, only the commands that need gRPC, rich and the definition format import them.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from toban.cli.session import Output, Session, complain
 
 app = typer.Typer(
     name="toban",
-    help="""Run workflows under supervision, with the logs to prove it.
+    help="""Define, run and watch workflows.
 
     \b
     Examples:
-      toban dev                             a daemon for trying things
+      toban dev                             start a daemon to try things out
       toban apply nightly.yaml              store a workflow
-      toban run nightly-report --follow     run it and watch
-      toban logs nightly-report             what it printed
+      toban run nightly-report --follow     run it and watch it
+      toban logs nightly-report             show its output
     """,
     no_args_is_help=True,
     add_completion=False,
@@ -72,7 +72,7 @@ def options(
         typer.Option(
             "--server",
             metavar="ADDRESS",
-            help="unix:///path or host:port; also TOBAN_SERVER. By default a local daemon is found.",
+            help="Daemon to use: unix:///path or host:port; also TOBAN_SERVER (default: a local daemon).",
             show_default=False,
         ),
     ] = None,
@@ -81,15 +81,15 @@ def options(
         typer.Option(
             "-o",
             "--output",
-            metavar="FORM",
-            help="Form of the output: table, json, yaml or name; also after the verb.",
+            metavar="FORMAT",
+            help="Output format: table, json, yaml or name; also after the command.",
             show_default=False,
         ),
     ] = Output.TABLE,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; also NO_COLOR.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="Disable colors; also NO_COLOR.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only results and errors.")] = False,
     verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="More words; tracebacks of internal errors.")
+        bool, typer.Option("-v", "--verbose", help="Print more details, and tracebacks of internal errors.")
     ] = False,
     version: Annotated[
         bool,
@@ -130,34 +130,34 @@ def version() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carries out one command line and gives its exit code. Never raises for what a user can cause."""
+    """Runs one command line and returns its exit code. Never raises for errors that a user can cause."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     with gates():
-        return _carry_out(given)
+        return _run(given)
 
 
-def _carry_out(given: Sequence[str]) -> int:
+def _run(given: Sequence[str]) -> int:
     try:
         asked = completion.answer_shell(app)
         code = _invoke(given) if asked is None else asked
         sys.stdout.flush()
     except Failure as failure:
-        code = _tell(failure.message, failure.code, lines=failure.lines, hint=failure.hint)
+        code = _report(failure.message, failure.code, lines=failure.lines, hint=failure.hint)
     except typer.TyperException as error:
         code = _usage(error)
     except (KeyboardInterrupt, typer.Abort):
         complain("toban: interrupted")
         code = INTERRUPTED
     except BrokenPipeError:
-        # `toban logs … | head`: all that was wanted has been read.
+        # `toban logs … | head`: the reader has all it wants.
         _close_stdout()
         code = Exit.DONE
     except UnicodeEncodeError:
-        code = _tell(
+        code = _report(
             "cannot read the command line: an argument is not UTF-8",
             Exit.USAGE,
-            hint="names and paths that are sent to the daemon must be",
+            hint="names and paths for the daemon must be UTF-8",
         )
     except Exception as error:
         code = _internal(error, verbose=not {"-v", "--verbose"}.isdisjoint(given))
@@ -180,7 +180,7 @@ def _invoke(arguments: Sequence[str]) -> int:
     return Exit.DONE
 
 
-def _tell(message: str, code: int, *, lines: Sequence[str] = (), hint: str = "") -> int:
+def _report(message: str, code: int, *, lines: Sequence[str] = (), hint: str = "") -> int:
     _flush()
     complain(f"toban: {one_line(message)}")
     for line in lines:
@@ -193,16 +193,16 @@ def _tell(message: str, code: int, *, lines: Sequence[str] = (), hint: str = "")
 def _usage(error: typer.TyperException) -> int:
     message = error.format_message().strip().replace("Value error, ", "")
     if message.startswith("Usage:"):
-        # A group without a verb: the answer is its help.
+        # A group without a command: show its help.
         complain(message)
         return Exit.USAGE
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "toban"
-    hint = f"`{path} --help` shows how it is used"
+    hint = f"see `{path} --help`"
     word = getattr(error, "option_name", "").lstrip("-")
     if path != "toban" and word in ("server", "no-color", "q", "quiet", "v", "verbose"):
-        hint = f"global options stand before the verb: toban {error.option_name} …"  # type: ignore[attr-defined]
-    return _tell(f"{message[:1].lower()}{message[1:].rstrip('.')}", Exit.USAGE, hint=hint)
+        hint = f"put global options before the command: toban {error.option_name} …"  # type: ignore[attr-defined]
+    return _report(f"{message[:1].lower()}{message[1:].rstrip('.')}", Exit.USAGE, hint=hint)
 
 
 def _internal(error: Exception, *, verbose: bool) -> int:
@@ -213,16 +213,16 @@ def _internal(error: Exception, *, verbose: bool) -> int:
         traceback.print_exception(error)
     text = str(error).strip()
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    hint = "" if verbose else "toban -v … shows where; please report it"
-    return _tell(f"internal error: {what}", Exit.INTERNAL, hint=hint)
+    hint = "" if verbose else "please report this, with the output of toban -v …"
+    return _report(f"internal error: {what}", Exit.INTERNAL, hint=hint)
 
 
 def _prepare_streams() -> None:
-    """A program started without a standard stream, or with a poor encoding, still works."""
+    """Makes missing standard streams and limited encodings harmless."""
     if sys.stdout is None:
-        sys.stdout = _nowhere()
+        sys.stdout = _null()
     if sys.stderr is None:
-        sys.stderr = _nowhere()
+        sys.stderr = _null()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -237,14 +237,14 @@ def _flush() -> None:
 
 
 def _close_stdout() -> None:
-    """Lets the rest of the output go nowhere: also what the interpreter still flushes at its end."""
+    """Discards the rest of the output, also what the interpreter flushes at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
     except (OSError, ValueError):
-        sys.stdout = _nowhere()
+        sys.stdout = _null()
 
 
-def _nowhere() -> TextIO:
+def _null() -> TextIO:
     return open(os.devnull, "w", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a command says when it cannot do its work, and the exit code that goes with it."""
+"""Failures of a command: the message, the hint and the exit code."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ START_HINT: Final = (
 
 
 _EXHAUSTED: Final = {
-    "DISK_FULL": "`toban system info` shows how the daemon does",
-    "TOO_MANY_CALLS": "the daemon has much to do at this moment: try again",
-    "TOO_MANY_STREAMS": "end a few of the commands that follow runs, logs or events",
-    "QUEUE_FULL": "`toban runs list --state pending` shows what waits",
+    "DISK_FULL": "`toban system info` shows the daemon's health",
+    "TOO_MANY_CALLS": "the daemon is busy: try again",
+    "TOO_MANY_STREAMS": "end some of the commands that follow runs, logs or events",
+    "QUEUE_FULL": "`toban runs list --state pending` shows the queued runs",
 }
 
 
-# What fields of requests are called on the command line, where it is not the same.
+# Command-line names of request fields, where they differ.
 _OPTIONS: Final = {
     "action": "--action",
     "payload_json": "-d",
@@ -35,12 +35,9 @@ _OPTIONS: Final = {
     "rule.at": "--at",
 }
 
-# How the examples for a time in words begin.
-_EXAMPLES: Final = " (what can be read: "
-
 
 class Failure(Exception):  # noqa: N818 - not an error of the program
-    """Ends the command: one line, what belongs to it, and a hint."""
+    """Ends the command with a message, further lines and a hint."""
 
     def __init__(
         self,
@@ -56,13 +53,13 @@ class Failure(Exception):  # noqa: N818 - not an error of the program
         self.code = code
         self.hint = hint
         self.lines = tuple(lines)
-        # The daemon's own word for it, if it is the daemon's.
+        # The reason code of the daemon's error, if it is one.
         self.reason = reason
 
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Turns an error of the SDK into a Failure that says what could not be done: `cannot <what>: <why>`."""
+    """Turns an error of the SDK into a Failure: `cannot <what>: <why>`."""
     try:
         yield
     except Exception as error:
@@ -74,16 +71,16 @@ def doing(what: str) -> Iterator[None]:
 
 
 def explain(error: TobanError, what: str) -> Failure:
-    """The Failure that stands for an error of the SDK."""
+    """The Failure for an error of the SDK."""
     from toban import sdk
 
-    # The daemon says in the same form what it could not do; saying it twice helps nobody.
+    # The daemon's messages may have the same form already.
     own_words = error.message.startswith("cannot ")
     message = error.message if own_words else f"cannot {what}: {error.message}"
     match error:
         case sdk.Unreachable():
-            # One that says why it does not is there, and not well.
-            hint = "`toban system info` shows how the daemon does" if error.reason else START_HINT
+            # With a reason the daemon answered: it is up, but unhealthy.
+            hint = "`toban system info` shows the daemon's health" if error.reason else START_HINT
             return Failure(message, Exit.UNREACHABLE, hint=hint)
         case sdk.Refused():
             hint = "the socket is open to its owner and its group only" if not error.reason else ""
@@ -98,37 +95,24 @@ def explain(error: TobanError, what: str) -> Failure:
             ]
             return Failure(message, Exit.INVALID_DEFINITION, lines=lines)
         case sdk.InvalidArgument():
-            return _invalid(error, message)
+            return _invalid(error, message, what)
         case sdk.ResourceExhausted():
             hint = _EXHAUSTED.get(error.reason, "`toban system info` shows what is running")
             return Failure(message, Exit.CONFLICT, hint=hint, reason=error.reason)
         case _:
-            return Failure(message, Exit.INTERNAL, hint="the daemon's own log says more")
+            return Failure(message, Exit.INTERNAL, hint="see the daemon's log")
 
 
-def _invalid(error: InvalidArgument, message: str) -> Failure:
-    """One wrong field is told in one line, several in a line for each."""
-    message, _, examples = message.partition(_EXAMPLES)
-    hint = f"what can be read: {examples.removesuffix(')')}" if examples else ""
-    if len(error.violations) == 1:
-        (only,) = error.violations
-        said = only.description.partition(_EXAMPLES)[0]
-        if said in message and not only.field.startswith("params."):
-            option = _OPTIONS.get(only.field)
-            text = message.replace(f"{only.field}: ", f"{option}: ", 1) if option else message
-            return Failure(text, Exit.USAGE, hint=hint, reason=error.reason)
-    wrong = [str(violation).removeprefix("params.") for violation in error.violations]
-    return Failure(_without(message, wrong), Exit.USAGE, lines=wrong, hint=hint, reason=error.reason)
-
-
-def _without(message: str, lines: list[str]) -> str:
-    """The message without the list at its end, if that says what stands below in lines of its own."""
-    end = message.rfind(": ")
-    while lines and end > 0:
-        if all(line in message[end + 2 :] for line in lines):
-            return message[:end]
-        end = message.rfind(": ", 0, end)
-    return message
+def _invalid(error: InvalidArgument, message: str, what: str) -> Failure:
+    """Parameters get a line each; a field that is an option is called by the option's name."""
+    params = [violation for violation in error.violations if violation.field.partition(".")[0] == "params"]
+    if params:
+        lines = [str(violation).removeprefix("params.") for violation in params]
+        return Failure(f"cannot {what}: invalid parameters", Exit.USAGE, lines=lines, reason=error.reason)
+    for violation in error.violations:
+        if option := _OPTIONS.get(violation.field):
+            message = f"cannot {what}: {option}: {violation.description}"
+    return Failure(message, Exit.USAGE, reason=error.reason)
 
 
 def _conflict_hint(error: TobanError) -> str:
@@ -136,5 +120,5 @@ def _conflict_hint(error: TobanError) -> str:
     if error.reason == "RUN_ALREADY_ACTIVE" and active:
         return f"`toban runs show {active}` shows the active run, `toban runs cancel {active}` ends it"
     if error.reason == "OWNED_BY_FILE":
-        return "--force does it all the same, until the daemon reads the file again"
+        return "--force does it anyway, until the daemon reads the file again"
     return ""

@@ -1,4 +1,4 @@
-"""The exit codes of `toban`: part of what scripts may rely on."""
+"""Exit codes of `toban`, which scripts may rely on."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ class Exit(IntEnum):
     DETACHED = 131
 
 
-# Ctrl-C in a command that waits for nothing: the shell's number for it.
+# Ctrl-C in a command that follows nothing: the shell's code for SIGINT.
 INTERRUPTED = 130

@@ -1,8 +1,8 @@
-"""The gate through which all text goes to standard output and standard error.
+"""Escapes all text on its way to standard output and standard error.
 
-Names, errors and values are of others. Whatever a text has that a terminal would obey, or that would show it other than
-it is, comes out as an escape. The only colours that pass are those of `colored`, known by a mark that is not guessed.
-Bytes of logs and artifacts do not come this way; neither does rich, whose texts are escaped where they are made.
+Names, errors and values are untrusted: control characters and characters that change the display become escapes. Only
+the colors of `colored` pass; a random mark identifies them. Bytes of logs and artifacts do not pass here, nor does
+rich, whose texts are escaped by their authors.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _KEPT: Final = "\n\t"
 
 
 def colored(text: str, code: str) -> str:
-    """The text in a colour, for the gate."""
+    """The text in a color that passes the gate."""
     return f"\x1b{_MARK}[{code}m{text}\x1b{_MARK}[0m"
 
 
 class Gate:
-    """A text stream that lets nothing but text through. All but `write` is as in the stream behind it."""
+    """A text stream that escapes control characters. Everything but `write` goes to the stream behind it."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -46,7 +46,7 @@ class Gate:
 
 @contextmanager
 def gates() -> Iterator[None]:
-    """Sets a gate before standard output and standard error."""
+    """Puts a gate before standard output and standard error."""
     sys.stdout, sys.stderr = cast(TextIO, Gate(sys.stdout)), cast(TextIO, Gate(sys.stderr))
     try:
         yield

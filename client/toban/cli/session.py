@@ -1,4 +1,4 @@
-"""What the global options said, and the doors to the daemon and to the two output streams."""
+"""One invocation of `toban`: its global options, its client, and standard output and error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RETRY_FOR: Final = 60.0
 
 
 class Output(Enum):
-    """Forms of output."""
+    """Output formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -37,17 +37,17 @@ OutputOption = Annotated[
     typer.Option(
         "-o",
         "--output",
-        help="Form of the output: table, json, yaml or name.",
-        metavar="FORM",
+        help="Output format: table, json, yaml or name.",
+        metavar="FORMAT",
         show_default=False,
     ),
 ]
 
-LimitOption = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Show at most this many.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Show at most N.")]
 
 ForceOption = Annotated[
     bool,
-    typer.Option("--force", help="Also what a definition file of the daemon's owns."),
+    typer.Option("--force", help="Also change definitions that a file owns."),
 ]
 
 
@@ -62,7 +62,7 @@ class Session:
     verbose: bool = False
 
     def client(self) -> SyncClient:
-        """The blocking client. Raises a TobanError if there is no address to talk to."""
+        """A blocking client. Raises a TobanError if no address is known."""
         quiet_grpc()
         from toban.sdk import SyncClient
 
@@ -71,11 +71,11 @@ class Session:
 
     @property
     def color(self) -> bool:
-        """Whether standard output may carry colours."""
+        """Whether standard output gets colors."""
         return is_terminal() and not self.no_color and not os.environ.get("NO_COLOR")
 
     def console(self) -> Console:
-        """A console on standard output that decides nothing by itself."""
+        """A rich console on standard output, without its own defaults."""
         from rich.console import Console
 
         return Console(
@@ -89,17 +89,17 @@ class Session:
         )
 
     def note(self, text: str) -> None:
-        """Tells something beside the output; not with -q."""
+        """Writes a note to standard error, except with -q."""
         if not self.quiet:
             complain(text)
 
     def warn(self, text: str) -> None:
-        """Warns on standard error, even with -q."""
+        """Writes a warning to standard error, even with -q."""
         complain(f"toban: warning: {text}")
 
 
 def session(ctx: typer.Context, output: Output | None = None) -> Session:
-    """The session of this invocation; an -o after the verb wins over one before it."""
+    """The session of this invocation; -o after the command wins over -o before it."""
     settings = ctx.find_object(Session) or Session()
     return replace(settings, output=output) if output is not None else settings
 
@@ -110,16 +110,16 @@ def is_terminal() -> bool:
 
 
 def complain(text: str) -> None:
-    """One line on standard error, if somebody still listens there."""
+    """Writes a line to standard error; ignores a closed one."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 def quiet_grpc() -> None:
-    """gRPC's core would otherwise write remarks of its own on standard error. Before its import only."""
+    """Keeps gRPC from logging to standard error. Works only before grpc is imported."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def shown(text: str) -> str:
-    """A word of the user's own command line, safe to be shown back."""
+    """A word of the command line, safe to show."""
     return one_line(text) or "''"

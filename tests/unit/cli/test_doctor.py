@@ -114,4 +114,4 @@ def test_a_full_disk_says_where_to_look(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.fail["StartRun"] = (grpc.StatusCode.RESOURCE_EXHAUSTED, text, (info("DISK_FULL"),))
     result = cli("run", "w")
     assert result.code == 6
-    assert result.err == f"toban: {text}\nhint: `toban system info` shows how the daemon does\n"
+    assert result.err == f"toban: {text}\nhint: `toban system info` shows the daemon's health\n"

@@ -141,7 +141,7 @@ def test_an_internal_error_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch
     assert result.code == 70
     assert result.err.splitlines() == [
         "toban: internal error: ZeroDivisionError: division by zero",
-        "hint: toban -v … shows where; please report it",
+        "hint: please report this, with the output of toban -v …",
     ]
     with_place = cli("-v", "system", "info")
     assert with_place.code == 70

@@ -158,7 +158,7 @@ def test_version(bare: Cli, arguments: list[str]) -> None:
         (["runz"], "Did you mean 'run', 'runs'?", "`toban --help`"),
         (["run"], "missing argument 'NAME'", "`toban run --help`"),
         (["run", "x", "--nonsense"], "no such option: --nonsense", "`toban run --help`"),
-        (["runs", "list", "--server", "x"], "no such option: --server", "stand before the verb"),
+        (["runs", "list", "--server", "x"], "no such option: --server", "put global options before the command"),
         (["-o", "xml", "version"], "'xml' is not one of 'table', 'json'", "`toban --help`"),
         (["runs", "list", "-o", "xml"], "'xml' is not one of", "`toban runs list --help`"),
         (["runs", "list", "--limit", "0"], "--limit", "`toban runs list --help`"),

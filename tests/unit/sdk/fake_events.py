@@ -210,7 +210,7 @@ class SubjectSchedules(schedule_pb2_grpc.ScheduleServiceServicer):
             await abort(
                 context,
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f'cannot read the time "{words}": NONSENSE is none (what can be read: tomorrow)',
+                f'cannot read the time "{words}": NONSENSE is none (examples: tomorrow)',
                 info("TIME_NOT_UNDERSTOOD"),
             )
 

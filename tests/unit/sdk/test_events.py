@@ -271,7 +271,7 @@ async def test_an_action_is_written_as_on_the_command_line(daemon: FakeDaemon, a
         ({"every": float("inf")}, "not a span of time"),
         ({"every": 1e30}, "not a span of time"),
         ({"words": "tomorrow", "action": "dance"}, "found 'dance', expected one of reminder"),
-        ({"words": "NONSENSE", "action": "reminder"}, "what can be read"),
+        ({"words": "NONSENSE", "action": "reminder"}, "examples: "),
     ],
 )
 async def test_schedules_that_cannot_be(daemon: FakeDaemon, given: dict[str, Any], text: str) -> None:

@@ -99,10 +99,10 @@ def test_what_the_errors_recommend_can_be_read(phrase: str) -> None:
 
 
 def test_an_error_says_what_can_be_read_in_the_same_language() -> None:
-    with pytest.raises(PhraseError, match=r"what can be read: 3日後の朝9時, ") as refused:
+    with pytest.raises(PhraseError, match=r"examples: 3日後の朝9時, ") as refused:
         interpret("いつか", now=MONDAY, zone=TOKYO)
     assert refused.value.text == 'cannot read the time "いつか": "いつか" is not understood'
-    with pytest.raises(PhraseError, match=r"what can be read: in 3 days at 9am, "):
+    with pytest.raises(PhraseError, match=r"examples: in 3 days at 9am, "):
         interpret("some day", now=MONDAY, zone=TOKYO)
 
 

@@ -58,7 +58,7 @@ class PhraseError(ValueError):
     def __init__(self, text: str, examples: tuple[str, ...]) -> None:
         self.text = text
         self.examples = examples
-        super().__init__(f"{text} (what can be read: {', '.join(examples)})")
+        super().__init__(f"{text} (examples: {', '.join(examples)})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
