@@ -1,4 +1,4 @@
-"""Words for people: times, durations and states. Nothing here reads a clock or writes anything."""
+"""Text for people: times, enum values, and untrusted text cut and escaped. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 LONGEST: Final = 5000
-"""Characters of one text that are shown to people: somewhat more than an error message has."""
+"""Characters of one text that are shown: somewhat more than an error message has."""
 
 _WORD: Final = re.compile(r"[A-Z][a-z]*")
 
@@ -37,7 +37,7 @@ def clock(at: Timestamp | None, *, absent: str = "-") -> str:
     when = moment(at)
     if when is None:
         return absent
-    # Where the calendar ends before that, it stays in UTC.
+    # A time at the end of the calendar stays in UTC.
     with suppress(OverflowError):
         when = when.astimezone()
     return when.strftime("%Y-%m-%d %H:%M:%S")
@@ -49,7 +49,7 @@ def stamp(at: datetime) -> str:
 
 
 def span(started: Timestamp | None, finished: Timestamp | None, now: datetime) -> str:
-    """How long something took, or has taken until now."""
+    """The time from start to finish, or until now."""
     begin = moment(started)
     if begin is None:
         return "-"
@@ -57,7 +57,7 @@ def span(started: Timestamp | None, finished: Timestamp | None, now: datetime) -
 
 
 def took(value: Duration) -> str:
-    """A duration message in words."""
+    """A duration message as text."""
     return duration_text(value.ToTimedelta())
 
 
@@ -67,7 +67,7 @@ def state_word(name: str) -> str:
 
 
 def enum_word(kind: EnumType[Any], number: int) -> str:
-    """`EVENT_STATE_CUT` of `EventState` as `cut`; of a value that this client does not know yet, its number."""
+    """`EVENT_STATE_CUT` of `EventState` as `cut`; the number of a value that this client does not know."""
     known = kind.DESCRIPTOR.values_by_number
     if number not in known:
         return str(number)
@@ -76,33 +76,33 @@ def enum_word(kind: EnumType[Any], number: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text of somebody else that is safe to show in one line, and not too long for that."""
+    """Untrusted text, escaped and cut for one line."""
     return cut(escaped_line(text[: 2 * LONGEST]).strip(), len(text) - len(text[: 2 * LONGEST]))
 
 
 def cut(text: str, left_out: int = 0, most: int = LONGEST) -> str:
-    """The text, or its beginning and how much is missing: with `left_out` characters that are missing already."""
+    """The text, or its beginning and the number of missing characters, `left_out` of which are missing already."""
     left_out += max(len(text) - most, 0)
     return f"{text[:most]}… ({left_out:,} more characters)" if left_out else text
 
 
 def indented(text: str) -> str:
-    """Like `one_line`, with the spaces at its beginning."""
+    """Like `one_line`, with leading spaces."""
     return " " * (len(text) - len(text.lstrip(" "))) + one_line(text)
 
 
 def plain(text: str) -> str:
-    """One line of output without its colours, and with what else a terminal would obey written out; tabs stay."""
+    """One line of output without colors, other control characters escaped, tabs expanded."""
     return escaped(_COLOUR.sub("", text).replace("\t", "        "))
 
 
 def last_state(line: str) -> str:
-    """What is to be seen of a line that was drawn over itself, as progress bars do."""
+    """The visible part of a line that overwrites itself, as progress bars do."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 
 def width(text: str) -> int:
-    """Columns that the text takes: wide characters take two, combining ones none."""
+    """The width in columns: wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(

@@ -222,9 +222,9 @@ def test_a_payload_that_is_hardly_one_arrives_as_it_is(cli: Cli, daemon: FakeDae
         ("[NaN]", "-d: JSON has no NaN"),
         ("1e999", "-d: a number in it is not finite\n"),
         ('"\\ud800"', "-d: a text in it is not valid Unicode\n"),
-        ("[" * 100_000, "-d: it is nested too deep"),
-        ("\udcff", "-d: it is not UTF-8"),
-        (json.dumps("x" * 1024 * 1024), "-d: it is longer than 1 MiB"),
+        ("[" * 100_000, "-d: nested too deeply"),
+        ("\udcff", "-d: not UTF-8"),
+        (json.dumps("x" * 1024 * 1024), "-d: must not exceed 64 KiB"),
     ],
 )
 @pytest.mark.parametrize("verb", [["emit"], ["events", "resolve"]])
@@ -267,7 +267,7 @@ def test_list(cli: Cli, daemon: FakeDaemon) -> None:
     assert second[3] == "started nothing"
     assert second[5] == '{"text": "' + 49 * "x" + "…"
     limited = cli("events", "list", "--limit", "1", "-o", "name")
-    assert (limited.out, limited.err[:14]) == (f"{event.id}\n", "there are more")
+    assert (limited.out, limited.err[:14]) == (f"{event.id}\n", "more available")
     assert len(cli("events", "list", "-t", "OTHER", "-t", "A", "-o", "json").data) == 1
     assert cli("events", "list", "--type", "A").err == "no events of type A\n"
     daemon.events[0].payload_json, daemon.events[0].payload_bytes = "", 5000

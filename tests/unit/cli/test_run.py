@@ -80,7 +80,7 @@ def test_a_parameter_that_is_not_utf8(cli: Cli, nightly: FakeDaemon) -> None:
     result = cli("run", "nightly", "-p", "a=\udcff", "-p", "b=1")
     assert result.code == 2
     assert result.err.splitlines()[0] == "toban: cannot read the parameters"
-    assert "it is not UTF-8" in result.err
+    assert "not UTF-8" in result.err
     assert nightly.runs == {}
 
 
@@ -101,7 +101,7 @@ def test_words_that_are_no_parameters(cli: Cli, nightly: FakeDaemon) -> None:
         (b"[1, 2]", "expected a mapping"),
         (b"1: 2", "expected a mapping"),
         (b"a: [", "2:1: "),
-        (b"a: \xff", "it is not UTF-8"),
+        (b"a: \xff", "not UTF-8"),
         (b"a: 1\n---\nb: 2", "found 2 documents, expected one"),
         (b'{"a": "\\ud83d"}', "1:7: the text contains a character that no process could be given"),
         (b"x: &a {k: 1}\ny:\n" + b"  <<: *a\n" * 300_000, "3:3: found more than 500,000 values"),

@@ -88,7 +88,7 @@ def test_list(cli: Cli, failed: RunRecord) -> None:
     assert len(cli("runs", "list", "-w", "nightly", "-o", "json").data) == 2
     limited = cli("runs", "list", "--limit", "1", "-o", "name")
     assert limited.out == f"{failed.run.id}\n"
-    assert limited.err.startswith("there are more")
+    assert limited.err.startswith("more available")
     assert cli("runs", "list", "--state", "timed-out").err == "no runs\n"
 
 

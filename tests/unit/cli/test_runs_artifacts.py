@@ -34,7 +34,7 @@ def test_list(cli: Cli, record: RunRecord) -> None:
     assert names.out == "build[0]/log\nbuild[1]/log\n"
     limited = cli("runs", "artifacts", "nightly", "--limit", "2", "-o", "json")
     assert [one["step"] for one in limited.data] == ["fetch", "build[0]"]
-    assert limited.err.startswith("there are more")
+    assert limited.err.startswith("more available")
 
 
 def test_show_counts_them(cli: Cli, record: RunRecord) -> None:

@@ -358,7 +358,7 @@ def test_list(cli: Cli, daemon: FakeDaemon) -> None:
     assert len(cli("schedules", "list", "--workflow", "check", "-o", "json").data) == 1
     named = cli("schedules", "list", "--limit", "1", "-o", "name")
     assert named.out == f"{first.id}\n"
-    assert named.err.startswith("there are more")
+    assert named.err.startswith("more available")
 
 
 def test_show(cli: Cli, daemon: FakeDaemon) -> None:

@@ -179,7 +179,7 @@ def test_the_ledger(cli: Cli, daemon: FakeDaemon) -> None:
     ]
     limited = cli("why", "nightly", "--ledger", "--limit", "1", "-o", "name")
     assert limited.out == "run-3\n"
-    assert limited.err.startswith("there are more")
+    assert limited.err.startswith("more available")
     (first, *_) = cli("why", "nightly", "--ledger", "-o", "json").data
     assert first["outcome"] == "FIRE_OUTCOME_FIRED"
 

@@ -54,7 +54,7 @@ def test_the_limit_says_when_there_is_more(cli: Cli, daemon: FakeDaemon) -> None
         daemon.add_workflow(f"w{number}")
     result = cli("workflows", "list", "--limit", "3", "-o", "name")
     assert result.out == "w0\nw1\nw2\n"
-    assert result.err == "there are more: --limit 6 shows further ones\n"
+    assert result.err == "more available: use --limit 6\n"
     assert cli("workflows", "list", "--limit", "5").err == ""
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _TIMEOUT: Final = 1.0
 _MOST: Final = 500
 
-# toban.definition.model.event_triggers has these too; it takes too long to load for a completion.
+# Also in toban.definition.model.event_triggers, which takes too long to load for a completion.
 _BUILT_IN: Final = (
     "DAEMON_STARTED",
     "DATA_CHANGED",
@@ -33,7 +33,7 @@ _BUILT_IN: Final = (
     "STEP_FAILED",
 )
 
-# As toban.v1.ScheduleAction has them.
+# The values of toban.v1.ScheduleAction.
 ACTIONS: Final = (
     "reminder",
     "escalate",
@@ -45,22 +45,22 @@ ACTIONS: Final = (
 
 
 def workflow_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of workflows that begin so."""
+    """Names of workflows."""
     return _matching(incomplete, _ask(ctx, _workflows))
 
 
 def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Ids of jobs that begin so."""
+    """Ids of jobs."""
     return _matching(incomplete, _ask(ctx, _jobs))
 
 
 def dead_letter_ids(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Ids of dead letters that nobody has taken care of."""
+    """Ids of open dead letters."""
     return _matching(incomplete, _ask(ctx, _open_letters))
 
 
 def type_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Types of events: those that came lately, and those that the daemon emits by itself."""
+    """Event types: recent ones and built-in ones."""
     return _matching(incomplete, sorted({*_BUILT_IN, *_ask(ctx, _types)}))
 
 
@@ -82,7 +82,7 @@ def subject_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def action_names(incomplete: str) -> list[str]:
-    """What a schedule of a subject may do."""
+    """Actions of schedules."""
     return _matching(incomplete, list(ACTIONS))
 
 
@@ -92,22 +92,22 @@ def startable_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Steps of the workflow, or of the run, that the command line has named before."""
+    """Steps of the workflow or run on the command line."""
     return _matching(incomplete, _ask(ctx, lambda client: _steps(client, _given(ctx))))
 
 
 def waiting_steps(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Steps that wait for approval in the run that the command line has named before."""
+    """Steps that wait for approval in the run on the command line."""
     return _matching(incomplete, _ask(ctx, lambda client: _waiting(client, _given(ctx))))
 
 
 def scope_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Scopes of the workflow that the command line has named before."""
+    """Scopes of the workflow on the command line."""
     return _matching(incomplete, _ask(ctx, lambda client: _scopes(client, _given(ctx))))
 
 
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of workflows; once they were begun, `NAME#number` and ids of the newest runs as well."""
+    """Names of workflows; once typing has begun, also `NAME#number` and ids of the newest runs."""
     workflow, number, _ = incomplete.partition("#")
     if number:
         return _matching(incomplete, _ask(ctx, lambda client: _numbers(client, workflow)))
@@ -145,8 +145,8 @@ def _open_letters(client: SyncClient) -> list[str]:
 
 
 def _given(ctx: typer.Context) -> dict[str, str]:
-    """The `run` or the `name` that is already there on the command line."""
-    # An option that has no value yet stops the reading of the line; what stood before it is left over then.
+    """The `run` or `name` that is already on the command line."""
+    # Parsing stops at an option without a value; earlier words are left in args.
     rest = next((word for word in ctx.args if not word.startswith("-")), "")
     return {key: str(ctx.params[key] or rest) for key in ("run", "name") if key in ctx.params}
 
@@ -179,7 +179,7 @@ def _run(client: SyncClient, given: Mapping[str, str]) -> run_pb2.Run:
 
 
 def _definition(client: SyncClient, given: Mapping[str, str]) -> Mapping[str, Any]:
-    """What the workflow was understood as."""
+    """The parsed definition of the workflow."""
     stored = client.get_workflow(given["name"])
     parsed: dict[str, Any] = json.loads(stored.definition.parsed_json or "{}")
     return parsed
@@ -195,7 +195,7 @@ def _ids(client: SyncClient) -> list[str]:
 
 
 def _matching(incomplete: str, names: list[str]) -> list[str]:
-    # A shell shows what it is given, as it is.
+    # The shell does not escape what it shows.
     return [name for name in names if name.startswith(incomplete) and safe(name)]
 
 

@@ -1,4 +1,4 @@
-"""The payload of an event on the command line: `-d JSON`, `-d @file`, `-d @-`."""
+"""The payload option of events: `-d JSON`, `-d @file`, `-d @-`."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ DataOption = Annotated[
         "-d",
         "--data",
         metavar="JSON|@FILE",
-        help="The payload: JSON, a file with it, or @- for standard input. By default {}.",
+        help="Payload as JSON, @FILE, or @- for standard input (default: {}).",
         show_default=False,
     ),
 ]
 
-# The daemon takes much less; more is not even worth being sent.
+# The daemon accepts much less.
 _MOST: Final = 1024 * 1024
 
 
 def read_payload(given: str, what: str) -> str:
-    """JSON, which may be null; empty if nothing was given. Raises Failure to do `what`."""
+    """The payload as JSON; empty if none was given. Raises Failure to do `what`."""
     if not given:
         return ""
     if given.startswith("@"):
         place = given[1:]
         return _parse(_read(place, what), what, f"-d {shown(given)}", hint="")
-    hint = """a shell wants quotes around it: -d '{"id": 7}'"""
+    hint = """quote it for the shell: -d '{"id": 7}'"""
     return _parse(given.encode("utf-8", "surrogateescape"), what, "-d", hint=hint)
 
 
@@ -60,9 +60,9 @@ def _parse(data: bytes, what: str, place: str, *, hint: str) -> str:
 
     if len(data) > _MOST:
         raise Failure(
-            f"cannot {what}: {place}: it is longer than 1 MiB",
+            f"cannot {what}: {place}: must not exceed 64 KiB",
             Exit.USAGE,
-            hint="a payload has at most 64 KiB: let it name where the rest is",
+            hint="put large data into a file and pass its path",
         )
     try:
         value = json.loads(data.decode("utf-8-sig"), parse_constant=_no_json)
@@ -70,13 +70,13 @@ def _parse(data: bytes, what: str, place: str, *, hint: str) -> str:
     except json.JSONDecodeError as error:
         said = f"{error.lineno}:{error.colno}: {error.msg[:1].lower()}{error.msg[1:]}"
     except UnicodeDecodeError:
-        said = "it is not UTF-8"
+        said = "not UTF-8"
     except RecursionError:
-        said = "it is nested too deep"
+        said = "nested too deeply"
     except ValueError as error:
         said = str(error)
     except InvalidArgument as error:
-        # JSON on paper, such as 1e999, that has no value; quotes would not help.
+        # Valid JSON without a value, such as 1e999: quotes would not help.
         said, hint = error.violations[0].description, ""
     raise Failure(f"cannot {what}: {place}: {said}", Exit.USAGE, hint=hint)
 

@@ -1,4 +1,4 @@
-"""What an import asks the machine: its time zone, its users, and what systemd makes of a calendar expression."""
+"""Facts about this machine for an import: its time zone, its users, and due times from systemd-analyze."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATIENCE: Final = 10.0
 
 
 def machine_zone() -> str:
-    """The name of the machine's time zone; UTC if it has none that can be told."""
+    """The name of the machine's time zone; UTC if unknown."""
     from toban.definition.timing.zones import check_zone
 
     linked = os.path.realpath(_LOCALTIME).partition("/zoneinfo/")[2]
@@ -41,7 +41,7 @@ def machine_zone() -> str:
 
 
 def home_of(user: str) -> str:
-    """The home directory of a user, of the one who asks for ''; '' if there is no such user here."""
+    """The home directory of a user, or of the current user for ''; '' if there is no such user."""
     if not user:
         home = os.path.expanduser("~")
         return home if home != "~" else ""
@@ -56,14 +56,14 @@ def home_of(user: str) -> str:
 
 
 def is_user(name: str) -> bool:
-    """Whether there is such a user here; there is always a root."""
+    """Whether there is such a user; root always exists."""
     return name == "root" or bool(home_of(name))
 
 
 def calendar_times(calendar: Calendar, zone: ZoneInfo) -> Callable[[datetime, int], list[datetime]]:
-    """When it is due: as systemd itself says where there is one, else as we compute it.
+    """Due times of a calendar expression: from systemd-analyze if it is installed, else computed here.
 
-    What it gives raises ImportProblem if systemd cannot read the expression.
+    The returned function raises ImportProblem if systemd cannot read the expression.
     """
     program = shutil.which("systemd-analyze")
     own = calendar.times(zone)
@@ -86,7 +86,7 @@ def _zone_of(calendar: Calendar, zone: ZoneInfo) -> str:
 
 
 def _ask_systemd(program: str, text: str, after: datetime, count: int) -> list[datetime] | None:
-    """None if it does not answer, as one that is older than the option for the time from which to count."""
+    """None if it fails, as versions without --base-time do."""
     base = f"--base-time=@{int(after.timestamp())}"
     done = _analyze(program, f"--iterations={count}", base, text)
     if done is None or done.returncode:
@@ -95,7 +95,7 @@ def _ask_systemd(program: str, text: str, after: datetime, count: int) -> list[d
 
 
 def _cannot_parse(program: str, text: str) -> bool:
-    """Whether that is why it did not answer; the text alone, since it may not know the zones that we know."""
+    """Whether systemd cannot parse the expression; asked without a zone, which it may not know."""
     done = _analyze(program, text)
     return done is not None and done.returncode != 0 and _UNREADABLE in done.stderr
 

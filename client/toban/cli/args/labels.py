@@ -1,4 +1,4 @@
-"""Labels of workflows and jobs on the command line."""
+"""The label option of lists, and labels as text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from toban.cli.session import shown
 
 LabelOption = Annotated[
     list[str] | None,
-    typer.Option("--label", "-l", metavar="KEY=VALUE", help="Only those with this label."),
+    typer.Option("--label", "-l", metavar="KEY=VALUE", help="Only those with this label; may be repeated."),
 ]
 
 
 def parse_labels(given: Sequence[str], what: str) -> dict[str, str]:
-    """`key=value` words. Raises Failure to do `what` for anything else."""
+    """Parses `key=value` words. Raises Failure to do `what`."""
     labels = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -28,6 +28,6 @@ def parse_labels(given: Sequence[str], what: str) -> dict[str, str]:
     return labels
 
 
-def tell_labels(labels: Mapping[str, str]) -> str:
-    """All of them in one line, in order."""
+def labels_text(labels: Mapping[str, str]) -> str:
+    """All labels in one line, sorted."""
     return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))

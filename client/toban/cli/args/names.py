@@ -1,4 +1,4 @@
-"""What a user calls things: workflows by name, runs by id, by `NAME` or by `NAME#number`."""
+"""Arguments that name workflows, jobs and runs: by name, by id, or by `NAME#number`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RunArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="Id of a run, NAME (the active or else the latest run of that workflow) or NAME#number.",
+        help="Run id, NAME#number, or NAME for the active or latest run of a workflow.",
         show_default=False,
         autocompletion=run_names,
     ),
@@ -33,7 +33,7 @@ RunsArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN",
-        help="Ids of runs, or NAME#number.",
+        help="Run ids, or NAME#number.",
         show_default=False,
         autocompletion=run_names,
     ),
@@ -43,7 +43,7 @@ NameArgument = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="Name of a workflow.",
+        help="Workflow name.",
         show_default=False,
         autocompletion=workflow_names,
     ),
@@ -53,7 +53,7 @@ NamesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="NAME",
-        help="Names of workflows.",
+        help="Workflow names.",
         show_default=False,
         autocompletion=workflow_names,
     ),
@@ -61,31 +61,31 @@ NamesArgument = Annotated[
 
 JobArgument = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="Id of a job.", show_default=False, autocompletion=job_names),
+    typer.Argument(metavar="JOB", help="Job id.", show_default=False, autocompletion=job_names),
 ]
 
 JobsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="JOB", help="Ids of jobs.", show_default=False, autocompletion=job_names),
+    typer.Argument(metavar="JOB", help="Job ids.", show_default=False, autocompletion=job_names),
 ]
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _NUMBERED: Final = re.compile(r"(.+)#(\d+)")
 
-# Names that are looked through for one that was meant.
+# How many names are searched for a suggestion.
 _CANDIDATES: Final = 5000
 _PAGE: Final = 1000
 
 
 @contextmanager
 def connect(here: Session, what: str) -> Iterator[SyncClient]:
-    """A client for one purpose; what fails meanwhile is a Failure to do that."""
+    """A client for one purpose; its errors become a Failure to do `what`."""
     with doing(what), here.client() as client:
         yield client
 
 
 def run_id(client: SyncClient, text: str) -> str:
-    """The id of the run that is meant. Raises Failure if there is none."""
+    """The id of a run. Raises Failure if there is no such run."""
     if _ID.fullmatch(text):
         return text.lower()
     if numbered := _NUMBERED.fullmatch(text):
@@ -97,18 +97,18 @@ def run_id(client: SyncClient, text: str) -> str:
 
 
 def one_run_id(client: SyncClient, text: str) -> str:
-    """Like `run_id`, for what cannot be undone: a NAME alone, whose run changes, is not enough."""
+    """Like `run_id`, for what cannot be undone: a NAME alone, which means a different run over time, is not enough."""
     if not _ID.fullmatch(text) and not _NUMBERED.fullmatch(text):
         raise Failure(
-            f"cannot tell which run of {shown(text)} is meant",
+            f"cannot choose a run of {shown(text)}: the name alone is ambiguous",
             Exit.USAGE,
-            hint=f"name it by its id, or as {shown(text)}#number",
+            hint=f"give its id, or {shown(text)}#number",
         )
     return run_id(client, text)
 
 
 def _by_number(client: SyncClient, name: str, number: int) -> str:
-    # Newest first, and numbers only grow: past the wanted one it cannot come any more.
+    # Newest first, and numbers only grow: a smaller number means that there is no such run.
     for run in client.list_runs(workflow=name, page_size=_PAGE):
         if run.number == number:
             return run.id
@@ -117,20 +117,20 @@ def _by_number(client: SyncClient, name: str, number: int) -> str:
     raise Failure(
         f"cannot find run {shown(name)}#{number}: no such run",
         Exit.NOT_FOUND,
-        hint=f"`toban runs list --workflow {shown(name)}` shows those that exist",
+        hint=f"`toban runs list --workflow {shown(name)}` lists its runs",
     )
 
 
 @contextmanager
 def about_workflow(client: SyncClient, name: str, what: str) -> Iterator[None]:
-    """Like `doing`; for an unknown workflow it looks for the name that was meant."""
+    """Like `doing`; for an unknown workflow it suggests a similar name."""
     with _about(name, what, "workflow", lambda: _workflows(client)):
         yield
 
 
 @contextmanager
 def about_job(client: SyncClient, name: str, what: str) -> Iterator[None]:
-    """Like `doing`; for an unknown job it looks for the id that was meant."""
+    """Like `doing`; for an unknown job it suggests a similar id."""
     with _about(name, what, "job", lambda: _jobs(client)):
         yield
 
@@ -159,8 +159,8 @@ def _suggestion(name: str, noun: str, list_known: Callable[[], list[str]]) -> st
     if close:
         return f"did you mean {' or '.join(close)}?"
     if not known:
-        return f"there are no {noun}s yet: `toban apply FILE` stores one"
-    return f"`toban {noun}s list` shows those that exist"
+        return f"no {noun}s yet: `toban apply FILE` stores one"
+    return f"`toban {noun}s list` lists all {noun}s"
 
 
 def _workflows(client: SyncClient) -> list[str]:

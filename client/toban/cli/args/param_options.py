@@ -1,6 +1,6 @@
-"""Parameters of a run from the command line: `-p key=value` and `--params-file`.
+"""Parameters of a run: `-p key=value` and `--params-file`.
 
-Words stay words here: the daemon reads them as the types that the workflow declares, and says what does not fit.
+Values of -p stay text: the daemon converts them to the types that the workflow declares.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from toban.cli.session import shown
 
 
 def parse_pairs(given: Sequence[str]) -> dict[str, str]:
-    """`key=value` words; of one key the last counts. Raises Failure that names every wrong one."""
+    """Parses `key=value` words; the last one of a key wins. Raises Failure that names every invalid word."""
     pairs = {}
     wrong = []
     for text in given:
         key, equals, value = text.partition("=")
         if not _is_utf8(text):
-            wrong.append(f"{shown(text)}: it is not UTF-8")
+            wrong.append(f"{shown(text)}: not UTF-8")
         elif key and equals:
             pairs[key] = value
         else:
@@ -41,7 +41,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def read_file(path: str) -> dict[str, Any]:
-    """A file with one mapping in YAML or JSON; `-` is standard input. Raises Failure."""
+    """Reads a file with one mapping in YAML or JSON; `-` is standard input. Raises Failure."""
     try:
         if path == "-":
             data = sys.stdin.buffer.read()
@@ -60,13 +60,13 @@ def read_file(path: str) -> dict[str, Any]:
 
 
 def _mapping(data: bytes) -> dict[str, Any]:
-    """The only document of a file, read as definitions are. Raises ValueError with what is wrong."""
+    """The only document of a file, read like a definition. Raises ValueError."""
     from toban.definition.source.yaml_source import read_documents
 
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8") from None
+        raise ValueError("not UTF-8") from None
     documents, stopped = read_documents(text)
     for problem in (*stopped, *(each for found in documents for each in found.problems)):
         raise ValueError(f"{problem.line + 1}:{problem.column + 1}: {problem.message}")

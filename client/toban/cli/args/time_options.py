@@ -25,12 +25,12 @@ def time_option(text: str, option: str, what: str) -> datetime | None:
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Reads `5m`, `1h30m ago`, or a time with a zone. Raises ValueError with what was expected."""
+    """Parses `5m`, `1h30m ago`, or a time with a zone. Raises ValueError."""
     return _parsed(text, now, _SINCE)
 
 
 def parse_at(text: str, now: datetime) -> datetime:
-    """Reads what `parse_since` reads, and a time of today such as `3:00`. Raises ValueError with what was expected."""
+    """Parses what `parse_since` parses, and a time of today such as `3:00`. Raises ValueError."""
     if _OF_DAY.fullmatch(text):
         of_day = time.fromisoformat(text.rjust(len(text) + (text[1] == ":"), "0"))
         return datetime.combine(now.astimezone().date(), of_day).astimezone()
@@ -45,11 +45,11 @@ def _parsed(text: str, now: datetime, expected: str) -> datetime:
             return now - timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
         at = datetime.fromisoformat(text)
     except OverflowError:
-        raise ValueError(f"{text!r} is beyond the calendar: expected {expected}") from None
+        raise ValueError(f"{text!r} is out of range: expected {expected}") from None
     except ValueError:
         raise ValueError(f"expected {expected}, not {text!r}") from None
     try:
-        # A person who leaves the zone out means the clock on the wall.
+        # Without a zone, local time.
         return at.astimezone()
     except (OverflowError, ValueError):
-        raise ValueError(f"{text!r} is beyond the calendar: expected {expected}") from None
+        raise ValueError(f"{text!r} is out of range: expected {expected}") from None

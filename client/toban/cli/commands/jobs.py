@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.args.labels import LabelOption, parse_labels, tell_labels
+from toban.cli.args.labels import LabelOption, labels_text, parse_labels
 from toban.cli.args.names import JobArgument, JobsArgument, about_job, connect
 from toban.cli.commands.schedules import note_left
 from toban.cli.commands.versions import (
@@ -29,8 +29,8 @@ from toban.cli.render.output import (
     emit_list,
     emit_one,
     fields,
+    report_done,
     take,
-    tell_done,
     to_dict,
 )
 from toban.cli.render.trigger_text import events_of, next_due_of
@@ -193,7 +193,7 @@ def delete(
                 failure.hint = failure.hint or _DELETE_HINTS.get(failure.reason, "")
                 raise
             deleted.append({"name": job, "outcome": "deleted"})
-            tell_done(here, job, "deleted")
+            report_done(here, job, "deleted")
             note_left(here, client, job)
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, deleted)
@@ -287,7 +287,7 @@ def _set_enabled(here: Session, jobs: list[str], enabled: bool) -> None:
         for job in jobs:
             with about_job(client, job, f"{verb} job {shown(job)}"):
                 changed.append(client.set_job_enabled(job, enabled))
-            tell_done(here, job, f"{verb}d")
+            report_done(here, job, f"{verb}d")
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, [to_dict(job) for job in changed])
 
@@ -299,7 +299,7 @@ def _show(here: Session, job: job_pb2.Job) -> None:
             ("job", job.name),
             ("title", job.title),
             ("description", job.description),
-            ("labels", tell_labels(job.labels)),
+            ("labels", labels_text(job.labels)),
             ("enabled", "yes" if job.enabled else "no"),
             *(("schedule", schedule) for schedule in job.schedules),
             ("next due", next_due_of(job)),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toban.cli.args.labels import LabelOption, parse_labels, tell_labels
+from toban.cli.args.labels import LabelOption, labels_text, parse_labels
 from toban.cli.args.names import NameArgument, NamesArgument, about_workflow, connect
 from toban.cli.commands.schedules import note_left
 from toban.cli.commands.versions import (
@@ -30,8 +30,8 @@ from toban.cli.render.output import (
     emit_list,
     emit_one,
     fields,
+    report_done,
     take,
-    tell_done,
     to_dict,
 )
 from toban.cli.render.trigger_text import events_of, next_due_of
@@ -162,7 +162,7 @@ def delete(
                     failure.hint = "--cancel ends its runs first"
                 raise
             deleted.append({"name": name, "outcome": "deleted"})
-            tell_done(here, name, "deleted")
+            report_done(here, name, "deleted")
             note_left(here, client, name)
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, deleted)
@@ -262,7 +262,7 @@ def _set_enabled(here: Session, names: list[str], enabled: bool) -> None:
         for name in names:
             with about_workflow(client, name, f"{verb} workflow {shown(name)}"):
                 changed.append(client.set_workflow_enabled(name, enabled))
-            tell_done(here, name, f"{verb}d")
+            report_done(here, name, f"{verb}d")
     if here.output in (Output.JSON, Output.YAML):
         emit_data(here, [to_dict(workflow) for workflow in changed])
 
@@ -289,7 +289,7 @@ def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
             ("name", workflow.name),
             ("title", workflow.title),
             ("description", workflow.description),
-            ("labels", tell_labels(workflow.labels)),
+            ("labels", labels_text(workflow.labels)),
             ("enabled", "yes" if workflow.enabled else "no"),
             *(("schedule", schedule) for schedule in workflow.schedules),
             ("next due", next_due_of(workflow)),

@@ -1,4 +1,4 @@
-"""Writes what commands found: tables for people, JSON, YAML and names for programs."""
+"""Writes results: tables for people; JSON, YAML and names for programs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[_Item]):
-    """One column of a table: what it is called, what it shows, and the colour of that."""
+    """One column of a table: its header, its values and their color."""
 
     header: str
     value: Callable[[_Item], str]
     style: Callable[[_Item], str] | None = None
-    # On a terminal that is too narrow: left out, or folded to several lines.
+    # On a narrow terminal: left out, or folded over several lines.
     optional: bool = False
     folds: bool = False
 
 
 def to_dict(message: Message) -> dict[str, Any]:
-    """A message as JSON has it: fields as in the proto, defaults written out, times in UTC."""
+    """A message as JSON: field names of the proto, with defaults, times in UTC."""
     from google.protobuf.json_format import MessageToDict
 
     data = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
@@ -42,7 +42,7 @@ def to_dict(message: Message) -> dict[str, Any]:
 
 
 def _ordered(data: dict[str, Any], descriptor: Any) -> dict[str, Any]:
-    """Fields in the order of the proto, whether they are set or not."""
+    """Fields in the order of the proto."""
     ordered: dict[str, Any] = {}
     for field in descriptor.fields:
         if field.name not in data:
@@ -60,7 +60,7 @@ def _ordered(data: dict[str, Any], descriptor: Any) -> dict[str, Any]:
 
 
 def _whole(value: Any) -> Any:
-    """Numbers of a Struct are doubles; a whole one is shown as it was given."""
+    """Whole numbers as integers: a Struct has doubles only."""
     match value:
         case float() if value.is_integer():
             return int(value)
@@ -73,7 +73,7 @@ def _whole(value: Any) -> Any:
 
 
 def take(items: Iterable[_Item], limit: int) -> tuple[list[_Item], bool]:
-    """The first ones, and whether there are more."""
+    """The first items, and whether there are more."""
     found = list(itertools.islice(items, limit + 1))
     return found[:limit], len(found) > limit
 
@@ -87,7 +87,7 @@ def emit_list(
     more: bool = False,
     empty: str = "",
 ) -> None:
-    """Writes a listing in the form that was asked for."""
+    """Writes a list in the chosen format."""
     match session.output:
         case Output.TABLE:
             if items:
@@ -100,11 +100,11 @@ def emit_list(
         case _:
             emit_data(session, [to_dict(item) for item in items])
     if more:
-        session.note(f"there are more: --limit {len(items) * 2} shows further ones")
+        session.note(f"more available: use --limit {len(items) * 2}")
 
 
 def emit_one(session: Session, message: Message, *, name: str, show: Callable[[], None]) -> None:
-    """Writes one thing in the form that was asked for; `show` writes it for people."""
+    """Writes one item in the chosen format; `show` writes it for people."""
     match session.output:
         case Output.TABLE:
             show()
@@ -115,7 +115,7 @@ def emit_one(session: Session, message: Message, *, name: str, show: Callable[[]
 
 
 def emit_data(session: Session, data: Any) -> None:
-    """Writes plain data as YAML if that was asked for, else as JSON."""
+    """Writes plain data as YAML with -o yaml, else as JSON."""
     if session.output is Output.YAML:
         from ruamel.yaml import YAML
 
@@ -125,7 +125,7 @@ def emit_data(session: Session, data: Any) -> None:
         text = io.StringIO()
         yaml.dump(data, text)
         if not safe(text.getvalue()):
-            # What is not to be shown as it is can be told in escapes, and then all beyond ASCII is.
+            # Control characters need escapes, which YAML then uses for all non-ASCII characters.
             yaml.allow_unicode = False
             text = io.StringIO()
             yaml.dump(data, text)
@@ -134,8 +134,8 @@ def emit_data(session: Session, data: Any) -> None:
         print(json_escaped(json.dumps(data, indent=2, ensure_ascii=False)))
 
 
-def tell_done(session: Session, name: str, outcome: str) -> None:
-    """One of several, at once: what was done stays done, whatever happens to the next one."""
+def report_done(session: Session, name: str, outcome: str) -> None:
+    """Reports one of several items at once: it stays done even if the next one fails."""
     if session.output is Output.TABLE:
         print(f"{outcome} {name}", flush=True)
     elif session.output is Output.NAME:
@@ -143,21 +143,21 @@ def tell_done(session: Session, name: str, outcome: str) -> None:
 
 
 def emit_line(data: Any) -> None:
-    """Writes one object of a stream, at once."""
+    """Writes one JSON object of a stream at once."""
     print(json_escaped(json.dumps(data, ensure_ascii=False)), flush=True)
 
 
 def write_bytes(data: bytes) -> None:
-    """Writes bytes exactly as they are; seen at once only after `flush_bytes`."""
+    """Writes bytes unchanged; `flush_bytes` makes them visible."""
     out = sys.stdout.buffer
     written = out.write(data)
-    # Under PYTHONUNBUFFERED there is no buffer, and a write may take a part only.
+    # Under PYTHONUNBUFFERED a write may be partial.
     while written < len(data):
         written += out.write(memoryview(data)[written:])
 
 
 def write_file(text: str) -> None:
-    """Writes what could be a file: exactly as it is, except for the eyes of a person."""
+    """Writes the text of a file: unchanged, except on a terminal."""
     if is_terminal():
         print(text.replace("\r\n", "\n"), end="", flush=True)
         return
@@ -167,12 +167,12 @@ def write_file(text: str) -> None:
 
 
 def flush_bytes() -> None:
-    """Lets the reader have what was written."""
+    """Flushes what `write_bytes` wrote."""
     sys.stdout.buffer.flush()
 
 
 def table(session: Session, items: Iterable[_Item], columns: Sequence[Column[_Item]]) -> None:
-    """Writes a table: within the terminal's width on a terminal, as wide as it is elsewhere."""
+    """Writes a table: within the width of a terminal, in full width elsewhere."""
     items = list(items)
     if is_terminal():
         _terminal_table(session, items, columns)
@@ -182,7 +182,7 @@ def table(session: Session, items: Iterable[_Item], columns: Sequence[Column[_It
 
 
 def wide_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned by spaces, never cut."""
+    """Columns aligned with spaces, never cut."""
     lines = [headers, *rows]
     widths = [max(width(line[index]) for line in lines) for index in range(len(headers))]
     return "\n".join(
@@ -209,7 +209,7 @@ def _terminal_table(session: Session, items: Sequence[_Item], columns: Sequence[
 
 
 def _fitting(items: Sequence[_Item], columns: Sequence[Column[_Item]], room: int) -> list[Column[_Item]]:
-    """The columns without as many of the optional ones, from the last on, as there is no room for."""
+    """The columns that fit: optional ones are dropped, the last one first."""
 
     def wanted(column: Column[_Item]) -> int:
         cells = (width(indented(column.value(item))) for item in items)
@@ -225,12 +225,12 @@ def _fitting(items: Sequence[_Item], columns: Sequence[Column[_Item]], room: int
 
 
 def fields(session: Session, pairs: Iterable[tuple[str, str]]) -> None:
-    """Writes names and values, one pair a line; pairs without a value are left out."""
-    told = [(label, one_line(value)) for label, value in pairs if value]
-    if not told:
+    """Writes names and values, one pair per line; skips pairs without a value."""
+    lines = [(label, one_line(value)) for label, value in pairs if value]
+    if not lines:
         return
-    left = max(width(label) for label, _ in told) + 2
-    for label, value in told:
+    left = max(width(label) for label, _ in lines) + 2
+    for label, value in lines:
         print(f"{paint(session, label + ':', 'bold')}{' ' * (left - width(label) - 1)}{value}")
 
 
@@ -246,6 +246,6 @@ _CODES = {
 
 
 def paint(session: Session, text: str, style: str) -> str:
-    """The text in a colour, if there are colours."""
+    """The text in a color, if colors are enabled."""
     code = _CODES.get(style)
     return colored(text, code) if code and session.color else text
