@@ -19,7 +19,7 @@ from toband.engine.definitions.file_sync import ChangeKind, DefinitionFiles
 from toband.engine.execution.dispatcher import Launches
 from toband.engine.health.doctor import Doctor, FindingStatus
 from toband.engine.health.health_conditions import Health
-from toband.engine.retention.collector import Retention
+from toband.engine.retention.collector import RetentionCollector
 from toband.engine.runs.recovery import Recovery
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.schedules.scheduler import Scheduling
@@ -60,7 +60,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         launches: Launches,
         health: Health,
         doctor: Doctor,
-        retention: Retention,
+        retention: RetentionCollector,
         scheduling: Scheduling,
         definition_files: DefinitionFiles,
         cgroup: str,

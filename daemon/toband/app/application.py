@@ -21,7 +21,7 @@ from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.health import internal_errors
 from toband.engine.health.admission import Admission
 from toband.engine.health.health_conditions import Health
-from toband.engine.health.host_monitor import Guard
+from toband.engine.health.host_monitor import HostMonitor
 from toband.engine.runs.registry import ActiveRuns
 from toband.installation import note_database
 from toband.ports import Claim, StoreError, StoreTakenOverError
@@ -93,7 +93,7 @@ class Application:
         )
         self._parser = DefinitionParser(self._adapters.parsing_sandbox)
         self._admission = Admission(self._adapters.disk, self._health, self._config.disk_reserve)
-        self._guard = Guard(
+        self._monitor = HostMonitor(
             state_dir=self._config.state_dir,
             disk=self._adapters.disk,
             descriptors=self._adapters.descriptors,
@@ -101,8 +101,8 @@ class Application:
             admission=self._admission,
             leave=self._leave,
         )
-        self._adapters.store.watch(self._guard)
-        self._guard.make_room_to_start()
+        self._adapters.store.watch(self._monitor)
+        self._monitor.make_room_to_start()
 
     async def _build_engine(self) -> None:
         """Takes the addresses, builds the engine, and finds the runs that have not ended."""
@@ -137,7 +137,7 @@ class Application:
         companions = [
             *engine.companions(),
             self._forget_old_rows(adapters.store),
-            self._guard.watch(adapters.store),
+            self._monitor.watch(adapters.store),
             server.guard_sockets(self._health),
             self._announce(announced),
         ]

@@ -31,7 +31,7 @@ from toband.engine.execution.expression_evaluator import Evaluation
 from toband.engine.health.admission import Admission
 from toband.engine.health.doctor import Doctor
 from toband.engine.health.health_conditions import Health
-from toband.engine.retention.collector import Retention
+from toband.engine.retention.collector import RetentionCollector
 from toband.engine.retention.retention_policy import Rules
 from toband.engine.run_notifier import Changes
 from toband.engine.runs.log_stream import LogStreams
@@ -78,7 +78,7 @@ class EngineParts:
         blackouts.tell(health)
         self.changes = Changes()
         self.usages = Usages(meter=adapters.meter, store=store, clock=clock)
-        self.retention = Retention(
+        self.retention = RetentionCollector(
             store=store, archive=adapters.archive, clock=clock, rules=_retention_rules(config), conditions=health
         )
         self.runs = RunParts(

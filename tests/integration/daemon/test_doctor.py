@@ -140,9 +140,9 @@ def test_half_made_files_go_when_they_are_old(daemon: Daemon, active: str, ended
         if path != kept[0]:
             make_old(path)
     status, detail = only(examine(daemon), "temporary files")
-    assert (status, detail.startswith("3 files half made and left: ")) == (WARNING, True)
+    assert (status, detail.startswith("3 unfinished files: ")) == (WARNING, True)
     status, detail = only(examine(daemon, repair=True), "temporary files")
-    assert (status, detail) == (REPAIRED, "removed 3 half-made files")
+    assert (status, detail) == (REPAIRED, "removed 3 unfinished files")
     assert not any(path.exists() for path in half_made)
     assert all(path.exists() for path in kept), "one is young, one is of an active run"
     for path in kept:

@@ -93,7 +93,7 @@ def test_who_comes_is_refused_with_what_is_full_and_taken_in_when_it_is_not() ->
 def test_a_write_that_found_no_space_counts_whatever_the_file_system_says() -> None:
     admission = Admission(FakeDisk(), Health(Clock()), 0)
     admission.writing_found_no_space("/state")
-    with pytest.raises(DiskFullError, match="a quota may be used up"):
+    with pytest.raises(DiskFullError, match="perhaps because of a quota"):
         admission.check("start a run")
     assert not admission.room_for_ballast()
     admission.writing_found_no_space(None)

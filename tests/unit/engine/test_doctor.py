@@ -191,7 +191,7 @@ async def test_a_database_that_does_not_answer_keeps_nothing_else_from_being_loo
     for call in ("inspect", "try_write"):
         scene.store.fail(call, StoreError("the connection was lost"))
     found = await scene.examine()
-    assert found["database"].detail == "cannot be looked at: the connection was lost"
+    assert found["database"].detail == "cannot check: the connection was lost"
     assert found["space"].status is FindingStatus.OK
 
 
@@ -209,11 +209,11 @@ async def test_a_long_log_of_the_database_is_brought_in(scene: Scene) -> None:
     ("state", "seen", "age", "wrong"),
     [
         (AttemptState.RUNNING, AttemptSeen.LIVES, 60, ""),
-        (AttemptState.RUNNING, AttemptSeen.ABSENT, 60, "its file is not there"),
+        (AttemptState.RUNNING, AttemptSeen.ABSENT, 60, "its attempt file is missing"),
         (AttemptState.STARTING, AttemptSeen.ABSENT, 60, ""),
-        (AttemptState.STARTING, AttemptSeen.VOID, 60, "it was never begun"),
+        (AttemptState.STARTING, AttemptSeen.VOID, 60, "it never started"),
         (AttemptState.RUNNING, AttemptSeen.ENDED, 60, "it has ended"),
-        (AttemptState.RUNNING, AttemptSeen.DEAD, 60, "its supervisor is gone, without a record"),
+        (AttemptState.RUNNING, AttemptSeen.DEAD, 60, "its supervisor is gone and left no end record"),
         (AttemptState.RUNNING, AttemptSeen.ENDED, 5, ""),
         (AttemptState.COMPLETED, AttemptSeen.ENDED, 60, ""),
     ],
@@ -226,7 +226,7 @@ async def test_attempts_are_as_the_database_says(
     found = (await scene.examine(repair=True))["attempts"]
     assert found.status is (FindingStatus.FAILED if wrong else FindingStatus.OK)
     if wrong:
-        assert found.detail == f"1 active attempt not as the database says: r only: {wrong}"
+        assert found.detail == f"1 active attempt not as in the database: r only: {wrong}"
 
 
 def directory(name: str, age: float = 7200.0, **more: frozenset[str]) -> RunDirectory:
@@ -258,7 +258,7 @@ async def test_logs_of_ended_attempts(scene: Scene) -> None:
     scene.premises.directories = [directory("r", logs=frozenset({"only.log"}))]
     assert (await scene.examine())["logs"].status is FindingStatus.OK
     scene.premises.directories = [directory("r")]
-    assert (await scene.examine())["logs"].detail.endswith("not there: r/only.log")
+    assert (await scene.examine())["logs"].detail.endswith("of ended attempts: r/only.log")
 
 
 async def test_a_supervisor_of_an_ended_run(scene: Scene) -> None:
@@ -271,9 +271,9 @@ async def test_a_supervisor_of_an_ended_run(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("reading", "words"),
     [
-        (ClockReading(jumped=3600.4, synchronised=True), "it was set by +3600 seconds"),
-        (ClockReading(jumped=-7.0, synchronised=None), "it was set by -7 seconds"),
-        (ClockReading(jumped=0.0, synchronised=False), "no time service keeps it"),
+        (ClockReading(jumped=3600.4, synchronised=True), "it was changed by +3600 seconds"),
+        (ClockReading(jumped=-7.0, synchronised=None), "it was changed by -7 seconds"),
+        (ClockReading(jumped=0.0, synchronised=False), "not synchronised by a time service"),
     ],
 )
 async def test_a_clock_that_cannot_be_relied_on(scene: Scene, reading: ClockReading, words: str) -> None:
@@ -285,7 +285,7 @@ async def test_a_clock_that_cannot_be_relied_on(scene: Scene, reading: ClockRead
 
 async def test_a_run_of_the_future(scene: Scene) -> None:
     await scene.stores(replace(run_of(None), created_at=NOW + timedelta(hours=1)))
-    assert "run r is of the future" in (await scene.examine())["clock"].detail
+    assert "run r is in the future" in (await scene.examine())["clock"].detail
 
 
 async def test_too_little_space(scene: Scene) -> None:

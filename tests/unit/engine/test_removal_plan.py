@@ -14,7 +14,7 @@ from contract.builders import NOW, finished, save, stored_run, text
 from doubles.clock import Clock
 from toban.definition import Retention as OwnRules
 from toband.domain.run_model import Run
-from toband.engine.retention.removal_plan import Plan, RemovalPlanner
+from toband.engine.retention.removal_plan import RemovalPlan, RemovalPlanner
 from toband.engine.retention.retention_policy import Rules
 from toband.engine.retention.run_sizes import RunSizes
 from toband.ports import Archive, RunSize
@@ -80,7 +80,7 @@ class World:
         async for run in sizes.unmeasured():
             await sizes.weigh(run)
         planner = RemovalPlanner(store=self.store, clock=Clock(NOW), rules=kept, sizes=sizes)
-        plan = Plan(limit=100_000)
+        plan = RemovalPlan(limit=100_000)
         self.asked.clear()
         await planner.choose(plan, by_size=by_size)
         return {run_id: removed.reason for run_id, removed in plan.chosen.items()}
@@ -213,7 +213,7 @@ async def test_a_full_plan_is_full(world: World) -> None:
     archive = cast(Archive, world.archive)
     sizes = RunSizes(store=world.store, archive=archive, clock=Clock(NOW), rules=rules)
     planner = RemovalPlanner(store=world.store, clock=Clock(NOW), rules=rules, sizes=sizes)
-    plan = Plan(limit=4)
+    plan = RemovalPlan(limit=4)
     await planner.choose(plan, by_size=True)
     assert [(each.run.workflow, each.run.number) for each in plan.chosen.values()] == [
         ("a", 1),
@@ -221,6 +221,6 @@ async def test_a_full_plan_is_full(world: World) -> None:
         ("a", 3),
         ("b", 1),
     ]
-    rest = Plan(limit=4, left_out=list(plan.chosen))
+    rest = RemovalPlan(limit=4, left_out=list(plan.chosen))
     await planner.choose(rest, by_size=True)
     assert [each.run.number for each in rest.chosen.values()] == [2, 3]

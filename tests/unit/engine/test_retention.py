@@ -20,7 +20,7 @@ from doubles.conditions import Conditions
 from helpers.waiting import wait_for
 from toban.definition import parse
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun, StepState
-from toband.engine.retention.collector import Retention
+from toband.engine.retention.collector import RetentionCollector
 from toband.engine.retention.retention_policy import Collected, Rules
 from toband.ports import (
     HealthStatus,
@@ -54,8 +54,8 @@ class World:
     def __post_init__(self) -> None:
         self._count = itertools.count(1)
 
-    def retention(self, **rules: Any) -> Retention:
-        return Retention(
+    def retention(self, **rules: Any) -> RetentionCollector:
+        return RetentionCollector(
             store=self.store,
             archive=self.archive,
             clock=self.clock,

@@ -1,4 +1,4 @@
-"""Whether new work may be taken in: not when the disk is nearly full, nor when something else cannot bear it."""
+"""Admission: refuses new work while the disk is nearly full or another condition refuses it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ RESERVE_SHARE = 0.05
 INODES_MOST = 1000
 INODES_SHARE = 0.05
 AGAIN_ABOVE = 1.1
-"""Times the reserve: once refused, so much must be free again, so that the answer does not change with every file."""
+"""Hysteresis: after a refusal, this multiple of the reserve must be free before work is admitted again."""
 DISK = "disk"
 DATABASE = "database"
 
 
 class Admits(Protocol):
     def check(self, doing: str) -> None:
-        """Raises RefusedError if nothing new is taken in; its text begins with "cannot `doing`"."""
+        """Raises RefusedError if new work is refused; its message begins with "cannot `doing`"."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """What is full. `free` and `reserve` are bytes, or inodes."""
+    """A file system below its reserve. `free` and `reserve` are bytes, or inodes."""
 
     path: str
     free: int
@@ -40,7 +40,7 @@ class Shortage:
     @property
     def detail(self) -> str:
         if self.quota:
-            return f"{self.path} takes no more: a quota may be used up; free some space there"
+            return f"{self.path} accepts no more data, perhaps because of a quota; free some space there"
         if self.inodes:
             return (
                 f"the file system of {self.path} has {self.free} free inodes, the reserve is {self.reserve}; "
@@ -60,14 +60,14 @@ def reserve_of(space: Space, configured: int | None) -> int:
 
 
 def inode_reserve_of(space: Space, configured: int | None) -> int:
-    """Who wants no reserve of bytes wants none of inodes either."""
+    """Inodes that new work must leave free; none if the reserve of bytes is turned off."""
     if not space.inodes or configured == 0:
         return 0
     return min(INODES_MOST, int(space.inodes * INODES_SHARE))
 
 
 def shortage(spaces: Sequence[Space], configured: int | None, *, refusing: bool, missing: int = 0) -> Shortage | None:
-    """The first of them that is too full. While `refusing`, more must be free, and room for the `missing` ballast."""
+    """The first file system below its reserve. While `refusing`, it must also have room for the `missing` ballast."""
     for space in spaces:
         reserve = reserve_of(space, configured)
         enough = max(int(reserve * AGAIN_ABOVE), reserve + missing) if refusing else reserve
@@ -81,7 +81,7 @@ def shortage(spaces: Sequence[Space], configured: int | None, *, refusing: bool,
 
 
 class Admission:
-    """Looks at the disk itself, and at what the health of everything else says. Belongs to the event loop."""
+    """Checks the disk itself and the conditions of health. Belongs to the event loop."""
 
     def __init__(self, disk: Disk, health: Health, reserve: int | None) -> None:
         self._disk = disk
@@ -91,7 +91,7 @@ class Admission:
         self._quota: Shortage | None = None
 
     def look(self) -> Shortage | None:
-        """What is too full right now; health is told. Raises OSError if the disk does not say."""
+        """The current shortage, also reported to health. Raises OSError if the disk cannot be read."""
         refusing = self._found is not None
         found = self._shortage(refusing=refusing) or self._quota
         self._found = found
@@ -102,7 +102,7 @@ class Admission:
         return found
 
     def room_for_ballast(self) -> bool:
-        """Whether it could be made whole and nobody would be refused for it. Raises OSError."""
+        """Whether the ballast can be completed without causing a refusal. Raises OSError."""
         return self._quota is None and self._shortage(refusing=True) is None
 
     def _shortage(self, *, refusing: bool) -> Shortage | None:
@@ -110,7 +110,7 @@ class Admission:
         return shortage(self._disk.spaces(), self._reserve, refusing=refusing, missing=missing)
 
     def writing_found_no_space(self, path: str | None) -> None:
-        """A write was refused for want of space, whatever the file system says is free; None: they work again."""
+        """A write failed for lack of space although the file system reports some; None when writes work again."""
         self._quota = None if path is None else Shortage(path=path, free=0, reserve=0, quota=True)
 
     def check(self, doing: str) -> None:
@@ -118,17 +118,17 @@ class Admission:
         try:
             full = self.look()
         except OSError:
-            full = None  # the watch over the state directory says more
+            full = None  # the host monitor reports this
         if full is not None:
             raise DiskFullError(doing, full.detail, path=full.path, free=full.free, reserve=full.reserve)
         for condition in self._health.conditions:
-            # A database that failed is asked again by whoever comes: that is the best probe there is.
+            # The next call tries a failed database again: that is the best probe.
             if condition.status is HealthStatus.REFUSING and condition.name not in (DISK, DATABASE):
                 raise RefusedError(doing, condition.detail, condition=condition.name)
 
 
 class Always:
-    """Takes everything in."""
+    """Admits everything."""
 
     def check(self, doing: str) -> None:
         return None

@@ -1,6 +1,6 @@
-"""Looks at everything the daemon stands on, says what is wrong, and mends what is safe to mend.
+"""The doctor: checks the database, the files, the processes and the machine, and repairs what is safe to repair.
 
-It never touches a run that is active, nor history. Whatever takes long happens in threads or beside the writer.
+It never touches an active run or history. Slow checks run in threads or beside the writer.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from toband.ports import (
 )
 
 OLD = 3600.0
-"""Seconds: what nobody knows of is left alone until then, it may be about to be used."""
+"""Seconds. Unknown files are left alone until they are this old; they may be about to be used."""
 SETTLED = 10.0
-"""Seconds: an attempt that is younger may be on its way."""
+"""Seconds. A younger attempt may still be starting."""
 LOOK_AGAIN = 2.0
-"""Before something that may just be changing is believed."""
+"""Seconds before a finding that may be a change in progress is checked again."""
 RUNS_LOOKED_AT = 200
 SWEEPS = 10
 AHEAD_MOST = 64 * 1024 * 1024
@@ -56,7 +56,7 @@ class FindingStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a look at one thing found; `hint` says what to do about it."""
+    """The result of one check; `hint` says what to do about it."""
 
     check: str
     status: FindingStatus
@@ -64,8 +64,8 @@ class Finding:
     hint: str = ""
 
 
-STRAY_DIRECTORIES = "if `database` is the right one, `toban system gc` removes them"
-REPAIR = "`toban system doctor --repair` mends it"
+STRAY_DIRECTORIES = "if the configured `database` is the right one, remove them with `toban system gc`"
+REPAIR = "repair it with `toban system doctor --repair`"
 
 
 class Doctor:
@@ -88,7 +88,7 @@ class Doctor:
         self._one_at_a_time = asyncio.Lock()
 
     async def examine(self, *, repair: bool) -> Sequence[Finding]:
-        """Everything that was looked at, in a fixed order. A look that fails is a finding too."""
+        """The results of all checks, in a fixed order. A check that fails is a finding too."""
         checks: Sequence[tuple[str, Callable[[bool], AsyncIterator[Finding]]]] = (
             ("database", self._database),
             ("attempts", self._attempts),
@@ -109,7 +109,7 @@ class Doctor:
                 try:
                     findings += [finding async for finding in check(repair)]
                 except (StoreError, OSError) as error:
-                    findings.append(_failed(name, f"cannot be looked at: {error}"))
+                    findings.append(_failed(name, f"cannot check: {error}"))
         for finding in findings:
             if finding.status is FindingStatus.REPAIRED:
                 log.info("repaired", action="repaired", check=finding.check, detail=finding.detail)
@@ -126,29 +126,29 @@ class Doctor:
                 "stop the daemon, keep a copy of the database, and restore a backup",
             )
         else:
-            yield _ok("database", f"whole: {', '.join(found.facts)}")
+            yield _ok("database", f"intact: {', '.join(found.facts)}")
         if found.problems:
-            pass  # whatever it says of itself is not to be believed
+            pass  # a damaged database cannot be trusted about its version
         elif found.schema == found.expected_schema:
             yield _ok("schema", f"version {found.schema}")
         else:
             yield _failed(
                 "schema",
                 f"version {found.schema or 'unknown'}, this release needs {found.expected_schema}",
-                "restart the daemon of the release that made it",
+                "start the toband release that created it",
             )
         try:
             await self._store.try_write()
         except StoreError as error:
             yield _failed("database writes", str(error))
         else:
-            yield _ok("database writes", "a commit was made")
+            yield _ok("database writes", "a test commit succeeded")
         if repair and found.ahead_bytes:
             await self._store.checkpoint()
         if found.ahead_bytes > AHEAD_MOST:
-            detail = f"{size_text(found.ahead_bytes)} of the database were written ahead"
+            detail = f"{size_text(found.ahead_bytes)} in the write-ahead log"
             if repair:
-                yield _repaired("database log", f"{detail}, and are in their place now")
+                yield _repaired("database log", f"{detail}, now in the database")
             else:
                 yield _warning("database log", detail, REPAIR)
 
@@ -157,18 +157,18 @@ class Doctor:
     async def _attempts(self, repair: bool) -> AsyncIterator[Finding]:
         wrong = await self._wrong_attempts(await self._live_attempts())
         if wrong:
-            # It may have ended between the two looks.
+            # The attempt may have ended between the two checks.
             await asyncio.sleep(LOOK_AGAIN)
             again = [await self._store.get_attempt(attempt.id) for attempt, _ in wrong]
             wrong = await self._wrong_attempts([each for each in again if each is not None])
         if not wrong:
-            yield _ok("attempts", "active ones have their supervisors")
+            yield _ok("attempts", "every active attempt has its supervisor")
             return
         named = [f"{attempt.run_id} {attempt.step}: {why}" for attempt, why in wrong]
         yield _failed(
             "attempts",
-            f"{counted(len(wrong), 'active attempt')} not as the database says: {_some(named)}",
-            "restart the daemon: it looks for what became of them",
+            f"{counted(len(wrong), 'active attempt')} not as in the database: {_some(named)}",
+            "restart the daemon: it recovers them",
         )
 
     async def _live_attempts(self) -> list[Attempt]:
@@ -176,7 +176,7 @@ class Doctor:
         for run_id in await self._store.active_run_ids():
             run = await self._store.get_run(run_id)
             steps = run.steps.values() if run is not None else ()
-            # A child run is no process.
+            # A child run has no process.
             attempts = [step.attempt for step in steps if step.attempt is not None]
             found += [attempt for attempt in attempts if not attempt.child]
         return found
@@ -188,7 +188,7 @@ class Doctor:
             if attempt.state.terminal or attempt.created_at > settled:
                 continue
             seen = await asyncio.to_thread(self._premises.seen, attempt)
-            # One that is being started may wait for its turn, and then has no file yet.
+            # An attempt that waits for a slot has no file yet.
             waits = seen is AttemptSeen.ABSENT and attempt.state is AttemptState.STARTING
             if seen is not AttemptSeen.LIVES and not waits:
                 wrong.append((attempt, _SEEN[seen]))
@@ -199,7 +199,7 @@ class Doctor:
         known = await self._store.known_runs([each.name for each in directories])
         strays = [each.name for each in directories if each.name not in known and each.age > OLD]
         if strays:
-            # Not for a repair: with the wrong database configured, all of them would seem to belong to nobody.
+            # Never removed by a repair: with the wrong database configured, every directory would look like a stray.
             detail = f"{counted(len(strays), 'directory')} without a run: {_some(strays)}"
             yield _warning("run directories", detail, STRAY_DIRECTORIES)
         else:
@@ -211,17 +211,17 @@ class Doctor:
             yield finding
 
     async def _held(self, runs: Collection[str]) -> AsyncIterator[Finding]:
-        """Supervisors that live though their run has ended."""
+        """Supervisors that outlive their run."""
         if runs:
-            # A supervisor tells of its end a moment before it has gone.
+            # A supervisor reports its end a moment before it exits.
             await asyncio.sleep(LOOK_AGAIN)
             again = await asyncio.to_thread(self._premises.run_directories)
             runs = [each.name for each in again if each.name in runs and each.alive]
         if runs:
             yield _failed(
                 "supervisors",
-                f"{counted(len(runs), 'ended run')} with a supervisor that lives: {_some(sorted(runs))}",
-                "it goes when the last process of its step does; see stray processes",
+                f"{counted(len(runs), 'ended run')} with a live supervisor: {_some(sorted(runs))}",
+                "it exits with the last process of its step; see stray processes",
             )
         else:
             yield _ok("supervisors", "none outlives its run")
@@ -239,28 +239,28 @@ class Doctor:
                     seen = await asyncio.to_thread(self._premises.seen, attempt)
                     damaged += [f"{run.id}/{name}"] if seen is AttemptSeen.DAMAGED else []
         if damaged:
-            detail = f"{counted(len(damaged), 'attempt file')} cannot be believed: {_some(damaged)}"
-            hint = "look who writes there: a step of the daemon's own user can, and a disk that fails"
+            detail = f"{counted(len(damaged), 'damaged attempt file')}: {_some(damaged)}"
+            hint = "find out what writes there: a step that runs as the daemon's user, or a failing disk"
             yield _warning("attempt files", detail, hint)
         if missing:
-            detail = f"{counted(len(missing), 'log')} of ended attempts not there: {_some(missing)}"
-            yield _warning("logs", detail, "somebody removed them; what they held is gone")
+            detail = f"{counted(len(missing), 'missing log')} of ended attempts: {_some(missing)}"
+            yield _warning("logs", detail, "they were removed from outside and cannot be restored")
         else:
-            yield _ok("logs", f"those of the last {counted(len(ended), 'ended run')} are there")
+            yield _ok("logs", f"complete for the last {counted(len(ended), 'ended run')}")
 
     async def _temporary_files(self, repair: bool) -> AsyncIterator[Finding]:
         active = set(await self._store.active_run_ids())
         found = await asyncio.to_thread(self._premises.temporary_files, OLD, active)
         if not found:
-            yield _ok("temporary files", "none was left behind")
+            yield _ok("temporary files", "none left behind")
             return
         if not repair:
-            detail = f"{counted(len(found), 'file')} half made and left: {_some(found)}"
+            detail = f"{counted(len(found), 'unfinished file')}: {_some(found)}"
             yield _warning("temporary files", detail, REPAIR)
             return
         failed = await self._each(found, self._premises.remove_file)
         if len(failed) < len(found):
-            done = counted(len(found) - len(failed), "half-made file")
+            done = counted(len(found) - len(failed), "unfinished file")
             yield _repaired("temporary files", f"removed {done}")
         if failed:
             yield _warning("temporary files", f"cannot remove {_some(failed)}")
@@ -268,12 +268,12 @@ class Doctor:
     async def _permissions(self, repair: bool) -> AsyncIterator[Finding]:
         wrong = await asyncio.to_thread(self._premises.wrong_paths)
         if not wrong:
-            yield _ok("permissions", "files belong to the daemon, and are closed to others")
+            yield _ok("permissions", "files belong to the daemon and are closed to other users")
             return
         ours = [each for each in wrong if each.mode is not None]
         failed = await self._each(ours, self._premises.mend) if repair else []
         if repair and ours and not failed:
-            yield _repaired("permissions", f"closed to others: {_some([each.path for each in ours])}")
+            yield _repaired("permissions", f"closed to other users: {_some([each.path for each in ours])}")
         left = [each for each in wrong if not repair or each.mode is None]
         for each in left[:_NAMED]:
             hint = REPAIR if each.mode is not None else "give it to the daemon's user with chown"
@@ -281,7 +281,7 @@ class Doctor:
         if len(left) > _NAMED:
             yield _failed("permissions", f"and {len(left) - _NAMED} more")
         for why in failed:
-            yield _failed("permissions", f"cannot be mended: {why}")
+            yield _failed("permissions", f"cannot repair: {why}")
 
     # -- the machine
 
@@ -290,22 +290,22 @@ class Doctor:
         if abs(reading.jumped) > CLOCK_MOST:
             yield _warning(
                 "clock",
-                f"it was set by {reading.jumped:+.0f} seconds since the daemon began",
-                "times in the history before and after do not compare",
+                f"it was changed by {reading.jumped:+.0f} seconds since the daemon started",
+                "times in the history before and after it cannot be compared",
             )
         future = self._clock.now() + timedelta(seconds=FUTURE_MOST)
         newest = await self._store.list_runs(limit=1)
         if any(max(run.created_at, run.finished_at or run.created_at) > future for run in newest):
             yield _warning(
                 "clock",
-                f"run {newest[0].id} is of the future: the clock was ahead when it ran, or is behind now",
+                f"run {newest[0].id} is in the future: the clock was ahead then, or is behind now",
                 "set the clock",
             )
         if reading.synchronised is False:
-            yield _warning("clock", "no time service keeps it", "start chrony or another one")
+            yield _warning("clock", "not synchronised by a time service", "start chrony or another time service")
         elif abs(reading.jumped) <= CLOCK_MOST:
-            kept = ", and a time service keeps it" if reading.synchronised else ""
-            yield _ok("clock", f"it was not set since the daemon began{kept}")
+            kept = ", synchronised by a time service" if reading.synchronised else ""
+            yield _ok("clock", f"not changed since the daemon started{kept}")
 
     async def _space(self, repair: bool) -> AsyncIterator[Finding]:
         roomy = True
@@ -329,30 +329,30 @@ class Doctor:
             else:
                 yield _ok("inodes", text)
         if not missing:
-            yield _ok("ballast", f"{size_text(self._disk.ballast)} set aside for the last writes")
+            yield _ok("ballast", f"{size_text(self._disk.ballast)} reserved for the last writes on a full disk")
         elif repair and roomy:
             await asyncio.to_thread(self._disk.take_ballast)
-            yield _repaired("ballast", f"{size_text(self._disk.ballast)} set aside for the last writes")
+            yield _repaired("ballast", f"{size_text(self._disk.ballast)} reserved for the last writes on a full disk")
         else:
-            hint = REPAIR if roomy else "it is made again when there is space"
-            yield _warning("ballast", f"{size_text(missing)} of it are not there", hint)
+            hint = REPAIR if roomy else "it is restored when there is space"
+            yield _warning("ballast", f"{size_text(missing)} missing", hint)
 
     async def _state_directory(self, repair: bool) -> AsyncIterator[Finding]:
         try:
             await asyncio.to_thread(self._disk.try_write)
         except OSError as error:
-            yield _failed("state directory", f"cannot be written to: {error}")
+            yield _failed("state directory", f"cannot write: {error}")
         else:
-            yield _ok("state directory", "takes writes")
+            yield _ok("state directory", "writable")
 
     async def _strays(self, repair: bool) -> AsyncIterator[Finding]:
-        """Processes of attempts that have ended: their supervisors were killed, or they got away from them."""
+        """Processes of ended attempts whose supervisor was killed, or which escaped it."""
         strays = await self._stray_processes()
         if not strays:
             yield _ok("stray processes", "none")
         ended: list[str] = []
         for _ in range(SWEEPS if repair else 0):
-            # What is being ended may have started something in its last moments: look again until there is nothing.
+            # A process may have started another one while it was being ended: repeat until none is left.
             ours = [process for process in strays if process.ours]
             if not ours:
                 break
@@ -371,12 +371,12 @@ class Doctor:
             yield _warning(
                 "stray processes",
                 f"{process.pid} ({process.command}) carries the token of an ended attempt, but was started by "
-                f"{process.parent or 'somebody else'}",
-                "it is left alone: it may be meant to go on",
+                f"{process.parent or 'another process'}",
+                "it is left alone, because it may be meant to go on",
             )
 
     async def _stray_processes(self) -> list[StepProcess]:
-        # In this order: what begins between the two looks is active by the second.
+        # In this order: an attempt that starts in between is active in the second list.
         found = await asyncio.to_thread(self._premises.step_processes)
         live = await self._live_attempts()
         active = {attempt.token for attempt in live if not attempt.state.terminal}
@@ -387,7 +387,7 @@ class Doctor:
         if pid:
             yield _ok("spawner", f"pid {pid}")
         elif pid == 0:
-            yield _failed("spawner", "there is none", "the daemon starts another; see its log if not")
+            yield _failed("spawner", "not running", "the daemon restarts it; if not, see the daemon's log")
 
     async def _open_descriptors(self, repair: bool) -> AsyncIterator[Finding]:
         found = await asyncio.to_thread(self._descriptors.open_and_most)
@@ -403,7 +403,7 @@ class Doctor:
         yield _ok("cgroup", self._premises.cgroup())
 
     async def _each(self, items: Sequence[_Item], do: Callable[[_Item], None]) -> list[str]:
-        """Why it failed, for those with which it did."""
+        """The errors of those items for which `do` failed."""
 
         def work() -> list[str]:
             failed = []
@@ -418,11 +418,11 @@ class Doctor:
 
 
 _SEEN = {
-    AttemptSeen.ABSENT: "its file is not there",
-    AttemptSeen.VOID: "it was never begun",
+    AttemptSeen.ABSENT: "its attempt file is missing",
+    AttemptSeen.VOID: "it never started",
     AttemptSeen.ENDED: "it has ended",
-    AttemptSeen.DEAD: "its supervisor is gone, without a record",
-    AttemptSeen.DAMAGED: "its file cannot be believed",
+    AttemptSeen.DEAD: "its supervisor is gone and left no end record",
+    AttemptSeen.DAMAGED: "its attempt file is damaged",
 }
 
 

@@ -1,4 +1,4 @@
-"""How the daemon does: what is not well, since when, and whether new runs can be taken in."""
+"""The daemon's health: its conditions, since when they exist, and whether new runs are admitted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One thing that is not well; `detail` is for people."""
+    """One problem; `detail` is for people."""
 
     name: str
     status: HealthStatus
@@ -24,7 +24,7 @@ class Condition:
 
 
 class Health:
-    """Implements `ports.Conditions`. Belongs to the event loop; adapters tell it what they meet."""
+    """Implements `ports.Conditions`. Belongs to the event loop; adapters report to it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,7 +33,7 @@ class Health:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The worst first."""
+        """Worst first."""
         worst = sorted(self._conditions.values(), key=lambda c: (-c.status.rank, c.since))
         return tuple(worst)
 
@@ -43,7 +43,7 @@ class Health:
         return conditions[0].status if conditions else HealthStatus.OK
 
     def refusing(self) -> Condition | None:
-        """Why no new run is taken in; None if one is."""
+        """The condition that refuses new runs; None if they are admitted."""
         for condition in self.conditions:
             if condition.status is HealthStatus.REFUSING:
                 return condition
@@ -59,13 +59,13 @@ class Health:
         after = Condition(name=name, status=status, detail=detail, since=since)
         self._conditions[name] = after
         if not same:
-            log.error("not well", action="trouble", condition=name, status=status, detail=detail)
+            log.error("unhealthy", action="trouble", condition=name, status=status, detail=detail)
             self._tell()
 
     def well(self, name: str) -> None:
         gone = self._conditions.pop(name, None)
         if gone is not None:
-            log.info("well again", action="well", condition=name, was=gone.detail)
+            log.info("recovered", action="well", condition=name, was=gone.detail)
             self._tell()
 
     def _tell(self) -> None:

@@ -1,5 +1,7 @@
-"""Watches what the daemon stands on: space, the state directory, the database, descriptors. It tells health, and sheds
-ballast when nothing else helps."""
+"""Monitors disk space, the state directory, the database and descriptors, and reports to health.
+
+On a full disk it gives up ballast, so that ends of attempts can still be stored.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ from toband.ports import (
 LOOK_EVERY = 1.0
 PROBE_EVERY = 10.0
 PROBE_AGAIN = 2.0
-"""While it fails."""
+"""Seconds between probes while they fail."""
 PROBE_WITHIN = 15.0
-"""A disk that takes longer for a few bytes does not answer."""
+"""Seconds after which a probe of a few bytes counts as failed."""
 NEARLY_NOTHING = 256 * 1024
-"""Less is not enough for the claim of an attempt and the commit of its end."""
+"""Less than this is too little for the claim of an attempt and the commit of its end."""
 DESCRIPTORS_SHARE = 0.9
 OWNER_EVERY = 2.0
 STATE_DIR = "state_dir"
@@ -44,7 +46,7 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 log = structlog.get_logger()
 
 
-class Guard:
+class HostMonitor:
     """Implements `ports.StoreWatcher`. Belongs to the event loop, apart from `make_room`."""
 
     def __init__(
@@ -73,13 +75,13 @@ class Guard:
         self._nothing_left = False
         self._write_refused = False
 
-    # -- what the store tells
+    # -- reports of the store
 
     def make_room(self) -> bool:
         """Gives up a piece of the ballast for a write that found no space. Any thread."""
         shed = self._disk.shed_piece()
         if shed:
-            log.warning("the disk is full: some ballast was given up", action="ballast_shed")
+            log.warning("disk full: gave up some ballast", action="ballast_shed")
         return shed
 
     def failed(self, error: StoreError) -> None:
@@ -92,9 +94,9 @@ class Guard:
             case StoreGoneError():
                 hint = "put the file back, or stop toband and restore a backup"
             case StoreBusyError():
-                hint = "end the program that holds it"
+                hint = "end the program that has it locked"
             case _:
-                hint = "`toban system doctor` looks closer"
+                hint = "run `toban system doctor` for details"
         self._health.trouble(DATABASE, HealthStatus.REFUSING, f"{error}; {hint}")
         self._hurry.set()
 
@@ -102,31 +104,31 @@ class Guard:
         self._database_failing = False
         self._health.well(DATABASE)
 
-    # -- watching
+    # -- monitoring
 
     def make_room_to_start(self) -> None:
-        """Without a few free blocks a database cannot even be opened. Before anybody is served."""
+        """Frees the few blocks without which a database cannot be opened. Called before the daemon serves."""
         try:
             while any(space.free < NEARLY_NOTHING for space in self._disk.spaces()):
                 if not self._disk.shed_half() and not self._disk.shed_piece():
                     return
-                log.warning("the disk is full: some ballast was given up", action="ballast_shed")
+                log.warning("disk full: gave up some ballast", action="ballast_shed")
         except OSError:
             return
 
     async def watch(self, store: Store) -> None:
-        """Until it is cancelled. Nothing that it meets ends it."""
+        """Runs until it is cancelled; no error ends it."""
         try:
             while True:
                 try:
                     await self._look(store)
                 except Exception as error:
-                    log.error("a look at the state failed", action="guard_failed", exc_info=error)
+                    log.error("a check of the host failed", action="guard_failed", exc_info=error)
                 self._hurry.clear()
                 try:
                     async with asyncio.timeout(LOOK_EVERY):
                         await self._hurry.wait()
-                    # Whatever failed goes on failing for a moment: no need to look a thousand times.
+                    # A failure lasts a moment; checking at once would repeat it thousands of times.
                     await asyncio.sleep(LOOK_EVERY / 4)
                     self._probed_at = -PROBE_EVERY
                 except TimeoutError:
@@ -144,18 +146,18 @@ class Guard:
             self._probe = asyncio.get_running_loop().create_task(self._try_write())
         elif self._probe is not None and now - self._probed_at > PROBE_WITHIN:
             took = now - self._probed_at
-            self._state_dir_fails(f"it has not taken a small write for {took:.0f} seconds")
+            self._state_dir_fails(f"a small write has not finished for {took:.0f} seconds")
         try:
             store.check_files()
         except StoreGoneError as error:
             self.failed(error)
         if now - self._owner_checked_at >= OWNER_EVERY:
             self._owner_checked_at = now
-            # A daemon that writes nothing for hours finds out all the same.
+            # An idle daemon must notice too that another one took over.
             with contextlib.suppress(StoreError):
                 await store.check_owner()
         if self._database_failing:
-            # Nobody else may come for a long time; what works again must say so by itself.
+            # There may be no call for a long time, so the monitor itself checks for recovery.
             try:
                 await store.try_write()
             except StoreError:
@@ -175,9 +177,10 @@ class Guard:
         held, whole = self._disk.ballast_held(), self._disk.ballast
         nothing_left = any(space.free < NEARLY_NOTHING for space in spaces)
         if nothing_left and self._nothing_left and held > whole // 2:
-            # Half of it, for attempts: whoever filled the disk may take it too. The rest is for the database alone.
+            # Half of it for attempts, although the process that filled the disk may take it. The rest is
+            # for the database.
             if self._disk.shed_half():
-                log.warning("the disk is full: half of the ballast was given up", action="ballast_shed")
+                log.warning("disk full: gave up half of the ballast", action="ballast_shed")
         elif (
             full is None
             and held < whole
@@ -187,13 +190,13 @@ class Guard:
             try:
                 await asyncio.to_thread(self._disk.take_ballast)
             except OSError as error:
-                log.warning("cannot set space aside", action="ballast_failed", error=str(error))
+                log.warning("cannot reserve ballast", action="ballast_failed", error=str(error))
             else:
-                log.info("space set aside", action="ballast_taken", size=size_text(whole))
+                log.info("ballast reserved", action="ballast_taken", size=size_text(whole))
         self._nothing_left = nothing_left
 
     async def _try_write(self) -> None:
-        """Into the state directory; beside it, how many descriptors are open."""
+        """Probes the state directory with a write, and counts open descriptors."""
         try:
             try:
                 await asyncio.to_thread(self._disk.try_write)

@@ -1,7 +1,7 @@
-"""Errors that no code expected: each is reported in the log and in the daemon's health, wherever it happened.
+"""Unexpected errors: each is logged and reported as a condition of health.
 
-Every exception of a callback or a task that has no other owner ends in the exception handler of the event loop, and
-that is here. A run that cannot go on because of one is then never RUNNING with a daemon that calls itself healthy.
+Every exception of a callback or task that nothing else handles reaches the event loop's exception handler, which is
+here. So a run that an internal error blocks never shows as RUNNING on a daemon that reports itself healthy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def unexpected(message: str, error: BaseException) -> None:
 
 
 def watch(loop: asyncio.AbstractEventLoop, conditions: Conditions) -> None:
-    """From now on unexpected errors set a condition, which stays until the daemon is restarted."""
+    """Installs the handler. Its condition stays until the daemon is restarted."""
     count = 0
 
     def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
-"""Keeping house: logs of ended runs are compressed, and runs that are no longer kept are removed.
+"""Garbage collection: compresses the logs of ended runs, and removes runs by the retention policy.
 
-A pass runs now and then, and when it is asked for. It never touches a run that is active, nor the last run of a
-workflow. What it removes goes in this order: a mark in the run's directory, its rows, the directory; so that whatever a
-crash leaves is known for what it is. On a disk without a free block the directory goes first.
+A pass runs periodically and on request. It never touches an active run or the last run of a workflow. It removes a run
+in this order: a mark in the run's directory, its rows, the directory. So the next pass recognises what a crash left
+behind. On a disk without a free block the directory goes first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import structlog
 
 from toband import failpoints
 from toband.engine.retention.log_limit import LogLimit
-from toband.engine.retention.removal_plan import Plan, RemovalPlanner
+from toband.engine.retention.removal_plan import RemovalPlan, RemovalPlanner
 from toband.engine.retention.retention_policy import Collected, Removed, Rules
 from toband.engine.retention.run_sizes import RunSizes
 from toband.ports import (
@@ -34,19 +34,19 @@ FIRST_PASS = 60.0
 PASSES = 300.0
 LOG_CHECKS = 10.0
 WHOLE_LOOKS = 12
-"""Every so many passes all runs are looked through for what was not measured, not only the younger ones."""
+"""Every this many passes, all runs are searched for unmeasured ones, not only the younger ones."""
 TROUBLE_AFTER = 3
-"""Passes that fail one after the other before it is told."""
+"""Failed passes in a row before health reports it."""
 STRAY_AGE = timedelta(hours=1)
 PLANNED = 500
-"""Runs that are chosen before they are removed and others are chosen."""
+"""Runs chosen and removed per round."""
 MOST = 100_000
-"""Runs that a look without removing goes through."""
+"""Runs that a dry run lists at most."""
 
 log = structlog.get_logger()
 
 
-class Retention:
+class RetentionCollector:
     def __init__(
         self,
         *,
@@ -86,14 +86,14 @@ class Retention:
     # -- life
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pass_now_and_then())
                 if self._log_limit is not None:
                     group.create_task(self._check_logs_now_and_then(self._log_limit))
                 else:
-                    # One that was set before may have left it on.
+                    # An earlier configuration with a limit may have left it on.
                     with contextlib.suppress(OSError):
                         await self._archive.hold_output(False)
         finally:
@@ -102,9 +102,9 @@ class Retention:
             await asyncio.gather(*self._asked, return_exceptions=True)
 
     async def collect(self, *, dry_run: bool = False) -> Collected:
-        """A pass now, behind one that is under way. Raises StoreError, OSError.
+        """Runs a pass now, after one that is in progress. Raises StoreError, OSError.
 
-        It goes on when whoever asked has gone.
+        It continues if the caller goes away.
         """
         task = asyncio.get_running_loop().create_task(self._pass(dry_run=dry_run, unknown_too=True))
         self._asked.add(task)
@@ -119,9 +119,9 @@ class Retention:
             except Exception as error:
                 self._failed += 1
                 told = {} if isinstance(error, (StoreError, OSError)) else {"exc_info": error}
-                log.error("cannot keep house", action="retention_failed", error=str(error), **told)
+                log.error("garbage collection failed", action="retention_failed", error=str(error), **told)
                 if self._failed >= TROUBLE_AFTER and self._conditions is not None:
-                    detail = f"cannot remove what is no longer kept: {error}"
+                    detail = f"cannot remove runs by the retention policy: {error}"
                     self._conditions.trouble("retention", HealthStatus.DEGRADED, detail)
             else:
                 self._failed = 0
@@ -134,7 +134,7 @@ class Retention:
             try:
                 await logs.check()
             except (StoreError, OSError) as error:
-                log.error("cannot add up the logs", action="log_check_failed", error=str(error))
+                log.error("cannot measure the logs", action="log_check_failed", error=str(error))
             await asyncio.sleep(self._log_checks)
 
     # -- one pass
@@ -148,7 +148,7 @@ class Retention:
                 await self._look_through(done)
             else:
                 self._passed += 1
-                # What goes by age or number is not compressed first; what goes by size is measured first.
+                # Runs removed by age or number need no compression; removal by size needs measured runs.
                 await self._remove(done, by_size=False)
                 await self._sizes.settle(done)
                 await self._remove(done, by_size=True)
@@ -157,7 +157,7 @@ class Retention:
             await self._log_limit.check()
         if not dry_run and (done.run_count or done.strays or done.compressed_logs):
             log.info(
-                "kept house",
+                "garbage collected",
                 action="retention",
                 runs=done.run_count,
                 bytes=done.bytes,
@@ -172,7 +172,7 @@ class Retention:
             if self._sizes.due(run):
                 due.append(run.id)
             await self._sizes.weigh(run)
-        plan = Plan(limit=MOST)
+        plan = RemovalPlan(limit=MOST)
         await self._planner.choose(plan, by_size=True)
         for removed in sorted(plan.chosen.values(), key=lambda each: each.run.id):
             done.add(removed)
@@ -184,13 +184,13 @@ class Retention:
     # -- removing
 
     async def remove(self, run_id: str) -> bool:
-        """One ended run, because a caller asks for it; whether it went: not one that an active run needs."""
+        """Removes one ended run on request. False if an active run needs it."""
         return run_id in await self._remove_runs([run_id])
 
     async def _remove(self, done: Collected, *, by_size: bool) -> None:
         left_out: set[str] = set()
         while True:
-            plan = Plan(limit=PLANNED, left_out=left_out)
+            plan = RemovalPlan(limit=PLANNED, left_out=left_out)
             await self._planner.choose(plan, by_size=by_size)
             if not plan.chosen:
                 return
@@ -204,7 +204,7 @@ class Retention:
                         left_out.add(each.run.id)
 
     async def _weighed(self, removed: Removed) -> Removed:
-        """With its size, if that was not needed to choose it."""
+        """Adds the size of a run that was chosen without measuring it."""
         if self._sizes.known(removed.run):
             return removed
         return replace(removed, bytes=(await self._archive.measure(removed.run.id)).bytes)
@@ -223,7 +223,7 @@ class Retention:
         return gone
 
     async def _delete_after_files(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """No block is left to delete rows, not even of the ballast: the files go first, which makes room."""
+        """Removes files before rows: on a disk without a free block, even of ballast, that makes room."""
         going = await self._store.deletable_runs(run_ids)
         for run_id in going:
             await self._remove_directory(run_id)
@@ -233,7 +233,7 @@ class Retention:
         try:
             await self._archive.remove(run_id)
         except OSError as error:
-            # What is left bears its mark: the next pass tries again.
+            # The rest keeps its mark: the next pass tries again.
             log.warning(
                 "cannot remove the files of a run",
                 action="remove_failed",
@@ -244,7 +244,7 @@ class Retention:
         return True
 
     async def _collect_strays(self, done: Collected, *, dry_run: bool, unknown_too: bool) -> None:
-        """Directories of no run: those that a crash left, and with `unknown_too` those that nobody knows."""
+        """Removes directories without a run: leftovers of a crash, and with `unknown_too` also unmarked ones."""
         before = self._clock.now() - STRAY_AGE
         found = {
             each.run_id: each
@@ -265,7 +265,7 @@ class Retention:
                 done.bytes += size
         if unknown:
             log.warning(
-                "the database does not know some directories of runs; is it the right one?",
+                "some run directories have no run in the database; is the right database configured?",
                 action="unknown_directories",
                 count=unknown,
             )

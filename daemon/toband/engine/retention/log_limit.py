@@ -1,4 +1,4 @@
-"""All logs together: while they are over the limit, what steps print is dropped."""
+"""The limit of all logs together: while they exceed it, the output of steps is dropped."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class LogLimit:
         self._log_bytes: dict[str, int] = {}
         self._checking = asyncio.Lock()
         self.full: bool | None = None
-        """None until it was looked at."""
+        """None until the first check."""
 
     async def check(self) -> None:
-        """Tells the shims to drop output while all logs together are over the limit. Raises StoreError, OSError."""
+        """Makes shims drop output while all logs together exceed the limit. Raises StoreError, OSError."""
         async with self._checking:
             await self._set(await self._add_up())
 
@@ -49,20 +49,20 @@ class LogLimit:
         return total + sum(ended.values()) + await self._archive.log_bytes(active)
 
     async def _set(self, total: int) -> None:
-        # Not on and off with every line.
+        # Hysteresis, so that it does not switch with every line.
         full = total > self._limit if not self.full else total > self._limit * 0.9
         if full != self.full:
             await self._archive.hold_output(full)
             if full:
-                log.error("all logs together are at their limit", action="logs_full", bytes=total)
+                log.error("logs reached limits.total_logs", action="logs_full", bytes=total)
             elif self.full:
-                log.info("there is room for logs again", action="logs_have_room", bytes=total)
+                log.info("logs are below limits.total_logs again", action="logs_have_room", bytes=total)
             self.full = full
         if self._conditions is not None:
             if full:
                 detail = (
-                    f"what steps print is dropped: all logs together take more than "
-                    f"limits.total_logs = {format_size(self._limit)}; `toban system gc` may help"
+                    f"the output of steps is dropped: all logs together exceed "
+                    f"limits.total_logs = {format_size(self._limit)}; `toban system gc` may free some"
                 )
                 self._conditions.trouble("logs", HealthStatus.DEGRADED, detail)
             else:

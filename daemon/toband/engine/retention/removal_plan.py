@@ -1,7 +1,7 @@
-"""Which runs go, and why.
+"""The removal plan: which runs the retention policy removes, and why.
 
-The database is asked once, by workflow, between what numbers and times runs lie. Few workflows have anything that could
-go by that, and only their runs are looked at.
+One query gives the range of run numbers and times per workflow. Few workflows have anything to remove by that range,
+and only their runs are read.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from toband.engine.retention.run_sizes import RunSizes
 from toband.ports import Clock, EndedRun, RunSpan, Store
 
 ROWS_AT_ONCE = 2000
-"""Rows of the database that are removed in one transaction, unless a single run has more."""
+"""Rows removed per transaction, unless a single run has more."""
 PAGE = 500
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
-    """Runs that are to go. `left_out` could not be removed in this pass."""
+class RemovalPlan:
+    """Runs to remove. Those in `left_out` could not be removed in this pass."""
 
     limit: int
     left_out: Collection[str] = ()
@@ -44,7 +44,7 @@ class Plan:
         return self._bytes.get(workflow, 0) if workflow else sum(self._bytes.values())
 
     def batches(self) -> list[list[Removed]]:
-        """So many at once that nobody has to wait long for the database."""
+        """Groups small enough that removing one does not block the database for long."""
         batches: list[list[Removed]] = []
         rows = ROWS_AT_ONCE
         for each in sorted(self.chosen.values(), key=lambda each: each.run.id):
@@ -58,7 +58,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Suspect:
-    """A workflow of which runs may go. `rules` has only those by which they may; `bytes` is what all of them take."""
+    """A workflow with runs to remove. `rules` has only the rules that apply; `bytes` is the size of all its runs."""
 
     workflow: str
     rules: OwnRules
@@ -72,7 +72,7 @@ class RemovalPlanner:
         self._rules = rules
         self._sizes = sizes
 
-    async def choose(self, plan: Plan, *, by_size: bool) -> None:
+    async def choose(self, plan: RemovalPlan, *, by_size: bool) -> None:
         """Oldest first, until the plan is full. Raises StoreError."""
         now = self._clock.now()
         for suspect in await self._suspects(now, by_size=by_size):
@@ -104,7 +104,7 @@ class RemovalPlanner:
             return {}
         return Counter(await self._store.stored_bytes(workflows)) + self._sizes.fresh_by_workflow()
 
-    async def _choose_of(self, suspect: _Suspect, plan: Plan, now: datetime) -> None:
+    async def _choose_of(self, suspect: _Suspect, plan: RemovalPlan, now: datetime) -> None:
         name, rules = suspect.workflow, suspect.rules
         if rules.age is not None:
             reason = f"ended more than {format_duration(rules.age)} ago"
@@ -122,7 +122,7 @@ class RemovalPlanner:
             excess = suspect.bytes - plan.bytes_of(name) - rules.bytes
             await self._choose_bytes(plan, excess, reason, workflow=name)
 
-    async def _choose_of_all(self, plan: Plan, *, by_size: bool) -> None:
+    async def _choose_of_all(self, plan: RemovalPlan, *, by_size: bool) -> None:
         rules = self._rules
         if rules.total_runs is not None:
             reason = f"more than {rules.total_runs} runs in all"
@@ -139,7 +139,7 @@ class RemovalPlanner:
             excess = stored + self._sizes.fresh_bytes() - plan.bytes_of() - rules.total_bytes
             await self._choose_bytes(plan, excess, reason)
 
-    async def _choose_bytes(self, plan: Plan, excess: int, reason: str, *, workflow: str = "") -> None:
+    async def _choose_bytes(self, plan: RemovalPlan, excess: int, reason: str, *, workflow: str = "") -> None:
         if excess <= 0:
             return
         async for run in self._removable(plan, workflow=workflow):
@@ -152,13 +152,13 @@ class RemovalPlanner:
 
     async def _removable(
         self,
-        plan: Plan,
+        plan: RemovalPlan,
         *,
         workflow: str = "",
         finished_before: datetime | None = None,
         number_below: int | None = None,
     ) -> AsyncIterator[EndedRun]:
-        """Those that are not in the plan yet, oldest first, while there is room in it."""
+        """Removable runs that are not in the plan yet, oldest first, until the plan is full."""
         after = ""
         while not plan.full:
             page = await self._store.removable_runs(
@@ -179,8 +179,9 @@ class RemovalPlanner:
 
 
 def _may_go(span: RunSpan, rules: OwnRules, size: int, now: datetime) -> OwnRules | None:
-    """The rules by which runs of the workflow could go; None if there is none. It may be less than it looks like:
-    numbers may be missing, and the oldest run may have ended late or be in use.
+    """The rules that may remove runs of the workflow; None if no rule can.
+
+    An estimate: numbers may be missing, and the oldest run may have ended late or be in use.
     """
     age = rules.age
     if age is not None and span.oldest_id >= first_id(now - timedelta(seconds=age)):

@@ -1,4 +1,4 @@
-"""What is kept of runs that have ended, and what keeping house came to."""
+"""The retention policy of ended runs, and the result of a garbage collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LISTED = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What is kept. Ages are in seconds; None: no limit. The first three are per workflow, which may have its own."""
+    """Limits; ages in seconds, None for no limit. A workflow may override the first three."""
 
     age: float | None = None
     runs: int | None = None
@@ -23,7 +23,7 @@ class Rules:
     total_logs: int | None = None
 
     def of_workflow(self, own: OwnRules | None) -> OwnRules:
-        """What holds for a workflow that says this itself."""
+        """The effective limits of a workflow with its own `retention`."""
         if own is None:
             return OwnRules(age=self.age, runs=self.runs, bytes=self.bytes)
         return OwnRules(
@@ -35,7 +35,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """A run that went, or would go, and why."""
+    """A run that was or would be removed, and why."""
 
     run: EndedRun
     bytes: int
@@ -44,7 +44,7 @@ class Removed:
 
 @dataclass(slots=True, kw_only=True)
 class Collected:
-    """What a pass did, or would do. `runs` are the first of all that are counted."""
+    """What a pass did or would do. `runs` lists the first ones only; `run_count` counts all."""
 
     runs: list[Removed] = field(default_factory=list)
     run_count: int = 0

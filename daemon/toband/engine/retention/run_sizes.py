@@ -1,4 +1,4 @@
-"""What ended runs take on disk: after a while their logs are compressed, and the size of each is kept for good."""
+"""Sizes of ended runs on disk: logs are compressed after a while, and then the size of the run is stored."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class RunSizes:
         self._archive = archive
         self._clock = clock
         self._compress_after = rules.compress_after
-        # What runs take that have ended and are not measured for good yet.
+        # Ended runs whose final size is not stored yet.
         self._fresh: _Measured = {}
-        # All ended runs with an id below this one are measured.
+        # All ended runs with a smaller id are measured.
         self._measured_to = ""
 
     def look_at_all(self) -> None:
-        """From here on all runs are looked through for what was not measured, not only the younger ones."""
+        """Makes the next search for unmeasured runs start with the oldest."""
         self._measured_to = ""
 
     async def unmeasured(self) -> AsyncIterator[EndedRun]:
@@ -44,10 +44,10 @@ class RunSizes:
                 return
             start = page[-1].id + "0"
 
-    # -- as far as it is known
+    # -- known sizes
 
     def of(self, run: EndedRun) -> int:
-        """0 if it was not measured."""
+        """The size in bytes; 0 if not measured yet."""
         if run.size is not None:
             return run.size.bytes
         fresh = self._fresh.get(run.id)
@@ -66,26 +66,26 @@ class RunSizes:
         return run.size is not None or run.id in self._fresh
 
     async def weigh(self, run: EndedRun) -> None:
-        """It counts from here on, though it may still grow or shrink."""
+        """Measures the run for now; it may still grow or shrink."""
         if run.id not in self._fresh:
             self._fresh[run.id] = (run, await self._archive.measure(run.id))
 
     def forget(self, run_id: str) -> None:
-        """It is gone."""
+        """The run was removed."""
         self._fresh.pop(run_id, None)
 
-    # -- for good
+    # -- final sizes
 
     def due(self, run: EndedRun) -> bool:
-        """Whether it ended long enough ago."""
+        """Whether the run ended long enough ago to be compressed and measured."""
         after = self._compress_after
         return after is None or run.finished_at <= self._clock.now() - timedelta(seconds=after)
 
     async def settle(self, done: Collected) -> None:
-        """Compresses and measures what has ended long enough ago, and keeps the sizes."""
+        """Compresses and measures runs that are due, and stores their sizes."""
         measured: _Measured = {}
         waiting: list[str] = []
-        # Asked for first: what ends from now on is one of these, or has an id above them.
+        # Read first: a run that ends from now on is one of these, or has a larger id.
         newest = [run.id for run in await self._store.list_runs(limit=1)]
         active = await self._store.active_run_ids()
         async for run in self.unmeasured():
@@ -127,7 +127,7 @@ class RunSizes:
         return count
 
     async def _keep(self, measured: _Measured) -> Sequence[str]:
-        """Those that could not be kept for want of space: they count all the same, so that space can be made."""
+        """Stores the sizes. Returns runs whose size could not be stored on a full disk; they count from memory."""
         left = []
         if measured:
             try:

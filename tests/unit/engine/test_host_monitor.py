@@ -18,7 +18,7 @@ from helpers.waiting import wait_for
 from toband.engine.health import host_monitor as module
 from toband.engine.health.admission import Admission
 from toband.engine.health.health_conditions import Health
-from toband.engine.health.host_monitor import Guard
+from toband.engine.health.host_monitor import HostMonitor
 from toband.ports import (
     HealthStatus,
     Store,
@@ -38,7 +38,7 @@ class Scene:
         self.descriptors = FakeDescriptors()
         self.health = Health(Clock())
         self.left_for: list[StoreTakenOverError] = []
-        self.guard = Guard(
+        self.guard = HostMonitor(
             state_dir="/state",
             disk=self.disk,
             descriptors=self.descriptors,
@@ -151,7 +151,7 @@ async def test_a_disk_that_does_not_answer_is_told(scene: Scene, monkeypatch: py
     async with scene.watching():
         await entered.wait()
         await wait_for(lambda: "state_dir" in scene.told(), "nobody noticed")
-        assert "has not taken a small write" in scene.told()["state_dir"][1]
+        assert "a small write has not finished" in scene.told()["state_dir"][1]
         monkeypatch.undo()
         answer.set()
         await wait_for(lambda: not scene.told(), "nobody noticed the end of it")
@@ -161,8 +161,8 @@ async def test_a_disk_that_does_not_answer_is_told(scene: Scene, monkeypatch: py
     ("error", "hint"),
     [
         (StoreFullError("full"), "full; free some space"),
-        (StoreBusyError("locked"), "locked; end the program that holds it"),
-        (StoreError("lost"), "lost; `toban system doctor` looks closer"),
+        (StoreBusyError("locked"), "locked; end the program that has it locked"),
+        (StoreError("lost"), "lost; run `toban system doctor` for details"),
     ],
 )
 async def test_a_database_that_fails_is_asked_until_it_works(scene: Scene, error: StoreError, hint: str) -> None:
