@@ -271,7 +271,7 @@ def test_times_nothing_when_a_shim_does_not_sync(tmp_path: Path, instead: str, m
 
 def test_times_nothing_when_commits_do_not_sync(tmp_path: Path) -> None:
     daemon = changed_daemon(tmp_path)
-    module = daemon / "store" / "database.py"
+    module = daemon / "store" / "sql" / "database.py"
     text = module.read_text()
     assert text.count("synchronous = FULL") == 1
     module.write_text(text.replace("synchronous = FULL", "synchronous = NORMAL"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -62,13 +62,17 @@ async def define(store: SqlStore, source: str, at: datetime = NOW) -> StoredWork
 
 
 class FaultyStore:
-    """A store whose calls the test makes fail, or answers itself. `calls` counts those that have ended, by name."""
+    """A store whose calls the test makes fail, or answers itself.
+
+    `calls` counts those that have ended, by name; `given` has the first arguments of those that worked.
+    """
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
         self._errors: dict[str, Callable[..., Exception | None]] = {}
         self.answers: dict[str, Any] = {}
         self.calls: Counter[str] = Counter()
+        self.given: dict[str, list[Any]] = defaultdict(list)
 
     def fail(self, call: str, error: Exception, *, times: int | None = None) -> None:
         """Raises the error instead of calling: so many times, or until `repair`."""
@@ -102,5 +106,6 @@ class FaultyStore:
             if failing is not None and (error := failing(*args, **kwargs)):
                 raise error
             yield
+            self.given[name] += args[:1]
         finally:
             self.calls[name] += 1

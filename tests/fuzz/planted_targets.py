@@ -67,7 +67,7 @@ def _target(name: str, check: Check) -> Target:
         samples=(b"abc",),
         mutate=mutated_bytes,
         opened=opened,
-        seconds=2.0,
+        seconds=2.0 if name == "hangs" else 20.0,
         processor_seconds=0.05 if name == "burns" else 10.0,
         memory=128 * MIB,
     )
