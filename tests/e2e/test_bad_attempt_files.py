@@ -14,7 +14,7 @@ from helpers.daemon import Daemon, process_state, run_state, running_daemon
 from helpers.gate import Gate
 from helpers.processes import alive, kill, seen
 from helpers.waiting import wait_until
-from toban.v1 import system_pb2
+from toban.v1 import run_pb2, system_pb2
 from toband.supervise.shim import frames
 
 
@@ -146,7 +146,7 @@ def test_a_step_that_forges_its_end_record_is_lost_and_reported(daemon: Daemon, 
 
     assert (run_state(run), process_state(process)) == ("FAILED", "LOST")
     assert "its end record lacks 'error'" in process.error_message
-    assert process.ending.orphans == "ended"
+    assert process.ending.orphans == run_pb2.ORPHANS_ENDED
     assert len(witness.read_text().split()) == 1
     told = daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=20).health.conditions
     assert [each.name for each in told] == ["attempt_records"]

@@ -190,7 +190,7 @@ def test_a_step_that_kills_its_supervisor_is_lost_and_leaves_nothing(daemon: Dae
     run, process = ended(daemon, "patricide")
     assert run_state(run) == "FAILED"
     assert (process_state(process), cause_name(process.ending)) == ("LOST", "lost")
-    assert process.ending.orphans == "ended"
+    assert process.ending.orphans == run_pb2.ORPHANS_ENDED
     assert error_class(process) == "NON_RETRYABLE"
     for pid in pids.read_text().split():
         with pytest.raises(AssertionError):

@@ -18,6 +18,7 @@ from helpers.daemon import (
 )
 from helpers.processes import Process, alive, kill, seen, stat_of
 from helpers.waiting import wait_until
+from toban.v1 import run_pb2
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_a_lost_step_fails_by_default(daemon: Daemon, tmp_path: Path) -> None:
     assert "lost" in run.error_message
     process = daemon.process_of(run_id, "only")
     assert (process_state(process), cause_name(process.ending)) == ("LOST", "lost")
-    assert process.ending.orphans == "ended"
+    assert process.ending.orphans == run_pb2.ORPHANS_ENDED
     assert not alive(step)
 
 
@@ -147,7 +148,7 @@ def test_nothing_is_repeated_while_its_first_life_may_go_on(tmp_path: Path) -> N
         run = daemon.wait_run(run_id)
         assert run_state(run) == "FAILED"
         assert "may still run" in run.error_message
-        assert daemon.process_of(run_id, "only").ending.orphans == "unknown"
+        assert daemon.process_of(run_id, "only").ending.orphans == run_pb2.ORPHANS_UNKNOWN
         assert len(tokens.read_text().splitlines()) == 1
         assert alive(step)
         kill(step)

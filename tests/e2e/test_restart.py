@@ -320,7 +320,7 @@ def test_kills_right_after_the_answer(life: Life, directory: Path) -> None:
         assert step_states(lost) == {"long": "FAILED", "never": "SKIPPED(aborted)"}
         process = daemon.process_of(lost.id, "long")
         assert (process_state(process), cause_name(process.ending)) == ("LOST", "lost")
-        assert process.ending.orphans == "unknown", "it cannot be known, and is not claimed"
+        assert process.ending.orphans == run_pb2.ORPHANS_UNKNOWN, "it cannot be known, and is not claimed"
         assert error_class(process) == "NON_RETRYABLE"
         assert not daemon.chunks(lost.id)[-1].end.complete
         assert life.recovered().lost == 1

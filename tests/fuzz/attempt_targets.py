@@ -18,7 +18,7 @@ from fuzz.mutation import mutated_bytes, mutated_frames, mutated_json, words_of
 from fuzz.target import Check, Target, expect_type
 from helpers.supervision import new_attempt
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided
-from toband.domain.run_model import Attempt, AttemptState
+from toband.domain.run_model import Attempt, AttemptState, Orphans
 from toband.engine.health.health_conditions import Health
 from toband.ports import LogKind, OutputTooLargeError
 from toband.supervise.artifacts.value_files import ValueFiles
@@ -117,8 +117,8 @@ class _StillDisk:
     def let_go(self, shim: int) -> None:
         return None
 
-    def end_left(self, attempt: Attempt, claim: Claim | None) -> str:
-        return "unknown"
+    def end_left(self, attempt: Attempt, claim: Claim | None) -> Orphans:
+        return Orphans.UNKNOWN
 
 
 class _Clock:

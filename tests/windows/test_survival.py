@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from helpers.waiting import wait_until
+from toban.v1 import run_pb2
 from windows.machine import (
     DEADLINE,
     OUT,
@@ -162,7 +163,7 @@ def test_a_shim_that_was_killed_while_nobody_looked(life: Life) -> None:
     run_id = life.runs["shim-killed"]
     assert run_state(life.daemon.ended(run_id)) == "FAILED"
     execution = life.daemon.executions(run_id)["shim-killed"]
-    assert (process_state(execution), execution.ending.orphans) == ("LOST", "ended")
+    assert (process_state(execution), execution.ending.orphans) == ("LOST", run_pb2.ORPHANS_ENDED)
 
 
 def test_a_killed_shim_takes_its_tree_along(life: Life) -> None:
@@ -173,7 +174,7 @@ def test_a_killed_shim_takes_its_tree_along(life: Life) -> None:
     run_id = life.runs["watched"]
     assert run_state(life.daemon.ended(run_id)) == "FAILED"
     execution = life.daemon.executions(run_id)["watched"]
-    assert (process_state(execution), execution.ending.orphans) == ("LOST", "ended")
+    assert (process_state(execution), execution.ending.orphans) == ("LOST", run_pb2.ORPHANS_ENDED)
 
 
 def test_killed_around_the_hand_over_and_a_reboot(life: Life) -> None:
@@ -204,5 +205,5 @@ def test_killed_around_the_hand_over_and_a_reboot(life: Life) -> None:
     assert len((daemon.work / "witness").read_text().split()) == 1
     daemon.ended(life.runs["running"])
     execution = daemon.executions(life.runs["running"])["running"]
-    assert (process_state(execution), execution.ending.orphans) == ("LOST", "none")
+    assert (process_state(execution), execution.ending.orphans) == ("LOST", run_pb2.ORPHANS_NONE)
     assert "the machine went down" in execution.error_message

@@ -526,6 +526,34 @@ LOG_STREAM_SYSTEM: LogStream.ValueType  # 3
 """Notes of Toban about the process."""
 Global___LogStream: _TypeAlias = LogStream  # noqa: Y015
 
+class _Orphans:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OrphansEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Orphans.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ORPHANS_UNSPECIFIED: _Orphans.ValueType  # 0
+    ORPHANS_NONE: _Orphans.ValueType  # 1
+    """There were none."""
+    ORPHANS_ENDED: _Orphans.ValueType  # 2
+    """They were ended."""
+    ORPHANS_LEFT: _Orphans.ValueType  # 3
+    """Some of them could not be ended."""
+    ORPHANS_UNKNOWN: _Orphans.ValueType  # 4
+
+class Orphans(_Orphans, metaclass=_OrphansEnumTypeWrapper):
+    """Fate of the processes that a supervisor left when it died."""
+
+ORPHANS_UNSPECIFIED: Orphans.ValueType  # 0
+ORPHANS_NONE: Orphans.ValueType  # 1
+"""There were none."""
+ORPHANS_ENDED: Orphans.ValueType  # 2
+"""They were ended."""
+ORPHANS_LEFT: Orphans.ValueType  # 3
+"""Some of them could not be ended."""
+ORPHANS_UNKNOWN: Orphans.ValueType  # 4
+Global___Orphans: _TypeAlias = Orphans  # noqa: Y015
+
 @_typing.final
 class Run(_message.Message):
     """One run of one version of a workflow, or of a job alone. All fields are output only."""
@@ -1074,6 +1102,8 @@ class ProcessEnding(_message.Message):
     ORPHANS_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     CGROUP_FIELD_NUMBER: _builtins.int
+    SURVIVOR_PIDS_FIELD_NUMBER: _builtins.int
+    BY_DAEMON_FIELD_NUMBER: _builtins.int
     cause: Global___ProcessEndingCause.ValueType
     leftovers: _builtins.int
     """Number of processes that were still there after the main process had exited, and were ended."""
@@ -1081,12 +1111,14 @@ class ProcessEnding(_message.Message):
     """Number of processes that could not be ended."""
     proved_empty: _builtins.bool
     """True if the kernel confirmed that no child process was left."""
-    orphans: _builtins.str
-    """What is known of processes left by a supervisor that vanished: `none`, `ended`, `unknown`; empty otherwise."""
+    orphans: Global___Orphans.ValueType
+    """Unspecified unless the supervisor died."""
     limit: _builtins.str
     """For people: the limit of `resources` that it exceeded; empty if none."""
     cgroup: _builtins.bool
     """True if the tree had its own cgroup, which was killed as a whole and is empty."""
+    by_daemon: _builtins.bool
+    """True if the supervisor did not act and the daemon ended the tree."""
     @_builtins.property
     def signals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Signals sent to the tree, in order."""
@@ -1094,6 +1126,10 @@ class ProcessEnding(_message.Message):
     @_builtins.property
     def took(self) -> _duration_pb2.Duration:
         """Time from the first signal until the tree was empty."""
+
+    @_builtins.property
+    def survivor_pids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Process ids of the survivors; of many, some."""
 
     def __init__(
         self,
@@ -1104,13 +1140,15 @@ class ProcessEnding(_message.Message):
         survivors: _builtins.int = ...,
         proved_empty: _builtins.bool = ...,
         took: _duration_pb2.Duration | None = ...,
-        orphans: _builtins.str = ...,
+        orphans: Global___Orphans.ValueType = ...,
         limit: _builtins.str = ...,
         cgroup: _builtins.bool = ...,
+        survivor_pids: _abc.Iterable[_builtins.int] | None = ...,
+        by_daemon: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["took", b"took"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "cgroup", b"cgroup", "leftovers", b"leftovers", "limit", b"limit", "orphans", b"orphans", "proved_empty", b"proved_empty", "signals", b"signals", "survivors", b"survivors", "took", b"took"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_daemon", b"by_daemon", "cause", b"cause", "cgroup", b"cgroup", "leftovers", b"leftovers", "limit", b"limit", "orphans", b"orphans", "proved_empty", b"proved_empty", "signals", b"signals", "survivor_pids", b"survivor_pids", "survivors", b"survivors", "took", b"took"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

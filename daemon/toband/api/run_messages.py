@@ -308,7 +308,9 @@ def _ending(value: TreeEnding) -> run_pb2.ProcessEnding:
         survivors=value.survivors,
         proved_empty=value.proved_empty,
         took=duration(value.took),
-        orphans=value.orphans,
+        orphans=run_pb2.Orphans.Value(f"ORPHANS_{value.orphans.name if value.orphans else 'UNSPECIFIED'}"),
+        survivor_pids=value.survivor_pids,
+        by_daemon=value.by_daemon,
         limit=value.limit,
         cgroup=value.cgroup,
     )

@@ -11,6 +11,7 @@ from toband.domain.run_model import (
     Artifact,
     Attempt,
     DeadLetter,
+    Orphans,
     ResourceUse,
     RunState,
     TreeCause,
@@ -89,19 +90,12 @@ def not_started(attempt: Attempt, error: str, at: datetime) -> AttemptEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLost:
-    """The supervisor vanished and left no record; whether the step did its work cannot be known.
-
-    `orphans` says what became of the processes it left: `none` and `ended` mean that they are proved gone.
-    """
+    """The supervisor died without an end record; whether the step did its work is unknown."""
 
     step: str
     token: str
     error: str
-    orphans: str
-
-    @property
-    def gone(self) -> bool:
-        return self.orphans in ("none", "ended")
+    orphans: Orphans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ __all__ = [
     "Ending",
     "EndingCause",
     "ErrorClass",
+    "Orphans",
     "Phase",
     "ResourceUse",
     "Run",
@@ -178,23 +179,41 @@ class TreeCause(StrEnum):
     LOST = "lost"
 
 
+class Orphans(StrEnum):
+    """Fate of the processes that a supervisor left when it died."""
+
+    NONE = "none"
+    ENDED = "ended"
+    LEFT = "left"
+    """Some of them could not be ended."""
+    UNKNOWN = "unknown"
+
+    @property
+    def gone(self) -> bool:
+        return self in (Orphans.NONE, Orphans.ENDED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEnding:
     """How a process tree was ended, and the proof that it is gone.
 
-    `limit` says which limit of `resources` the step went over, in words. `cgroup`: the tree had a cgroup of its own,
-    which was killed whole and is empty.
+    `survivors` counts the processes that could not be ended; `survivor_pids` names some of them. `orphans` is None
+    unless the supervisor died. `limit` says in words which limit of `resources` the step exceeded. `cgroup`: the tree
+    had a cgroup of its own, which was killed as a whole and is empty. `by_daemon`: the supervisor did not act, and the
+    daemon ended the tree.
     """
 
     cause: TreeCause
     signals: tuple[str, ...] = ()
     leftovers: int = 0
     survivors: int = 0
+    survivor_pids: tuple[int, ...] = ()
     proved_empty: bool = False
     took: float = 0.0
-    orphans: str = ""
+    orphans: Orphans | None = None
     limit: str = ""
     cgroup: bool = False
+    by_daemon: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

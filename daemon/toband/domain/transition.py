@@ -327,7 +327,7 @@ class _Move(Outcomes):
         step = self._steps[attempt.owner]
         self._set(step.id, losses=step.losses + 1)
         may_rerun = self._plan.step(step.id).on_lost is OnLost.RERUN and step.losses < RERUNS_MOST
-        again = may_rerun and event.gone
+        again = may_rerun and event.orphans.gone
         error = run_texts.lost(event.error, check=attempt.check, processes_left=may_rerun and not again)
         self._again_or_fail(step.id, error, ErrorClass.NON_RETRYABLE, 0.0 if again else None)
 

@@ -18,6 +18,7 @@ from toband.domain.run_model import (
     Ending,
     EndingCause,
     ErrorClass,
+    Orphans,
     Phase,
     ResourceUse,
     Run,
@@ -65,7 +66,9 @@ endings = st.builds(
     survivors=counts,
     proved_empty=st.booleans(),
     took=seconds,
-    orphans=words,
+    survivor_pids=st.lists(counts, max_size=3).map(tuple),
+    orphans=st.none() | st.sampled_from(Orphans),
+    by_daemon=st.booleans(),
     limit=words,
     cgroup=st.booleans(),
 )

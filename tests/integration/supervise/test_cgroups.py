@@ -133,7 +133,7 @@ async def test_shim_and_spawner_killed_together_leave_nothing(supervision: Super
     await supervision.new_spawner()
 
     assert lost.orphans == "ended"
-    assert lost.gone
+    assert lost.orphans.gone
     assert gone(main)
     assert gone(lurker)
     assert no_cgroup_left(supervision, attempt)

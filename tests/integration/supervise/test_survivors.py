@@ -59,7 +59,7 @@ async def test_what_does_not_die_is_named_and_does_not_hold_up_the_rest(freezer:
 
     assert ended.ending.cause is TreeCause.CANCEL
     assert (ended.ending.proved_empty, ended.ending.survivors) == (False, 1)
-    assert ended.ending.orphans == f"1 could not be ended: pid {frozen.pid}"
+    assert ended.ending.survivor_pids == (frozen.pid,)
     told = supervision.conditions.now["unkillable"]
     assert told.startswith("step step of run run-1 left 1 processes that do not die: pids ")
     assert told.endswith(str(frozen.pid))

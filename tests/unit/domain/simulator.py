@@ -48,6 +48,7 @@ from toband.domain.run_model import (
     Attempt,
     DeadLetter,
     ErrorClass,
+    Orphans,
     Run,
     RunState,
     TreeCause,
@@ -277,7 +278,7 @@ class Simulator:
             return
         match outcome:
             case "lost" | "lost_unproved":
-                orphans = "ended" if outcome == "lost" else "unknown"
+                orphans = Orphans.ENDED if outcome == "lost" else Orphans.UNKNOWN
                 self.deliver(AttemptLost(step=attempt.step, token=token, error="gone", orphans=orphans))
             case "limit":
                 self.deliver(self._ended(process, TreeCause.LIMIT, signal=9))

@@ -27,6 +27,7 @@ from toband.domain.run_events import (
 from toband.domain.run_model import (
     AttemptState,
     ErrorClass,
+    Orphans,
     RunState,
     StepState,
     TreeCause,
@@ -116,7 +117,7 @@ def stray_events(token: str) -> st.SearchStrategy[Event]:
             RunStarted(),
             AttemptStarted(step="s0", token=token, pid=9, started_at=EPOCH),
             ended,
-            AttemptLost(step="s0", token=token, error="x", orphans="none"),
+            AttemptLost(step="s0", token=token, error="x", orphans=Orphans.NONE),
             AttemptVoided(step="s0", token=token),
             CancelRequested(),
             RunTimeoutPassed(),

@@ -221,6 +221,13 @@ def place(step: run_pb2.Step) -> tuple[int, int]:
     return (step.index, step.instance + 1 if step.HasField("instance") else 0)
 
 
+_ORPHANS: Final = {
+    run_pb2.ORPHANS_ENDED: "orphans ended",
+    run_pb2.ORPHANS_LEFT: "orphans that could not be ended",
+    run_pb2.ORPHANS_UNKNOWN: "orphans unknown",
+}
+
+
 def process_note(process: run_pb2.ProcessExecution) -> str:
     """What is worth knowing of a process beside its state: why, how it was ended, what is left of it."""
     notes = [process.error_message] if process.error_message else []
@@ -234,8 +241,10 @@ def process_note(process: run_pb2.ProcessExecution) -> str:
         notes.append(f"{counted(ending.survivors, 'process')} would not die")
     if ending.limit and ending.limit not in process.error_message:
         notes.append(f"limit: {ending.limit}")
-    if ending.orphans and ending.orphans != "none":
-        notes.append(f"orphans: {ending.orphans}")
+    if ending.by_daemon:
+        notes.append("its supervisor did not act: the daemon ended it")
+    if orphans := _ORPHANS.get(ending.orphans):
+        notes.append(orphans)
     if process.dropped_bytes:
         notes.append(f"{size_text(process.dropped_bytes)} of output dropped")
     return "; ".join(notes)

@@ -24,7 +24,7 @@ from toband.domain.run_events import (
     name_of,
     name_of_type,
 )
-from toband.domain.run_model import Run
+from toband.domain.run_model import Orphans, Run
 from toband.domain.transition import Ids, transition
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.system_events import Announcing
@@ -167,7 +167,7 @@ class RunActor:
         unexpected(f"run {self.run.id} cannot take in {name}", error)
         if isinstance(event, AttemptEnded):
             reason = f"what is known of it cannot be taken in: {error}"
-            lost = AttemptLost(step=event.step, token=event.token, error=reason, orphans="unknown")
+            lost = AttemptLost(step=event.step, token=event.token, error=reason, orphans=Orphans.UNKNOWN)
             self._letters.appendleft(_Letter(lost, letter.at, None))
 
     async def _handle(self, event: Event, at: datetime) -> None:

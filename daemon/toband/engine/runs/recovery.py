@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from toband.domain.run_events import AttemptLost, AttemptVoided
-from toband.domain.run_model import Attempt, RunState
+from toband.domain.run_model import Attempt, Orphans, RunState
 from toband.domain.transition import effects_of
 from toband.engine.execution.dispatcher import Launches
 from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
@@ -181,7 +181,7 @@ class Recovery:
         unexpected(f"cannot find out what became of {attempt.step} of run {attempt.run_id}", error)
         reason = f"what became of it cannot be found out: {type(error).__name__}: {error}"
         self.found.lost += 1
-        actor.post(AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans="unknown"))
+        actor.post(AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans=Orphans.UNKNOWN))
 
     async def _recover_attempt(self, actor: RunActor, attempt: Attempt) -> None:
         if attempt.child:
@@ -191,7 +191,7 @@ class Recovery:
         if isinstance(event, AttemptVoided | AttemptLost) and attempt.token in self._abandoned:
             # That it has no file here says nothing: it was launched from another state directory. Nor does the boot:
             # on another host it may still run.
-            event = AttemptLost(step=attempt.step, token=attempt.token, error=ABANDONED, orphans="unknown")
+            event = AttemptLost(step=attempt.step, token=attempt.token, error=ABANDONED, orphans=Orphans.UNKNOWN)
         match event:
             case None:
                 self.found.reattached += 1
@@ -203,7 +203,7 @@ class Recovery:
                 self.found.relaunched += 1
             case AttemptLost():
                 self.found.lost += 1
-                self.found.cleaned_up += event.orphans == "ended"
+                self.found.cleaned_up += event.orphans is Orphans.ENDED
             case _:
                 self.found.finished_meanwhile += 1
         self._launches.report(attempt.run_id, event)

@@ -18,6 +18,7 @@ from toband.domain.run_model import (
     Attempt,
     DeadLetter,
     Ending,
+    Orphans,
     Phase,
     ResourceUse,
     Run,
@@ -269,11 +270,13 @@ def _tree_ending_json(ending: TreeEnding) -> str:
             "signals": ending.signals,
             "leftovers": ending.leftovers,
             "survivors": ending.survivors,
+            "survivor_pids": ending.survivor_pids,
             "proved_empty": ending.proved_empty,
             "took": ending.took,
             "orphans": ending.orphans,
             "limit": ending.limit,
             "cgroup": ending.cgroup,
+            "by_daemon": ending.by_daemon,
         }
     )
 
@@ -417,7 +420,17 @@ def attempt_from(values: Values) -> Attempt:
 
 
 def _tree_ending(stored: Values) -> TreeEnding:
-    return TreeEnding(**{**stored, "cause": TreeCause(stored["cause"]), "signals": tuple(stored["signals"])})
+    cause, orphans = TreeCause(stored["cause"]), stored["orphans"]
+    if orphans not in tuple(Orphans):
+        # Earlier versions stored sentences here too.
+        orphans = Orphans.LEFT if orphans and cause is TreeCause.LOST else None
+    changed = {
+        "cause": cause,
+        "signals": tuple(stored["signals"]),
+        "survivor_pids": tuple(stored.get("survivor_pids", ())),
+        "orphans": None if orphans is None else Orphans(orphans),
+    }
+    return TreeEnding(**{**stored, **changed})
 
 
 def letter_from(values: Values) -> DeadLetter:

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from toband.domain.run_events import AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
-from toband.domain.run_model import Attempt, AttemptState
+from toband.domain.run_model import Attempt, AttemptState, Orphans
 from toband.ports import Clock, Conditions, HealthStatus
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import end_record
@@ -65,7 +65,7 @@ class Machine(Protocol[ShimT]):
 
     def let_go(self, shim: ShimT) -> None: ...
 
-    def end_left(self, attempt: Attempt, claim: Claim | None) -> str:
+    def end_left(self, attempt: Attempt, claim: Claim | None) -> Orphans:
         """Ends what a dead shim may have left, if that can be found; what is known of it then."""
         ...
 
@@ -276,7 +276,7 @@ class Lookup(Generic[ShimT]):
             step=attempt.step,
             token=attempt.token,
             error=f"the claim {self._files.log(attempt)} is held by a process that is not its supervisor",
-            orphans="unknown",
+            orphans=Orphans.UNKNOWN,
         )
 
     def _examine(self, attempt: Attempt, begun: bool) -> _Seen[ShimT] | None:
@@ -353,7 +353,7 @@ class Lookup(Generic[ShimT]):
             step=attempt.step,
             token=attempt.token,
             error=error,
-            orphans="none" if booted else self._machine.end_left(attempt, seen.claim),
+            orphans=Orphans.NONE if booted else self._machine.end_left(attempt, seen.claim),
         )
         damaged = seen.file is FileState.DAMAGED and not booted
         return _Unbelieved(lost, seen.reason) if damaged else lost

@@ -186,7 +186,7 @@ def ended(attempt: Attempt, record: Mapping[str, Any]) -> AttemptEnded:
             survivors=fields.whole("survivors"),
             proved_empty=fields.flag("proved_empty"),
             took=fields.seconds("took"),
-            orphans=_survivors(record),
+            survivor_pids=tuple(pid for pid, _ in survivors(record)),
             limit=fields.text("limit", ""),
             cgroup=fields.flag("cgroup", False),
         ),
@@ -219,14 +219,6 @@ def survivors(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
         if not whole or not all(0 <= number <= _MOST for number in pair):
             raise fields.wrong("survivor_pids")
     return tuple((pid, start) for pid, start in pairs)
-
-
-def _survivors(record: Mapping[str, Any]) -> str:
-    named = ", ".join(str(pid) for pid, _ in survivors(record))
-    count = record["survivors"]
-    if not count:
-        return ""
-    return f"{count} could not be ended: pid {named}" if named else f"{count} could not be ended"
 
 
 def parse_outputs(text: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ import structlog
 from toband import failpoints
 from toband.domain.fair_queue import FairQueue
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
-from toband.domain.run_model import Attempt, TreeCause
+from toband.domain.run_model import Attempt, Orphans, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import shim_watch, step_limits
@@ -338,8 +338,8 @@ class ProcessLauncher:
                 if not live.exited:
                     self._exited(live)
                 if live.attempt.token in self._live:
-                    known = "ended" if orphans else "none"
-                    self._lost(live, f"{left} could not be ended" if left else known)
+                    known = Orphans.ENDED if orphans else Orphans.NONE
+                    self._lost(live, Orphans.LEFT if left else known)
 
     def no_shim(self, reason: str) -> None:
         """What waits has certainly not begun, and waits on."""
@@ -354,7 +354,7 @@ class ProcessLauncher:
         for live in list(self._live.values()):
             live.ours = False
             if live.exited:
-                self._lost(live, "unknown")
+                self._lost(live, Orphans.UNKNOWN)
 
     # -- one attempt
 
@@ -418,7 +418,7 @@ class ProcessLauncher:
         message = f"cannot take up the end of {attempt.step} of run {attempt.run_id}"
         self._loop.call_exception_handler({"message": message, "exception": error})
         reason = f"its end cannot be taken up: {type(error).__name__}: {error}"
-        lost = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans="unknown")
+        lost = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans=Orphans.UNKNOWN)
         self._finish(live, lost)
 
     def _take_up_exit(self, live: _Live) -> None:
@@ -439,15 +439,15 @@ class ProcessLauncher:
             # The spawner first ends what the shim left, and then says so.
             if live.timer is not None:
                 live.timer.cancel()
-            live.timer = self._loop.call_later(ORPHANS_WITHIN, self._lost, live, "unknown")
+            live.timer = self._loop.call_later(ORPHANS_WITHIN, self._lost, live, Orphans.UNKNOWN)
         else:
-            self._lost(live, "unknown")
+            self._lost(live, Orphans.UNKNOWN)
 
-    def _lost(self, live: _Live, orphans: str) -> None:
+    def _lost(self, live: _Live, orphans: Orphans) -> None:
         """A shim ended without a record: if it never took its claim, the step certainly did not run."""
         self._spawn(self._lost_or_void(live, orphans))
 
-    async def _lost_or_void(self, live: _Live, orphans: str) -> None:
+    async def _lost_or_void(self, live: _Live, orphans: Orphans) -> None:
         try:
             found = await self._lookup.after_shim(live.attempt, claimed=live.claimed)
         except Exception as error:
@@ -522,17 +522,16 @@ def _told_by(duty: Duty, event: Event) -> Event:
         return event
     if event.ending.cause is not TreeCause.EXITED or event.signal != signal.SIGKILL:
         return event
-    note = "its supervisor did not act: the daemon ended it"
     signals = (*event.ending.signals, "KILL")
-    ending = replace(event.ending, cause=duty.cause, orphans=note, signals=signals)
+    ending = replace(event.ending, cause=duty.cause, by_daemon=True, signals=signals)
     return replace(event, ending=ending)
 
 
-def _known(by_cgroup: str, by_spawner: str) -> str:
+def _known(by_cgroup: Orphans, by_spawner: Orphans) -> Orphans:
     """What became of a dead shim's processes, by the two who may know."""
-    if by_cgroup == "unknown":
+    if by_cgroup is Orphans.UNKNOWN:
         return by_spawner
-    return "ended" if by_cgroup == "none" and by_spawner == "ended" else by_cgroup
+    return Orphans.ENDED if by_cgroup is Orphans.NONE and by_spawner is Orphans.ENDED else by_cgroup
 
 
 class _Machine:
@@ -579,15 +578,15 @@ class _Machine:
     def let_go(self, shim: Shim) -> None:
         os.close(shim.pidfd)
 
-    def end_left(self, attempt: Attempt, claim: Claim | None) -> str:
+    def end_left(self, attempt: Attempt, claim: Claim | None) -> Orphans:
         """What is in the cgroup of a dead shim is ended: then it is known that nothing is left.
 
         Without a claim that names it, only the cgroup that this daemon would have given it can be meant.
         """
         if claim is None:
             path = self._cgroups.of(attempt.token) if self._cgroups.attempts else ""
-            return cgroups.end(path, CGROUP_PATIENCE) if path and os.path.isdir(path) else "unknown"
+            return Orphans(cgroups.end(path, CGROUP_PATIENCE)) if path and os.path.isdir(path) else Orphans.UNKNOWN
         path, namespace = claim.cgroup, claim.cgroup_namespace
         if not path or not self._cgroups.knows(path, namespace, attempt.token):
-            return "unknown"
-        return cgroups.end(path, CGROUP_PATIENCE)
+            return Orphans.UNKNOWN
+        return Orphans(cgroups.end(path, CGROUP_PATIENCE))

@@ -21,7 +21,7 @@ import structlog
 import toband
 from toband import failpoints
 from toband.domain.run_events import AttemptLost, AttemptVoided, Event, not_started
-from toband.domain.run_model import Attempt, TreeCause
+from toband.domain.run_model import Attempt, Orphans, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch.attempt_probe import LOOK_AGAIN, Lookup
@@ -332,7 +332,7 @@ class WindowsLauncher:
         message = f"cannot take up the end of {attempt.step} of run {attempt.run_id}"
         self._loop.call_exception_handler({"message": message, "exception": error})
         reason = f"its end cannot be taken up: {type(error).__name__}: {error}"
-        lost = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans="unknown")
+        lost = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans=Orphans.UNKNOWN)
         self._finish(live, lost)
 
     def _finish(self, live: _Live, event: Event) -> None:
@@ -402,6 +402,6 @@ class _Machine:
     def let_go(self, shim: Shim) -> None:
         win32.close(shim.process)
 
-    def end_left(self, attempt: Attempt, claim: Claim | None) -> str:
+    def end_left(self, attempt: Attempt, claim: Claim | None) -> Orphans:
         """The system ends a job with its last handle, and the shim had the only one."""
-        return "ended"
+        return Orphans.ENDED

@@ -250,7 +250,7 @@ def kill_all(path: str) -> None:
 
 
 def end(path: str, patience: float) -> str:
-    """Ends whatever is in it and removes it: `none` if nothing was there, `ended`, or how many could not be ended."""
+    """Ends all processes in it and removes it. Returns `none` (it was empty), `ended`, `left` or `unknown`."""
     deadline = time.monotonic() + patience
     pause = 0.0005
     was = False
@@ -259,7 +259,7 @@ def end(path: str, patience: float) -> str:
             was = True
             kill_all(path)
             if time.monotonic() > deadline:
-                return f"{len(_below(path))} could not be ended"
+                return "left"
             time.sleep(pause)
             pause = min(0.02, pause * 2)
     except (FileNotFoundError, NotADirectoryError):
