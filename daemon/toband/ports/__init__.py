@@ -12,6 +12,7 @@ from toband.ports.artifacts import (
     Stored,
     Values,
 )
+from toband.ports.attempts import AttemptStore
 from toband.ports.boot import Boot
 from toband.ports.clock import (
     Clock,
@@ -24,7 +25,7 @@ from toband.ports.definition_files import (
     Listing,
     Mark,
 )
-from toband.ports.events import EventStore
+from toband.ports.events import EventStore, TriggerStore
 from toband.ports.health import (
     Conditions,
     HealthStatus,
@@ -90,6 +91,7 @@ from toband.ports.records import (
     WorkflowText,
     WorkflowVersion,
 )
+from toband.ports.retention import RetentionStore
 from toband.ports.sandbox import OverLimitError, Sandbox
 from toband.ports.schedules import FireLedger, ScheduleStore
 from toband.ports.store import (
@@ -119,6 +121,7 @@ __all__ = [
     "ArtifactError",
     "Artifacts",
     "AttemptSeen",
+    "AttemptStore",
     "Boot",
     "Claim",
     "Clock",
@@ -169,6 +172,7 @@ __all__ = [
     "Request",
     "RequestReusedError",
     "Resolved",
+    "RetentionStore",
     "RunChange",
     "RunDirectory",
     "RunGoneError",
@@ -191,6 +195,7 @@ __all__ = [
     "StoredSize",
     "StoredWorkflow",
     "Stray",
+    "TriggerStore",
     "UpdateResult",
     "Values",
     "WatchChanges",

@@ -6,31 +6,31 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from toban.definition import DefinitionKind, Retention
+from toban.definition import DefinitionKind
 from toband.domain.emitted_events import Cause
-from toband.domain.run_model import Attempt, Run, RunState, Usage
+from toband.domain.run_model import Run, RunState
+from toband.ports.attempts import AttemptStore
 from toband.ports.dead_letters import DeadLetterStore
-from toband.ports.events import EventStore
+from toband.ports.events import EventStore, TriggerStore
 from toband.ports.records import (
     Counts,
-    EndedRun,
     HistoryEntry,
     Inspection,
     PutResult,
     Request,
     RunChange,
-    RunSize,
-    RunSpan,
-    StoredSize,
     StoredWorkflow,
     UpdateResult,
     WorkflowText,
     WorkflowVersion,
 )
+from toband.ports.retention import RetentionStore
 from toband.ports.schedules import FireLedger, ScheduleStore
 
 
-class Store(ScheduleStore, FireLedger, EventStore, DeadLetterStore, Protocol):
+class Store(
+    AttemptStore, ScheduleStore, FireLedger, EventStore, TriggerStore, DeadLetterStore, RetentionStore, Protocol
+):
     """Durable truth. What a method has answered survives any crash.
 
     Every method may be called from the event loop at any time; writers are serialised and share commits, readers run
@@ -58,10 +58,6 @@ class Store(ScheduleStore, FireLedger, EventStore, DeadLetterStore, Protocol):
 
     def check_files(self) -> None:
         """Raises StoreGoneError if the files of the database were deleted or replaced. Does not wait for anything."""
-        ...
-
-    async def abandoned_attempts(self) -> frozenset[str]:
-        """The tokens of live attempts whose files are in the state directory of an earlier owner."""
         ...
 
     # workflows
@@ -261,86 +257,7 @@ class Store(ScheduleStore, FireLedger, EventStore, DeadLetterStore, Protocol):
 
     async def history(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[HistoryEntry]: ...
 
-    async def list_attempts(
-        self, *, run_id: str = "", step: str = "", before: str = "", limit: int = 100
-    ) -> Sequence[Attempt]:
-        """Newest first, those with an id below `before`."""
-        ...
-
-    async def run_attempts(
-        self, run_id: str, *, step: str = "", from_ordinal: int = 0, limit: int = 500
-    ) -> Sequence[Attempt]:
-        """Of one run in the order of their launch, from `from_ordinal` on."""
-        ...
-
-    async def get_attempt(self, attempt_id: str) -> Attempt | None: ...
-
-    async def save_usage(self, found: Mapping[str, Usage]) -> None:
-        """Keeps the samples of attempts, by id, in place of what was kept; attempts that are gone are passed over."""
-        ...
-
-    async def usage_of(self, attempt_ids: Collection[str]) -> Mapping[str, Usage]:
-        """What was kept of these attempts, by id."""
-        ...
-
     async def counts(self) -> Counts: ...
-
-    # retention
-
-    async def retention_rules(self) -> Mapping[str, Retention]:
-        """What workflows say themselves about how long their runs are kept, by name; without those that do not."""
-        ...
-
-    async def run_spans(self) -> Sequence[RunSpan]:
-        """Of every workflow that has runs, deleted ones included, in no order. It does not go through all runs."""
-        ...
-
-    async def removable_runs(
-        self,
-        *,
-        workflow: str = "",
-        finished_before: datetime | None = None,
-        number_below: int | None = None,
-        after: str = "",
-        limit: int = 500,
-    ) -> Sequence[EndedRun]:
-        """Oldest first, those with an id above `after`; `number_below` is for one workflow.
-
-        Never one that is active, never the last of a workflow, never one that an active run takes results from or has
-        as its child.
-        """
-        ...
-
-    async def kept_number(self, workflow: str, keep: int) -> int:
-        """The number of the oldest run when the newest `keep` are kept; 0 if there are fewer."""
-        ...
-
-    async def stored_size(self) -> StoredSize:
-        """Of all runs; the bytes are of those that were measured."""
-        ...
-
-    async def stored_bytes(self, workflows: Collection[str]) -> Mapping[str, int]:
-        """What the measured runs of these workflows take, by name; without those that have none."""
-        ...
-
-    async def unmeasured_runs(self, *, start: str = "", limit: int = 500) -> Sequence[EndedRun]:
-        """Those that have ended and have no size, from that id on, oldest first."""
-        ...
-
-    async def save_sizes(self, sizes: Mapping[str, RunSize]) -> None:
-        """By run; in place of what was kept. Runs that are gone are passed over."""
-        ...
-
-    async def deletable_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Those that `delete_runs` would remove."""
-        ...
-
-    async def delete_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Removes runs with all that belongs to them; those that went. The numbers of runs go on as if they were there.
-
-        Never one that is active, never one that an active run takes results from or has as its child.
-        """
-        ...
 
     async def forget_requests(self, before: datetime) -> int:
         """Removes requests older than that; answers how many."""

@@ -9,48 +9,43 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from toban.definition import DefinitionKind, Retention
+from toban.definition import DefinitionKind
 from toband.domain.emitted_events import Cause
-from toband.domain.run_model import Attempt, Run, RunState, Usage
+from toband.domain.run_model import Run, RunState
 from toband.ports import (
     Counts,
-    EndedRun,
     HistoryEntry,
     Inspection,
     PutResult,
     Request,
     RunChange,
-    RunSize,
-    RunSpan,
-    StoredSize,
     StoredWorkflow,
     UpdateResult,
     WorkflowText,
     WorkflowVersion,
 )
 from toband.store.rows import (
-    attempts,
     database_check,
     definitions,
     events,
     idempotent_calls,
-    retention,
     run_transitions,
     runs,
     schedules,
-    usage_series,
-    workflow_retention,
     workflows,
 )
+from toband.store.rows.attempts import SqlAttempts
 from toband.store.rows.dead_letters import SqlDeadLetters
+from toband.store.rows.event_triggers import SqlTriggers
+from toband.store.rows.events import SqlEvents
 from toband.store.rows.fire_ledger import SqlFires
+from toband.store.rows.retention import SqlRetention
 from toband.store.rows.run_history import read_history
 from toband.store.rows.schedules import SqlSchedules
 from toband.store.sql.errors import store_errors
-from toband.store.sql_events import SqlEvents
 
 
-class SqlStore(SqlSchedules, SqlFires, SqlEvents, SqlDeadLetters):
+class SqlStore(SqlSchedules, SqlFires, SqlEvents, SqlTriggers, SqlAttempts, SqlDeadLetters, SqlRetention):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
 
     Raises StoreError for a URL that names neither.
@@ -193,67 +188,6 @@ class SqlStore(SqlSchedules, SqlFires, SqlEvents, SqlDeadLetters):
 
     async def history(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[HistoryEntry]:
         return await self._read(read_history, run_id, after, limit)
-
-    # attempts
-
-    async def list_attempts(
-        self, *, run_id: str = "", step: str = "", before: str = "", limit: int = 100
-    ) -> Sequence[Attempt]:
-        return await self._read(attempts.read_attempts, run_id, step, before, limit)
-
-    async def run_attempts(
-        self, run_id: str, *, step: str = "", from_ordinal: int = 0, limit: int = 500
-    ) -> Sequence[Attempt]:
-        return await self._read(attempts.read_run_attempts, run_id, step, from_ordinal, limit)
-
-    async def get_attempt(self, attempt_id: str) -> Attempt | None:
-        return await self._read(attempts.read_attempt, attempt_id)
-
-    async def save_usage(self, found: Mapping[str, Usage]) -> None:
-        await self._write.do(usage_series.save(found))
-
-    async def usage_of(self, attempt_ids: Collection[str]) -> Mapping[str, Usage]:
-        return await self._read(usage_series.read, attempt_ids)
-
-    # retention
-
-    async def retention_rules(self) -> Mapping[str, Retention]:
-        return await self._read(workflow_retention.read_all)
-
-    async def run_spans(self) -> Sequence[RunSpan]:
-        return await self._read(retention.read_spans)
-
-    async def removable_runs(
-        self,
-        *,
-        workflow: str = "",
-        finished_before: datetime | None = None,
-        number_below: int | None = None,
-        after: str = "",
-        limit: int = 500,
-    ) -> Sequence[EndedRun]:
-        return await self._read(retention.read_removable, workflow, finished_before, number_below, after, limit)
-
-    async def kept_number(self, workflow: str, keep: int) -> int:
-        return await self._read(retention.read_kept_number, workflow, keep)
-
-    async def stored_size(self) -> StoredSize:
-        return await self._read(retention.read_stored_size)
-
-    async def stored_bytes(self, workflows: Collection[str]) -> Mapping[str, int]:
-        return await self._read(retention.read_stored_bytes, workflows)
-
-    async def unmeasured_runs(self, *, start: str = "", limit: int = 500) -> Sequence[EndedRun]:
-        return await self._read(retention.read_unmeasured, start, limit)
-
-    async def save_sizes(self, sizes: Mapping[str, RunSize]) -> None:
-        await self._write.do(retention.save_sizes(sizes))
-
-    async def deletable_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
-        return await self._read(retention.read_deletable, run_ids)
-
-    async def delete_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
-        return await self._write.do(retention.delete_runs(run_ids))
 
     # the whole
 

@@ -345,13 +345,13 @@ async def test_a_request_that_an_older_daemon_answered(sql_store: SqlStore) -> N
 
 async def test_forgetting_much_takes_several_transactions(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     removed: list[int] = []
-    remove = events.remove
+    remove = events.SqlEvents._remove_events
 
-    def counted(ids: Sequence[str]) -> Any:
+    async def counted(store: events.SqlEvents, ids: Sequence[str]) -> int:
         removed.append(len(ids))
-        return remove(ids)
+        return await remove(store, ids)
 
-    monkeypatch.setattr(events, "remove", counted)
+    monkeypatch.setattr(events.SqlEvents, "_remove_events", counted)
     count = 2 * events.FORGET_AT_ONCE + 7
     # Cut as they are stored: resolving so many one by one takes its time.
     cut = [new_event(state=EventState.CUT) for _ in range(count)]

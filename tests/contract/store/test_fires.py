@@ -350,13 +350,13 @@ async def test_forgetting(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) 
     many = await told(sql_store, entry(0), 9)
     few = await told(sql_store, entry(1), 4)
     removed: list[int] = []
-    remove = fire_ledger.SqlFires._remove
+    remove = fire_ledger.SqlFires._remove_lines
 
     async def counted(store: fire_ledger.SqlFires, lines: Sequence[fire_ledger.Key]) -> int:
         removed.append(len(lines))
         return await remove(store, lines)
 
-    monkeypatch.setattr(fire_ledger.SqlFires, "_remove", counted)
+    monkeypatch.setattr(fire_ledger.SqlFires, "_remove_lines", counted)
     assert await sql_store.forget_fires(many[1].due_at, 4) == 5 + 1
     assert await sql_store.fires(schedule_id="backup/0") == many[:4:-1]
     assert await sql_store.fires(schedule_id="backup/1") == few[:0:-1]

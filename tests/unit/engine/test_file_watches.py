@@ -19,7 +19,7 @@ from toband.engine.errors import RefusedError
 from toband.engine.events import path_events as module
 from toband.engine.events.path_events import FileWatches
 from toband.engine.health.health_conditions import Health
-from toband.ports import EventStore, FileChange, PathChange, StoreError, WatchChanges
+from toband.ports import FileChange, PathChange, StoreError, TriggerStore, WatchChanges
 from toband.store import SqlStore
 
 
@@ -51,7 +51,7 @@ class Scene:
         self.tries = 0
         self.now = 1000.0
         self.watches = FileWatches(
-            store=cast(EventStore, self.store),
+            store=cast(TriggerStore, self.store),
             paths=self.paths,
             announce=self.announce,
             conditions=self.health,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, cast
@@ -111,13 +112,18 @@ class World:
 @pytest.fixture
 def world(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(store)
-    read = store._read
 
-    async def counted(query: Any, *arguments: Any) -> Any:
-        world.asked.append(query.__name__)
-        return await read(query, *arguments)
+    def counted(name: str) -> Callable[..., Awaitable[Any]]:
+        read = getattr(store, name)
 
-    monkeypatch.setattr(store, "_read", counted)
+        async def call(*args: Any, **how: Any) -> Any:
+            world.asked.append(name)
+            return await read(*args, **how)
+
+        return call
+
+    for name in ("retention_rules", "run_spans", "stored_bytes", "stored_size", "removable_runs", "kept_number"):
+        monkeypatch.setattr(store, name, counted(name))
     return world
 
 
@@ -176,7 +182,7 @@ async def test_a_workflow_with_nothing_to_remove_is_not_asked_about(world: World
     await world.run("w00", ago=1000, size=ENDLESS * 2)
     rules: dict[str, Any] = {"age": 90 * 86400.0, "runs": 100, "total_bytes": ENDLESS * 4}
     assert await world.plan(**rules) == {}
-    few = ["read_all", "read_spans", "read_stored_bytes", "read_stored_size"]
+    few = ["retention_rules", "run_spans", "stored_bytes", "stored_size"]
     assert world.asked == few
     assert await world.plan(**rules, by_size=False) == {}
     assert world.asked == few[:2]
@@ -186,7 +192,7 @@ async def test_a_workflow_with_nothing_to_remove_is_not_asked_about(world: World
     assert set(planned.values()) == {"more than 20 runs of its workflow"}
     assert len(planned) == 1
     assert late[-1].id not in planned
-    assert world.asked == [*few[:3], "read_kept_number", "read_removable", few[3]]
+    assert world.asked == [*few[:3], "kept_number", "removable_runs", few[3]]
 
 
 async def test_numbers_that_are_missing_do_not_count(world: World) -> None:

@@ -17,10 +17,10 @@ from toband.engine.errors import EngineError
 from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
 from toband.ports import (
     Conditions,
-    EventStore,
     HealthStatus,
     PathWatcher,
     StoreError,
+    TriggerStore,
     WatchChanges,
 )
 
@@ -54,7 +54,7 @@ class FileWatches:
     def __init__(
         self,
         *,
-        store: EventStore,
+        store: TriggerStore,
         paths: PathWatcher,
         announce: Announce,
         conditions: Conditions,

@@ -1,50 +1,96 @@
-"""What workflows listen to: stored with them, found by the type of an event."""
+"""Triggers of workflows: the event types they listen to and the paths they watch. Stored with their definitions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select, true
 
-from toband.domain.emitted_events import Listener
+from toband.domain.emitted_events import Listener, WatchedPath
 from toband.ports import WorkflowText
 from toband.store.sql.columns import printable
-from toband.store.sql.tables import event_triggers as table
-from toband.store.sql.tables import workflows
+from toband.store.sql.open_database import OpenDatabase, reading
+from toband.store.sql.tables import event_triggers, workflow_watches, workflows
 from toband.store.sql.writer import Session
 
-_OF_WORKFLOW = table.c.workflow == bindparam("of_workflow")
-_FIND_ALL = select(table).where(_OF_WORKFLOW)
-_REMOVE_ALL = delete(table).where(_OF_WORKFLOW)
-_TYPES = select(table.c.type).distinct()
+_OF_WORKFLOW = event_triggers.c.workflow == bindparam("of_workflow")
+_TRIGGERS = select(event_triggers).where(_OF_WORKFLOW)
+_REMOVE_TRIGGERS = delete(event_triggers).where(_OF_WORKFLOW)
+_TYPES = select(event_triggers.c.type).distinct()
 _LISTENERS = (
     select(
-        table.c.workflow,
-        table.c.position,
-        table.c.condition,
-        table.c.priority,
+        event_triggers.c.workflow,
+        event_triggers.c.position,
+        event_triggers.c.condition,
+        event_triggers.c.priority,
         workflows.c.enabled,
     )
-    .join(workflows, workflows.c.name == table.c.workflow)
-    .where(table.c.type == bindparam("of_type"))
-    .order_by(table.c.workflow, table.c.position)
+    .join(workflows, workflows.c.name == event_triggers.c.workflow)
+    .where(event_triggers.c.type == bindparam("of_type"))
+    .order_by(event_triggers.c.workflow, event_triggers.c.position)
+)
+_WATCHES_OF = workflow_watches.c.workflow == bindparam("of_workflow")
+_WATCHES = select(workflow_watches.c.path).where(_WATCHES_OF).order_by(workflow_watches.c.position)
+_REMOVE_WATCHES = delete(workflow_watches).where(_WATCHES_OF)
+_ENABLED_WATCHES = (
+    select(workflow_watches.c.workflow, workflow_watches.c.path)
+    .join(workflows, workflows.c.name == workflow_watches.c.workflow)
+    .where(workflows.c.enabled == true())
+    .order_by(workflow_watches.c.workflow, workflow_watches.c.position)
 )
 
 
+class SqlTriggers(OpenDatabase):
+    """`toband.ports.TriggerStore`."""
+
+    @reading
+    def listened_types(self, connection: Connection) -> frozenset[str]:
+        return frozenset(connection.execute(_TYPES).scalars())
+
+    @reading
+    def listeners(self, connection: Connection, event_type: str) -> Sequence[Listener]:
+        found = connection.execute(_LISTENERS, {"of_type": event_type})
+        return [
+            Listener(workflow=workflow, position=position, condition=condition, priority=priority, enabled=enabled)
+            for workflow, position, condition, priority, enabled in found
+        ]
+
+    @reading
+    def watched_paths(self, connection: Connection) -> Sequence[WatchedPath]:
+        found = connection.execute(_ENABLED_WATCHES)
+        return [WatchedPath(workflow=workflow, path=path) for workflow, path in found]
+
+
 def replace_all(session: Session, definition: WorkflowText) -> None:
-    """In the transaction that stores the definition: from here on it listens to what that says, and nothing else.
+    """Stores the triggers of a definition, in its transaction, and removes those it no longer has.
 
     Raises ValueError for a trigger without a priority.
     """
+    _replace_triggers(session, definition)
+    _replace_watches(session, definition)
+
+
+def _replace_triggers(session: Session, definition: WorkflowText) -> None:
     wanted = _rows(definition)
-    found = session.connection.execute(_FIND_ALL, {"of_workflow": definition.name}).mappings()
+    found = session.connection.execute(_TRIGGERS, {"of_workflow": definition.name}).mappings()
     stored = {(row["position"], row["type"]): dict(row) for row in found}
     if stored == {(row["position"], row["type"]): row for row in wanted}:
         return
-    session.connection.execute(_REMOVE_ALL, {"of_workflow": definition.name})
+    session.connection.execute(_REMOVE_TRIGGERS, {"of_workflow": definition.name})
     if wanted:
-        session.connection.execute(insert(table), wanted)
+        session.connection.execute(insert(event_triggers), wanted)
+
+
+def _replace_watches(session: Session, definition: WorkflowText) -> None:
+    wanted = [printable(path) for path in definition.watches]
+    key = {"of_workflow": definition.name}
+    if session.connection.execute(_WATCHES, key).scalars().all() == wanted:
+        return
+    session.connection.execute(_REMOVE_WATCHES, key)
+    rows = [{"workflow": definition.name, "position": position, "path": path} for position, path in enumerate(wanted)]
+    if rows:
+        session.connection.execute(insert(workflow_watches), rows)
 
 
 def _rows(definition: WorkflowText) -> list[dict[str, Any]]:
@@ -63,21 +109,3 @@ def _rows(definition: WorkflowText) -> list[dict[str, Any]]:
             for event_type in dict.fromkeys(trigger.events)
         ]
     return rows
-
-
-def read_types(connection: Connection) -> frozenset[str]:
-    return frozenset(connection.execute(_TYPES).scalars())
-
-
-def read_listeners(connection: Connection, event_type: str) -> Sequence[Listener]:
-    found = connection.execute(_LISTENERS, {"of_type": event_type})
-    return [
-        Listener(
-            workflow=workflow,
-            position=position,
-            condition=condition,
-            priority=priority,
-            enabled=enabled,
-        )
-        for workflow, position, condition, priority, enabled in found
-    ]

@@ -1,4 +1,4 @@
-"""Events that were emitted: stored, resolved with the runs that they start, read, and kept bounded."""
+"""Emitted events: stores them, resolves them with the runs that they start, and forgets old ones."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ from toband.ports import (
 from toband.store.rows import event_rows, runs
 from toband.store.rows.idempotent_calls import recall, remember
 from toband.store.sql.columns import printable, to_micros
+from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.statements import Statements
 from toband.store.sql.tables import event_runs, requests
 from toband.store.sql.tables import events as table
 from toband.store.sql.writer import Session
 
 FORGET_AT_ONCE = 500
-"""Events that are removed in one transaction, with what they started: others want to write too."""
-# Below what either database takes as parameters of one statement.
+"""Events removed in one transaction; the limit keeps other writers from waiting long."""
+# Below the limit of parameters that a statement has in either database.
 _AT_ONCE = 500
 
-# As the index has it, word for word: without it SQLite does not take it.
+# Exactly as the partial index spells it, or SQLite does not use that.
 _PENDING = table.c.state == literal_column(f"'{EventState.PENDING.value}'")
 _EVENT = select(table).where(table.c.id == bindparam("of_id"))
 _RUNS = select(event_runs).where(event_runs.c.event_id.in_(bindparam("of_ids", expanding=True)))
@@ -61,9 +62,9 @@ _COUNT = select(func.count()).select_from(table).where(_PENDING)
 _FIRST_REQUEST = select(func.min(requests.c.created_at)).scalar_subquery()
 _REMOVABLE = and_(
     not_(_PENDING),
-    # Sequences go on from the last one.
+    # The next sequence is counted from the last event.
     table.c.sequence < _LAST.scalar_subquery(),
-    # Whoever repeats a request gets the same answer.
+    # A repeated request returns the same event.
     or_(table.c.requested_at.is_(None), func.coalesce(table.c.requested_at < _FIRST_REQUEST, True)),
 )
 _OLD = (
@@ -82,44 +83,93 @@ _SURPLUS = (
 _REMOVE = delete(table).where(table.c.id.in_(bindparam("of_ids", expanding=True)), _REMOVABLE)
 
 
-# ------------------------------------------------------------------------------------------------ writing
+class SqlEvents(OpenDatabase):
+    """`toband.ports.EventStore`."""
 
+    async def add_events(
+        self, events: Sequence[Emitted], *, request: Request | None = None
+    ) -> Sequence[tuple[Emitted, bool]]:
+        if request is not None and len(events) != 1:
+            raise ValueError(f"cannot store {len(events)} events for one request")
+        new = [event_rows.encode(event) for event in events]
 
-def add(
-    sql: Statements, events: Sequence[Emitted], request: Request | None
-) -> Callable[[Session], Sequence[tuple[Emitted, bool]]]:
-    """Raises ValueError for a request that is for more than one event."""
-    if request is not None and len(events) != 1:
-        raise ValueError(f"cannot store {len(events)} events for one request")
-    new = [event_rows.encode(event) for event in events]
+        def operation(session: Session) -> Sequence[tuple[Emitted, bool]]:
+            session.lock_creation()
+            made = recall(session.connection, request)
+            if made is not None:
+                event_id, is_new = _answered(made)
+                known = event_rows.read_written(self._sql, session, event_id)
+                if known is None:
+                    assert request is not None
+                    raise RequestReusedError(request.id)  # the clock was set back by days
+                return [(known, is_new)]
+            answers = event_rows.append(self._sql, session, new)
+            if request is not None:
+                ((event, is_new),) = answers
+                at = events[0].at
+                session.run(self._sql.answer_with_event, {"event_id": event.id, "requested_at": to_micros(at)})
+                remember(session, request, {"event": event.id, "created": is_new}, at)
+            return answers
 
-    def operation(session: Session) -> Sequence[tuple[Emitted, bool]]:
+        return await self._write.do(operation)
+
+    @reading
+    def get_event(self, connection: Connection, event_id: str) -> Emitted | None:
+        found = _events(connection, _EVENT, of_id=event_id)
+        return found[0] if found else None
+
+    @reading
+    def list_events(
+        self, connection: Connection, *, types: Sequence[str] = (), before: int | None = None, limit: int = 100
+    ) -> Sequence[Emitted]:
+        conditions = [] if before is None else [table.c.sequence < before]
+        return _events(connection, _walk(types, conditions, limit, newest_first=True))
+
+    @reading
+    def events_after(
+        self, connection: Connection, sequence: int, *, up_to: int, types: Sequence[str] = (), limit: int = 100
+    ) -> Sequence[Emitted]:
+        conditions = [table.c.sequence > sequence, table.c.sequence <= up_to]
+        return _events(connection, _walk(types, conditions, limit, newest_first=False))
+
+    @reading
+    def pending_events(self, connection: Connection, *, after: int = 0, limit: int = 100) -> Sequence[Emitted]:
+        return _events(connection, _WAITING, after=after, at_most=limit)
+
+    @reading
+    def last_event(self, connection: Connection) -> int:
+        return connection.execute(_LAST).scalar() or 0
+
+    async def resolve_event(self, resolution: EventResolution) -> Resolved | None:
+        return await self._write.do(_resolving(self._sql, resolution))
+
+    async def forget_events(self, before: datetime, keep: int) -> int:
+        gone = 0
+        while ids := await self._read(_read_old, before):
+            removed = await self._remove_events(ids)
+            gone += removed
+            if not removed:
+                break  # other transactions need all of them by now
+        first_kept = await self._read(_read_first_kept, keep)
+        after = 0
+        while found := await self._read(_read_surplus, after, first_kept):
+            gone += await self._remove_events([event_id for event_id, _ in found])
+            after = found[-1][1]
+        return gone
+
+    @writing
+    def _remove_events(self, session: Session, ids: Sequence[str]) -> int:
+        """Removes those that are still removable; returns their number."""
         session.lock_creation()
-        made = recall(session.connection, request)
-        if made is not None:
-            event_id, is_new = _answered(made)
-            known = event_rows.read_written(sql, session, event_id)
-            if known is None:
-                assert request is not None
-                raise RequestReusedError(request.id)  # the clock was set back by days
-            return [(known, is_new)]
-        answers = event_rows.append(sql, session, new)
-        if request is not None:
-            ((event, is_new),) = answers
-            at = events[0].at
-            session.run(sql.answer_with_event, {"event_id": event.id, "requested_at": to_micros(at)})
-            remember(session, request, {"event": event.id, "created": is_new}, at)
-        return answers
-
-    return operation
+        return session.connection.execute(_REMOVE, {"of_ids": list(ids)}).rowcount
 
 
 def _answered(answer: Any) -> tuple[str, bool]:
-    """The event that a request was answered with, and whether it made it. Once only the id was remembered."""
+    """The event in the remembered answer, and whether that call stored it. Older releases stored the id alone."""
     return (answer, True) if isinstance(answer, str) else (answer["event"], answer["created"])
 
 
-def resolve(sql: Statements, resolution: EventResolution) -> Callable[[Session], Resolved | None]:
+def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[Session], Resolved | None]:
     event_id = resolution.event_id
     pending = resolution.state is EventState.PENDING
     decided = {
@@ -161,7 +211,7 @@ def resolve(sql: Statements, resolution: EventResolution) -> Callable[[Session],
 
 
 class _Lines:
-    """Gathers what became of each workflow, once for each."""
+    """Collects one line per workflow."""
 
     def __init__(self, sql: Statements, session: Session, event_id: str) -> None:
         self._sql = sql
@@ -186,23 +236,6 @@ class _Lines:
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def read(connection: Connection, event_id: str) -> Emitted | None:
-    found = _events(connection, _EVENT, of_id=event_id)
-    return found[0] if found else None
-
-
-def read_all(connection: Connection, types: Sequence[str], before: int | None, limit: int) -> Sequence[Emitted]:
-    conditions = [] if before is None else [table.c.sequence < before]
-    return _events(connection, _walk(types, conditions, limit, newest_first=True))
-
-
-def read_after(
-    connection: Connection, sequence: int, up_to: int, types: Sequence[str], limit: int
-) -> Sequence[Emitted]:
-    conditions = [table.c.sequence > sequence, table.c.sequence <= up_to]
-    return _events(connection, _walk(types, conditions, limit, newest_first=False))
-
-
 def _walk(
     types: Sequence[str],
     conditions: Sequence[ColumnElement[bool]],
@@ -210,7 +243,7 @@ def _walk(
     *,
     newest_first: bool,
 ) -> Select[Any]:
-    """One walk of an index per type, each cut at the limit: never through events of other types."""
+    """One index walk per type, each cut at the limit, so that events of other types are not read."""
     pages = []
     for wanted in dict.fromkeys(types) or [None]:
         page = select(table).where(*conditions)
@@ -225,14 +258,6 @@ def _walk(
 
 def _in_order(page: Select[Any], sequence: ColumnElement[int], limit: int, newest_first: bool) -> Select[Any]:
     return page.order_by(sequence.desc() if newest_first else sequence).limit(limit)
-
-
-def read_pending(connection: Connection, after: int, limit: int) -> Sequence[Emitted]:
-    return _events(connection, _WAITING, after=after, at_most=limit)
-
-
-def read_last(connection: Connection) -> int:
-    return connection.execute(_LAST).scalar() or 0
 
 
 def count_pending(connection: Connection) -> int:
@@ -253,27 +278,17 @@ def _events(connection: Connection, query: Any, **of: object) -> list[Emitted]:
 # ------------------------------------------------------------------------------------------------ forgetting
 
 
-def read_old(connection: Connection, before: datetime) -> Sequence[str]:
-    """Some of those that were emitted before then."""
+def _read_old(connection: Connection, before: datetime) -> Sequence[str]:
+    """Ids of events emitted before then; one batch."""
     return connection.execute(_OLD, {"before": before}).scalars().all()
 
 
-def read_first_kept(connection: Connection, keep: int) -> int:
-    """The lowest sequence among the newest `keep`; 0 if there are no more than these."""
+def _read_first_kept(connection: Connection, keep: int) -> int:
+    """The lowest sequence among the newest `keep`; 0 if there are fewer."""
     return connection.execute(_OLDEST_KEPT.offset(max(keep, 1) - 1)).scalar() or 0
 
 
-def read_surplus(connection: Connection, after: int, first_kept: int) -> Sequence[tuple[str, int]]:
-    """Some of those between the two sequences: ids, with the sequences that go on with."""
+def _read_surplus(connection: Connection, after: int, first_kept: int) -> Sequence[tuple[str, int]]:
+    """Ids and sequences of events between the two sequences; one batch."""
     found = connection.execute(_SURPLUS, {"after": after, "first": first_kept})
     return [(event_id, sequence) for event_id, sequence in found]
-
-
-def remove(ids: Sequence[str]) -> Callable[[Session], int]:
-    """Those of them that may still go; how many."""
-
-    def operation(session: Session) -> int:
-        session.lock_creation()
-        return session.connection.execute(_REMOVE, {"of_ids": list(ids)}).rowcount
-
-    return operation

@@ -86,14 +86,14 @@ class SqlFires(OpenDatabase):
     async def forget_fires(self, before: datetime, keep: int) -> int:
         gone = 0
         while lines := await self._read(_keys, _OLD, before=before):
-            gone += await self._remove(lines)
+            gone += await self._remove_lines(lines)
         for schedule_id in await self._read(_read_crowded, keep):
             while lines := await self._read(_keys, _SURPLUS, of_schedule=schedule_id, keep=keep):
-                gone += await self._remove(lines)
+                gone += await self._remove_lines(lines)
         return gone
 
     @writing
-    def _remove(self, session: Session, lines: Sequence[Key]) -> int:
+    def _remove_lines(self, session: Session, lines: Sequence[Key]) -> int:
         rows = [{"of_schedule": schedule_id, "of_due": due_at} for schedule_id, due_at in lines]
         session.connection.execute(_REMOVE, rows)
         return len(lines)

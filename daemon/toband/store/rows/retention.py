@@ -1,8 +1,8 @@
-"""What retention asks of the database: which runs could go, what is kept, and removing runs with all that is theirs."""
+"""Retention: the rules of workflows, the sizes of runs, the runs that may be removed, and their removal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,26 +22,36 @@ from sqlalchemy import (
     update,
 )
 
+from toban.definition import Retention
 from toband.domain.run_ids import first_id
-from toband.ports import EndedRun, RunSize, RunSpan, StoredSize
+from toband.ports import EndedRun, RunSize, RunSpan, StoredSize, WorkflowText
 from toband.store.rows.runs import read_states
-from toband.store.sql.tables import ACTIVE_RUNS, among, run_numbers, run_sizes, run_sources, runs
+from toband.store.sql.open_database import OpenDatabase, reading, writing
+from toband.store.sql.tables import (
+    ACTIVE_RUNS,
+    among,
+    run_numbers,
+    run_sizes,
+    run_sources,
+    runs,
+    workflow_retention,
+)
 from toband.store.sql.writer import Session
 
-# Below what any of the databases takes in one statement.
+# Below the limit of parameters that a statement has in either database.
 _AT_ONCE = 500
 
 _ENDED = not_(among(runs.c.state, ACTIVE_RUNS))
 _others = runs.alias("others")
-# The last run of a workflow shows how it does. It stays until somebody deletes it.
+# The last run of a workflow shows its health: only DeleteRun removes it.
 _NOT_LAST = runs.c.number < (
     select(func.max(_others.c.number)).where(_others.c.workflow == runs.c.workflow).correlate(runs).scalar_subquery()
 )
 _LAST = select(func.max(runs.c.number)).where(runs.c.workflow == bindparam("workflow"))
 _users = runs.alias("users")
 _parents = runs.alias("parents")
-# An active run reads from those that it takes results from, and asks what became of its children. The former are
-# gathered once: looked up for each run, they would be sought among all that are active.
+# An active run reads the runs that it takes results from, and its children. The former are collected once: a lookup
+# for each run would search all active runs.
 _NOT_NEEDED = and_(
     runs.c.id.not_in(
         select(run_sources.c.source)
@@ -52,7 +62,7 @@ _NOT_NEEDED = and_(
 )
 _DELETABLE = and_(_ENDED, _NOT_NEEDED)
 _REMOVABLE = and_(_DELETABLE, _NOT_LAST)
-# From one name to the next by the index: a look per workflow that has runs, however many each has.
+# Jumps from one name to the next along the index: one lookup per workflow, however many runs each has.
 _first_name = select(func.min(runs.c.workflow).label("workflow")).cte("names", recursive=True)
 _NAMES = _first_name.union_all(
     select(
@@ -62,7 +72,7 @@ _NAMES = _first_name.union_all(
 
 
 def _of_each(value: ColumnElement[Any]) -> ScalarSelect[Any]:
-    """Each a look at one end of an index, which no aggregate over a group of rows is."""
+    """One lookup at an end of the index for each workflow; an aggregate over groups would read all rows."""
     return select(value).where(runs.c.workflow == _NAMES.c.workflow).correlate(_NAMES).scalar_subquery()
 
 
@@ -82,95 +92,101 @@ _SUMS = (
     func.coalesce(func.sum(run_sizes.c.bytes), 0),
     func.coalesce(func.sum(run_sizes.c.log_bytes), 0),
 )
+_RULES = select(workflow_retention.c.rules).where(workflow_retention.c.workflow == bindparam("of_workflow"))
+_REMOVE_RULES = delete(workflow_retention).where(workflow_retention.c.workflow == bindparam("of_workflow"))
+_ALL_RULES = select(workflow_retention.c.workflow, workflow_retention.c.rules).order_by(workflow_retention.c.workflow)
 
 
-def read_spans(connection: Connection) -> Sequence[RunSpan]:
-    return [
-        RunSpan(workflow=workflow, first=first, last=last, oldest_id=oldest_id)
-        for workflow, first, last, oldest_id in connection.execute(SPANS)
-    ]
+class SqlRetention(OpenDatabase):
+    """`toband.ports.RetentionStore`."""
 
+    @reading
+    def retention_rules(self, connection: Connection) -> Mapping[str, Retention]:
+        return {name: Retention.from_dict(rules) for name, rules in connection.execute(_ALL_RULES)}
 
-def read_removable(
-    connection: Connection,
-    workflow: str,
-    finished_before: datetime | None,
-    number_below: int | None,
-    after: str,
-    limit: int,
-) -> Sequence[EndedRun]:
-    if number_below is not None and not _any_below(connection, workflow, number_below):
-        return []
-    query = _ended_runs().where(_REMOVABLE, runs.c.id > after)
-    if workflow:
-        query = query.where(runs.c.workflow == workflow)
-    if finished_before is not None:
-        # What ended before then was created before then: the index leads past everything younger.
-        query = query.where(runs.c.finished_at < finished_before, runs.c.id < first_id(finished_before))
-    if number_below is not None:
-        query = query.where(runs.c.number < number_below)
-    return _all(connection, query.order_by(runs.c.id).limit(limit))
+    @reading
+    def run_spans(self, connection: Connection) -> Sequence[RunSpan]:
+        return [
+            RunSpan(workflow=workflow, first=first, last=last, oldest_id=oldest_id)
+            for workflow, first, last, oldest_id in connection.execute(SPANS)
+        ]
 
+    @reading
+    def removable_runs(
+        self,
+        connection: Connection,
+        *,
+        workflow: str = "",
+        finished_before: datetime | None = None,
+        number_below: int | None = None,
+        after: str = "",
+        limit: int = 500,
+    ) -> Sequence[EndedRun]:
+        if number_below is not None and not _any_below(connection, workflow, number_below):
+            return []
+        query = _ended_runs().where(_REMOVABLE, runs.c.id > after)
+        if workflow:
+            query = query.where(runs.c.workflow == workflow)
+        if finished_before is not None:
+            # A run that ended before then was created before then: the condition on ids lets the index skip the rest.
+            query = query.where(runs.c.finished_at < finished_before, runs.c.id < first_id(finished_before))
+        if number_below is not None:
+            query = query.where(runs.c.number < number_below)
+        return _all(connection, query.order_by(runs.c.id).limit(limit))
 
-def _any_below(connection: Connection, workflow: str, number: int) -> bool:
-    """By the index of numbers: walked by id, all of a workflow's runs would be looked at in vain."""
-    some = select(runs.c.id).where(runs.c.workflow == workflow, runs.c.number < number).limit(1)
-    return connection.execute(some).first() is not None
+    @reading
+    def kept_number(self, connection: Connection, workflow: str, keep: int) -> int:
+        query = select(runs.c.number).where(runs.c.workflow == workflow)
+        oldest = query.order_by(runs.c.number.desc()).limit(1).offset(keep - 1)
+        return connection.execute(oldest).scalar() or 0
 
+    @reading
+    def stored_size(self, connection: Connection) -> StoredSize:
+        count = connection.execute(select(func.count()).select_from(runs)).scalar_one()
+        size, log_size = connection.execute(select(*_SUMS)).one()
+        # PostgreSQL returns sums of integers as decimals.
+        return StoredSize(runs=count, bytes=int(size), log_bytes=int(log_size))
 
-def read_kept_number(connection: Connection, workflow: str, keep: int) -> int:
-    query = select(runs.c.number).where(runs.c.workflow == workflow)
-    oldest = query.order_by(runs.c.number.desc()).limit(1).offset(keep - 1)
-    return connection.execute(oldest).scalar() or 0
+    @reading
+    def stored_bytes(self, connection: Connection, workflows: Collection[str]) -> Mapping[str, int]:
+        wanted, found = list(workflows), {}
+        for place in range(0, len(wanted), _AT_ONCE):
+            some = wanted[place : place + _AT_ONCE]
+            for workflow, size in connection.execute(_BYTES_OF_EACH, {"names": some}):
+                found[workflow] = int(size)
+        return found
 
+    @reading
+    def unmeasured_runs(self, connection: Connection, *, start: str = "", limit: int = 500) -> Sequence[EndedRun]:
+        query = _ended_runs().where(runs.c.id >= start, run_sizes.c.run_id.is_(None))
+        return _all(connection, query.order_by(runs.c.id).limit(limit))
 
-def read_stored_size(connection: Connection) -> StoredSize:
-    count = connection.execute(select(func.count()).select_from(runs)).scalar_one()
-    size, log_size = connection.execute(select(*_SUMS)).one()
-    # PostgreSQL sums whole numbers to decimals.
-    return StoredSize(runs=count, bytes=int(size), log_bytes=int(log_size))
-
-
-def read_stored_bytes(connection: Connection, workflows: Collection[str]) -> Mapping[str, int]:
-    wanted, found = list(workflows), {}
-    for place in range(0, len(wanted), _AT_ONCE):
-        some = wanted[place : place + _AT_ONCE]
-        for workflow, size in connection.execute(_BYTES_OF_EACH, {"names": some}):
-            found[workflow] = int(size)
-    return found
-
-
-def read_unmeasured(connection: Connection, start: str, limit: int) -> Sequence[EndedRun]:
-    query = _ended_runs().where(runs.c.id >= start, run_sizes.c.run_id.is_(None))
-    return _all(connection, query.order_by(runs.c.id).limit(limit))
-
-
-def save_sizes(sizes: Mapping[str, RunSize]) -> Callable[[Session], None]:
-    wanted = list(sizes)
-
-    def operation(session: Session) -> None:
+    @writing
+    def save_sizes(self, session: Session, sizes: Mapping[str, RunSize]) -> None:
+        wanted = list(sizes)
         for place in range(0, len(wanted), _AT_ONCE):
             some = wanted[place : place + _AT_ONCE]
             known = read_states(session.connection, some)
             session.connection.execute(delete(run_sizes).where(run_sizes.c.run_id.in_(some)))
             rows = [
-                {
-                    "run_id": run_id,
-                    "bytes": sizes[run_id].bytes,
-                    "log_bytes": sizes[run_id].log_bytes,
-                }
+                {"run_id": run_id, "bytes": sizes[run_id].bytes, "log_bytes": sizes[run_id].log_bytes}
                 for run_id in some
                 if run_id in known
             ]
             if rows:
                 session.connection.execute(insert(run_sizes), rows)
 
-    return operation
+    @reading
+    def deletable_runs(self, connection: Connection, run_ids: Sequence[str]) -> Sequence[str]:
+        found: list[str] = []
+        for place in range(0, len(run_ids), _AT_ONCE):
+            some = _deletable(connection, run_ids[place : place + _AT_ONCE])
+            found += [run_id for run_id, _, _ in some]
+        return found
 
-
-def delete_runs(run_ids: Sequence[str]) -> Callable[[Session], Sequence[str]]:
-    def operation(session: Session) -> Sequence[str]:
-        # No run is made meanwhile that takes results from one of them, or the number of the last one.
+    @writing
+    def delete_runs(self, session: Session, run_ids: Sequence[str]) -> Sequence[str]:
+        # Until the commit, no new run can take results from one of them, or the number of the last one.
         session.lock_creation()
         gone: list[str] = []
         for place in range(0, len(run_ids), _AT_ONCE):
@@ -181,15 +197,22 @@ def delete_runs(run_ids: Sequence[str]) -> Callable[[Session], Sequence[str]]:
             gone += some
         return gone
 
-    return operation
+
+def replace_rules(session: Session, definition: WorkflowText) -> None:
+    """Stores the retention rules of a definition, in its transaction, or removes them if it has none."""
+    wanted = definition.parsed.get("retention")
+    key = {"of_workflow": definition.name}
+    if session.connection.execute(_RULES, key).scalar() == wanted:
+        return
+    session.connection.execute(_REMOVE_RULES, key)
+    if wanted is not None:
+        session.connection.execute(insert(workflow_retention), {"workflow": definition.name, "rules": wanted})
 
 
-def read_deletable(connection: Connection, run_ids: Sequence[str]) -> Sequence[str]:
-    found: list[str] = []
-    for place in range(0, len(run_ids), _AT_ONCE):
-        some = _deletable(connection, run_ids[place : place + _AT_ONCE])
-        found += [run_id for run_id, _, _ in some]
-    return found
+def _any_below(connection: Connection, workflow: str, number: int) -> bool:
+    """Uses the index of numbers: a walk by id would read all runs of the workflow in vain."""
+    some = select(runs.c.id).where(runs.c.workflow == workflow, runs.c.number < number).limit(1)
+    return connection.execute(some).first() is not None
 
 
 def _deletable(connection: Connection, run_ids: Sequence[str]) -> list[tuple[str, str, int]]:
@@ -200,7 +223,7 @@ def _deletable(connection: Connection, run_ids: Sequence[str]) -> list[tuple[str
 
 
 def _keep_numbers(connection: Connection, going: Sequence[tuple[str, str, int]]) -> None:
-    """Notes the number of a workflow's last run when that goes: the next run counts on from there."""
+    """Stores the number of a workflow's last run when that is deleted: the next run is counted from there."""
     highest: dict[str, int] = {}
     for _, workflow, number in going:
         highest[workflow] = max(number, highest.get(workflow, 0))
@@ -242,7 +265,7 @@ def _all(connection: Connection, query: Select[Any]) -> Sequence[EndedRun]:
                 workflow=workflow,
                 number=number,
                 finished_at=finished_at,
-                # A row per step; per launch an attempt, and about two changes in the history.
+                # One row per step; per launch one attempt and about two history entries.
                 rows=3 + steps + 3 * launches,
                 size=None if size is None else RunSize(bytes=size, log_bytes=log_size),
             )

@@ -26,7 +26,7 @@ from toband.ports import (
     WorkflowOwnedError,
     WorkflowText,
 )
-from toband.store.rows import event_triggers, schedules, watched_paths, workflow_retention
+from toband.store.rows import event_triggers, retention, schedules
 from toband.store.rows.definition_events import Action, DataChanges
 from toband.store.rows.definitions import (
     VERSION,
@@ -290,8 +290,7 @@ def _add(session: Session, text: WorkflowText, at: datetime) -> Mapping[str, Any
     _set_uses(session, text)
     schedules.replace_all(session, text)
     event_triggers.replace_all(session, text)
-    watched_paths.replace_all(session, text)
-    workflow_retention.replace_own(session, text)
+    retention.replace_rules(session, text)
     return header
 
 
@@ -357,12 +356,11 @@ def _replace(
         session.connection.execute(_CHANGE, {"of_name": text.name, "updated_at": at} | values)
         _set_labels(session, text)
         _set_uses(session, text)
-        workflow_retention.replace_own(session, text)
+        retention.replace_rules(session, text)
         told.add(Action.UPDATED, {**stored, **values})
     # They may change without it: the daemon's own zone is not written in it.
     schedules.replace_all(session, text)
     event_triggers.replace_all(session, text)
-    watched_paths.replace_all(session, text)
     return values
 
 

@@ -136,9 +136,6 @@ class OpenDatabase:
     def check_files(self) -> None:
         self._database.check_files()
 
-    async def abandoned_attempts(self) -> frozenset[str]:
-        return await self._read(ownership.read_abandoned)
-
     async def _read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         def call() -> T:
             with (
