@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -15,6 +16,7 @@ from doubles.clock import Clock
 from doubles.store import FaultyStore
 from helpers.waiting import wait_for
 from toban.definition import FILE_CHANGED
+from toband.backoff import Backoff
 from toband.engine.errors import RefusedError
 from toband.engine.events import path_events as module
 from toband.engine.events.path_events import FileWatches
@@ -99,8 +101,7 @@ class Scene:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE", 0.001)
-    monkeypatch.setattr(module, "RETRY_FIRST", 0.001)
-    monkeypatch.setattr(module, "RETRY_MOST", 0.01)
+    monkeypatch.setattr(module, "Backoff", partial(Backoff, 0.001, 0.01))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from enum import StrEnum
 import structlog
 
 from toban.definition import DefinitionKind
+from toband.backoff import Backoff
 from toband.engine.definitions.file_cache import KnownFiles, LoadedFile
 from toband.engine.definitions.file_claims import (
     FirstClaims,
@@ -30,7 +31,6 @@ from toband.engine.definitions.file_loader import (
     unexpected,
 )
 from toband.engine.definitions.file_status import FileState, FileStates
-from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
 from toband.ports import (
     REMOVED,
     ActiveRunError,
@@ -129,7 +129,7 @@ class DefinitionFiles:
             raise
 
     async def _run(self) -> None:
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while True:
             try:
                 await self._follow(everything=False)
@@ -141,10 +141,9 @@ class DefinitionFiles:
                     error=str(error),
                     exc_info=None if known else error,
                 )
-                await asyncio.sleep(pause)
-                pause = min(RETRY_MOST, pause * 2)
+                await asyncio.sleep(backoff.pause())
                 continue
-            pause = RETRY_FIRST
+            backoff.reset()
             if not self._read.is_set():
                 self._read.set()
                 self._changed()

@@ -19,6 +19,7 @@ from toban.definition import (
     check_event_type,
 )
 from toband import failpoints
+from toband.backoff import Backoff
 from toband.domain.emitted_events import (
     Emitted,
     EventSource,
@@ -35,7 +36,6 @@ from toband.engine.errors import (
 from toband.engine.events.event_matching import Candidate, Matching
 from toband.engine.events.event_starts import EventStarts
 from toband.engine.execution.expression_evaluator import Evaluation
-from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
 from toband.engine.health.admission import Admits
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
@@ -108,14 +108,14 @@ class Events:
     async def run(self) -> None:
         """Never returns. What the database cannot say or take now is tried again."""
         await self._active.loaded.wait()
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while True:
             self._announcing.fresh.clear()
             try:
                 await self._learn()
                 await self._say_started()
                 wait = await self._resolve_all()
-                pause = RETRY_FIRST
+                backoff.reset()
             except Exception as error:
                 # Whatever it is, events are stored, and others are not kept from working.
                 unexpected = error if not isinstance(error, StoreError) else None
@@ -125,8 +125,7 @@ class Events:
                     error=str(error),
                     exc_info=unexpected,
                 )
-                await asyncio.sleep(pause)
-                pause = min(RETRY_MOST, pause * 2)
+                await asyncio.sleep(backoff.pause())
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):

@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 
 from toban.definition import FILE_CHANGED
+from toband.backoff import Backoff
 from toband.engine.errors import EngineError
-from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
 from toband.ports import (
     Conditions,
     HealthStatus,
@@ -91,7 +91,7 @@ class FileWatches:
     # -- which paths
 
     async def _follow(self) -> None:
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while True:
             await self._stale.wait()
             await asyncio.sleep(SETTLE)
@@ -101,10 +101,9 @@ class FileWatches:
             except Exception as error:
                 _complain("cannot read which paths are watched", error)
                 self._stale.set()
-                await asyncio.sleep(pause)
-                pause = min(RETRY_MOST, pause * 2)
+                await asyncio.sleep(backoff.pause())
                 continue
-            pause = RETRY_FIRST
+            backoff.reset()
             if workflows.keys() != self._workflows.keys():
                 self._paths.follow(workflows.keys())
             self._workflows = workflows
@@ -153,7 +152,7 @@ class FileWatches:
             streak.last = now
 
     async def _send(self) -> None:
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while True:
             await self._filled.wait()
             # They stay until they are stored; those that are dropped meanwhile are the oldest, so these.
@@ -162,10 +161,9 @@ class FileWatches:
                 await self._announce(FILE_CHANGED, sent)
             except Exception as error:
                 _complain("cannot store what became of watched files", error)
-                await asyncio.sleep(pause)
-                pause = min(RETRY_MOST, pause * 2)
+                await asyncio.sleep(backoff.pause())
                 continue
-            pause = RETRY_FIRST
+            backoff.reset()
             last = sent[-1]
             if any(each is last for each in itertools.islice(self._kept, AT_ONCE)):
                 while self._kept.popleft() is not last:

@@ -12,12 +12,13 @@ import structlog
 
 from toban.definition import RenderError, format_duration
 from toband import failpoints
+from toband.backoff import Backoff
 from toband.domain.run_events import CollectionFailed, CollectionStopped, OutputsCollected
 from toband.domain.run_model import Attempt
 from toband.engine.bounded_work import bounded
 from toband.engine.execution.artifact_flow import Handing
 from toband.engine.execution.dispatcher import PASSING
-from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.execution.run_actor import RunActor
 from toband.engine.health.internal_errors import unexpected
 from toband.ports import ArtifactError, Conditions, HealthStatus, StoppedError
 
@@ -104,7 +105,7 @@ class Collection:
 
     async def _kept(self, actor: RunActor, attempt: Attempt, final: bool) -> OutputsCollected | CollectionFailed:
         """What the disk will not take now is tried again: the work is done, and must not be lost."""
-        pause, changes = RETRY_FIRST, 0
+        backoff, changes = Backoff(), 0
         while True:
             try:
                 return await self._keep(actor, attempt, final)
@@ -121,8 +122,7 @@ class Collection:
                 # Whatever it was, the run must not wait for outputs that are not being kept.
                 unexpected(f"cannot keep the outputs of run {attempt.run_id}", error)
                 return _failed(attempt, f"unexpected error: {type(error).__name__}: {error}")
-            await asyncio.sleep(pause)
-            pause = min(RETRY_MOST, pause * 2)
+            await asyncio.sleep(backoff.pause())
 
     async def _keep(self, actor: RunActor, attempt: Attempt, final: bool) -> OutputsCollected:
         failpoints.hit("outputs.collect")

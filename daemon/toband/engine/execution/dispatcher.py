@@ -18,6 +18,7 @@ import structlog
 
 from toban.definition import CostlyError, Rendered, RenderError, format_duration
 from toband import failpoints
+from toband.backoff import Backoff
 from toband.domain.fair_queue import FairQueue
 from toband.domain.retry_policy import OWN_OUTPUTS
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
@@ -25,7 +26,7 @@ from toband.domain.run_model import CHECK, Attempt
 from toband.engine.bounded_work import bounded
 from toband.engine.execution.artifact_flow import Handing
 from toband.engine.execution.launch_spec import Rooms, TimeLeft
-from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_metadata import Notes
 from toband.ports import (
     ArtifactError,
@@ -181,13 +182,12 @@ class Launches:
 
     async def _again(self, waiting: _Waiting, error: OSError | None) -> None:
         token = waiting.attempt.token
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while error is not None and token in self._in_hand:
             count = len(self._troubled)
             reason = f"cannot start steps: {error.strerror or error}; {count} wait for it to pass"
             self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, reason)
-            await asyncio.sleep(pause)
-            pause = min(RETRY_MOST, pause * 2)
+            await asyncio.sleep(backoff.pause())
             if token in self._in_hand:
                 error = await self._tried(waiting)
         self._troubled.discard(token)
@@ -300,7 +300,7 @@ class Launches:
         attempt = owner.attempt
         if attempt is None or attempt.token != event.token:
             return
-        size, pause = 0, RETRY_FIRST
+        size, backoff = 0, Backoff()
         while not size:
             try:
                 spill = self._values.spill
@@ -313,8 +313,7 @@ class Launches:
                     step=attempt.step,
                     error=str(error),
                 )
-                await asyncio.sleep(pause)
-                pause = min(RETRY_MOST, pause * 2)
+                await asyncio.sleep(backoff.pause())
         failpoints.hit("values.spilled")
         # What the engine itself reads of the outputs stays.
         own = {name: text for name, text in event.outputs.items() if name in OWN_OUTPUTS}

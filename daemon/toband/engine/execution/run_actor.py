@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from toband.backoff import Backoff
 from toband.domain.plan import Plan
 from toband.domain.run_events import (
     AttemptEnded,
@@ -29,8 +30,6 @@ from toband.domain.transition import Ids, transition
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.system_events import Announcing
 from toband.ports import Clock, RunChange, Store, StoreError, UpdateResult
-
-RETRY_FIRST, RETRY_MOST = 0.05, 5.0
 
 log = structlog.get_logger()
 
@@ -201,7 +200,7 @@ class RunActor:
         same change tried again if it is not.
         """
         before, after = change.before, change.after
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while True:
             try:
                 saved = await self._store.save(change)
@@ -210,8 +209,7 @@ class RunActor:
                 stored = await self._store.get_run(after.id)
             except StoreError as error:
                 log.error("cannot save a run, trying again", action="store_failed", run=after.id, error=str(error))
-                await asyncio.sleep(pause)
-                pause = min(RETRY_MOST, pause * 2)
+                await asyncio.sleep(backoff.pause())
                 with contextlib.suppress(StoreError):
                     stored = await self._store.get_run(after.id)
                     if stored is not None and stored.sequence == after.sequence:

@@ -13,11 +13,12 @@ import structlog
 
 from toban.definition import ParamError, RenderError
 from toband import failpoints
+from toband.backoff import LONGEST_PAUSE
 from toband.domain.run_events import CancelRequested, ChildEnded, not_started
 from toband.domain.run_model import Attempt, Run
 from toband.engine.errors import EngineError, WorkflowRecursionError
 from toband.engine.execution.launch_spec import Rooms, call_params
-from toband.engine.execution.run_actor import RETRY_MOST, RunActor
+from toband.engine.execution.run_actor import RunActor
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
 from toband.ports import Clock, Store, StoreError
@@ -85,7 +86,7 @@ class ChildRuns:
 
     async def _look_later(self, actor: RunActor, attempt: Attempt) -> None:
         """Tries again until the database answers."""
-        await asyncio.sleep(RETRY_MOST)
+        await asyncio.sleep(LONGEST_PAUSE)
         current = actor.run.steps[attempt.owner].attempt
         if current is not None and current.id == attempt.id and not current.state.terminal:
             self.launch(actor, current)

@@ -10,6 +10,7 @@ from typing import Any, assert_never
 import structlog
 
 from toband import failpoints
+from toband.backoff import Backoff
 from toband.domain.run_events import (
     CollectOutputs,
     Effect,
@@ -35,7 +36,7 @@ from toband.engine.execution.artifact_collection import Collection
 from toband.engine.execution.dispatcher import PASSING, Launches
 from toband.engine.execution.expression_evaluator import Evaluation
 from toband.engine.execution.launch_spec import Rooms
-from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_metadata import Notes
 from toband.engine.execution.template_scope import Seen
 from toband.engine.health.internal_errors import unexpected
@@ -99,11 +100,10 @@ class Effects:
                 self._start(self._repeat(actor, effect, error))
 
     async def _repeat(self, actor: RunActor, effect: Effect, error: Exception) -> None:
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while not actor.run.state.terminal or isinstance(effect, ForgetRun):
             unexpected(f"cannot {name_of_type(type(effect))} of run {actor.run.id}, trying again", error)
-            await asyncio.sleep(pause)
-            pause = min(RETRY_MOST, pause * 2)
+            await asyncio.sleep(backoff.pause())
             try:
                 await self._carry_out(actor, effect)
             except Exception as again:
@@ -183,7 +183,7 @@ class Effects:
 
     async def _evaluate(self, actor: RunActor, step: str) -> None:
         """A passing error of the system is not the step's fault: the evaluation is tried again."""
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while True:
             failpoints.hit("step.evaluate")
             try:
@@ -199,8 +199,7 @@ class Effects:
                         step=step,
                         error=str(error),
                     )
-                    await asyncio.sleep(pause)
-                    pause = min(RETRY_MOST, pause * 2)
+                    await asyncio.sleep(backoff.pause())
                     continue
                 event = EvaluationFailed(step=step, error=f"cannot read what steps left: {error}")
             actor.post(event)

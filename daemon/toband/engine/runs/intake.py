@@ -14,12 +14,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from toband.backoff import Backoff
 from toband.domain.emitted_events import Emitted
 from toband.domain.overlap import QUEUE_LIMIT
 from toband.domain.run_model import Run, Trigger
 from toband.engine.caller import Origin, Origins
 from toband.engine.errors import QueueFullError, StoppingError
-from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
 from toband.engine.health.admission import Admits
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import NewRun, RunFactory
@@ -209,10 +209,9 @@ class RunIntake:
         self._start(self._adopt(new))
 
     async def _adopt(self, new: NewRun) -> None:
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while True:
-            await asyncio.sleep(pause)
-            pause = min(RETRY_MOST, pause * 2)
+            await asyncio.sleep(backoff.pause())
             with contextlib.suppress(StoreError):
                 run = await self._store.get_run(new.run.id)
                 break

@@ -10,11 +10,12 @@ from typing import Any
 
 import structlog
 
+from toband.backoff import Backoff
 from toband.domain.run_events import AttemptLost, AttemptVoided
 from toband.domain.run_model import Attempt, Orphans, RunState
 from toband.domain.transition import effects_of
 from toband.engine.execution.dispatcher import Launches
-from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST, RunActor
+from toband.engine.execution.run_actor import RunActor
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.runs.child_runs import ChildRuns
 from toband.engine.runs.effects import Effects
@@ -117,15 +118,14 @@ class Recovery:
             return None
 
     async def _load(self, run_id: str) -> RunActor | None:
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while True:
             try:
                 run = await self._store.get_run(run_id)
                 found = await self._plans.of_run(run) if run else None
             except StoreError as error:
                 log.error("cannot load a run, trying again", action="load_failed", run=run_id, error=str(error))
-                await asyncio.sleep(pause)
-                pause = min(RETRY_MOST, pause * 2)
+                await asyncio.sleep(backoff.pause())
                 continue
             if run is None or found is None or run.state.terminal:
                 log.error("cannot load a run", action="load_failed", run=run_id)
@@ -158,7 +158,7 @@ class Recovery:
 
     async def _recover_later(self, actor: RunActor, attempt: Attempt, error: Exception) -> None:
         """A disk that is full, or the like: nothing is decided about the attempt until it can be looked at."""
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while True:
             log.error(
                 "cannot find out what became of a process, trying again",
@@ -167,8 +167,7 @@ class Recovery:
                 step=attempt.step,
                 error=str(error),
             )
-            await asyncio.sleep(pause)
-            pause = min(RETRY_MOST, pause * 2)
+            await asyncio.sleep(backoff.pause())
             try:
                 return await self._recover_attempt(actor, attempt)
             except (OSError, StoreError) as again:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from toban.definition.timing.schedule_spec import Misfire
+from toband.backoff import Backoff
 from toband.domain.misfire import (
     ON_TIME,
     Circumstances,
@@ -20,7 +21,6 @@ from toband.domain.misfire import (
 from toband.domain.overlap import is_full, scheduled_limit
 from toband.domain.schedule_model import ScheduleEntry, first_due
 from toband.engine.drain import Draining
-from toband.engine.execution.run_actor import RETRY_FIRST, RETRY_MOST
 from toband.engine.health.admission import Admits
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
@@ -125,7 +125,7 @@ class Scheduling:
             await self._look_again_and_again()
 
     async def _look_again_and_again(self) -> None:
-        pause = RETRY_FIRST
+        backoff = Backoff()
         while True:
             self._rung.clear()
             try:
@@ -133,12 +133,11 @@ class Scheduling:
                     await self._fire_at_boot()
                 await self._look()
                 self.next_alarm = await self._store.earliest_alarm(after=self._looked_at)
-                pause = RETRY_FIRST
+                backoff.reset()
             except StoreError as error:
                 log.error("cannot look what is due", action="schedule_failed", error=str(error))
                 self._presence.leave()
-                await asyncio.sleep(pause)
-                pause = min(RETRY_MOST, pause * 2)
+                await asyncio.sleep(backoff.pause())
                 continue
             self._alarm.set(self._next_look())
             await self._rung.wait()

@@ -24,6 +24,8 @@ import signal
 import time
 from typing import NamedTuple
 
+from toband.backoff import Backoff
+
 CONTROLLERS = ("memory", "cpu", "pids")
 ATTEMPTS = "attempts"
 _LEAF = "toband"
@@ -252,7 +254,7 @@ def kill_all(path: str) -> None:
 def end(path: str, patience: float) -> str:
     """Ends all processes in it and removes it. Returns `none` (it was empty), `ended`, `left` or `unknown`."""
     deadline = time.monotonic() + patience
-    pause = 0.0005
+    backoff = Backoff(0.0005, 0.02)
     was = False
     try:
         while populated(path):
@@ -260,8 +262,7 @@ def end(path: str, patience: float) -> str:
             kill_all(path)
             if time.monotonic() > deadline:
                 return "left"
-            time.sleep(pause)
-            pause = min(0.02, pause * 2)
+            time.sleep(backoff.pause())
     except (FileNotFoundError, NotADirectoryError):
         pass  # whoever removed it found it empty
     except OSError:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from toband import failpoints
+from toband.backoff import Backoff
 from toband.supervise.shim import frames
 from toband.supervise.shim.windows import win32
 from toband.supervise.shim.windows.attempt_file import AttemptFile, claim, now_us
@@ -194,10 +195,9 @@ class Shim:
     def _empty_within(self, seconds: float) -> bool:
         """Whether the system says, in that time, that no process is left."""
         until = time.monotonic() + seconds
-        pause = 0.001
+        backoff = Backoff(0.001, 0.02)
         while not (empty := self._active() == 0) and time.monotonic() < until:
-            time.sleep(min(pause, max(0.0, until - time.monotonic())))
-            pause = min(0.02, pause * 2)
+            time.sleep(min(backoff.pause(), max(0.0, until - time.monotonic())))
         self._empty = empty
         return empty
 
