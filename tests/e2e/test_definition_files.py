@@ -148,7 +148,7 @@ def test_a_broken_file_keeps_what_it_defined_and_says_so(daemon: Daemon, folder:
     wait_until(lambda: "definitions" in conditions(daemon), "nobody is told")
     kept = get(daemon, "kept")
     assert kept is not None
-    assert (kept.version, kept.enabled, kept.owner) == (1, True, str(file))
+    assert (kept.version, kept.enabled, kept.owner_path) == (1, True, str(file))
     # A restart does not forget it either.
     daemon.stop()
     daemon.start()
@@ -197,7 +197,7 @@ def test_what_is_removed_is_disabled_and_is_back_with_its_file(daemon: Daemon, f
     (folder / "kept.yaml").unlink()
     wait_until(lambda: (w := get(daemon, "kept")) and not w.enabled, "it is still enabled")
     assert (kept := get(daemon, "kept")) is not None
-    assert kept.owner == f"{folder / 'kept.yaml'} (removed)"
+    assert (kept.owner_path, kept.owner_kind) == (str(folder / "kept.yaml"), workflow_pb2.OWNER_KIND_REMOVED_FILE)
     write(folder / "kept.yaml", definition("kept"))
     wait_until(lambda: (w := get(daemon, "kept")) and w.enabled, "it is still disabled")
     # What no file has any more may be deleted by anybody.
@@ -208,7 +208,7 @@ def test_what_is_removed_is_disabled_and_is_back_with_its_file(daemon: Daemon, f
 def test_a_renamed_file_changes_nothing_but_the_owner(daemon: Daemon, folder: Path) -> None:
     (folder / "kept.yaml").rename(folder / "renamed.yaml")
     wait_until(
-        lambda: (w := get(daemon, "kept")) and w.owner == str(folder / "renamed.yaml"),
+        lambda: (w := get(daemon, "kept")) and w.owner_path == str(folder / "renamed.yaml"),
         "it still belongs to the old file",
     )
     assert (kept := get(daemon, "kept")) is not None
@@ -235,7 +235,7 @@ def test_a_restart_with_unchanged_files_makes_no_new_versions(daemon: Daemon, fo
     write(folder / "jobs.yaml", job.replace("true", "false"))
     wait_until(lambda: (w := get(daemon, "a-user")) and w.version == 2, "it has the old job")
     tool = daemon.jobs.GetJob(job_pb2.GetJobRequest(name="tool"), timeout=20).job
-    assert (tool.version, tool.owner) == (2, str(folder / "jobs.yaml"))
+    assert (tool.version, tool.owner_path) == (2, str(folder / "jobs.yaml"))
 
 
 def test_the_api_leaves_them_alone_unless_it_is_forced(daemon: Daemon, folder: Path) -> None:
@@ -258,7 +258,7 @@ def test_the_api_leaves_them_alone_unless_it_is_forced(daemon: Daemon, folder: P
     assert not daemon.workflows.SetWorkflowEnabled(pause, timeout=20).workflow.enabled
     update.force = True
     forced = daemon.workflows.UpdateWorkflow(update, timeout=20).workflow
-    assert (forced.title, forced.owner) == ("by hand", str(folder / "kept.yaml"))
+    assert (forced.title, forced.owner_path) == ("by hand", str(folder / "kept.yaml"))
     answer = reload(daemon)
     assert [(change.name, change.outcome) for change in answer.changes] == [
         ("kept", system_pb2.DEFINITION_OUTCOME_UPDATED)
@@ -270,7 +270,7 @@ def test_the_api_leaves_them_alone_unless_it_is_forced(daemon: Daemon, folder: P
     restore.version, restore.force = forced.version, True
     assert daemon.workflows.RestoreWorkflowVersion(restore, timeout=20).changed
     assert (restored := get(daemon, "kept")) is not None
-    assert (restored.title, restored.owner) == ("by hand", str(folder / "kept.yaml"))
+    assert (restored.title, restored.owner_path) == ("by hand", str(folder / "kept.yaml"))
     daemon.stop()
     daemon.start()
     wait_until(lambda: titled(daemon, "kept", "kept"), "the file does not have its way")
@@ -311,7 +311,7 @@ def test_what_no_file_has_is_enabled_when_somebody_applies_it(daemon: Daemon, fo
     workflow = workflow_pb2.Workflow(name="kept", definition=changed)
     update = workflow_pb2.UpdateWorkflowRequest(workflow=workflow)
     applied = daemon.workflows.UpdateWorkflow(update, timeout=20).workflow
-    assert (applied.enabled, applied.owner) == (True, "api")
+    assert (applied.enabled, applied.owner_kind) == (True, workflow_pb2.OWNER_KIND_API)
 
 
 def test_a_workflow_becomes_a_job_when_the_old_one_is_deleted(daemon: Daemon, folder: Path) -> None:
@@ -361,14 +361,14 @@ def test_jobs_of_a_file_are_due_and_belong_to_it(daemon: Daemon, folder: Path) -
         assert str(file) in (refused.value.details() or "")
     update.force = delete.force = True
     forced = daemon.jobs.UpdateJob(update, timeout=20).job
-    assert (forced.version, forced.owner) == (3, str(file))
+    assert (forced.version, forced.owner_path) == (3, str(file))
     # The file has its way again.
     assert [change.name for change in reload(daemon).changes] == ["tick"]
     assert "true" in tick().definition.source
     daemon.jobs.DeleteJob(delete, timeout=20)
     # Nothing of the file changed, but what it defines is not there.
     assert [change.name for change in reload(daemon).changes] == ["tick"]
-    assert tick().owner == str(file)
+    assert tick().owner_path == str(file)
     assert not reload(daemon).changes
 
 

@@ -14,7 +14,17 @@ from typing import Any
 
 import pytest
 
-from helpers.daemon import Daemon, process_state, run_state, running_daemon, steps_of
+from helpers.daemon import (
+    Daemon,
+    cause_name,
+    process_state,
+    run_state,
+    running_daemon,
+    skip_reason,
+    steps_of,
+    waits_for,
+)
+from toban.cli.render.reason_words import owner
 from toban.v1 import dead_letter_pb2, event_pb2, run_pb2, schedule_pb2, workflow_pb2
 from toband.installation import owner_of
 from toband.state_dir import StateDir
@@ -82,8 +92,8 @@ def run_facts(daemon: Daemon, run_id: str) -> dict[str, Any]:
         "state": run_state(run),
         "trigger": run_pb2.Trigger.Name(run.triggered_by).removeprefix("TRIGGER_"),
         "error": run.error_message,
-        "waiting_for": run.waiting_for,
-        "ending": run.ending.cause,
+        "waiting_for": waits_for(run),
+        "ending": cause_name(run.ending),
         "steps": {step.id: step_facts(step) for step in run.steps},
         "attempts": [
             {
@@ -101,7 +111,7 @@ def run_facts(daemon: Daemon, run_id: str) -> dict[str, Any]:
 def step_facts(step: run_pb2.Step) -> dict[str, Any]:
     return {
         "state": run_pb2.StepState.Name(step.state).removeprefix("STEP_STATE_"),
-        "reason": step.reason,
+        "reason": skip_reason(step) or step.reason,
         "attempts": step.attempts,
         "outputs": dict(step.outputs),
         "artifacts": [artifact.name for artifact in step.artifacts],
@@ -111,7 +121,7 @@ def step_facts(step: run_pb2.Step) -> dict[str, Any]:
 def workflows_of(daemon: Daemon) -> list[dict[str, Any]]:
     request = workflow_pb2.ListWorkflowsRequest(page_size=1000)
     return [
-        {"name": each.name, "owner": each.owner, "enabled": each.enabled, "version": each.version}
+        {"name": each.name, "owner": owner(each), "enabled": each.enabled, "version": each.version}
         for each in daemon.workflows.ListWorkflows(request, timeout=CALL).workflows
     ]
 
@@ -246,7 +256,7 @@ def test_new_runs_start(old: Restored) -> None:
         assert (run_state(run), run.number) == ("SUCCEEDED", number)
     failed = old.id_of("half", 2)
     retried = daemon.runs.RetryRun(run_pb2.RetryRunRequest(id=failed), timeout=CALL).run
-    assert step_facts(steps_of(daemon.wait_run(retried.id))["a"])["reason"] == "kept"
+    assert steps_of(daemon.wait_run(retried.id))["a"].source_run
     event = daemon.emit("thing.happened", {"number": 2})
     assert event.sequence == len(old.expected["events"]) + 1
     repeated = daemon.emit("thing.happened", {"text": "again"}, dedupe_key="one")

@@ -28,7 +28,7 @@ from toban.v1 import run_pb2 as toban_dot_v1_dot_run__pb2
 from toban.v1 import workflow_pb2 as toban_dot_v1_dot_workflow__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12toban/v1/job.proto\x12\x08toban.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12toban/v1/run.proto\x1a\x17toban/v1/workflow.proto\"\xc1\x03\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12)\n\x06labels\x18\x04 \x03(\x0b\x32\x19.toban.v1.Job.LabelsEntry\x12\x0f\n\x07\x65nabled\x18\x05 \x01(\x08\x12\x0f\n\x07version\x18\x06 \x01(\x03\x12\r\n\x05owner\x18\x07 \x01(\t\x12(\n\ndefinition\x18\x08 \x01(\x0b\x32\x14.toban.v1.Definition\x12\x0f\n\x07used_by\x18\t \x03(\t\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x0c \x01(\t\x12\x11\n\tschedules\x18\r \x03(\t\x12,\n\x08next_due\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65vent_types\x18\x0f \x03(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x10\x43reateJobRequest\x12(\n\ndefinition\x18\x01 \x01(\x0b\x32\x14.toban.v1.Definition\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"^\n\x11\x43reateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12-\n\x08warnings\x18\x02 \x03(\x0b\x32\x1b.toban.v1.DefinitionProblem\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\",\n\x0eGetJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\"\x9e\x01\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.toban.v1.ListJobsRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x10ListJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.toban.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x82\x01\n\x10UpdateJobRequest\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\"\x8a\x01\n\x11UpdateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12-\n\x08warnings\x18\x03 \x03(\x0b\x32\x1b.toban.v1.DefinitionProblem\x12\x19\n\x11updated_workflows\x18\x04 \x03(\t\"=\n\x10\x44\x65leteJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"\x13\n\x11\x44\x65leteJobResponse\"5\n\x14SetJobEnabledRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x65nabled\x18\x02 \x01(\x08\"3\n\x15SetJobEnabledResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\"Z\n\rRunJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x0ctriggered_by\x18\x02 \x01(\x0e\x32\x11.toban.v1.Trigger\x12\x12\n\nrequest_id\x18\x03 \x01(\t\",\n\x0eRunJobResponse\x12\x1a\n\x03run\x18\x01 \x01(\x0b\x32\r.toban.v1.Run2\xed\x03\n\nJobService\x12\x44\n\tCreateJob\x12\x1a.toban.v1.CreateJobRequest\x1a\x1b.toban.v1.CreateJobResponse\x12;\n\x06GetJob\x12\x17.toban.v1.GetJobRequest\x1a\x18.toban.v1.GetJobResponse\x12\x41\n\x08ListJobs\x12\x19.toban.v1.ListJobsRequest\x1a\x1a.toban.v1.ListJobsResponse\x12\x44\n\tUpdateJob\x12\x1a.toban.v1.UpdateJobRequest\x1a\x1b.toban.v1.UpdateJobResponse\x12\x44\n\tDeleteJob\x12\x1a.toban.v1.DeleteJobRequest\x1a\x1b.toban.v1.DeleteJobResponse\x12P\n\rSetJobEnabled\x12\x1e.toban.v1.SetJobEnabledRequest\x1a\x1f.toban.v1.SetJobEnabledResponse\x12;\n\x06RunJob\x12\x17.toban.v1.RunJobRequest\x1a\x18.toban.v1.RunJobResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12toban/v1/job.proto\x12\x08toban.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12toban/v1/run.proto\x1a\x17toban/v1/workflow.proto\"\xef\x03\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12)\n\x06labels\x18\x04 \x03(\x0b\x32\x19.toban.v1.Job.LabelsEntry\x12\x0f\n\x07\x65nabled\x18\x05 \x01(\x08\x12\x0f\n\x07version\x18\x06 \x01(\x03\x12\x12\n\nowner_path\x18\x07 \x01(\t\x12(\n\ndefinition\x18\x08 \x01(\x0b\x32\x14.toban.v1.Definition\x12\x0f\n\x07used_by\x18\t \x03(\t\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x0c \x01(\t\x12\x11\n\tschedules\x18\r \x03(\t\x12,\n\x08next_due\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65vent_types\x18\x0f \x03(\t\x12\'\n\nowner_kind\x18\x10 \x01(\x0e\x32\x13.toban.v1.OwnerKind\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x10\x43reateJobRequest\x12(\n\ndefinition\x18\x01 \x01(\x0b\x32\x14.toban.v1.Definition\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"^\n\x11\x43reateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12-\n\x08warnings\x18\x02 \x03(\x0b\x32\x1b.toban.v1.DefinitionProblem\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\",\n\x0eGetJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\"\x9e\x01\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.toban.v1.ListJobsRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x10ListJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.toban.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x82\x01\n\x10UpdateJobRequest\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\"\x8a\x01\n\x11UpdateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12-\n\x08warnings\x18\x03 \x03(\x0b\x32\x1b.toban.v1.DefinitionProblem\x12\x19\n\x11updated_workflows\x18\x04 \x03(\t\"=\n\x10\x44\x65leteJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"\x13\n\x11\x44\x65leteJobResponse\"5\n\x14SetJobEnabledRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x65nabled\x18\x02 \x01(\x08\"3\n\x15SetJobEnabledResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\"Z\n\rRunJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x0ctriggered_by\x18\x02 \x01(\x0e\x32\x11.toban.v1.Trigger\x12\x12\n\nrequest_id\x18\x03 \x01(\t\",\n\x0eRunJobResponse\x12\x1a\n\x03run\x18\x01 \x01(\x0b\x32\r.toban.v1.Run2\xed\x03\n\nJobService\x12\x44\n\tCreateJob\x12\x1a.toban.v1.CreateJobRequest\x1a\x1b.toban.v1.CreateJobResponse\x12;\n\x06GetJob\x12\x17.toban.v1.GetJobRequest\x1a\x18.toban.v1.GetJobResponse\x12\x41\n\x08ListJobs\x12\x19.toban.v1.ListJobsRequest\x1a\x1a.toban.v1.ListJobsResponse\x12\x44\n\tUpdateJob\x12\x1a.toban.v1.UpdateJobRequest\x1a\x1b.toban.v1.UpdateJobResponse\x12\x44\n\tDeleteJob\x12\x1a.toban.v1.DeleteJobRequest\x1a\x1b.toban.v1.DeleteJobResponse\x12P\n\rSetJobEnabled\x12\x1e.toban.v1.SetJobEnabledRequest\x1a\x1f.toban.v1.SetJobEnabledResponse\x12;\n\x06RunJob\x12\x17.toban.v1.RunJobRequest\x1a\x18.toban.v1.RunJobResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,39 +40,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTJOBSREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_LISTJOBSREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_JOB']._serialized_start=145
-  _globals['_JOB']._serialized_end=594
-  _globals['_JOB_LABELSENTRY']._serialized_start=549
-  _globals['_JOB_LABELSENTRY']._serialized_end=594
-  _globals['_CREATEJOBREQUEST']._serialized_start=596
-  _globals['_CREATEJOBREQUEST']._serialized_end=676
-  _globals['_CREATEJOBRESPONSE']._serialized_start=678
-  _globals['_CREATEJOBRESPONSE']._serialized_end=772
-  _globals['_GETJOBREQUEST']._serialized_start=774
-  _globals['_GETJOBREQUEST']._serialized_end=803
-  _globals['_GETJOBRESPONSE']._serialized_start=805
-  _globals['_GETJOBRESPONSE']._serialized_end=849
-  _globals['_LISTJOBSREQUEST']._serialized_start=852
-  _globals['_LISTJOBSREQUEST']._serialized_end=1010
-  _globals['_LISTJOBSREQUEST_LABELSENTRY']._serialized_start=549
-  _globals['_LISTJOBSREQUEST_LABELSENTRY']._serialized_end=594
-  _globals['_LISTJOBSRESPONSE']._serialized_start=1012
-  _globals['_LISTJOBSRESPONSE']._serialized_end=1084
-  _globals['_UPDATEJOBREQUEST']._serialized_start=1087
-  _globals['_UPDATEJOBREQUEST']._serialized_end=1217
-  _globals['_UPDATEJOBRESPONSE']._serialized_start=1220
-  _globals['_UPDATEJOBRESPONSE']._serialized_end=1358
-  _globals['_DELETEJOBREQUEST']._serialized_start=1360
-  _globals['_DELETEJOBREQUEST']._serialized_end=1421
-  _globals['_DELETEJOBRESPONSE']._serialized_start=1423
-  _globals['_DELETEJOBRESPONSE']._serialized_end=1442
-  _globals['_SETJOBENABLEDREQUEST']._serialized_start=1444
-  _globals['_SETJOBENABLEDREQUEST']._serialized_end=1497
-  _globals['_SETJOBENABLEDRESPONSE']._serialized_start=1499
-  _globals['_SETJOBENABLEDRESPONSE']._serialized_end=1550
-  _globals['_RUNJOBREQUEST']._serialized_start=1552
-  _globals['_RUNJOBREQUEST']._serialized_end=1642
-  _globals['_RUNJOBRESPONSE']._serialized_start=1644
-  _globals['_RUNJOBRESPONSE']._serialized_end=1688
-  _globals['_JOBSERVICE']._serialized_start=1691
-  _globals['_JOBSERVICE']._serialized_end=2184
+  _globals['_JOB']._serialized_end=640
+  _globals['_JOB_LABELSENTRY']._serialized_start=595
+  _globals['_JOB_LABELSENTRY']._serialized_end=640
+  _globals['_CREATEJOBREQUEST']._serialized_start=642
+  _globals['_CREATEJOBREQUEST']._serialized_end=722
+  _globals['_CREATEJOBRESPONSE']._serialized_start=724
+  _globals['_CREATEJOBRESPONSE']._serialized_end=818
+  _globals['_GETJOBREQUEST']._serialized_start=820
+  _globals['_GETJOBREQUEST']._serialized_end=849
+  _globals['_GETJOBRESPONSE']._serialized_start=851
+  _globals['_GETJOBRESPONSE']._serialized_end=895
+  _globals['_LISTJOBSREQUEST']._serialized_start=898
+  _globals['_LISTJOBSREQUEST']._serialized_end=1056
+  _globals['_LISTJOBSREQUEST_LABELSENTRY']._serialized_start=595
+  _globals['_LISTJOBSREQUEST_LABELSENTRY']._serialized_end=640
+  _globals['_LISTJOBSRESPONSE']._serialized_start=1058
+  _globals['_LISTJOBSRESPONSE']._serialized_end=1130
+  _globals['_UPDATEJOBREQUEST']._serialized_start=1133
+  _globals['_UPDATEJOBREQUEST']._serialized_end=1263
+  _globals['_UPDATEJOBRESPONSE']._serialized_start=1266
+  _globals['_UPDATEJOBRESPONSE']._serialized_end=1404
+  _globals['_DELETEJOBREQUEST']._serialized_start=1406
+  _globals['_DELETEJOBREQUEST']._serialized_end=1467
+  _globals['_DELETEJOBRESPONSE']._serialized_start=1469
+  _globals['_DELETEJOBRESPONSE']._serialized_end=1488
+  _globals['_SETJOBENABLEDREQUEST']._serialized_start=1490
+  _globals['_SETJOBENABLEDREQUEST']._serialized_end=1543
+  _globals['_SETJOBENABLEDRESPONSE']._serialized_start=1545
+  _globals['_SETJOBENABLEDRESPONSE']._serialized_end=1596
+  _globals['_RUNJOBREQUEST']._serialized_start=1598
+  _globals['_RUNJOBREQUEST']._serialized_end=1688
+  _globals['_RUNJOBRESPONSE']._serialized_start=1690
+  _globals['_RUNJOBRESPONSE']._serialized_end=1734
+  _globals['_JOBSERVICE']._serialized_start=1737
+  _globals['_JOBSERVICE']._serialized_end=2230
 # @@protoc_insertion_point(module_scope)

@@ -54,7 +54,7 @@ class Job(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     ENABLED_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
-    OWNER_FIELD_NUMBER: _builtins.int
+    OWNER_PATH_FIELD_NUMBER: _builtins.int
     DEFINITION_FIELD_NUMBER: _builtins.int
     USED_BY_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
@@ -63,6 +63,7 @@ class Job(_message.Message):
     SCHEDULES_FIELD_NUMBER: _builtins.int
     NEXT_DUE_FIELD_NUMBER: _builtins.int
     EVENT_TYPES_FIELD_NUMBER: _builtins.int
+    OWNER_KIND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique among jobs and workflows: [A-Za-z0-9][A-Za-z0-9_-]{0,63}."""
     title: _builtins.str
@@ -71,9 +72,11 @@ class Job(_message.Message):
     enabled: _builtins.bool
     version: _builtins.int
     """Number of the current version, counted from 1. Output only."""
-    owner: _builtins.str
+    owner_path: _builtins.str
     """As in Workflow. Output only."""
     etag: _builtins.str
+    """As in Workflow. Output only."""
+    owner_kind: _workflow_pb2.OwnerKind.ValueType
     """As in Workflow. Output only."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
@@ -114,7 +117,7 @@ class Job(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         enabled: _builtins.bool = ...,
         version: _builtins.int = ...,
-        owner: _builtins.str = ...,
+        owner_path: _builtins.str = ...,
         definition: _workflow_pb2.Definition | None = ...,
         used_by: _abc.Iterable[_builtins.str] | None = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
@@ -123,10 +126,11 @@ class Job(_message.Message):
         schedules: _abc.Iterable[_builtins.str] | None = ...,
         next_due: _timestamp_pb2.Timestamp | None = ...,
         event_types: _abc.Iterable[_builtins.str] | None = ...,
+        owner_kind: _workflow_pb2.OwnerKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "next_due", b"next_due", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "event_types", b"event_types", "labels", b"labels", "name", b"name", "next_due", b"next_due", "owner", b"owner", "schedules", b"schedules", "title", b"title", "updated_at", b"updated_at", "used_by", b"used_by", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "event_types", b"event_types", "labels", b"labels", "name", b"name", "next_due", b"next_due", "owner_kind", b"owner_kind", "owner_path", b"owner_path", "schedules", b"schedules", "title", b"title", "updated_at", b"updated_at", "used_by", b"used_by", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,32 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _OwnerKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OwnerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OwnerKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OWNER_KIND_UNSPECIFIED: _OwnerKind.ValueType  # 0
+    OWNER_KIND_API: _OwnerKind.ValueType  # 1
+    """Clients of the API."""
+    OWNER_KIND_FILE: _OwnerKind.ValueType  # 2
+    """The definition file `owner_path`: a change by a client needs `force`."""
+    OWNER_KIND_REMOVED_FILE: _OwnerKind.ValueType  # 3
+    """Clients: the definition file `owner_path` defined it, and does not any more."""
+
+class OwnerKind(_OwnerKind, metaclass=_OwnerKindEnumTypeWrapper):
+    """Who owns a definition."""
+
+OWNER_KIND_UNSPECIFIED: OwnerKind.ValueType  # 0
+OWNER_KIND_API: OwnerKind.ValueType  # 1
+"""Clients of the API."""
+OWNER_KIND_FILE: OwnerKind.ValueType  # 2
+"""The definition file `owner_path`: a change by a client needs `force`."""
+OWNER_KIND_REMOVED_FILE: OwnerKind.ValueType  # 3
+"""Clients: the definition file `owner_path` defined it, and does not any more."""
+Global___OwnerKind: _TypeAlias = OwnerKind  # noqa: Y015
+
 class _ClockChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -107,7 +133,7 @@ class Workflow(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     ENABLED_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
-    OWNER_FIELD_NUMBER: _builtins.int
+    OWNER_PATH_FIELD_NUMBER: _builtins.int
     DEFINITION_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
@@ -115,6 +141,7 @@ class Workflow(_message.Message):
     SCHEDULES_FIELD_NUMBER: _builtins.int
     NEXT_DUE_FIELD_NUMBER: _builtins.int
     EVENT_TYPES_FIELD_NUMBER: _builtins.int
+    OWNER_KIND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique id: [A-Za-z0-9][A-Za-z0-9_-]{0,63}."""
     title: _builtins.str
@@ -123,14 +150,14 @@ class Workflow(_message.Message):
     enabled: _builtins.bool
     version: _builtins.int
     """Number of the current version, counted from 1. Output only."""
-    owner: _builtins.str
-    """Who owns the definition: `api`, or the path of a file; of one that is in no file any more, that path and
-    ` (removed)`. Output only.
-    """
+    owner_path: _builtins.str
+    """Path of the definition file that owns it, or owned it; empty if none does. Output only."""
     etag: _builtins.str
     """Changes with every change of the workflow. Pass it to an update or delete to refuse it if the workflow has changed
     since. Output only.
     """
+    owner_kind: Global___OwnerKind.ValueType
+    """Output only."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -170,7 +197,7 @@ class Workflow(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         enabled: _builtins.bool = ...,
         version: _builtins.int = ...,
-        owner: _builtins.str = ...,
+        owner_path: _builtins.str = ...,
         definition: Global___Definition | None = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
@@ -178,10 +205,11 @@ class Workflow(_message.Message):
         schedules: _abc.Iterable[_builtins.str] | None = ...,
         next_due: _timestamp_pb2.Timestamp | None = ...,
         event_types: _abc.Iterable[_builtins.str] | None = ...,
+        owner_kind: Global___OwnerKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "next_due", b"next_due", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "event_types", b"event_types", "labels", b"labels", "name", b"name", "next_due", b"next_due", "owner", b"owner", "schedules", b"schedules", "title", b"title", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "description", b"description", "enabled", b"enabled", "etag", b"etag", "event_types", b"event_types", "labels", b"labels", "name", b"name", "next_due", b"next_due", "owner_kind", b"owner_kind", "owner_path", b"owner_path", "schedules", b"schedules", "title", b"title", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,7 +17,7 @@ from toband.api.pages import ROOM
 from toband.api.run_messages import timestamp
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.schedules.due_times import Upcoming
-from toband.ports import StoredWorkflow, WorkflowVersion
+from toband.ports import OwnerKind, StoredWorkflow, WorkflowVersion
 
 _CHANGES = {
     Change.NONE: workflow_pb2.CLOCK_CHANGE_UNSPECIFIED,
@@ -35,7 +35,8 @@ def workflow(value: StoredWorkflow, schedules: Sequence[ScheduleEntry] = ()) -> 
         labels=dict(value.labels),
         enabled=value.enabled,
         version=value.version,
-        owner=value.owner,
+        owner_path=value.owner if value.owner_kind is not OwnerKind.API else "",
+        owner_kind=workflow_pb2.OwnerKind.Value(f"OWNER_KIND_{value.owner_kind.name}"),
         definition=definition(value.definition) if value.definition else None,
         created_at=timestamp(value.created_at),
         updated_at=timestamp(value.updated_at),
@@ -115,7 +116,8 @@ def job(
         labels=dict(value.labels),
         enabled=value.enabled,
         version=value.version,
-        owner=value.owner,
+        owner_path=value.owner if value.owner_kind is not OwnerKind.API else "",
+        owner_kind=workflow_pb2.OwnerKind.Value(f"OWNER_KIND_{value.owner_kind.name}"),
         definition=definition(value.definition) if value.definition else None,
         used_by=used_by,
         created_at=timestamp(value.created_at),

@@ -61,7 +61,6 @@ from toband.ports.processes import (
 )
 from toband.ports.records import (
     BY_API,
-    REMOVED,
     ActiveRunError,
     ConflictError,
     Counts,
@@ -74,6 +73,7 @@ from toband.ports.records import (
     HistoryEntry,
     Inspection,
     JobInUseError,
+    OwnerKind,
     PutOutcome,
     PutResult,
     Request,
@@ -114,7 +114,6 @@ from toband.ports.watched_paths import (
 __all__ = [
     "BY_API",
     "PAGE",
-    "REMOVED",
     "ActiveRunError",
     "AlarmClock",
     "Archive",
@@ -161,6 +160,7 @@ __all__ = [
     "OutputTooLargeError",
     "OverLimitError",
     "Owner",
+    "OwnerKind",
     "PathChange",
     "PathWatcher",
     "Placement",

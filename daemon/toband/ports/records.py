@@ -42,8 +42,13 @@ class PutResult:
 
 BY_API = "api"
 """The owner of definitions that came over the API; other owners are paths of files."""
-REMOVED = " (removed)"
-"""Stands behind the path of an owner that has the definition no more."""
+
+
+class OwnerKind(StrEnum):
+    API = "API"
+    FILE = "FILE"
+    REMOVED_FILE = "REMOVED_FILE"
+    """A file defined it, and does not any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,7 @@ class WorkflowText:
     parsed: Mapping[str, Any]
     base_dir: str
     owner: str = BY_API
+    owner_removed: bool = False
     kind: DefinitionKind = DefinitionKind.WORKFLOW
     uses: frozenset[str] = frozenset()
     job_versions: Mapping[str, int] = field(default_factory=dict)
@@ -106,7 +112,10 @@ class WorkflowVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredWorkflow:
-    """A workflow, or a job, as it is now. `definition` is None in lists."""
+    """A workflow, or a job, as it is now. `definition` is None in lists.
+
+    `owner` is BY_API or the path of a file. `owner_removed`: that file does not define it any more.
+    """
 
     name: str
     title: str
@@ -120,11 +129,18 @@ class StoredWorkflow:
     etag: str
     kind: DefinitionKind = DefinitionKind.WORKFLOW
     definition: WorkflowVersion | None = None
+    owner_removed: bool = False
 
     @property
     def file(self) -> str:
         """The path of the file that owns it; empty if none does, or not any more."""
-        return "" if self.owner == BY_API or self.owner.endswith(REMOVED) else self.owner
+        return self.owner if self.owner_kind is OwnerKind.FILE else ""
+
+    @property
+    def owner_kind(self) -> OwnerKind:
+        if self.owner == BY_API:
+            return OwnerKind.API
+        return OwnerKind.REMOVED_FILE if self.owner_removed else OwnerKind.FILE
 
 
 class WorkflowOwnedError(Exception):

@@ -13,7 +13,6 @@ from contract.scheduled import entry
 from toban.definition import DATA_CHANGED, DefinitionKind, EventTrigger
 from toband.domain.emitted_events import Cause, EventSource, EventState, Listener
 from toband.ports import (
-    REMOVED,
     ActiveRunError,
     ConflictError,
     Store,
@@ -247,7 +246,7 @@ async def test_what_files_do(store: Store) -> None:
     with pytest.raises(ConflictError):
         await store.put_definitions([owned("a"), owned("b", uses=frozenset({"no"}))], at=NOW)
     await store.disown_definition("user", FILE, at=NOW)
-    await store.put_definitions([replace(user, parsed={"steps": 2})], at=NOW, take_over={"user": FILE + REMOVED})
+    await store.put_definitions([replace(user, parsed={"steps": 2})], at=NOW, take_over={"user": FILE})
     await store.set_enabled("tool", False, at=NOW)
     await store.disown_definition("tool", FILE, at=NOW)
     assert await told(store) == [
@@ -255,8 +254,8 @@ async def test_what_files_do(store: Store) -> None:
         ("workflow", "created", "user", 1, FILE),
         ("job", "updated", "tool", 2, FILE),
         ("workflow", "updated", "user", 2, FILE),
-        ("workflow", "disabled", "user", 2, FILE + REMOVED),
+        ("workflow", "disabled", "user", 2, FILE),
         ("workflow", "updated", "user", 2, FILE),
         ("job", "disabled", "tool", 2, FILE),
-        ("job", "updated", "tool", 2, FILE + REMOVED),
+        ("job", "updated", "tool", 2, FILE),
     ]

@@ -88,7 +88,7 @@ async def test_what_no_file_has_is_disabled_until_one_has_it_again(store: Store)
     assert await store.disown_definition("left", FILE, at=later(1))
     assert not await store.disown_definition("left", FILE, at=later(1))
     left = await read(store, "left")
-    assert (left.enabled, left.owner, left.file) == (False, f"{FILE} (removed)", "")
+    assert (left.enabled, left.owner, left.owner_removed, left.file) == (False, FILE, True, "")
     other = owned("left", owner="/etc/flows/b.yaml")
     with pytest.raises(WorkflowOwnedError):
         await store.put_definitions([other], at=NOW)
@@ -126,7 +126,7 @@ async def test_what_no_file_has_stays_disabled_when_a_job_of_it_changes(store: S
     changed = text("tool", kind=DefinitionKind.JOB, source="x")
     await store.update_workflow(changed, at=later(2), also=[anew])
     left = await read(store, "user")
-    assert (left.version, left.enabled, left.owner) == (2, False, f"{FILE} (removed)")
+    assert (left.version, left.enabled, left.owner, left.owner_removed) == (2, False, FILE, True)
 
 
 async def test_what_was_disabled_by_hand_stays_so(store: Store) -> None:

@@ -16,7 +16,7 @@ from contract.scheduled import reminder
 from toban.definition import DefinitionKind, Retention
 from toband.domain.run_index import moving
 from toband.domain.run_model import AttemptState, Phase, Run, RunState, SkipReason, StepRun, StepState, TreeCause
-from toband.ports import Counts
+from toband.ports import Counts, OwnerKind
 from toband.store import SqlStore
 from toband.store.sql import schema
 from toband.store.sql.columns import to_json, to_micros
@@ -549,5 +549,27 @@ async def test_texts_that_were_facts_are_facts(empty_url: str, old: tuple[str, s
         assert {name: run.steps[name] for name in OLD_STEPS} == expected
         (_, change) = await store.history(run_id)
         assert change.run.steps == expected
+    finally:
+        await store.close()
+
+
+async def test_owners_are_what_they_were(empty_url: str, old: tuple[str, str]) -> None:
+    """A database of revision 0007 has a removed file in the text of the owner, also in answers."""
+    target = database(empty_url)
+    migrate(target.writer, "0007")
+    with target.writer.connect() as connection:
+        connection.execute(text("UPDATE workflows SET owner = '/flows/a.yaml (removed)', enabled = :no"), {"no": False})
+        answer = json.loads(connection.execute(text("SELECT answer FROM requests")).scalar_one())
+        answer["owner"] = "/flows/a.yaml (removed)"
+        connection.execute(text("UPDATE requests SET answer = :answer"), {"answer": json.dumps(answer)})
+    target.close()
+    store = SqlStore(empty_url)
+    await store.open()
+    try:
+        stored = await store.get_workflow("backup")
+        answered = await store.create_workflow(workflow_text(), at=NOW, request=request())
+        for found in (stored, answered):
+            assert found is not None
+            assert (found.owner, found.owner_kind) == ("/flows/a.yaml", OwnerKind.REMOVED_FILE)
     finally:
         await store.close()

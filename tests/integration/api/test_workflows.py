@@ -51,11 +51,11 @@ def test_a_created_workflow_comes_back_as_it_was_given(daemon: Daemon) -> None:
     made = daemon.apply(text, "/srv/flows")
     assert get(daemon, "created") == made
     assert (made.name, made.title, made.description) == ("created", "作成", "for a test")
-    assert (dict(made.labels), made.enabled, made.version, made.owner) == (
+    assert (dict(made.labels), made.enabled, made.version, made.owner_kind) == (
         {"team": "tools"},
         False,
         1,
-        "api",
+        pb.OWNER_KIND_API,
     )
     assert made.created_at == made.updated_at
     assert made.etag

@@ -329,7 +329,7 @@ def test_prune(cli: Cli, daemon: FakeDaemon, with_job: Path) -> None:
     daemon.add_workflow("gone", base_dir=here)
     daemon.add_workflow("elsewhere", base_dir="/srv")
     daemon.add_workflow("piped")
-    daemon.add_workflow("of-a-file", base_dir=here).owner = "/etc/toban/x.yaml"
+    daemon.add_workflow("of-a-file", base_dir=here).owner_kind = workflow_pb2.OWNER_KIND_FILE
     daemon.add_job("old", base_dir=here)
     dry = cli("apply", here, "--prune", "--dry-run")
     assert dry.out.splitlines()[-2:] == [

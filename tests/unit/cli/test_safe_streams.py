@@ -30,7 +30,8 @@ def evil(daemon: FakeDaemon) -> RunRecord:
     stored = daemon.add_workflow("nightly", f"name: nightly # {EVIL}\n")
     stored.title = stored.description = EVIL
     stored.labels[EVIL] = EVIL
-    stored.owner = EVIL
+    stored.owner_path = EVIL
+    stored.owner_kind = workflow_pb2.OWNER_KIND_FILE
     job = daemon.add_job("job")
     job.title = job.description = EVIL
     record = daemon.add_run("nightly", steps=["one", EVIL])

@@ -27,7 +27,6 @@ from toband.engine.definitions.file_loader import (
 )
 from toband.engine.definitions.file_sync import DefinitionFiles
 from toband.ports import (
-    REMOVED,
     ActiveRunError,
     HealthStatus,
     Known,
@@ -41,6 +40,8 @@ from toband.ports import (
 )
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
+REMOVED = " (removed)"
+"""Behind the path of an owner that does not have the definition any more."""
 FLOWS = os.path.join(os.sep, "flows")
 A, B, C = (os.path.join(FLOWS, name) for name in ("a.yaml", "b.yaml", "c.yaml"))
 ELSEWHERE = os.path.join(os.sep, "other", "c.yaml")
@@ -127,7 +128,7 @@ class Stored:
             if not document.uses <= self.jobs | names:
                 raise UnusableFileError([f"{file.path}: unknown job"])
         for name in names:
-            if self.owners.get(name, file.path) not in (file.path, take_over.get(name)):
+            if self.owners.get(name, file.path).removesuffix(REMOVED) not in (file.path, take_over.get(name)):
                 raise UnusableFileError([f"{file.path}: {name} is taken"])
         outcomes = {}
         at = NOW + timedelta(seconds=len(self.kept))
@@ -160,7 +161,8 @@ class Stored:
                 labels={},
                 enabled=name not in self.disabled,
                 version=1,
-                owner=owner,
+                owner=owner.removesuffix(REMOVED),
+                owner_removed=owner.endswith(REMOVED),
                 created_at=NOW,
                 updated_at=self.changed_at.get(name, NOW),
                 etag="",

@@ -270,7 +270,7 @@ class FakeDaemon:
             title=f"Title of {name}",
             enabled=True,
             version=version.version,
-            owner="api",
+            owner_kind=workflow_pb2.OWNER_KIND_API,
             definition=definition,
             etag=version.digest[:8],
         )
@@ -286,7 +286,7 @@ class FakeDaemon:
             title=f"Title of {name}",
             enabled=True,
             version=version.version,
-            owner="api",
+            owner_kind=workflow_pb2.OWNER_KIND_API,
             definition=definition,
             etag=version.digest[:8],
         )

@@ -204,8 +204,10 @@ def _directories(paths: Sequence[str]) -> list[str]:
 
 def _prune(client: SyncClient, directories: Sequence[str], kept: set[str], *, dry_run: bool) -> Iterable[Result]:
     """Deletes, or would, what came from the directories and is not there any more. Workflows first: they use jobs."""
+    from toban.v1 import workflow_pb2
+
     for listed in list(client.list_workflows(page_size=1000)):
-        if listed.name in kept or listed.owner != "api":
+        if listed.name in kept or listed.owner_kind != workflow_pb2.OWNER_KIND_API:
             continue
         workflow = client.get_workflow(listed.name)
         if workflow.definition.base_dir in directories:
@@ -214,7 +216,7 @@ def _prune(client: SyncClient, directories: Sequence[str], kept: set[str], *, dr
                     client.delete_workflow(listed.name, etag=workflow.etag)
             yield Result(name=listed.name, kind="workflow", outcome="deleted", version=workflow.version)
     for entry in list(client.list_jobs(page_size=1000)):
-        if entry.name in kept or entry.owner != "api":
+        if entry.name in kept or entry.owner_kind != workflow_pb2.OWNER_KIND_API:
             continue
         job = client.get_job(entry.name)
         if job.definition.base_dir in directories:

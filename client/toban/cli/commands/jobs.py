@@ -33,6 +33,7 @@ from toban.cli.render.output import (
     take,
     to_dict,
 )
+from toban.cli.render.reason_words import owner
 from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
@@ -97,7 +98,7 @@ def list_jobs(
             lambda job: "" if job.enabled else "yellow",
         ),
         Column("VERSION", lambda job: str(job.version)),
-        Column("OWNER", lambda job: job.owner, folds=True),
+        Column("OWNER", owner, folds=True),
         Column("UPDATED", lambda job: clock(job.updated_at), optional=True),
     ]
     emit_list(
@@ -305,7 +306,7 @@ def _show(here: Session, job: job_pb2.Job) -> None:
             ("next due", next_due_of(job)),
             ("started by", events_of(job)),
             ("version", str(job.version)),
-            ("owner", job.owner),
+            ("owner", owner(job)),
             ("used by", ", ".join(job.used_by)),
             ("base directory", job.definition.base_dir),
             ("created", clock(job.created_at)),

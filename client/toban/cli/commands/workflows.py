@@ -34,6 +34,7 @@ from toban.cli.render.output import (
     take,
     to_dict,
 )
+from toban.cli.render.reason_words import owner
 from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
@@ -91,7 +92,7 @@ def list_workflows(
             lambda workflow: "" if workflow.enabled else "yellow",
         ),
         Column("VERSION", lambda workflow: str(workflow.version)),
-        Column("OWNER", lambda workflow: workflow.owner, folds=True),
+        Column("OWNER", owner, folds=True),
         Column("UPDATED", lambda workflow: clock(workflow.updated_at), optional=True),
     ]
     emit_list(
@@ -295,7 +296,7 @@ def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
             ("next due", next_due_of(workflow)),
             ("started by", events_of(workflow)),
             ("version", str(workflow.version)),
-            ("owner", workflow.owner),
+            ("owner", owner(workflow)),
             ("base directory", workflow.definition.base_dir),
             ("created", clock(workflow.created_at)),
             ("updated", clock(workflow.updated_at)),

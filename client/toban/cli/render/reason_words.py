@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from toban.v1 import run_pb2
+from toban.v1 import job_pb2, run_pb2, workflow_pb2
 
 _SKIPPED: Final = {
     run_pb2.SKIP_REASON_WHEN: "its condition is false",
@@ -53,3 +53,14 @@ def step_waits(step: run_pb2.Step) -> str:
     waits = _WAITING.get(step.waiting_for, "")
     approval = step.waiting_for == run_pb2.WAITING_FOR_APPROVAL
     return f"{waits} by {', '.join(step.approvers)}" if approval and step.approvers else waits
+
+
+def owner(of: workflow_pb2.Workflow | job_pb2.Job) -> str:
+    """Who owns a definition: `api`, or a file."""
+    match of.owner_kind:
+        case workflow_pb2.OWNER_KIND_FILE:
+            return of.owner_path
+        case workflow_pb2.OWNER_KIND_REMOVED_FILE:
+            return f"{of.owner_path} (removed)"
+        case _:
+            return "api"

@@ -24,7 +24,7 @@ class FirstClaims:
         """False if another file has, had or may yet have one of the names: `claims_of` decides about those."""
         free = True
         for name in names:
-            owner = self._owned[name].owner if name in self._owned else path
+            owner = self._owned[name].file if name in self._owned else path
             free = self._paths.setdefault(name, path) == owner == path and free
         return free
 
@@ -37,7 +37,7 @@ def claims_of(names: Mapping[str, Sequence[str]], owned: Mapping[str, StoredWork
     claims: dict[str, str] = {}
     for path in sorted(names):
         for name in names[path]:
-            if name not in claims or (name in owned and owned[name].owner == path):
+            if name not in claims or (name in owned and owned[name].file == path):
                 claims[name] = path
     return claims
 
@@ -69,7 +69,7 @@ def below(path: str, places: Iterable[str]) -> bool:
 def by_owner(owned: Iterable[StoredWorkflow]) -> Mapping[str, Sequence[StoredWorkflow]]:
     by_owner: dict[str, list[StoredWorkflow]] = defaultdict(list)
     for each in owned:
-        by_owner[each.owner].append(each)
+        by_owner[each.file].append(each)
     return by_owner
 
 

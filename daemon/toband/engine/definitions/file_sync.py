@@ -32,7 +32,6 @@ from toband.engine.definitions.file_loader import (
 )
 from toband.engine.definitions.file_status import FileState, FileStates
 from toband.ports import (
-    REMOVED,
     ActiveRunError,
     Clock,
     Conditions,
@@ -383,7 +382,7 @@ class DefinitionFiles:
         """
         done = True
         for each in sorted(owned, key=lambda each: each.kind is DefinitionKind.JOB):
-            path = each.owner.removesuffix(REMOVED)
+            path = each.owner
             if each.file:
                 if self._still_has(each, listing):
                     continue

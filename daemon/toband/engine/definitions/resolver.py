@@ -184,7 +184,9 @@ class Resolver:
                 broken.setdefault(job, []).extend((name, each) for each in user.problems if not each.warning)
                 continue
             # It replaces the version that was read and nothing newer, and its owner stays.
-            text = replace(user.text, expected_version=stored.version, owner=stored.owner)
+            text = replace(
+                user.text, expected_version=stored.version, owner=stored.owner, owner_removed=stored.owner_removed
+            )
             users.append(JobUser(text=text, changed=text.parsed != stored.definition.parsed))
         return users, [job.with_problems(_of_users(job, broken.get(job.document.name, ()))) for job in jobs]
 

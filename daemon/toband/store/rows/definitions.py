@@ -113,6 +113,7 @@ def workflow_from(stored: Mapping[str, Any], definition: WorkflowVersion | None 
         enabled=stored["enabled"],
         version=stored["version"],
         owner=stored["owner"],
+        owner_removed=stored["owner_removed"],
         created_at=stored["created_at"],
         updated_at=stored["updated_at"],
         etag=etag_of(stored),

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from toban.definition import DefinitionKind
 from toband.domain.emitted_events import Cause
 from toband.ports import (
-    REMOVED,
     ActiveRunError,
     ConflictError,
     EtagMismatchError,
@@ -197,10 +196,10 @@ def disown(sql: Statements, name: str, owner: str, at: datetime) -> Callable[[Se
     def operation(session: Session) -> bool:
         session.lock_creation()
         stored = find(session.connection, name)
-        if stored is None or stored["owner"] != owner:
+        if stored is None or stored["owner"] != owner or stored["owner_removed"]:
             return False
         values = {
-            "owner": owner + REMOVED,
+            "owner_removed": True,
             "enabled": False,
             "revision": stored["revision"] + 1,
             "updated_at": at,
@@ -324,6 +323,7 @@ def _header(text: WorkflowText) -> dict[str, Any]:
         "description": text.description,
         "labels": text.labels,
         "owner": text.owner,
+        "owner_removed": text.owner_removed,
     }
 
 
@@ -334,8 +334,11 @@ def _replace_users(
     updated = []
     for user in also:
         using = find(session.connection, user.name)
+        if using is None:
+            continue
         # Only the job was sent: its users keep their owners.
-        if using is not None and "version" in _replace(session, using, replace(user, owner=using["owner"]), at, told):
+        owned = replace(user, owner=using["owner"], owner_removed=using["owner_removed"])
+        if "version" in _replace(session, using, owned, at, told):
             updated.append(user)
     return updated
 
@@ -370,7 +373,7 @@ def _changes(session: Session, stored: Mapping[str, Any], text: WorkflowText, at
     current = session.connection.execute(VERSION, key).one()
     header = _header(text)
     # It was disabled because it was in no file, and now somebody has it.
-    taken_up = stored["owner"].endswith(REMOVED) and text.owner != stored["owner"]
+    taken_up = stored["owner_removed"] and not text.owner_removed
     if (
         text.source == current.source
         and text.base_dir == current.base_dir

@@ -83,7 +83,9 @@ workflows = Table(
     Column("version", Integer, nullable=False),
     # Counts the changes since the version was made; with the version it is the etag.
     Column("revision", Integer, nullable=False),
+    # `api`, or the path of a file.
     Column("owner", Prose, nullable=False),
+    Column("owner_removed", Boolean, nullable=False, server_default=false()),
     Column("created_at", Micros, nullable=False),
     Column("updated_at", Micros, nullable=False),
     Column("kind", Name(DefinitionKind), nullable=False, server_default=text("'workflow'")),

@@ -1,4 +1,5 @@
-"""Facts that were texts become columns and flags: why a step was skipped, whether its retry was stopped, its timeout.
+"""Facts that were texts become columns and flags: why a step was skipped, whether its retry was stopped, its timeout,
+and whether the file that owned a definition was removed.
 
 Rows of steps and entries of the history are mapped alike. They are read a page at a time: all of them may not fit into
 memory.
@@ -17,6 +18,7 @@ branch_labels = None
 depends_on = None
 
 KEY = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+REMOVED = " (removed)"
 STOPPED = {
     "aborted": "the run was aborted",
     "cancelled": "the run was cancelled",
@@ -27,8 +29,29 @@ STOPPED = {
 def upgrade() -> None:
     op.add_column("step_runs", sa.Column("skip_reason", sa.String()))
     op.add_column("step_runs", sa.Column("source", KEY))
+    removed: sa.Column[bool] = sa.Column("owner_removed", sa.Boolean(), nullable=False, server_default=sa.false())
+    op.add_column("workflows", removed)
+    _map_owners(op.get_bind())
     _map_steps(op.get_bind())
     _map_history(op.get_bind())
+
+
+def _map_owners(connection: sa.Connection) -> None:
+    """Of definitions, and of answers that are remembered."""
+    update = sa.text("UPDATE workflows SET owner = :owner, owner_removed = :removed WHERE name = :name")
+    for name, owner in connection.execute(sa.text("SELECT name, owner FROM workflows")).all():
+        if owner.endswith(REMOVED):
+            connection.execute(update, {"name": name, "owner": owner.removesuffix(REMOVED), "removed": True})
+    answers = sa.text("SELECT caller, rpc, request_id, answer FROM requests WHERE answer LIKE '%\"owner\"%'")
+    update = sa.text(
+        "UPDATE requests SET answer = :answer WHERE caller = :caller AND rpc = :rpc AND request_id = :request_id"
+    )
+    for caller, rpc, request_id, text in connection.execute(answers).all():
+        answer = json.loads(text)
+        owner = answer["owner"]
+        answer |= {"owner": owner.removesuffix(REMOVED), "owner_removed": owner.endswith(REMOVED)}
+        key = {"caller": caller, "rpc": rpc, "request_id": request_id}
+        connection.execute(update, {**key, "answer": _json(answer)})
 
 
 def _step_facts(state: str, reason: str, extra: dict[str, Any], child_error: str) -> dict[str, Any]:
