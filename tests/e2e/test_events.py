@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -67,29 +66,6 @@ def printed(daemon: Daemon, run_id: str) -> str:
     return log.get(run_pb2.LOG_STREAM_STDOUT, b"").decode()
 
 
-def test_an_event_starts_all_that_match_and_its_runs_know_it(daemon: Daemon) -> None:
-    created = "{event: [DATA_CHANGED, OTHER], priority: 30, condition: event.payload.action == 'created'}"
-    daemon.apply(listening("analyse", created, "echo {{ event.type }} {{ event.payload.id }}"))
-    daemon.apply(listening("audit", "DATA_CHANGED"))
-    daemon.apply(listening("removed", "{event: DATA_CHANGED, condition: event.payload.action == 'deleted'}"))
-    event = daemon.emit("DATA_CHANGED", {"entity": "issue", "action": "created", "id": 12345678901})
-    assert event.state == event_pb2.EVENT_STATE_RESOLVED
-    assert [(run.workflow, run.priority) for run in event.runs] == [("analyse", 30), ("audit", 0)]
-    event = wait_ended(daemon, event)
-    assert {run.run_state for run in event.runs} == {run_pb2.RUN_STATE_SUCCEEDED}
-    run = daemon.get_run(event.runs[0].run_id)
-    assert (run.triggered_by, run.event_id, run.event_type) == (
-        run_pb2.TRIGGER_EVENT,
-        event.id,
-        "DATA_CHANGED",
-    )
-    assert (run.priority, run.depth) == (30, 0)
-    assert printed(daemon, run.id) == "DATA_CHANGED 12345678901\n"
-    again = daemon.runs.RetryRun(run_pb2.RetryRunRequest(id=run.id, everything=True), timeout=20).run
-    assert daemon.wait_run(again.id).event_id == event.id
-    assert printed(daemon, again.id) == "DATA_CHANGED 12345678901\n"
-
-
 def test_workflows_that_start_each_other_come_to_an_end(daemon: Daemon) -> None:
     itself = "{event: RUN_SUCCEEDED, condition: event.payload.workflow == 'loop'}"
     daemon.apply(listening("loop", itself))
@@ -102,22 +78,6 @@ def test_workflows_that_start_each_other_come_to_an_end(daemon: Daemon) -> None:
     assert (cut[0].depth, len(cut[0].runs)) == (DEPTH_MOST, 0)
     assert "chain" in cut[0].reason
     assert sorted(run.depth for run in runs_of(daemon, "loop")) == list(range(DEPTH_MOST))
-
-
-def test_a_step_emits_with_nothing_to_configure(daemon: Daemon) -> None:
-    daemon.apply(listening("first", "BEGIN", """toban emit MIDDLE -d '{"n": 7}' --dedupe-key once"""))
-    daemon.apply(listening("second", "MIDDLE", "echo {{ event.payload.n }} {{ event.source_step }}"))
-    daemon.emit("BEGIN")
-    (event,) = wait_until(lambda: events_of(daemon, "MIDDLE"), "the step emitted nothing")
-    (first,) = runs_of(daemon, "first")
-    assert (event.source, event.source_run, event.source_step, event.depth) == (
-        event_pb2.EVENT_SOURCE_STEP,
-        first.id,
-        "only",
-        1,
-    )
-    (second,) = wait_ended(daemon, event).runs
-    assert printed(daemon, second.run_id) == "7 only\n"
 
 
 def test_what_fails_is_an_event(daemon: Daemon) -> None:
@@ -186,42 +146,6 @@ def test_no_event_is_dropped_unless_the_file_says_so(daemon: Daemon, tmp_path: P
     assert len(runs_of(daemon, "queues")) == 2
 
 
-def test_while_the_daemon_drains_events_are_kept(daemon: Daemon) -> None:
-    daemon.apply(listening("later", "E"))
-    daemon.system.Drain(system_pb2.DrainRequest(), timeout=20)
-    event = daemon.emit("E")
-    assert (event.state, event.reason) == (event_pb2.EVENT_STATE_PENDING, "the daemon drains")
-    daemon.system.Resume(system_pb2.ResumeRequest(), timeout=20)
-    assert [run.workflow for run in wait_ended(daemon, event).runs] == ["later"]
-
-
-def test_a_schedule_of_a_subject_tells_of_itself_and_starts_its_workflow(daemon: Daemon) -> None:
-    daemon.apply("name: remind\ndescription: x\nsteps: {only: {run: 'echo {{ event.payload.issueId }}'}}\n")
-    created = daemon.schedules.CreateSchedule(
-        schedule_pb2.CreateScheduleRequest(
-            subject="issue-42",
-            rule=schedule_pb2.ScheduleRule(words="1秒後にリマインド"),
-            action=schedule_pb2.SCHEDULE_ACTION_REMINDER,
-            workflow="remind",
-        ),
-        timeout=20,
-    ).schedule
-    (event,) = wait_until(lambda: events_of(daemon, "SCHEDULE_TRIGGERED"), "it was never due")
-    assert json.loads(event.payload_json) == {
-        "issueId": "issue-42",
-        "scheduleId": created.id,
-        "action": "reminder",
-        "originalRequest": "1秒後にリマインド",
-        "metadata": {"occurrences": 1},
-    }
-    (started,) = wait_ended(daemon, event).runs
-    assert printed(daemon, started.run_id) == "issue-42\n"
-    run = daemon.get_run(started.run_id)
-    assert (run.triggered_by, run.schedule_id) == (run_pb2.TRIGGER_SCHEDULE, created.id)
-    found = daemon.schedules.GetSchedule(schedule_pb2.GetScheduleRequest(id=created.id), timeout=20)
-    assert found.schedule.state == schedule_pb2.SCHEDULE_STATE_ENDED
-
-
 def test_nothing_is_forgotten_over_a_restart(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "s", environment={"TOBAN_TIMEZONE": "UTC"}) as daemon:
         daemon.apply(listening("later", "E", "echo {{ event.payload.n }}", "overlap: allow"))
@@ -253,21 +177,6 @@ def test_nothing_is_forgotten_over_a_restart(tmp_path: Path) -> None:
         assert json.loads(told.payload_json)["issueId"] == "a"
         left = daemon.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest(), timeout=20)
         assert [schedule.subject for schedule in left.schedules] == ["b"]
-
-
-def test_a_watcher_goes_on_where_it_was(daemon: Daemon) -> None:
-    daemon.apply(listening("w", "E"))
-    first = daemon.emit("E")
-    watching = daemon.events.WatchEvents(
-        event_pb2.WatchEventsRequest(types=["E"], after_sequence=first.sequence - 1), timeout=60
-    )
-    messages: Iterator[Any] = (message for message in watching if message.HasField("event"))
-    assert next(messages).event.id == first.id
-    second = daemon.emit("E")
-    found = next(messages)
-    assert (found.event.id, found.sequence) == (second.id, second.sequence)
-    assert [run.workflow for run in found.event.runs] == ["w"]
-    watching.cancel()
 
 
 def test_a_file_that_changes_is_an_event(daemon: Daemon, tmp_path: Path) -> None:

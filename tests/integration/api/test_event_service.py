@@ -59,10 +59,10 @@ def test_an_event_starts_all_that_listen_by_priority(daemon: Daemon) -> None:
         daemon,
         "ev-high",
         printed,
-        on={"event": "EV_ORDER", "condition": "event.payload.n == 7", "priority": 50},
+        on={"event": "EV_ORDER", "condition": "event.payload.n > 8", "priority": 50},
     )
     apply(daemon, "ev-not", on={"event": "EV_ORDER", "condition": "event.payload.n == 8"})
-    answer = emit(daemon, "EV_ORDER", {"n": 7})
+    answer = emit(daemon, "EV_ORDER", {"n": 12345678901})
     assert answer.created
     event = answer.event
     assert event.state == pb.EVENT_STATE_RESOLVED
@@ -74,7 +74,10 @@ def test_an_event_starts_all_that_listen_by_priority(daemon: Daemon) -> None:
         assert (run.event_id, run.event_type, run.depth) == (event.id, "EV_ORDER", 0)
         assert run.triggered_by == run_pb2.TRIGGER_EVENT
         assert run.priority == each.priority
-        assert daemon.log_of(run.id)[run_pb2.LOG_STREAM_STDOUT] == b"EV_ORDER 7 client\n"
+        assert daemon.log_of(run.id)[run_pb2.LOG_STREAM_STDOUT] == b"EV_ORDER 12345678901 client\n"
+        again = daemon.runs.RetryRun(run_pb2.RetryRunRequest(id=run.id, everything=True), timeout=20).run
+        assert daemon.wait_run(again.id).event_id == event.id
+        assert daemon.log_of(again.id) == daemon.log_of(run.id)
     told = get(daemon, event.id)
     assert told.all_ended
     assert {each.run_state for each in told.event.runs} == {run_pb2.RUN_STATE_SUCCEEDED}
@@ -200,10 +203,10 @@ def test_while_draining_events_wait(daemon: Daemon) -> None:
 
 
 def test_a_step_emits(daemon: Daemon) -> None:
-    """With the SDK of the daemon's own interpreter, by its command line, and nothing has to be set up."""
-    emits = f"{sys.executable} -m toban.cli emit EV_CHILD -d '{{\"n\": 1}}'"
-    apply(daemon, "emits", emits, on="EV_PARENT")
-    apply(daemon, "is-told", "echo {{ event.source_run }} {{ event.source_step }}", on="EV_CHILD")
+    """With the `toban` of the daemon's own interpreter, and nothing has to be set up."""
+    apply(daemon, "emits", "toban emit EV_CHILD -d '{\"n\": 1}' --dedupe-key once", on="EV_PARENT")
+    said = "echo {{ event.payload.n }} {{ event.source_run }} {{ event.source_step }}"
+    apply(daemon, "is-told", said, on="EV_CHILD")
     (parent,) = emit(daemon, "EV_PARENT").event.runs
     assert run_state(daemon.wait_run(parent.run_id)) == "SUCCEEDED"
     listed = pb.ListEventsRequest(types=["EV_CHILD"])
@@ -214,7 +217,7 @@ def test_a_step_emits(daemon: Daemon) -> None:
     run = daemon.wait_run(child.run_id)
     assert run.depth == 1
     said = daemon.log_of(child.run_id)[run_pb2.LOG_STREAM_STDOUT].decode()
-    assert said == f"{parent.run_id} only\n"
+    assert said == f"1 {parent.run_id} only\n"
 
 
 def test_a_python_step_emits_and_schedules(daemon: Daemon, tmp_path: Path) -> None:
@@ -390,30 +393,6 @@ def test_info_tells_of_runs_of_events(daemon: Daemon) -> None:
         daemon.wait_run(run_id)
     # That it has ended is told by the database, maybe a moment before the daemon has let go of it.
     wait_until(lambda: info(daemon).event_runs == 0, "they still are under way")
-
-
-@pytest.mark.parametrize(
-    ("request_", "field"),
-    [
-        (pb.EmitEventRequest(type="a b"), "type"),
-        (pb.EmitEventRequest(type="A", payload_json="{"), "payload_json"),
-        (pb.EmitEventRequest(type="A", dedupe_key="\0"), "dedupe_key"),
-        (pb.ListEventsRequest(page_token="?"), "page_token"),
-        (pb.WatchEventsRequest(after_sequence=1 << 62), "after_sequence"),
-        (pb.ResolveEventRequest(type=""), "type"),
-    ],
-)
-def test_wrong_fields(daemon: Daemon, request_: Any, field: str) -> None:
-    name = type(request_).__name__.removesuffix("Request")
-    refusal = refused(lambda: getattr(daemon.events, name)(request_, timeout=20))
-    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert [found for found, _ in refusal.violations] == [field]
-
-
-@pytest.mark.parametrize("event_id", ["", "x", "日本", "x" * 100_000, "../.."])
-def test_an_event_that_is_not_there(daemon: Daemon, event_id: str) -> None:
-    refusal = refused(lambda: get(daemon, event_id))
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND")
 
 
 def test_many_at_once_are_all_kept_in_order(daemon: Daemon) -> None:

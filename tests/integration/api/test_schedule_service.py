@@ -7,11 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import grpc
-import pytest
 from google.protobuf import duration_pb2, timestamp_pb2
 
 from helpers.daemon import Daemon, run_state
-from helpers.refusal import refused
 from toban.v1 import event_pb2, run_pb2
 from toban.v1 import schedule_pb2 as pb
 
@@ -116,62 +114,6 @@ def test_one_that_repeats_ends_after_so_many_times(daemon: Daemon) -> None:
     assert ["nextRun" in each for each in found] == [True, False]
 
 
-def test_stored_and_told_back(daemon: Daemon) -> None:
-    answer = create(daemon, "課題 3", timezone="Asia/Tokyo", dedupe_key="k", max_occurrences=7)
-    made = answer.schedule
-    assert answer.created
-    assert (made.subject, made.request, made.timezone) == ("課題 3", "3日後の朝9時", "Asia/Tokyo")
-    assert "09:00" in made.understood
-    assert (made.dedupe_key, made.max_occurrences, made.caller) == ("k", 7, "local")
-    due = made.next_due.ToDatetime(tzinfo=UTC)
-    assert timedelta(days=2) < due - datetime.now(UTC) < timedelta(days=4)
-    again = create(daemon, "課題 3", dedupe_key="k")
-    assert (again.created, again.schedule.id) == (False, made.id)
-    assert create(daemon, "課題 4", dedupe_key="k").created
-    assert get(daemon, made.id) == made
-
-
-def test_a_request_makes_one_schedule(daemon: Daemon) -> None:
-    first = create(daemon, "issue-5", request_id="sched-r")
-    again = create(daemon, "issue-5", request_id="sched-r")
-    assert first.created
-    assert again == first
-    refusal = refused(lambda: create(daemon, "issue-6", request_id="sched-r"))
-    assert refusal.reason == "REQUEST_ID_REUSED"
-
-
-def test_lists_and_cancelling(daemon: Daemon) -> None:
-    steps = [{"name": "only", "run": "true"}]
-    of_file = {"name": "own-times", "description": "for a test", "schedule": "0 3 * * *"}
-    daemon.apply(json.dumps({**of_file, "steps": steps}))
-    made = [create(daemon, "issue-7").schedule.id for _ in range(3)]
-    other = create(daemon, "issue-8", workflow="own-times").schedule.id
-
-    def listed(**fields: Any) -> list[str]:
-        token, found = "", []
-        while True:
-            request = pb.ListSchedulesRequest(page_size=2, page_token=token, **fields)
-            answer = daemon.schedules.ListSchedules(request, timeout=20)
-            found += [each.id for each in answer.schedules]
-            token = answer.next_page_token
-            if not token:
-                return found
-
-    assert listed(subject="issue-7") == made
-    # Its own schedule is a part of its definition, and not here.
-    assert listed(workflow="own-times") == [other]
-    assert not any("/" in each for each in listed(include_ended=True))
-    cancel = pb.CancelScheduleRequest(id=made[0])
-    for _ in range(2):
-        cancelled = daemon.schedules.CancelSchedule(cancel, timeout=20).schedule
-        assert cancelled.state == pb.SCHEDULE_STATE_CANCELLED
-    closed = pb.CancelBySubjectRequest(subject="issue-7")
-    assert daemon.schedules.CancelBySubject(closed, timeout=20).cancelled == 2
-    assert daemon.schedules.CancelBySubject(closed, timeout=20).cancelled == 0
-    assert listed(subject="issue-7") == []
-    assert listed(subject="issue-7", include_ended=True) == made
-
-
 def test_what_is_cancelled_is_not_due(daemon: Daemon) -> None:
     stream = triggered(daemon, last_event(daemon))
     next(stream)
@@ -194,54 +136,3 @@ def test_what_is_cancelled_is_not_due(daemon: Daemon) -> None:
     due = next(each for each in told if each not in too_late)
     cast(Any, stream).cancel()
     assert due == stays
-
-
-def test_what_words_mean(daemon: Daemon) -> None:
-    asked = pb.InterpretTimeRequest(words="every weekday at 15:00", timezone="Europe/Berlin")
-    answer = daemon.schedules.InterpretTime(asked, timeout=20)
-    assert (answer.recurring, answer.timezone, len(answer.due_times)) == (
-        True,
-        "Europe/Berlin",
-        5,
-    )
-    refusal = refused(lambda: daemon.schedules.InterpretTime(pb.InterpretTimeRequest(words="そのうち"), timeout=20))
-    assert (refusal.code, refusal.reason) == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "TIME_NOT_UNDERSTOOD",
-    )
-    assert "明日の15時" in refusal.text
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason", "field"),
-    [
-        ({"subject": ""}, "INVALID_ARGUMENT", "subject"),
-        ({"subject": "a\0b"}, "INVALID_ARGUMENT", "subject"),
-        ({"rule": None}, "INVALID_ARGUMENT", "rule"),
-        ({"rule": pb.ScheduleRule(cron="61 * * * *")}, "TIME_NOT_UNDERSTOOD", "rule.cron"),
-        ({"rule": pb.ScheduleRule(words="blue")}, "TIME_NOT_UNDERSTOOD", "rule"),
-        ({"timezone": "Moon"}, "INVALID_ARGUMENT", "timezone"),
-        ({"action": 77}, "INVALID_ARGUMENT", "action"),
-        ({"workflow": "own-times", "params": {"x": 1}}, "INVALID_PARAMS", "params.x"),
-    ],
-)
-def test_wrong_fields(daemon: Daemon, fields: dict[str, Any], reason: str, field: str) -> None:
-    refusal = refused(lambda: create(daemon, fields.pop("subject", "wrong"), **fields))
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
-    assert [found for found, _ in refusal.violations] == [field]
-
-
-@pytest.mark.parametrize("schedule_id", ["", "x", "own-times/0", "x" * 100_000])
-def test_a_schedule_that_is_not_there(daemon: Daemon, schedule_id: str) -> None:
-    cancel = pb.CancelScheduleRequest(id=schedule_id)
-    for call in (
-        lambda: get(daemon, schedule_id),
-        lambda: daemon.schedules.CancelSchedule(cancel, timeout=20),
-    ):
-        refusal = refused(call)
-        assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SCHEDULE_NOT_FOUND")
-
-
-def test_a_workflow_that_is_not_there(daemon: Daemon) -> None:
-    refusal = refused(lambda: create(daemon, "issue-10", workflow="absent"))
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "WORKFLOW_NOT_FOUND")

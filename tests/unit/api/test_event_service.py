@@ -327,7 +327,7 @@ async def test_nothing_has_ended_while_nothing_is_decided(service: EventService,
     assert (cut.all_ended, cut.event.reason, cut.event.state) == (True, "why", pb.EVENT_STATE_CUT)
 
 
-@pytest.mark.parametrize("event_id", ["", "none", "a\0b"])
+@pytest.mark.parametrize("event_id", ["", "none", "a\0b", "日本", "x" * 100_000, "../.."])
 async def test_an_event_that_is_not_there(service: EventService, event_id: str) -> None:
     refusal = await refused(service.GetEvent(pb.GetEventRequest(id=event_id), CONTEXT))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND")
@@ -410,6 +410,8 @@ async def test_what_a_stored_event_would_start(service: EventService, events: Fa
     for unknown in ("e2", "a\0b"):
         refusal = await refused(service.ResolveEvent(pb.ResolveEventRequest(event_id=unknown), CONTEXT))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND")
+    refusal = await refused(service.ResolveEvent(pb.ResolveEventRequest(), CONTEXT))
+    assert (refusal.reason, refusal.fields) == ("INVALID_ARGUMENT", ["type"])
     for more in ({"type": "A"}, {"payload_json": "{}"}):
         request = pb.ResolveEventRequest(event_id="e1", **more)
         refusal = await refused(service.ResolveEvent(request, CONTEXT))
@@ -482,6 +484,7 @@ async def test_a_stream_is_broken_off_when_the_daemon_stops(service: EventServic
     [
         ({"after_sequence": -1}, "after_sequence"),
         ({"after_sequence": 2}, "after_sequence"),
+        ({"after_sequence": 1 << 62}, "after_sequence"),
         ({"types": ["a b"]}, "types"),
     ],
 )

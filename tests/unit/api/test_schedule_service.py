@@ -29,6 +29,7 @@ TEXT = """
 name: nightly
 description: for a test
 params: {n: {type: integer, default: 1}}
+schedule: 0 3 * * *
 steps: {a: {run: "true"}}
 """
 
@@ -91,6 +92,7 @@ async def test_words_are_understood_and_told_back(service: ScheduleService) -> N
     assert not made.HasField("cancelled_at")
     again = await created(service, rule=rule(words="明日の15時"), dedupe_key="k")
     assert (again.created, again.schedule.id) == (False, "s1")
+    assert (await created(service, subject="issue-43", dedupe_key="k")).created
 
 
 async def test_whoever_repeats_a_request_gets_the_first_answer(service: ScheduleService, store: SqlStore) -> None:
@@ -100,6 +102,8 @@ async def test_whoever_repeats_a_request_gets_the_first_answer(service: Schedule
     assert first.created
     other = {**asked, "request_id": "r2"}
     assert [(await created(service, **other)).created for _ in range(2)] == [False, False]
+    refusal = await refused(created(service, subject="issue-43", request_id="r"))
+    assert refusal.reason == "REQUEST_ID_REUSED"
     assert len(await stored(store)) == 1
 
 
@@ -236,6 +240,7 @@ async def test_a_refusal_has_examples(service: ScheduleService) -> None:
         ({"rule": rule(at=moment(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)))}, "rule.at"),
         ({"rule": rule(at=moment(datetime(1969, 12, 31, tzinfo=UTC)))}, "rule.at"),
         ({"timezone": "Asia/Tokio"}, "timezone"),
+        ({"timezone": "Moon"}, "timezone"),
         ({"action": 0}, "action"),
         ({"action": 0, "rule": rule(cron="0 9 * * *")}, "action"),
         ({"action": 99, "workflow": "nightly"}, "action"),
@@ -266,6 +271,7 @@ async def test_one_schedule_and_its_end(service: ScheduleService, store: SqlStor
     assert found.schedule == made
     answer = await service.CancelSchedule(pb.CancelScheduleRequest(id=made.id), CONTEXT)
     assert answer.schedule.state == pb.SCHEDULE_STATE_CANCELLED
+    assert await service.CancelSchedule(pb.CancelScheduleRequest(id=made.id), CONTEXT) == answer
     assert answer.schedule.cancelled_at.ToDatetime(tzinfo=UTC) == NOW
     assert not answer.schedule.HasField("next_due")
     (entry,) = await stored(store)
@@ -274,7 +280,7 @@ async def test_one_schedule_and_its_end(service: ScheduleService, store: SqlStor
     assert ended.schedule.state == pb.SCHEDULE_STATE_ENDED
 
 
-@pytest.mark.parametrize("schedule_id", ["", "none", "nightly/0", "a\0b"])
+@pytest.mark.parametrize("schedule_id", ["", "none", "nightly/0", "a\0b", "x" * 100_000])
 async def test_a_schedule_that_is_not_there(service: ScheduleService, schedule_id: str) -> None:
     calls = [
         service.GetSchedule(pb.GetScheduleRequest(id=schedule_id), CONTEXT),
@@ -299,6 +305,7 @@ async def test_pages_of_a_subject(service: ScheduleService) -> None:
         if not token:
             break
     assert found == [["s1", "s2"], ["s3", "s4"], ["s5"]]
+    # Its own schedule is a part of its definition.
     of_workflow = pb.ListSchedulesRequest(workflow="nightly")
     answer = await service.ListSchedules(of_workflow, CONTEXT)
     assert [each.id for each in answer.schedules] == [other]
@@ -325,6 +332,7 @@ async def test_a_subject_that_is_closed(service: ScheduleService) -> None:
     await created(service, subject="b")
     request = pb.CancelBySubjectRequest(subject="issue-42")
     assert (await service.CancelBySubject(request, CONTEXT)).cancelled == 2
+    assert (await service.CancelBySubject(request, CONTEXT)).cancelled == 0
     active = await service.ListSchedules(pb.ListSchedulesRequest(), CONTEXT)
     assert [each.subject for each in active.schedules] == ["b"]
     kept = await service.ListSchedules(pb.ListSchedulesRequest(include_ended=True), CONTEXT)
