@@ -14,7 +14,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from helpers.daemon import Daemon, run_state, running_daemon, step_states
+from helpers.daemon import Daemon, process_state, run_state, running_daemon, step_states
 from helpers.gate import Gate
 from helpers.refusal import Refusal, refused
 from helpers.small_disk import MIB, fill, fill_inodes, read_only, small_disk
@@ -136,6 +136,33 @@ def test_a_step_fills_the_disk(daemon: Daemon, disk: Path, tmp_path: Path) -> No
     wait_until(lambda: ballast(disk) > MIB, "no space was set aside again")
     assert health(daemon).status == system_pb2.HEALTH_STATUS_OK
     wait_until(lambda: serving(daemon, "toban.v1.RunService") == SERVING, "health is not told")
+
+
+def test_a_step_that_has_filled_the_disk_goes_on(daemon: Daemon, disk: Path, tmp_path: Path) -> None:
+    gate, full, pid = Gate(f"{tmp_path}/gate"), tmp_path / "full", daemon.pid
+    fill_it = (
+        f"echo begun; dd if=/dev/zero of=big bs=64k; echo full; echo full > {full}; read _ < {gate.path}; echo done"
+    )
+    daemon.apply(workflow("fills", fill_it, "echo after").replace("{name: s1,", "{name: s1, depends_on: [s0],"))
+    run_id = daemon.start_run("fills")
+    wait_until(full.exists, "the disk does not become full")
+    wait_until(lambda: health(daemon).status == system_pb2.HEALTH_STATUS_REFUSING, "nobody noticed")
+    assert refused_run(daemon).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    gate.release_now()
+    run = daemon.wait_run(run_id)
+    assert (run_state(run), run.error_message) == ("SUCCEEDED", "")
+    assert step_states(run) == {"s0": "SUCCEEDED", "s1": "SUCCEEDED"}
+    process = daemon.process_of(run_id, "s0")
+    assert (process_state(process), process.exit_code) == ("COMPLETED", 0)
+    assert daemon.log_of(run_id, "s0")[run_pb2.LOG_STREAM_STDOUT].startswith(b"begun\n")
+    assert refused_run(daemon).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    (disk / "runs" / run_id / "work" / "big").unlink()
+    assert run_state(wait_until(lambda: taken_in(daemon), "no run is taken in again")) == "SUCCEEDED"
+    wait_until(lambda: health(daemon).status == system_pb2.HEALTH_STATUS_OK, "something is still said to be wrong")
+    assert daemon.process is not None
+    assert (daemon.pid, daemon.process.poll()) == (pid, None)
 
 
 def test_the_end_of_a_step_is_recorded_on_a_disk_without_a_single_block(
