@@ -92,6 +92,7 @@ from toband.ports.records import (
     WorkflowVersion,
 )
 from toband.ports.retention import RetentionStore
+from toband.ports.runs import RunStore
 from toband.ports.sandbox import OverLimitError, Sandbox
 from toband.ports.schedules import FireLedger, ScheduleStore
 from toband.ports.store import (
@@ -178,6 +179,7 @@ __all__ = [
     "RunGoneError",
     "RunSize",
     "RunSpan",
+    "RunStore",
     "Sandbox",
     "ScheduleStore",
     "Space",

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from toban.definition import DefinitionKind
 from toband.domain.emitted_events import Cause
-from toband.domain.run_model import Run, RunState
 from toband.ports.attempts import AttemptStore
 from toband.ports.dead_letters import DeadLetterStore
 from toband.ports.events import EventStore, TriggerStore
 from toband.ports.records import (
     Counts,
-    HistoryEntry,
     Inspection,
     PutResult,
     Request,
-    RunChange,
     StoredWorkflow,
-    UpdateResult,
     WorkflowText,
     WorkflowVersion,
 )
 from toband.ports.retention import RetentionStore
+from toband.ports.runs import RunStore
 from toband.ports.schedules import FireLedger, ScheduleStore
 
 
 class Store(
-    AttemptStore, ScheduleStore, FireLedger, EventStore, TriggerStore, DeadLetterStore, RetentionStore, Protocol
+    RunStore,
+    AttemptStore,
+    DeadLetterStore,
+    ScheduleStore,
+    FireLedger,
+    EventStore,
+    TriggerStore,
+    RetentionStore,
+    Protocol,
 ):
     """Durable truth. What a method has answered survives any crash.
 
@@ -178,85 +183,6 @@ class Store(
 
     async def get_version(self, workflow: str, version: int) -> WorkflowVersion | None: ...
 
-    # runs
-
-    async def create_run(
-        self,
-        run: Run,
-        *,
-        max_active: int | None,
-        request: Request | None = None,
-        requeue: str = "",
-        by: str = "",
-    ) -> tuple[Run, bool]:
-        """Stores a PENDING run with its steps; answers it with its number, and whether it is new.
-
-        `max_active` runs of the workflow may be active, this one included; None means any number. `requeue` is the
-        open dead letter that the run is made for, which becomes REQUEUED by `by`. All of it is one transaction. Steps
-        may be over already, with results and attempts of other runs: these, `retry_of` and `from_run` are not removed
-        while the run is active.
-
-        A repeated request answers the run that the first one made, as it is now, with False, and so does a run whose
-        id is there already. Raises ActiveRunError with the oldest active id, RequestReusedError,
-        DeadLetterClosedError; RunGoneError if one of those runs, the letter's included, is not kept any more.
-        """
-        ...
-
-    async def run_of_request(self, request: Request) -> Run | None:
-        """The run that this request made when it was made before, as it is now.
-
-        Raises RequestReusedError, RunGoneError.
-        """
-        ...
-
-    async def save(self, change: RunChange) -> UpdateResult:
-        """Saves one transition if the run is still as `before` says: same sequence, same state.
-
-        WRONG_STATE means that somebody else was faster, and nothing was written. Adds the history entry
-        `after.sequence`. Many saves share one commit; a failed commit fails all of its saves with StoreError.
-        """
-        ...
-
-    async def get_run(self, run_id: str) -> Run | None:
-        """The whole run with its steps by position, each with its last attempt."""
-        ...
-
-    async def get_run_page(self, run_id: str, *, after: int = -1, limit: int = 500) -> Run | None:
-        """The run with at most `limit` of its steps and their instances, those with a position above `after`."""
-        ...
-
-    async def list_runs(
-        self,
-        *,
-        workflow: str = "",
-        states: Sequence[RunState] = (),
-        before: str = "",
-        limit: int = 50,
-        parent_run: str = "",
-        retry_of: str = "",
-    ) -> Sequence[Run]:
-        """Newest first (ids are uuid7 and sort by time), those with an id below `before`, without steps.
-
-        `parent_run`: only its children; `retry_of`: only those that repeat that run.
-        """
-        ...
-
-    async def current_run(self, workflow: str) -> Run | None:
-        """The newest active run of the workflow, else its newest run; without steps."""
-        ...
-
-    async def active_run_ids(self) -> Sequence[str]:
-        """Oldest first."""
-        ...
-
-    async def latest_success(self, workflow: str, steps: Collection[str]) -> Mapping[str, str]:
-        """By step, the newest run of the workflow that executed it and in which it SUCCEEDED; without those that never
-        did. INCOMPLETE and SKIPPED are not enough, and a result that was only kept counts where it was made.
-        """
-        ...
-
-    async def history(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[HistoryEntry]: ...
-
     async def counts(self) -> Counts: ...
 
     async def forget_requests(self, before: datetime) -> int:
@@ -275,10 +201,6 @@ class Store(
 
     async def checkpoint(self) -> None:
         """Brings what was written ahead to its place, as far as no reader is in the way. Raises StoreError."""
-        ...
-
-    async def known_runs(self, run_ids: Collection[str]) -> Mapping[str, RunState]:
-        """The states of those that there are."""
         ...
 
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 
 from sqlalchemy import Connection
 
 from toban.definition import DefinitionKind
 from toband.domain.emitted_events import Cause
-from toband.domain.run_model import Run, RunState
 from toband.ports import (
     Counts,
-    HistoryEntry,
     Inspection,
     PutResult,
     Request,
-    RunChange,
     StoredWorkflow,
-    UpdateResult,
     WorkflowText,
     WorkflowVersion,
 )
@@ -29,7 +24,6 @@ from toband.store.rows import (
     definitions,
     events,
     idempotent_calls,
-    run_transitions,
     runs,
     schedules,
     workflows,
@@ -40,12 +34,12 @@ from toband.store.rows.event_triggers import SqlTriggers
 from toband.store.rows.events import SqlEvents
 from toband.store.rows.fire_ledger import SqlFires
 from toband.store.rows.retention import SqlRetention
-from toband.store.rows.run_history import read_history
+from toband.store.rows.runs import SqlRuns
 from toband.store.rows.schedules import SqlSchedules
 from toband.store.sql.errors import store_errors
 
 
-class SqlStore(SqlSchedules, SqlFires, SqlEvents, SqlTriggers, SqlAttempts, SqlDeadLetters, SqlRetention):
+class SqlStore(SqlRuns, SqlAttempts, SqlDeadLetters, SqlSchedules, SqlFires, SqlEvents, SqlTriggers, SqlRetention):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
 
     Raises StoreError for a URL that names neither.
@@ -136,59 +130,6 @@ class SqlStore(SqlSchedules, SqlFires, SqlEvents, SqlTriggers, SqlAttempts, SqlD
     async def get_version(self, workflow: str, version: int) -> WorkflowVersion | None:
         return await self._read(definitions.read_version, workflow, version)
 
-    # runs
-
-    async def create_run(
-        self,
-        run: Run,
-        *,
-        max_active: int | None,
-        request: Request | None = None,
-        requeue: str = "",
-        by: str = "",
-    ) -> tuple[Run, bool]:
-        return await self._write.do(runs.create(self._sql, run, max_active, request, requeue, by))
-
-    async def run_of_request(self, request: Request) -> Run | None:
-        return await self._read(runs.read_made, request)
-
-    async def save(self, change: RunChange) -> UpdateResult:
-        write = run_transitions.encode(change)
-        return await self._write.do(partial(run_transitions.apply, self._sql, write))
-
-    async def get_run(self, run_id: str) -> Run | None:
-        return await self._read(runs.read_run, run_id)
-
-    async def get_run_page(self, run_id: str, *, after: int = -1, limit: int = 500) -> Run | None:
-        return await self._read(runs.read_run, run_id, after, limit)
-
-    async def list_runs(
-        self,
-        *,
-        workflow: str = "",
-        states: Sequence[RunState] = (),
-        before: str = "",
-        limit: int = 50,
-        parent_run: str = "",
-        retry_of: str = "",
-    ) -> Sequence[Run]:
-        for column, to in (("parent_run", parent_run), ("retry_of", retry_of)):
-            if to:
-                return await self._read(runs.read_linked, column, to, workflow, states, before, limit)
-        return await self._read(runs.read_runs, workflow, states, before, limit)
-
-    async def current_run(self, workflow: str) -> Run | None:
-        return await self._read(runs.read_current, workflow)
-
-    async def active_run_ids(self) -> Sequence[str]:
-        return await self._read(runs.read_active_ids)
-
-    async def latest_success(self, workflow: str, steps: Collection[str]) -> Mapping[str, str]:
-        return await self._read(runs.read_latest_success, workflow, steps)
-
-    async def history(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[HistoryEntry]:
-        return await self._read(read_history, run_id, after, limit)
-
     # the whole
 
     async def try_write(self) -> None:
@@ -203,9 +144,6 @@ class SqlStore(SqlSchedules, SqlFires, SqlEvents, SqlTriggers, SqlAttempts, SqlD
                 self._database.checkpoint()
 
         await asyncio.to_thread(call)
-
-    async def known_runs(self, run_ids: Collection[str]) -> Mapping[str, RunState]:
-        return await self._read(runs.read_states, run_ids)
 
     async def counts(self) -> Counts:
         return await self._read(_counts)

@@ -1,19 +1,21 @@
-"""Runs with their steps: creating and reading them."""
+"""Runs with their steps: creates them, saves their transitions, and reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, func, select
 
 from toband.domain.overlap import is_full
 from toband.domain.run_model import Run, RunState, StepRun, StepState
-from toband.ports import ActiveRunError, Request, RunGoneError
-from toband.store.rows import dead_letters
+from toband.ports import ActiveRunError, HistoryEntry, Request, RunChange, RunGoneError, UpdateResult
+from toband.store.rows import dead_letters, run_history, run_transitions
 from toband.store.rows.idempotent_calls import recall, remember
 from toband.store.sql.keyset_paging import newest
+from toband.store.sql.open_database import OpenDatabase, reading
 from toband.store.sql.row_codec import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
@@ -40,11 +42,11 @@ from toband.store.sql.tables import (
 )
 from toband.store.sql.writer import Session
 
-# No run has so many steps: all of them.
-ALL = 1_000_000_000
-# Below what either database takes as parameters of one statement.
+# More steps than any run has.
+_ALL = 1_000_000_000
+# Below the limit of parameters that a statement has in either database.
 _AT_ONCE = 500
-# Runs that are looked through together for steps that succeeded.
+# Runs that one query searches for steps that succeeded.
 _RUNS_AT_ONCE = 20
 
 _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
@@ -71,32 +73,118 @@ _STATES = select(runs.c.id, runs.c.state).where(runs.c.id.in_(bindparam("run_ids
 _ACTIVE_COUNT = select(func.count()).select_from(runs).where(among(runs.c.state, ACTIVE_RUNS))
 
 
-def create(
-    sql: Statements,
-    run: Run,
-    max_active: int | None,
-    request: Request | None,
-    requeue: str,
-    by: str,
-) -> Callable[[Session], tuple[Run, bool]]:
-    new = encode(run)
+class SqlRuns(OpenDatabase):
+    """`toband.ports.RunStore`."""
 
-    def operation(session: Session) -> tuple[Run, bool]:
-        session.lock_creation()
-        made = recall(session.connection, request)
-        if made is None and session.fetch(sql.run_exists, {"run_id": run.id}):
-            made = run.id
-        if made is not None:
-            return _made(session.connection, made), False
-        check_active(sql, session, run.workflow, max_active)
-        check_sources(session.connection, new.sources)
-        if requeue:
-            dead_letters.requeue(session, requeue, run, by)
-        added = add(sql, session, new)
-        remember(session, request, run.id, run.created_at)
-        return added, True
+    async def create_run(
+        self,
+        run: Run,
+        *,
+        max_active: int | None,
+        request: Request | None = None,
+        requeue: str = "",
+        by: str = "",
+    ) -> tuple[Run, bool]:
+        new = encode(run)
 
-    return operation
+        def operation(session: Session) -> tuple[Run, bool]:
+            session.lock_creation()
+            made = recall(session.connection, request)
+            if made is None and session.fetch(self._sql.run_exists, {"run_id": run.id}):
+                made = run.id
+            if made is not None:
+                return _made(session.connection, made), False
+            check_active(self._sql, session, run.workflow, max_active)
+            check_sources(session.connection, new.sources)
+            if requeue:
+                dead_letters.requeue(session, requeue, run, by)
+            added = add(self._sql, session, new)
+            remember(session, request, run.id, run.created_at)
+            return added, True
+
+        return await self._write.do(operation)
+
+    @reading
+    def run_of_request(self, connection: Connection, request: Request) -> Run | None:
+        made = recall(connection, request)
+        return _made(connection, made) if made is not None else None
+
+    async def save(self, change: RunChange) -> UpdateResult:
+        write = run_transitions.encode(change)
+        return await self._write.do(partial(run_transitions.apply, self._sql, write))
+
+    @reading
+    def get_run(self, connection: Connection, run_id: str) -> Run | None:
+        return _find(connection, run_id)
+
+    @reading
+    def get_run_page(self, connection: Connection, run_id: str, *, after: int = -1, limit: int = 500) -> Run | None:
+        return _find(connection, run_id, after, limit)
+
+    @reading
+    def list_runs(
+        self,
+        connection: Connection,
+        *,
+        workflow: str = "",
+        states: Sequence[RunState] = (),
+        before: str = "",
+        limit: int = 50,
+        parent_run: str = "",
+        retry_of: str = "",
+    ) -> Sequence[Run]:
+        for column, to in (("parent_run", parent_run), ("retry_of", retry_of)):
+            if to:
+                return _linked(connection, column, to, workflow, states, before, limit)
+        return [_header(tuple(row)) for row in newest(connection, runs, workflow, states, before, limit)]
+
+    @reading
+    def current_run(self, connection: Connection, workflow: str) -> Run | None:
+        row = next(iter(newest(connection, runs, workflow, ACTIVE_RUNS, "", 1)), None)
+        if row is None:
+            row = connection.execute(_NEWEST, {"workflow": workflow}).first()
+        return None if row is None else _with_values(connection, _header(tuple(row)))
+
+    @reading
+    def active_run_ids(self, connection: Connection) -> Sequence[str]:
+        return list(connection.execute(_ACTIVE_IDS).scalars())
+
+    @reading
+    def known_runs(self, connection: Connection, run_ids: Collection[str]) -> Mapping[str, RunState]:
+        return read_states(connection, run_ids)
+
+    @reading
+    def latest_success(self, connection: Connection, workflow: str, steps: Collection[str]) -> Mapping[str, str]:
+        wanted, found = set(steps), dict[str, str]()
+        before, at_once = "", 1  # the last run usually has most of them
+        while wanted:
+            page = select(runs.c.id).where(runs.c.workflow == workflow).order_by(runs.c.id.desc())
+            if before:
+                page = page.where(runs.c.id < before)
+            run_ids = connection.execute(page.limit(at_once)).scalars().all()
+            if not run_ids:
+                break
+            of = step_runs.c
+            succeeded = select(of.step, of.run_id).where(
+                # A result taken from another run is found in that run.
+                of.run_id.in_(run_ids),
+                of.state == StepState.SUCCEEDED,
+                of.source.is_(None),
+            )
+            if len(wanted) <= _AT_ONCE:
+                succeeded = succeeded.where(of.step.in_(wanted))
+            for step, run_id in connection.execute(succeeded):
+                if step in wanted and run_id > found.get(step, ""):
+                    found[step] = run_id
+            wanted -= found.keys()
+            before, at_once = run_ids[-1], _RUNS_AT_ONCE
+        return found
+
+    @reading
+    def history(
+        self, connection: Connection, run_id: str, *, after: int = 0, limit: int = 500
+    ) -> Sequence[HistoryEntry]:
+        return run_history.read_history(connection, run_id, after, limit)
 
 
 class NewRun(NamedTuple):
@@ -111,7 +199,7 @@ class NewRun(NamedTuple):
 
 
 def encode(run: Run) -> NewRun:
-    """In the caller's thread."""
+    """Call it in the caller's thread, to spare the writer's."""
     steps = [step_row(run.id, step) for step in run.steps.values()]
     items = [item for step in run.steps.values() if (item := step_item(run.id, step)) is not None]
     header = run_identity(run) | run_facts(run)
@@ -128,7 +216,7 @@ def check_active(sql: Statements, session: Session, workflow: str, max_active: i
 
 
 def add(sql: Statements, session: Session, new: NewRun) -> Run:
-    """The run with its number."""
+    """Inserts the run; returns it with its number."""
     run = new.run
     last, last_deleted = session.fetch(sql.last_number, {"workflow": run.workflow})[0]
     number = max(last or 0, last_deleted or 0) + 1
@@ -146,7 +234,7 @@ def add(sql: Statements, session: Session, new: NewRun) -> Run:
 
 
 def _sources(run: Run) -> list[str]:
-    """Whose results, artifacts and attempts it takes over."""
+    """Runs that it takes results, artifacts or attempts from."""
     found = {run.retry_of, run.from_run}
     for step in run.steps.values():
         found.add(step.source)
@@ -156,14 +244,14 @@ def _sources(run: Run) -> list[str]:
 
 
 def check_sources(connection: Connection, sources: Sequence[str]) -> None:
-    """Raises RunGoneError if one of them is not kept any more."""
+    """Raises RunGoneError if one of them was deleted."""
     known = read_states(connection, sources)
     for source in sources:
         if source not in known:
             raise RunGoneError(source)
 
 
-def read_run(connection: Connection, run_id: str, after: int = -1, limit: int = ALL) -> Run | None:
+def _find(connection: Connection, run_id: str, after: int = -1, limit: int = _ALL) -> Run | None:
     row = connection.execute(_RUN, {"run_id": run_id}).first()
     if row is None:
         return None
@@ -176,7 +264,7 @@ def read_run(connection: Connection, run_id: str, after: int = -1, limit: int = 
 
 
 def _with_values(connection: Connection, run: Run) -> Run:
-    """The run with what lies beside its row."""
+    """The run with its large values, which have a table of their own."""
     found = connection.execute(_VALUES, {"run_id": run.id}).first()
     if found is None:
         return run
@@ -189,13 +277,8 @@ def _with_values(connection: Connection, run: Run) -> Run:
     )
 
 
-def read_made(connection: Connection, request: Request) -> Run | None:
-    made = recall(connection, request)
-    return _made(connection, made) if made is not None else None
-
-
 def _made(connection: Connection, run_id: str) -> Run:
-    run = read_run(connection, run_id)
+    run = _find(connection, run_id)
     if run is None:
         raise RunGoneError(run_id)
     return run
@@ -207,7 +290,7 @@ def _step(row: tuple[Any, ...]) -> StepRun:
     attempt = dict(zip(ATTEMPT_COLUMNS, attempt_row, strict=True))
     if values["extra"].pop("item_bytes", 0):
         values["extra"]["item"] = item
-    # An attempt of another run may have gone with it.
+    # An attempt of another run may have been deleted with that run.
     return step_from(values, None if attempt["id"] is None else attempt_from(attempt))
 
 
@@ -215,13 +298,7 @@ def _header(row: tuple[Any, ...], steps: dict[str, StepRun] | None = None) -> Ru
     return run_from(dict(zip(RUN_COLUMNS, row, strict=True)), {} if steps is None else steps)
 
 
-def read_runs(
-    connection: Connection, workflow: str, states: Sequence[RunState], before: str, limit: int
-) -> Sequence[Run]:
-    return [_header(tuple(row)) for row in newest(connection, runs, workflow, states, before, limit)]
-
-
-def read_linked(
+def _linked(
     connection: Connection,
     column: str,
     to: str,
@@ -230,9 +307,9 @@ def read_linked(
     before: str,
     limit: int,
 ) -> Sequence[Run]:
-    """Those that name another run in that column: few, so that all of them may be looked at."""
+    """Runs that name another run in that column. They are few, so that all of them may be read."""
     query = select(runs).where(runs.c[column] == to)
-    # Left to itself, SQLite may walk the runs in that state, or all of the workflow's.
+    # Otherwise SQLite may walk all runs in that state, or all of the workflow.
     query = query.with_hint(runs, f"INDEXED BY ix_runs_{column}_id", "sqlite")
     if workflow:
         query = query.where(runs.c.workflow == workflow)
@@ -242,45 +319,6 @@ def read_linked(
         query = query.where(runs.c.id < before)
     found = connection.execute(query.order_by(runs.c.id.desc()).limit(limit))
     return [_header(tuple(row)) for row in found]
-
-
-def read_latest_success(connection: Connection, workflow: str, steps: Collection[str]) -> Mapping[str, str]:
-    wanted, found = set(steps), dict[str, str]()
-    before, at_once = "", 1  # the last run has most of them, as a rule
-    while wanted:
-        page = select(runs.c.id).where(runs.c.workflow == workflow).order_by(runs.c.id.desc())
-        if before:
-            page = page.where(runs.c.id < before)
-        run_ids = connection.execute(page.limit(at_once)).scalars().all()
-        if not run_ids:
-            break
-        of = step_runs.c
-        succeeded = select(of.step, of.run_id).where(
-            # What was only kept there is found where it succeeded, if that is kept itself.
-            of.run_id.in_(run_ids),
-            of.state == StepState.SUCCEEDED,
-            of.source.is_(None),
-        )
-        if len(wanted) <= _AT_ONCE:
-            succeeded = succeeded.where(of.step.in_(wanted))
-        for step, run_id in connection.execute(succeeded):
-            if step in wanted and run_id > found.get(step, ""):
-                found[step] = run_id
-        wanted -= found.keys()
-        before, at_once = run_ids[-1], _RUNS_AT_ONCE
-    return found
-
-
-def read_current(connection: Connection, workflow: str) -> Run | None:
-    active = read_runs(connection, workflow, ACTIVE_RUNS, "", 1)
-    if active:
-        return _with_values(connection, active[0])
-    row = connection.execute(_NEWEST, {"workflow": workflow}).first()
-    return None if row is None else _with_values(connection, _header(tuple(row)))
-
-
-def read_active_ids(connection: Connection) -> Sequence[str]:
-    return list(connection.execute(_ACTIVE_IDS).scalars())
 
 
 def read_states(connection: Connection, run_ids: Collection[str]) -> dict[str, RunState]:
