@@ -161,7 +161,7 @@ def _draft(line: Line, name: str, where: str, machine: str, user: str, home: Cal
     if "TZ" in settings:
         notes.append("TZ is for the command only, as in cron: its times are not those of that zone")
     if line.quiet:
-        notes.append("the - before the time has no meaning here: every run is recorded")
+        notes.append("the - before the time has no effect here: every run is recorded")
     if not user:
         notes.append("it runs as the daemon's user: --user names the owner of the crontab")
     step = _step(line, user, home, comments)
@@ -222,5 +222,5 @@ def _environment(settings: Mapping[str, str], shell: str) -> dict[str, str]:
         if not _ENV_NAME.fullmatch(name):
             raise ImportProblem(f'the variable "{name}" above it: not a name that env can have')
         if name.startswith("TOBAN_"):
-            raise ImportProblem(f'the variable "{name}" above it: such names are Toban\'s own')
+            raise ImportProblem(f'the variable "{name}" above it: Toban reserves such names')
     return env

@@ -58,7 +58,7 @@ class Imported:
 
 
 def literal(text: str) -> str:
-    """The text as it stands in a field that may hold templates."""
+    """The text as it stands in a field that may contain templates."""
     return text.replace("{{", '{{ "{{" }}')
 
 

@@ -165,7 +165,7 @@ def _single(calendar: Calendar, zone: ZoneInfo) -> datetime | None:
         raise ImportProblem(f'"{calendar.text}" is never due') from None
     found = local.astimezone(UTC)
     if found.astimezone(zone).replace(tzinfo=None) != local.replace(tzinfo=None):
-        raise ImportProblem(f'"{calendar.text}" is never due: the clocks pass over it')
+        raise ImportProblem(f'"{calendar.text}" is never due: the clocks skip it')
     return found
 
 

@@ -208,7 +208,7 @@ def _common(
         common["kill_grace"] = format_duration(grace)
     else:
         common["kill_grace"] = _ENDLESS
-        notes.append("the stop has no end in systemd: kill_grace is ten years, which is as good as none")
+        notes.append("the stop has no end in systemd: kill_grace is ten years, which is practically none")
     if codes := " ".join(service.all("Service", "SuccessExitStatus")).split():
         if not all(code.isdecimal() for code in codes):
             raise ImportProblem(f"SuccessExitStatus={' '.join(codes)}: only numbers have a counterpart")

@@ -132,7 +132,7 @@ def _schedules(unit: Unit, zone: str, notes: list[str]) -> tuple[list[dict[str, 
         common["jitter"] = format_duration(delay)
         notes.append("RandomizedDelaySec became jitter, which is the same at every due time")
     if accuracy := unit.last("Timer", "AccuracySec"):
-        notes.append(f"AccuracySec={accuracy} has no meaning here: runs start when they are due")
+        notes.append(f"AccuracySec={accuracy} has no effect here: runs start when they are due")
     calendars = [parse_calendar(text) for text in unit.all("Timer", "OnCalendar")]
     schedules = [{**schedule_of(calendar, ZoneInfo(calendar.zone or zone)), **common} for calendar in calendars]
     for key in ("OnBootSec", "OnStartupSec"):

@@ -135,7 +135,7 @@ class _Places:
             if not os.path.islink(path):
                 return path
             path = self.pointed(path)
-        raise ImportProblem(f"{path} is one of links in a circle")
+        raise ImportProblem(f"{path} is part of a cycle of links")
 
     def pointed(self, link: str) -> str:
         """What a link names."""
@@ -181,7 +181,7 @@ def _found(name: str, places: _Places) -> tuple[str, str]:
         if meant.rpartition(".")[2] != own.rpartition(".")[2]:
             raise ImportProblem(f"{file} is a link to {meant}, a unit of another type")
         own = _with_instance_of(own, meant)
-    raise ImportProblem(f"{name} is one of links in a circle")
+    raise ImportProblem(f"{name} is part of a cycle of links")
 
 
 def _template_of(name: str) -> str:

@@ -37,7 +37,7 @@ def written(draft: Draft, *, after: datetime, count: int) -> Written:
     parsed = parse(text, file=f"{draft.name}.yaml")
     if not parsed.ok or parsed.documents[0].workflow is None:
         problems = "; ".join(f"{p.path}: {p.message}" for p in parsed.errors)
-        raise ImportProblem(f"it makes no workflow that holds: {problems}")
+        raise ImportProblem(f"the imported workflow is invalid: {problems}")
     known = [s for s in parsed.documents[0].workflow.schedules if s.cron != REBOOT]
     if draft.theirs is not None:
         # Intervals have no times that the other side could tell in advance.

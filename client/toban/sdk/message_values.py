@@ -48,7 +48,7 @@ def to_json(value: Any, name: str) -> str:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=dict)
             text.encode()
     except RecursionError:
-        wrong.append(Violation(field=name, description="it is nested too deep"))
+        wrong.append(Violation(field=name, description="it is nested too deeply"))
     except UnicodeEncodeError:
         wrong.append(Violation(field=name, description=_NOT_UNICODE))
     except ValueError:

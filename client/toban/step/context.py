@@ -63,7 +63,7 @@ def set_output(key: str, value: Any) -> None:
     Raises NotInAStepError, ValueError for a key that cannot be one, TypeError for a value that is no JSON, OSError.
     """
     if not key.strip() or key != key.strip() or any(part in key for part in _KEY_REFUSED):
-        raise ValueError(f"cannot hand on {key!r}: it cannot be the name of an output")
+        raise ValueError(f"cannot store the output {key!r}: it is not a valid name")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if "\n" in text:
         # A line that ends the value, and is none of its own.

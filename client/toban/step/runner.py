@@ -92,12 +92,12 @@ def _keep(target: str, result: object, path: str) -> int:
     try:
         text = json.dumps(result, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        print(f"cannot keep what {target} returned: it is not JSON: {error}", file=sys.stderr)
+        print(f"cannot store what {target} returned: it is not JSON: {error}", file=sys.stderr)
         return EXIT_RAISED
     data = text.encode()
     if len(data) > RESULT_LIMIT:
         print(
-            f"cannot keep what {target} returned: {len(data)} bytes, at most {RESULT_LIMIT} are kept",
+            f"cannot store what {target} returned: {len(data)} bytes, at most {RESULT_LIMIT} are kept",
             file=sys.stderr,
         )
         return EXIT_RAISED

@@ -73,7 +73,7 @@ def payload(text: str, field: str = "payload_json") -> Any:
         place = f"line {error.lineno}, column {error.colno}"
         raise InvalidFieldError(field, f"it is not JSON: {error.msg} ({place})") from None
     except RecursionError:
-        raise InvalidFieldError(field, "it is nested too deep") from None
+        raise InvalidFieldError(field, "it is nested too deeply") from None
     except ValueError as error:
         raise InvalidFieldError(field, f"it is not JSON: {error}") from None
     try:

@@ -119,7 +119,7 @@ def test_a_workflow_without_parameters_takes_none(daemon: Daemon) -> None:
     daemon.apply("name: bare\ndescription: x\nsteps: [{name: only, run: 'true'}]\n")
     refusal = refused(lambda: daemon.start_run("bare", day="friday"))
     assert [field for field, _ in refusal.violations] == ["params.day"]
-    assert "takes none" in refusal.violations[0][1]
+    assert "takes no parameters" in refusal.violations[0][1]
 
 
 def test_a_run_keeps_the_version_and_parameters_it_was_started_with(daemon: Daemon) -> None:

@@ -125,7 +125,7 @@ def test_what_only_the_daemon_knows_to_be_wrong(cli: Cli, daemon: FakeDaemon, di
 def test_a_schedule_that_has_run_out_is_a_warning(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "once.yaml"
     file.write_text("schedule: {at: 2020-01-01T00:00:00Z}\n" + definition("once"))
-    warning = f"{file}:1:1: warning: schedule: 2020-01-01 00:00+00:00 has passed: it will not be due"
+    warning = f"{file}:1:1: warning: schedule: 2020-01-01 00:00+00:00 is in the past: the schedule will never run"
     for verb in ("validate", "apply"):
         result = cli(verb, str(file))
         assert result.code == 0

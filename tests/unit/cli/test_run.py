@@ -103,7 +103,7 @@ def test_words_that_are_no_parameters(cli: Cli, nightly: FakeDaemon) -> None:
         (b"a: [", "2:1: "),
         (b"a: \xff", "not UTF-8"),
         (b"a: 1\n---\nb: 2", "found 2 documents, expected one"),
-        (b'{"a": "\\ud83d"}', "1:7: the text contains a character that no process could be given"),
+        (b'{"a": "\\ud83d"}', "1:7: the text contains a character that cannot be passed to a process"),
         (b"x: &a {k: 1}\ny:\n" + b"  <<: *a\n" * 300_000, "3:3: found more than 500,000 values"),
         (None, "No such file or directory"),
     ],
@@ -124,11 +124,11 @@ def test_each_wrong_parameter_is_listed_once(cli: Cli, nightly: FakeDaemon) -> N
     field = error_details_pb2.BadRequest.FieldViolation
     violations = [
         field(field="params.n", description="expected an integer"),
-        field(field="params.zz", description="unknown parameter: expected one of n"),
+        field(field="params.zz", description="unknown parameter (known: n)"),
     ]
     nightly.fail["StartRun"] = (
         grpc.StatusCode.INVALID_ARGUMENT,
-        "invalid parameters: n: expected an integer; zz: unknown parameter: expected one of n",
+        "invalid parameters: n: expected an integer; zz: unknown parameter (known: n)",
         (info("INVALID_PARAMS"), error_details_pb2.BadRequest(field_violations=violations)),
     )
     result = cli("run", "nightly", "-p", "n=x", "-p", "zz=1")
@@ -136,7 +136,7 @@ def test_each_wrong_parameter_is_listed_once(cli: Cli, nightly: FakeDaemon) -> N
     assert result.err.splitlines() == [
         "toban: cannot start a run of nightly: invalid parameters",
         "  n: expected an integer",
-        "  zz: unknown parameter: expected one of n",
+        "  zz: unknown parameter (known: n)",
     ]
 
 

@@ -90,7 +90,7 @@ def test_clock_changes_blackouts_and_jitter_are_marked(cli: Cli, daemon: FakeDae
     daemon.due_times += [shifted, repeated]
     header, first, second = cli("workflows", "next", "nightly").out.splitlines()
     assert header.split() == ["DAY", "DUE", "ZONE", "SCHEDULE", "STARTS", "NOTE"]
-    assert first.endswith("  0         at once       shifted: the clocks pass over its time")
+    assert first.endswith("  0         at once       shifted: the clocks skip its time")
     assert second.endswith(
         "  1         1m 30s later  repeated: the clocks show this time twice; "
         "not started: blackout until 2026-10-25T04:00:00+01:00"

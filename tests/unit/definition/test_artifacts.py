@@ -82,8 +82,8 @@ steps:
         ("outputs: [{name: x, pth: y, path: z}]", "outputs[0].pth", 20, 'did you mean "path"?'),
         ("outputs: [{name: a b, path: x}]", "outputs[0].name", 17, "is not a valid name"),
         ("outputs: [{name: _x, path: x}]", "outputs[0].name", 17, "is not a valid name"),
-        ("outputs: [{name: '7', path: x}]", "outputs[0].name", 17, "folders of steps have it"),
-        ("outputs: [{name: iteration-2, path: x}]", "outputs[0].name", 17, "folders of steps"),
+        ("outputs: [{name: '7', path: x}]", "outputs[0].name", 17, "it is reserved for directories of steps"),
+        ("outputs: [{name: iteration-2, path: x}]", "outputs[0].name", 17, "directories of steps"),
         ("outputs: [{name: x, path: ''}]", "outputs[0].path", 26, "found the workspace itself"),
         ("outputs: [{name: x, path: ./}]", "outputs[0].path", 26, "found the workspace itself"),
         ("outputs: [{name: x, path: /etc}]", "outputs[0].path", 26, "relative to the workspace"),
@@ -114,7 +114,7 @@ steps:
             "cannot have its own output",
         ),
         ("inputs: [{from: one, artifact: rwa}]", "inputs[0].artifact", 31, 'did you mean "raw"?'),
-        ("inputs: [{from: one, artifact: zzzz}]", "inputs[0].artifact", 31, "there is raw, code"),
+        ("inputs: [{from: one, artifact: zzzz}]", "inputs[0].artifact", 31, "(known: raw, code)"),
         ("inputs: [{from: one, artifact: raw, as: /x}]", "inputs[0].as", 40, "relative to the"),
         ("inputs: [{from: one, artifact: raw, as: ../x}]", "inputs[0].as", 40, "may lead out"),
         ("inputs: [{from: one, artifact: raw, as: .}]", "inputs[0].as", 40, "the workspace itself"),
@@ -140,7 +140,7 @@ def test_inputs_of_steps_without_outputs(error: Error) -> None:
         f"{HEAD}  two: {{job_type: approval}}\n"
         "  three: {run: x, depends_on: [two], inputs: [{from: two, artifact: raw}]}\n"
     )
-    assert found.message == 'unknown artifact "raw" of step "two": it has no outputs'
+    assert found.message == 'unknown artifact "raw" of step "two" (it has no outputs)'
 
 
 def test_an_output_that_is_wrong_is_reported_once(error: Error) -> None:

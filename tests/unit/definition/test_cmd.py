@@ -142,7 +142,7 @@ def test_wrong_arguments_are_found_early(errors: Callable[[str | bytes], list[Pr
         ("dir & IF EXIST {{ params.x }} del a", 15, "put it in double quotes"),
         ("for /f %i in ({{ params.x }}) do echo %i", 14, ""),
         ("echo {{ params.x }}>out.txt", 5, "add a space"),
-        ("echo ^{{ params.x }}", 5, "a caret stands right before the template"),
+        ("echo ^{{ params.x }}", 5, "caret right before the template"),
         ("echo {{ params.x", 5, '"{{" without "}}"'),
         ("echo {{ params.nope }}", 8, 'unknown parameter "nope"'),
         ("echo {{ params.x + 1 }}", 17, ""),

@@ -111,13 +111,13 @@ def test_a_job_has_events_that_its_users_do_not_inherit() -> None:
         ("on: 5", "on", 5, "expected the type of an event, such as DATA_CHANGED, or a mapping"),
         ("on: ''", "on", 5, "it is empty: give the event a type"),
         ("on: a b", "on", 5, "it has a space or a control character"),
-        (f"on: {'x' * 129}", "on", 5, "it has 129 characters: at most 128 are possible"),
+        (f"on: {'x' * 129}", "on", 5, "it has 129 characters: at most 128 are allowed"),
         ("on: []", "on", 5, "expected at least one trigger, found none"),
         ("on: [null]", "on[0]", 6, "found null"),
         ("on: [[A]]", "on[0]", 6, "or a mapping with event, found a list"),
         (
             f"on: [{', '.join(f'E{n}' for n in range(MOST_TRIGGERS + 1))}]",
-            *("on", 5, "found 101 triggers: at most 100 are possible"),
+            *("on", 5, "found 101 triggers: at most 100 are allowed"),
         ),
         ("on: {}", "on", 5, 'does not say which events start it: add "event"'),
         ("on: {priority: 5}", "on", 5, 'does not say which events start it: add "event"'),
@@ -141,7 +141,7 @@ def test_a_job_has_events_that_its_users_do_not_inherit() -> None:
         ("on: {eventTypes: [A, 5]}", "on.eventTypes[1]", 22, "found the number 5: put it in"),
         (
             f"on: {{event: [{', '.join(f'E{n}' for n in range(MOST_TYPES + 1))}]}}",
-            *("on.event", 13, "found 101 types: at most 100 are possible"),
+            *("on.event", 13, "found 101 types: at most 100 are allowed"),
         ),
         ("on: {event: [A, B, A]}", "on.event[2]", 20, '"A" is listed twice: remove it'),
         ("on: [A, {event: [B, A]}]", "on[1].event[1]", 21, '"A" is listed twice: remove it'),
@@ -152,7 +152,7 @@ def test_a_job_has_events_that_its_users_do_not_inherit() -> None:
         ("on: {event: A, priority: 101}", "on.priority", 26, "expected at most 100"),
         ("on: {event: A, priority: -101}", "on.priority", 26, "expected at least -100"),
         ("on: {event: A, priority: high}", "on.priority", 26, "expected an integer"),
-        ("on: {event: A, condition: ''}", "on.condition", 27, "expected a text, found an empty"),
+        ("on: {event: A, condition: ''}", "on.condition", 27, "expected text, found an empty"),
         ("on: {event: A, condition: [x]}", "on.condition", 27, "expected a string, found a list"),
         (
             "on: {event: A, condition: 5}",
@@ -190,17 +190,17 @@ def test_a_job_has_events_that_its_users_do_not_inherit() -> None:
         ),
         ("watch:", "watch", 1, "the field has no value"),
         ("watch: []", "watch", 8, "expected at least one path, found none"),
-        ("watch: ''", "watch", 8, "expected a path, found an empty text"),
+        ("watch: ''", "watch", 8, "expected a path, found an empty string"),
         ("watch: 5", "watch", 8, "expected a path, found the number 5: put it in quotes"),
         ("watch: {a: b}", "watch", 8, "expected a path, found a mapping"),
         ("watch: [a, [b]]", "watch[1]", 12, "expected a path, found a list"),
         ("watch: /srv/*.csv", "watch", 8, '"/srv/*.csv" is a pattern: name a directory'),
         ("watch: [a, 'b?']", "watch[1]", 12, "is a pattern"),
-        ("watch: '/srv/{{ params.x }}'", "watch", 8, "a template cannot stand here"),
+        ("watch: '/srv/{{ params.x }}'", "watch", 8, "a template is not allowed here"),
         ("watch: [a, b, a]", "watch[2]", 15, '"a" is listed twice: remove it'),
         (
             f"watch: [{', '.join(f'p{n}' for n in range(MOST_WATCHED + 1))}]",
-            *("watch", 8, "found 21 paths: at most 20 are possible"),
+            *("watch", 8, "found 21 paths: at most 20 are allowed"),
         ),
     ],
 )
@@ -224,7 +224,7 @@ def test_an_event_cannot_give_a_required_parameter(error: Error, workflow: Read)
     params = "params: {rows: {type: integer, required: true}, day: {default: x}, mode: {}}\n"
     found = error(f"{HEAD}{params}on: [A, B]{STEPS}")
     assert (found.path, found.line, found.column) == ("on", 4, 1)
-    assert found.message.startswith('the parameter "rows" is required, and so no run could start: ')
+    assert found.message.startswith('the parameter "rows" is required, but an event sets no parameters: ')
     assert workflow(f"{HEAD}{params.replace('required: true', 'default: 1')}on: A{STEPS}").triggers
 
 

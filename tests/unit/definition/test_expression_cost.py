@@ -117,7 +117,7 @@ def test_templates_of_a_step_come_to_a_bounded_size(workflow: Read) -> None:
         "name: a\ndescription: d\nparams: {s: {}}\n"
         f"steps: {{a: {{job_type: exec, target: echo, args: ['{many}']}}}}\n"
     )
-    with pytest.raises(RenderError, match=r"may give 8 MiB in all, and they give more"):
+    with pytest.raises(RenderError, match=r"may produce at most 8 MiB in all"):
         render(found, found.steps["a"], scope(s="x" * 1_000_000))
 
 

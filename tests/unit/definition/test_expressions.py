@@ -81,10 +81,10 @@ def test_what_a_template_may_say(expression: str, workflow: Read) -> None:
     ("expression", "offset", "message"),
     [
         ("params.dya", 0, 'unknown parameter "dya": did you mean "day"?'),
-        ("1 + params.zzzz", 4, 'unknown parameter "zzzz": there is day, n, rate'),
-        ("params", 0, "params is not a value by itself: write params.<name>"),
-        ("params[run.id]", 0, "params is not a value by itself"),
-        ("steps.fetch", 0, "steps is not a value by itself: write steps.<id>.<field>"),
+        ("1 + params.zzzz", 4, 'unknown parameter "zzzz" (known: day, n, rate'),
+        ("params", 0, "params is not a value: write params.<name>"),
+        ("params[run.id]", 0, "params is not a value"),
+        ("steps.fetch", 0, "steps is not a value: write steps.<id>.<field>"),
         ("steps.fecth.stdout", 0, 'unknown step "fecth": did you mean "fetch"?'),
         ("steps.fetch.stdotu", 0, 'unknown field "stdotu" of step "fetch": did you mean "stdout"?'),
         ("steps.side.stdout", 0, 'step "side" does not come before "last": add it to depends_on'),
@@ -93,9 +93,9 @@ def test_what_a_template_may_say(expression: str, workflow: Read) -> None:
         ("run.schedule", 0, 'unknown field "schedule" of run: did you mean "scheduled_at"?'),
         ("env.HSOT", 0, '"HSOT" is not in the env of the workflow: did you mean "HOST"?'),
         ("secrets.key", 0, '"secrets" in a template is not supported yet'),
-        ("event", 0, "event is not a value by itself: write event.<field>"),
+        ("event", 0, "event is not a value: write event.<field>"),
         ("event.paylaod", 0, 'unknown field "paylaod" of event: did you mean "payload"?'),
-        ("event.nothing", 0, 'unknown field "nothing" of event: there is id, type, payload,'),
+        ("event.nothing", 0, 'unknown field "nothing" of event (known: id, type, payload,'),
         ("event.depth + ''", 12, "type error: + cannot be applied to (int, string)"),
         ("event.type.x", 10, "type error: a value of type string has no fields"),
         ("run.scheduled_at + 1", 17, "type error: + cannot be applied to (string, int)"),
@@ -104,7 +104,7 @@ def test_what_a_template_may_say(expression: str, workflow: Read) -> None:
         ("params.names.map(i, item)", 20, "item has a value only in steps with for_each"),
         ("iteration + 1", 0, "iteration has a value only in steps with a completion_check"),
         ("check.stdout", 0, "check has a value only in steps with a completion_check"),
-        ("check", 0, "check is not a value by itself: write check.<field>"),
+        ("check", 0, "check is not a value: write check.<field>"),
         ("params.day + 1", 11, "type error: + cannot be applied to (string, int)"),
         ("params.n + 1.5", 9, "type error: + cannot be applied to (int, double)"),
         ("params['with-hyphen'] + 1", 22, "type error: + cannot be applied to (string, int)"),
@@ -155,7 +155,7 @@ def test_every_wrong_reference_of_an_expression_is_reported(errors: Errors) -> N
     ("text", "message"),
     [
         ("{{ params.n", '"{{" without "}}"'),
-        ("{{ 'open }}", "its quote is missing"),
+        ("{{ 'open }}", "add the closing quote"),
         ("{{ " + "1 + " * MAX_EXPRESSION_BYTES + "1 }}", "longer than 8 KiB"),
     ],
 )
@@ -181,7 +181,7 @@ def test_templates_in_the_env_of_the_workflow(errors: Errors) -> None:
     assert [(problem.path, problem.message.split(":")[0]) for problem in found] == [
         ("env.B", "the workflow's own env may use params, run and event only, not env"),
         ("env.C", "the workflow's own env may use params, run and event only, not steps"),
-        ("steps.s.env.E", '"D" is not in the env of the workflow'),
+        ("steps.s.env.E", '"D" is not in the env of the workflow (known'),
     ]
 
 

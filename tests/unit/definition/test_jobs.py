@@ -179,7 +179,7 @@ def test_the_same_job_twice_in_a_list_needs_a_name(error: Error) -> None:
     text = "jobs: {j: {run: x}}\n---\n"
     wrong = parse(f"{text}{HEAD}steps:\n- job: j\n- job: j\n- {{name: k, job: j}}\n").errors
     assert [problem.message for problem in wrong] == [
-        'duplicate step "j": it stands already on line 6: give this one a "name"'
+        'duplicate step "j": already defined on line 6: give this one a "name"'
     ]
 
 
@@ -211,28 +211,28 @@ def test_what_a_job_may_have_is_no_mistake_while_it_is_unknown() -> None:
         ("{job: zzz}", {}, ".job", 'unknown job "zzz"'),
         ("{job: a b}", {}, ".job", '"a b" is not a valid name'),
         ("{job: 5}", {}, ".job", "expected a string"),
-        ("{job: j}", {"j": "jobs: {j: {rnu: x}}"}, ".job", 'job "j" does not hold: '),
-        ("{job: j}", {"j": "jobs: {k: {run: x}}"}, ".job", "its source does not have it"),
-        ("{job: j}", {"j": "jobs: [: {"}, ".job", 'job "j" does not hold'),
+        ("{job: j}", {"j": "jobs: {j: {rnu: x}}"}, ".job", 'job "j" is invalid: '),
+        ("{job: j}", {"j": "jobs: {k: {run: x}}"}, ".job", "not found in its source"),
+        ("{job: j}", {"j": "jobs: [: {"}, ".job", 'job "j" is invalid'),
         (
             "{job: j, job_type: shell}",
             {"j": "jobs: {j: {job_type: exec, target: 'a \"{{ run.id }}\"'}}"},
-            *(".job", 'job "j" does not fit here: target: the template stands inside double'),
+            *(".job", 'job "j" cannot be used here: target: the template is inside double'),
         ),
         (
             "{job: j, job_type: python}",
             {"j": "jobs: {j: {run: ./x.sh}}"},
-            *(".job", 'does not fit here: run: expected package.module:function, found "./x.sh"'),
+            *(".job", 'cannot be used here: run: expected package.module:function, found "./x.sh"'),
         ),
         (
             "{job: j}",
             {"j": "jobs: {j: {job_type: workflow, target: w}}"},
-            *(".job", '"w" would start itself without end'),
+            *(".job", '"w" would start itself endlessly'),
         ),
         (
             "{job: j, job_type: cmd}",
             {"j": "jobs: {j: {run: x, args: ['a&b']}}"},
-            *(".job", 'job "j" does not fit here: args[0]: the value contains &'),
+            *(".job", 'job "j" cannot be used here: args[0]: the value contains &'),
         ),
         (
             "{job: j, max_iterations: 1}",
@@ -260,7 +260,7 @@ def test_steps_that_do_not_fit(step: str, jobs: dict[str, str], path: str, messa
         ("jobs: {a: {}}", "jobs.a", 'cannot tell what runs: give "run", or "job_type"'),
         ("jobs: {a: {run: x}}\nextra: 1", "extra", 'unknown field "extra"'),
         ("jobs: {a: {run: x}}\nversion: 2", "version", 'expected 1, found "2"'),
-        ("jobs: {a: {run: x}}\nname: b", "name", "a document of jobs holds no workflow"),
+        ("jobs: {a: {run: x}}\nname: b", "name", "a jobs document cannot contain a workflow"),
         *(
             (f"jobs: {{a: {{run: x, {name}: 1}}}}", f"jobs.a.{name}", f'unknown field "{name}"')
             for name in (

@@ -99,28 +99,28 @@ def test_fields_of_processes_make_no_sense_elsewhere(kind: str, field: str, erro
     found = error(f"{HEAD}steps: {{a: {{job_type: {kind}{target}, {field}: {PROCESS_FIELDS[field]}}}}}")
     article = "an" if kind == "approval" else "a"
     assert found.path == f"steps.a.{field}"
-    assert found.message == f'"{field}" has no meaning for {article} {kind} step: remove it'
+    assert found.message == f'"{field}" does not apply to {article} {kind} step: remove it'
 
 
 @pytest.mark.parametrize(
     ("step", "path", "message"),
     [
-        ("{job_type: approval, target: x}", ".target", '"target" has no meaning for an approval'),
-        ("{job_type: approval, kwargs: {}}", ".kwargs", '"kwargs" has no meaning for an approval'),
+        ("{job_type: approval, target: x}", ".target", '"target" does not apply to an approval'),
+        ("{job_type: approval, kwargs: {}}", ".kwargs", '"kwargs" does not apply to an approval'),
         ("{job_type: approval, run: x}", ".job_type", '"run" is short for job_type: shell'),
         ("{job_type: approval, approvers: []}", ".approvers", "expected at least one entry"),
-        ("{job_type: approval, approvers: [' ']}", ".approvers[0]", "expected a text"),
-        ("{job_type: approval, approvers: ['{{ 1 }}']}", ".approvers[0]", "a template cannot"),
+        ("{job_type: approval, approvers: [' ']}", ".approvers[0]", "expected text"),
+        ("{job_type: approval, approvers: ['{{ 1 }}']}", ".approvers[0]", "a template is not allowed"),
         ("{run: x, approvers: [bob]}", ".approvers", "only approval steps have approvers"),
         ("{job_type: workflow}", "", "the step has no target"),
-        ("{job_type: workflow, target: b, approvers: [bob]}", ".approvers", "has no meaning for a"),
-        ("{job_type: workflow, target: a}", ".target", '"a" would start itself without end'),
+        ("{job_type: workflow, target: b, approvers: [bob]}", ".approvers", "does not apply to a"),
+        ("{job_type: workflow, target: a}", ".target", '"a" would start itself endlessly'),
         ("{job_type: workflow, target: b c}", ".target", '"b c" is not a valid name'),
         ("{job_type: workflow, target: '{{ run.id }}'}", ".target", "a template cannot choose the"),
         ("{job_type: workflow, target: b, kwargs: {a: '{{ params.x }}'}}", ".kwargs.a", "unknown"),
         ("{job_type: worker, target: b}", ".job_type", 'job_type "worker" is not supported yet'),
         ("{run: x, python: python3}", ".python", "only python steps have an interpreter"),
-        ("{job_type: python, target: 'm:f', python: '{{ 1 }}'}", ".python", "a template cannot"),
+        ("{job_type: python, target: 'm:f', python: '{{ 1 }}'}", ".python", "a template is not allowed"),
         ("{run: x, stdin: [a]}", ".stdin", "expected a string, found a list"),
         ("{run: x, stdin: '{{ params.x }}'}", ".stdin", 'unknown parameter "x"'),
     ],

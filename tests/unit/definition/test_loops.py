@@ -105,7 +105,7 @@ steps: {{a: {{run: x, error_classes: {{4: RETRYABLE_RATE_LIMIT}}}}, b: {{run: x}
         ("retry: {dealy: 1s}", ".retry.dealy", 23, 'did you mean "delay"?'),
         ("retry: {delay: -1}", ".retry.delay", 30, "a duration cannot be negative"),
         ("retry: {backoff: 0.5}", ".retry.backoff", 32, "expected a number from 1 to 1000"),
-        ("retry: {max_delay: 0}", ".retry.max_delay", 34, "expected more than zero"),
+        ("retry: {max_delay: 0}", ".retry.max_delay", 34, "greater than zero"),
         ("retry: {jitter: 2}", ".retry.jitter", 31, "expected a number from 0 to 1, found 2"),
         ("retry: {on: 3}", ".retry.on", 27, "expected a list"),
         ("retry: {on: []}", ".retry.on", 27, "expected at least one entry"),
@@ -123,12 +123,12 @@ steps: {{a: {{run: x, error_classes: {{4: RETRYABLE_RATE_LIMIT}}}}, b: {{run: x}
         ("error_classes: {256: FATAL}", ".error_classes.256", 31, "an exit code from 1 to 255"),
         ("error_classes: {x: FATAL}", ".error_classes.x", 31, 'from 1 to 255, found "x"'),
         ("error_classes: {3: fatal}", ".error_classes.3", 34, "NON_RETRYABLE or FATAL"),
-        ("max_iterations: 3", ".max_iterations", 15, "belongs to completion_check, which"),
+        ("max_iterations: 3", ".max_iterations", 15, "applies only to steps with completion_check"),
         (
             "on_iterations_exhausted: continue",
-            *(".on_iterations_exhausted", 15, "belongs to completion_check"),
+            *(".on_iterations_exhausted", 15, "applies only to steps with completion_check"),
         ),
-        ("stop_when_unchanged: x", ".stop_when_unchanged", 15, "belongs to completion_check"),
+        ("stop_when_unchanged: x", ".stop_when_unchanged", 15, "applies only to steps with completion_check"),
         ("completion_check: {run: y}", ".completion_check", 15, "at least 2, found 1"),
         (
             "completion_check: {run: y}, max_iterations: 1",
@@ -152,11 +152,11 @@ steps: {{a: {{run: x, error_classes: {{4: RETRYABLE_RATE_LIMIT}}}}, b: {{run: x}
         ),
         (
             "completion_check: {job_type: approval}, max_iterations: 2",
-            *(".completion_check.job_type", 44, "job_type approval cannot be one"),
+            *(".completion_check.job_type", 44, "job_type approval is not one"),
         ),
         (
             "completion_check: {job_type: workflow, target: b}, max_iterations: 2",
-            *(".completion_check.job_type", 44, "job_type workflow cannot be one"),
+            *(".completion_check.job_type", 44, "job_type workflow is not one"),
         ),
         (
             "completion_check: {run: y, kwargs: {a: 1}}, max_iterations: 2",
@@ -164,7 +164,7 @@ steps: {{a: {{run: x, error_classes: {{4: RETRYABLE_RATE_LIMIT}}}}, b: {{run: x}
         ),
         (
             "completion_check: {run: y, timeout: 0}, max_iterations: 2",
-            *(".completion_check.timeout", 51, "expected more than zero"),
+            *(".completion_check.timeout", 51, "greater than zero"),
         ),
         (
             "completion_check: {run: y}, max_iterations: 2, on_iterations_exhausted: skip",
@@ -176,7 +176,7 @@ steps: {{a: {{run: x, error_classes: {{4: RETRYABLE_RATE_LIMIT}}}}, b: {{run: x}
         ),
         (
             "completion_check: {run: y}, max_iterations: 2, stop_when_unchanged: '{{ 1 }}'",
-            *(".stop_when_unchanged", 83, "a template cannot stand here"),
+            *(".stop_when_unchanged", 83, "a template is not allowed here"),
         ),
     ],
 )
@@ -189,7 +189,7 @@ def test_what_is_wrong(step: str, path: str, column: int, message: str, error: E
 def test_spacing_without_retries_is_a_warning() -> None:
     text = f"{HEAD}steps: {{a: {{run: x, retry: {{delay: 1s}}}}}}"
     (warning,) = parse(text).warnings
-    assert warning.message == "nothing is retried: add max_retries, or on_failure: retry"
+    assert warning.message == "this has no effect without retries: add max_retries or on_failure: retry"
     assert parse(text.replace("retry:", "max_retries: 1, retry:")).problems == ()
     # What all steps inherit says nothing about one of them.
     assert parse(f"{HEAD}defaults: {{retry: {{delay: 1s}}}}\nsteps: {{a: {{run: x}}}}").problems == ()
@@ -316,6 +316,6 @@ def test_what_a_check_may_not_use(errors: Errors) -> None:
         (8, "item has a value only in steps with for_each"),
         (8, 'step "a" refers to itself'),
         (8, "check is what the last completion check left"),
-        (11, 'unknown field "result" of check'),
+        (11, 'unknown field "result" of check (known'),
         (12, "iteration has no value yet"),
     ]

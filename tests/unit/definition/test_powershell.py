@@ -110,9 +110,9 @@ def test_values_are_variables_and_never_text(workflow: Read) -> None:
         ("f -Path:{{ params.x }}", 8, "next to other text"),
         ("$env:{{ params.x }}", 5, "next to other text"),
         ('f "a"{{ params.x }}', 5, "next to other text"),
-        ("f ${{ params.x }}", 2, "a dollar sign stands right before the template"),
-        ('f "${{ params.x }}"', 3, "a dollar sign stands right before the template"),
-        ("f `{{ params.x }}", 2, "a backtick stands right before the template"),
+        ("f ${{ params.x }}", 2, "dollar sign right before the template"),
+        ('f "${{ params.x }}"', 3, "dollar sign right before the template"),
+        ("f `{{ params.x }}", 2, "backtick right before the template"),
         ("f ${a{{ params.x }}}", 5, "inside ${ … }"),
         ("f --% {{ params.x }}", 6, "after --%, where nothing is expanded"),
         ('"$(' * 60 + "{{ params.x }}", 150, "nested too deeply"),
@@ -144,7 +144,7 @@ def test_raw_is_a_warning() -> None:
 
 def test_long_scripts_belong_in_files(workflow: Read, error: Error) -> None:
     assert "use a script file" in error(definition("f " + "x" * MAX_LENGTH)).message
-    with pytest.raises(RenderError, match=r"at most 32,000 are possible: use a script file"):
+    with pytest.raises(RenderError, match=r"at most 32,000 are allowed: use a script file"):
         rendered(workflow, "f {{ raw(params.x) }}", '"' * (MAX_LENGTH // 2))
 
 

@@ -242,14 +242,14 @@ steps:
         (
             "program",
             "x" * 131_072,
-            "argument 1 has 131,072 bytes, but at most 131,071 are possible",
+            "argument 1 has 131,072 bytes, but at most 131,071 are allowed",
         ),
-        ("program", "x" * 131_071, "have 1,048,581 bytes, but at most 1,048,576 are possible"),
+        ("program", "x" * 131_071, "have 1,048,581 bytes, but at most 1,048,576 are allowed"),
         ("function", "x" * 16_000, ""),
         (
             "function",
             "x" * 17_000,
-            r"have 136,0\d\d bytes as JSON, but at most 131,007 are possible",
+            r"have 136,0\d\d bytes as JSON, but at most 131,007 are allowed",
         ),
         ("function", "あ" * 3_000, r"have 144,0\d\d bytes as JSON"),
     ],
@@ -386,5 +386,5 @@ def test_the_parameters_of_a_child_are_bounded(workflow: Read) -> None:
     )
     render(found, found.steps["s"], Scope(params={"s": "x" * 500_000}, run={}, env={}, steps={}))
     scope = Scope(params={"s": "x" * 1_100_000}, run={}, env={}, steps={})
-    with pytest.raises(RenderError, match="bytes as JSON, but at most 1,048,576 are possible"):
+    with pytest.raises(RenderError, match="bytes as JSON, but at most 1,048,576 are allowed"):
         render(found, found.steps["s"], scope)

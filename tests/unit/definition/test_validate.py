@@ -195,7 +195,7 @@ steps:
 
 
 FIVE_PROBLEMS = """\
-x.yaml:7:22: steps.fetch.run: the template stands inside double quotes: \
+x.yaml:7:22: steps.fetch.run: the template is inside double quotes: \
 it is quoted by itself, write {{ params.day }}
 x.yaml:8:14: steps.fetch.timeout: expected a duration, found "5 minutes": \
 write 250ms, 30s, 5m, 2h, 1d, 1h30m or a number of seconds
@@ -248,11 +248,11 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
         ("enabled: yes", "enabled", 10, 'expected true or false, found "yes"'),
         ("is_enabled: 1", "is_enabled", 13, "expected true or false, found the number 1"),
         ("title: 5", "title", 8, "expected a string, found the number 5: put it in quotes"),
-        ("title: ''", "title", 8, "expected a text, found an empty one"),
+        ("title: ''", "title", 8, "expected text, found an empty string"),
         ("labels: [a]", "labels", 9, "expected a mapping, found a list"),
         ("labels: {a: [1]}", "labels.a", 13, "expected a string, found a list"),
         ("timeout: -1", "timeout", 10, "a duration cannot be negative"),
-        ("timeout: 0", "timeout", 10, "expected more than zero"),
+        ("timeout: 0", "timeout", 10, "greater than zero"),
         ("timeout: {{}}", "timeout", 10, "must be in quotes"),
         ("timeout:", "timeout", 1, "the field has no value"),
         ("concurrency: 0", "concurrency", 14, "expected at least 1, found the number 0"),
@@ -313,11 +313,11 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
         ("priority: high", "priority", 11, 'expected an integer, found "high"'),
         ("retention: 7d", "retention", 12, 'expected a mapping with age, runs, bytes, found "7d"'),
         ("retention: {}", "retention", 12, "expected at least one of age, runs, bytes, found none"),
-        ("retention: {age: 0}", "retention.age", 18, "expected more than zero"),
+        ("retention: {age: 0}", "retention.age", 18, "greater than zero"),
         ("retention: {runs: 0}", "retention.runs", 19, "expected at least 1"),
         ("retention: {bytes: 1GB}", "retention.bytes", 20, '"GB" is not a unit of size'),
-        ("retention: {bytes: 0}", "retention.bytes", 20, "expected more than zero"),
-        ("retention: {days: 7}", "retention.days", 13, 'field "days": there is age, runs, bytes'),
+        ("retention: {bytes: 0}", "retention.bytes", 20, "greater than zero"),
+        ("retention: {days: 7}", "retention.days", 13, 'field "days" (known: age, runs, bytes)'),
         ("defaults: {user: '{{ 1 }}'}", "defaults.user", 18, "a template cannot choose the user"),
         ("defaults: {resources: {nice: 20}}", "defaults.resources.nice", 30, "expected at most 19"),
         ("defaults: {name: x}", "defaults.name", 12, '"name" cannot be inherited'),
@@ -327,7 +327,7 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
         ("defaults: {job_id: x}", "defaults.job_id", 12, '"job_id" cannot be inherited'),
         ("defaults: {inputs: []}", "defaults.inputs", 12, '"inputs" cannot be inherited'),
         ("context_dir: ../x", "context_dir", 14, 'the path may not contain ".."'),
-        ("context_dir: 'a/{{ run.id }}'", "context_dir", 14, "a template cannot stand here"),
+        ("context_dir: 'a/{{ run.id }}'", "context_dir", 14, "a template is not allowed here"),
         ("context_dir: /proc/self", "context_dir", 14, "/proc belongs to the system"),
         ("scopes: {s: [a, b]}", "scopes.s[1]", 17, 'unknown step "b"'),
         ("scopes: {s: []}", "scopes.s", 13, "expected at least one entry"),
@@ -355,7 +355,7 @@ def test_wrong_workflow_fields(top: str, path: str, column: int, message: str, e
         ("{run: x, target: y}", ".target", 15, '"run" is short for job_type: shell and target'),
         ("{run: x, job_type: exec}", ".job_type", 15, '"run" is short for job_type: shell'),
         ("{run: [x]}", ".run", 12, "expected a string, found a list"),
-        ("{run: ' '}", ".run", 12, "expected a text, found an empty one"),
+        ("{run: ' '}", ".run", 12, "expected text, found an empty string"),
         ("text", "", 6, 'expected a mapping such as {run: ./work.sh}, found "text"'),
         ("{run: x, kwargs: {a: 1}}", ".kwargs", 15, "only python and workflow steps have kwargs"),
         ("{job_type: python, target: foo}", ".target", 33, "expected package.module:function"),
@@ -384,7 +384,7 @@ def test_wrong_workflow_fields(top: str, path: str, column: int, message: str, e
             '"on_failure" is given twice',
         ),
         ("{run: x, env: {A-B: 1}}", ".env.A-B", 21, '"A-B" is not a valid name'),
-        ("{run: x, workspace: ''}", ".workspace", 26, "expected a text, found an empty one"),
+        ("{run: x, workspace: ''}", ".workspace", 26, "expected text, found an empty string"),
         ("{run: x, on_lost: repeat}", ".on_lost", 24, 'expected fail or rerun, found "repeat"'),
         ("{run: x, user: ''}", ".user", 21, "expected the name or the number of a user"),
         ("{run: x, user: 'a b'}", ".user", 21, "expected the name or the number of a user"),
@@ -430,7 +430,7 @@ def test_ids_of_steps(errors: Errors) -> None:
         (9, 12, "steps[5].name"),
         (10, 12, "steps[6].name"),
     ]
-    assert 'duplicate step "c": it stands already on line 6' in found[2].message
+    assert 'duplicate step "c": already defined on line 6' in found[2].message
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a.b", "é", "a" * 65, "a/b"])
@@ -459,8 +459,8 @@ def test_cycles_are_drawn(errors: Errors) -> None:
 """
     )
     assert [(problem.line, problem.message) for problem in found] == [
-        (4, "the steps wait for each other: a -> c -> b -> a"),
-        (8, "the steps wait for each other: e -> f -> e"),
+        (4, "dependency cycle: a -> c -> b -> a"),
+        (8, "dependency cycle: e -> f -> e"),
     ]
     assert (found[0].column, found[0].path) == (27, "steps.a.depends_on")
 
@@ -473,7 +473,7 @@ def test_a_wrong_dependency_is_reported_once_not_again_by_its_references(error: 
 def test_steps_are_bounded(error: Error) -> None:
     steps = "".join(f"- {{name: s{index}}}\n" for index in range(MAX_STEPS + 1))
     found = error(f"{HEAD}steps:\n{steps}")
-    assert "found 10,001 steps: at most 10,000 are possible" in found.message
+    assert "found 10,001 steps: at most 10,000 are allowed" in found.message
 
 
 def test_problems_are_bounded(errors: Errors) -> None:

@@ -116,7 +116,7 @@ def test_anchors_and_merge_keys() -> None:
         ("name: [a\n", 2, 1, "not valid YAML: expected ',' or ']'"),
         ("name: a\n\tx: 1\n", 2, 1, "indent with spaces, not tabs"),
         ("name: a\nrun: {{ x }} y\n", 2, 14, "a value that starts with {{ must be in quotes"),
-        ("name: a\nsteps: *nope\n", 2, 8, "no &nope stands before it"),
+        ("name: a\nsteps: *nope\n", 2, 8, "no &nope is before it"),
         ("name: a\nb: \x07\n", 2, 4, "found the character U+0007"),
         (b"name: a\nb: \xe3\x81\x82\xff\n", 2, 5, "byte 0xff is not UTF-8"),
         (b"\xff\xfen\x00", 1, 1, "is not UTF-8"),
@@ -133,7 +133,7 @@ def test_what_is_not_a_definition_is_a_problem_with_a_position(
 def test_duplicate_keys_are_refused_where_they_stand(error: Error) -> None:
     found = error("name: a\ndescription: d\nname: b\nsteps: {a: {run: x}}\n")
     assert (found.line, found.column) == (3, 1)
-    assert found.message == 'duplicate key "name": it stands already on line 1'
+    assert found.message == 'duplicate key "name": already defined on line 1'
 
 
 def test_an_unquoted_template_gives_one_problem_that_says_so(error: Error) -> None:
@@ -163,14 +163,14 @@ def test_an_unquoted_template_gives_one_problem_that_says_so(error: Error) -> No
         ("a: " + "9" * 5_000, "an integer of 5000 digits"),
         ("a: 1e999", "is not a finite number"),
         ("a: .nan", "is not a finite number"),
-        ('a: "\\0"', "no process could be given"),
-        ('a: "\\ud800"', "no process could be given"),
+        ('a: "\\0"', "cannot be passed to a process"),
+        ('a: "\\ud800"', "cannot be passed to a process"),
         ("a: !!python/object:os.system x", "remove it"),
         ("? [a, b]\n: c\n", "a key must be a plain name"),
         ('a: "\\UFFFFFFFF"', "out of range"),
         ('a: "\\U00110000"', "out of range"),
         ("%YAML " + "9" * 5_000 + ".1\n--- a", "out of range"),
-        ('"\\ud800": 1', "no process could be given"),
+        ('"\\ud800": 1', "cannot be passed to a process"),
         ("a: \ud800", "found half a character, U+D800"),
     ],
 )

@@ -29,5 +29,7 @@ async def test_what_will_not_start_anything_is_told_of_a_file(store: SqlStore) -
     (file,), _ = understand([Unread(path="f.yaml", mark=None, data=FILE.encode())])
     kept = await loader.keep(file, {})
     shut, over = kept.warnings
-    assert shut.startswith("f.yaml:8:12: warning: blackout[0]: each window lasts until the next")
-    assert over == ("f.yaml:6:1: warning: schedule[1]: 2026-01-01 00:00+00:00 has passed: it will not be due")
+    assert shut.startswith("f.yaml:8:12: warning: blackout[0]: the windows leave no gap")
+    assert over == (
+        "f.yaml:6:1: warning: schedule[1]: 2026-01-01 00:00+00:00 is in the past: the schedule will never run"
+    )

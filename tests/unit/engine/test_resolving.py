@@ -84,4 +84,4 @@ async def test_the_same_words_of_a_subject_mean_nothing_here(scene: Scene) -> No
 async def test_what_will_never_be_due_is_stored_with_a_warning(scene: Scene) -> None:
     text = "name: w\ndescription: d\nschedule: {at: 2020-01-01T00:00:00Z}\nsteps: {a: {run: x}}"
     (warning,) = (await scene.definition(text)).problems
-    assert warning.message == "2020-01-01 00:00+00:00 has passed: it will not be due"
+    assert warning.message == "2020-01-01 00:00+00:00 is in the past: the schedule will never run"

@@ -168,8 +168,8 @@ def test_links_that_lead_nowhere_are_told(tmp_path: Path) -> None:
     for name, why in (
         ("off", "off.service is masked"),
         ("gone", "there is no unit real.service, for which gone.service stands, in "),
-        ("a", "a.service is one of links in a circle"),
-        ("self", "is one of links in a circle"),
+        ("a", "a.service is part of a cycle of links"),
+        ("self", "is part of a cycle of links"),
         ("other", "is a link to x.timer, a unit of another type"),
     ):
         with pytest.raises(ImportProblem, match=why):

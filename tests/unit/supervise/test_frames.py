@@ -1,4 +1,4 @@
-"""The attempt file: whatever was cut off or damaged, what stands before it is read."""
+"""The attempt file: whatever was cut off or damaged, what is before it is read."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_the_last_stroke_is_before_the_duration(text: str, cron: str, seconds: f
         ("0 2 * * sun/", "expected a blackout window"),
         ("/2h", "expected a blackout window"),
         ("0 2 * * sun/2x", 'expected a duration, found "2x"'),
-        ("0 2 * * sun/0s", 'a blackout window must last, found "0s"'),
+        ("0 2 * * sun/0s", 'a blackout window must be longer than zero, found "0s"'),
         ("0 25 * * */2h", 'hour: found "25": expected 0-23'),
         ("@reboot/2h", 'a blackout window cannot begin at "@reboot"'),
     ],

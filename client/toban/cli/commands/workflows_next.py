@@ -101,7 +101,7 @@ def _note(due: workflow_pb2.DueTime) -> str:
     from toban.v1 import workflow_pb2
 
     notes = {
-        workflow_pb2.CLOCK_CHANGE_SHIFTED: "shifted: the clocks pass over its time",
+        workflow_pb2.CLOCK_CHANGE_SHIFTED: "shifted: the clocks skip its time",
         workflow_pb2.CLOCK_CHANGE_REPEATED: "repeated: the clocks show this time twice",
     }
     parts = [notes.get(due.change, ""), f"not started: {due.blackout}" if due.blackout else ""]

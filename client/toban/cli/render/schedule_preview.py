@@ -137,8 +137,7 @@ def _on_clocks(found: datetime, timezone: str) -> datetime:
     at = found.replace(tzinfo=zone) if zone is not None else found.astimezone()
     if at.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != found:
         raise ValueError(
-            f"there is no {found:%H:%M} on {found:%Y-%m-%d} {f'in {timezone}' if zone else 'here'}: "
-            "the clocks are put forward over it then"
+            f"there is no {found:%H:%M} on {found:%Y-%m-%d} {f'in {timezone}' if zone else 'here'}: the clocks skip it"
         )
     return at
 

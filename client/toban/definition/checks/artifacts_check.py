@@ -23,7 +23,7 @@ def check_outputs(draft: StepDraft, report: Reporter) -> None:
         first = seen.setdefault(name.casefold(), index)
         if first != index:
             line = _entry(found, first, "name")[0].line + 1
-            report.at(node, path, f'duplicate output "{name}": it stands already on line {line}')
+            report.at(node, path, f'duplicate output "{name}": already defined on line {line}')
 
 
 def check_inputs(draft: StepDraft, steps: Mapping[str, StepDraft], report: Reporter) -> None:
@@ -73,7 +73,7 @@ def _check_source(
     if artifact in known:
         return
     node, path = _entry(found, index, "artifact")
-    hint = suggestion(artifact, known) or (f": there is {', '.join(known)}" if known else ": it has no outputs")
+    hint = suggestion(artifact, known) or (f" (known: {', '.join(known)})" if known else " (it has no outputs)")
     report.at(node, path, f'unknown artifact "{artifact}" of step "{source}"{hint}')
 
 

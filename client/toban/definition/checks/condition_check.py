@@ -21,7 +21,7 @@ def check_items(draft: StepDraft, report: Reporter) -> None:
     found = draft.fields.get("for_each")
     if found is None:
         if "max_parallel" in draft.fields:
-            message = '"max_parallel" belongs to for_each, which the step does not have'
+            message = '"max_parallel" applies only to steps with for_each'
             draft.refuse("max_parallel", message, report)
         return
     if "for_each" not in draft.values:
@@ -94,5 +94,5 @@ def _check_count(found: FieldAt, report: Reporter) -> None:
     if any(given.kind != "seq" for given in lists):
         return
     if (count := count_items(len(given.items) for given in lists)) > MAX_ITEMS:
-        message = f"found {shown_count(count)} items: at most {MAX_ITEMS:,} are possible"
+        message = f"found {shown_count(count)} items: at most {MAX_ITEMS:,} are allowed"
         report.at(node, found.path, message)

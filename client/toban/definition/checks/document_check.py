@@ -163,7 +163,7 @@ class _StepReader:
         if count == 0:
             self._report.at(node, found.path, "expected at least one step, found none")
         elif count > MAX_STEPS:
-            message = f"found {count:,} steps: at most {MAX_STEPS:,} are possible"
+            message = f"found {count:,} steps: at most {MAX_STEPS:,} are allowed"
             self._report.at(node, found.path, message)
             return
         yield from (self._mapped if node.kind == "map" else self._listed)(node, found.path)
@@ -228,7 +228,7 @@ class _StepReader:
             return ""  # reported with the other fields
         if name in seen:
             first = seen[name].line + 1
-            message = f'duplicate step "{name}": it stands already on line {first}'
+            message = f'duplicate step "{name}": already defined on line {first}'
             if written[0] != "name":
                 message += ': give this one a "name"'
             self._report.at(at, where, message)
@@ -260,7 +260,7 @@ def _check_order(
         sound = False
         first = steps[cycle[0]]
         at = first.fields.get("depends_on")
-        message = f"the steps wait for each other: {' -> '.join(cycle)}"
+        message = f"dependency cycle: {' -> '.join(cycle)}"
         report.at(at.value if at else first.node, join(first.path, "depends_on"), message)
     lists = frozenset(draft.id for draft in drafts if "for_each" in draft.fields)
     for draft in drafts:

@@ -62,8 +62,8 @@ def read_triggers(
     for name, param in (params or {}).items():
         if param is not None and param.required:
             message = (
-                f'the parameter "{name}" is required, and so no run could start: '
-                "an event gives no parameters, so give it a default, and use event in the steps"
+                f'the parameter "{name}" is required, but an event sets no parameters: '
+                "give it a default, and use event in the steps"
             )
             report.at(found.key, path, message)
     return tuple(trigger for trigger in read if trigger is not None)
@@ -176,7 +176,7 @@ def _count_fits(node: Node, path: str, most: int, what: str, report: Reporter) -
     if count == 0:
         report.at(node, path, f"expected at least one {what}, found none")
     elif count > most:
-        report.at(node, path, f"found {count} {what}s: at most {most} are possible")
+        report.at(node, path, f"found {count} {what}s: at most {most} are allowed")
     return 0 < count <= most
 
 

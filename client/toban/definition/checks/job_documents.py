@@ -47,7 +47,7 @@ def read_jobs(root: Node, source: str, report: Reporter) -> list[Job]:
     """The jobs of one document."""
     for name in ("name", "steps"):
         if name in root.entries:
-            message = "a document of jobs holds no workflow: put that after a line with ---"
+            message = "a jobs document cannot contain a workflow: put the workflow after a line with ---"
             report.at(root.entries[name].key, name, message)
     known = {**JobsInput.model_fields, "name": None, "steps": None}
     fields = read_fields(root, "", report, known=known, aliases={}, unsupported=frozenset())
@@ -62,7 +62,7 @@ def read_jobs(root: Node, source: str, report: Reporter) -> list[Job]:
         report.at(node, "jobs", "expected at least one job, found none")
         return []
     if len(node.entries) > MAX_JOBS:
-        message = f"found {len(node.entries):,} jobs: at most {MAX_JOBS:,} are possible"
+        message = f"found {len(node.entries):,} jobs: at most {MAX_JOBS:,} are allowed"
         report.at(node, "jobs", message)
         return []
     general = report.failed
@@ -218,6 +218,6 @@ def _stored(name: str, source: str) -> FoundJob:
     layers = [job.layer for job in found if job.document.name == name]
     if problems or len(layers) != 1 or layers[0] is None:
         errors = [problem.message for problem in report.problems if not problem.warning]
-        reason = (errors or ["its source does not have it"])[0]
-        return FoundJob(message=f'job "{name}" does not hold: {reason}')
+        reason = (errors or ["not found in its source"])[0]
+        return FoundJob(message=f'job "{name}" is invalid: {reason}')
     return FoundJob(layer=layers[0])

@@ -37,7 +37,7 @@ def read_check(found: FieldAt, report: Reporter) -> StepDraft | None:
     kind = values.get("job_type")
     if kind is not None and not kind.process:
         at = fields["job_type"]
-        message = f"a completion check is a process: job_type {kind} cannot be one"
+        message = f"a completion check must be a process: job_type {kind} is not one"
         report.at(at.value, at.path, message)
     else:
         decide_kind(draft, report, choices='"run"', name="")
@@ -52,7 +52,7 @@ def check_loop(draft: StepDraft, report: Reporter) -> None:
     if found is None:
         for name in _OF_LOOPS:
             if name in draft.fields:
-                message = f'"{name}" belongs to completion_check, which the step does not have'
+                message = f'"{name}" applies only to steps with completion_check'
                 draft.refuse(name, message, report)
         return
     if "max_iterations" in draft.fields and "max_iterations" not in draft.values:
@@ -84,5 +84,5 @@ def check_retries(draft: StepDraft, report: Reporter) -> None:
         draft.refuse("on_failure_exhausted", message, report)
     retry = draft.fields.get("retry")
     if retry is not None and retry.origin is Origin.OWN and not retries_of(draft):
-        message = "nothing is retried: add max_retries, or on_failure: retry"
+        message = "this has no effect without retries: add max_retries or on_failure: retry"
         report.at(retry.key, retry.path, message, warning=True)

@@ -43,18 +43,18 @@ def run_out(document: Document, file: str, now: datetime) -> list[Problem]:
 def _why_never(schedule: Schedule, now: datetime) -> str:
     """Empty: it will be due, or nobody can tell."""
     if schedule.at is not None:
-        return f"{_shown(schedule.at)} has passed: it will not be due" if schedule.at < now else ""
+        return f"{_shown(schedule.at)} is in the past: the schedule will never run" if schedule.at < now else ""
     if schedule.end is None:
         return ""
     if schedule.end < now:
-        return f"its end, {_shown(schedule.end)}, has passed: it will not be due"
+        return f"its end {_shown(schedule.end)} is in the past: the schedule will never run"
     if schedule.cron == REBOOT or not (schedule.cron or schedule.every):
         return ""
     leeway = timedelta() if schedule.timezone else _LEEWAY
     zone = ZoneInfo(schedule.timezone or _ANY_ZONE)
     since = max(now, schedule.start or now) - leeway - timedelta(microseconds=1)
     found = next_due(_open(schedule, leeway), zone=zone, after=since, stored_at=now)
-    return "no due time lies before its end: it will never be due" if found is None else ""
+    return "no due time is before its end: the schedule will never run" if found is None else ""
 
 
 def _open(schedule: Schedule, leeway: timedelta) -> Schedule:

@@ -54,8 +54,8 @@ def _check_size(params: Mapping[str, Any]) -> None:
 
 def _declared(workflow: Workflow) -> str:
     if not workflow.params:
-        return f": {workflow.name} takes none"
-    return ": expected one of " + ", ".join(workflow.params)
+        return f" ({workflow.name} takes no parameters)"
+    return f" (known: {', '.join(workflow.params)})"
 
 
 def _bind(param: Param, given: Mapping[str, Any]) -> Any:

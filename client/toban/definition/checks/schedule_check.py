@@ -50,7 +50,7 @@ def read_schedules(
     if not node.items:
         report.at(node, path, "expected at least one schedule, found none")
     elif len(node.items) > MOST_SCHEDULES:
-        message = f"found {len(node.items)} schedules: at most {MOST_SCHEDULES} are possible"
+        message = f"found {len(node.items)} schedules: at most {MOST_SCHEDULES} are allowed"
         report.at(node, path, message)
         return ()
     return _right(reader.read(item, join(path, index)) for index, item in enumerate(node.items))
@@ -62,8 +62,7 @@ def check_blackouts(found: FieldAt | None, windows: Iterable[str], report: Repor
         if never_ends(parse_blackout(window)):
             assert found is not None
             message = (
-                "each window lasts until the next one begins, so that no schedule ever starts "
-                "anything: make it shorter, or write enabled: false if that is meant"
+                "the windows leave no gap, so schedules never start a run: make them shorter, or write enabled: false"
             )
             node = found.value.items[index]
             report.at(node, join(found.path, index), message, warning=True)
@@ -151,7 +150,7 @@ class _Reader:
             message = "the schedule ends before it starts"
             self._report.at(fields["end"].value, fields["end"].path, message)
         elif at is not None and ((start or at) > at or (end or at) < at):
-            message = "it does not lie between start and end, and would never be due"
+            message = "it is not between start and end: the schedule would never run"
             self._report.at(fields["at"].value, fields["at"].path, message)
 
     def _check_clock_changes(
@@ -173,7 +172,7 @@ class _Reader:
             return
         for name in without:
             if name in fields:
-                message = f'"{name}" has no meaning for {shown}: remove it'
+                message = f'"{name}" does not apply to {shown}: remove it'
                 self._report.at(fields[name].key, fields[name].path, message)
 
     def _bound(self, found: FieldAt | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,7 +192,7 @@ class _Reader:
                 except ValueError as error:
                     self._report.at(entry.value, path, str(error))
             if isinstance(value, str) and "{{" in value:
-                message = "a template is not filled in here: use it in the steps instead"
+                message = "templates are not evaluated here: use them in the steps"
                 self._report.at(entry.value, path, message, warning=True)
         return bound
 
@@ -202,7 +201,7 @@ class _Reader:
         for name, param in (self._params or {}).items():
             if param is not None and param.required and name not in given:
                 message = (
-                    f'the parameter "{name}" is required, and so no run could start: '
+                    f'the parameter "{name}" is required, so no run could start: '
                     f"add params: {{{name}: …}} to the schedule"
                 )
                 self._report.at(node, path, message)
@@ -224,4 +223,4 @@ def _absolute(meant: Schedule) -> str:
 
 
 def _known(params: Mapping[str, Param | None]) -> str:
-    return f": expected one of {', '.join(params)}" if params else ": it takes none"
+    return f" (known: {', '.join(params)})" if params else " (it takes no parameters)"

@@ -27,8 +27,8 @@ _READ_ELSEWHERE = frozenset({"completion_check", "schedule", "on"})
 _TEMPLATES = ("args", "kwargs", "env", "stdin")
 _NO_ITEM = "item has a value only in steps with for_each"
 _NO_LOOP = "{} has a value only in steps with a completion_check"
-_BEFORE_ITEMS = "item has no value yet: when and for_each are settled before there are items"
-_BEFORE_LOOP = "{} has no value yet: when and for_each are settled before the first iteration"
+_BEFORE_ITEMS = "item has no value yet: when and for_each are evaluated before there are items"
+_BEFORE_LOOP = "{} has no value yet: when and for_each are evaluated before the first iteration"
 _NOT_IN_WORKSPACE = "the check works in the same workspace, so check cannot choose it"
 _NOT_IN_CHECK = "check is what the last completion check left: only the step itself may use it"
 

@@ -23,7 +23,7 @@ _WITHOUT_MEANING = {
     JobType.WORKFLOW: (*_OF_PROCESSES, "approvers"),
     JobType.APPROVAL: ("target", "kwargs", *_OF_PROCESSES),
 }
-_ONLY_WINDOWS = "cmd steps run on Windows only, and this machine is none: use job_type shell"
+_ONLY_WINDOWS = "cmd steps run on Windows only: use job_type: shell"
 
 
 def decide_kind(draft: StepDraft, report: Reporter, *, choices: str, name: str) -> None:
@@ -73,7 +73,7 @@ def _wrong_child(target: str, name: str) -> str:
     if "{{" in target:
         return "a template cannot choose the workflow that runs: write its name"
     if target == name:
-        return f'"{target}" would start itself without end: name another workflow'
+        return f'"{target}" would start itself endlessly: name another workflow'
     try:
         check_name(target)
     except ValueError as error:
@@ -109,7 +109,7 @@ def _check_fields(draft: StepDraft, report: Reporter) -> None:
     for name in _WITHOUT_MEANING.get(kind, ()):
         if name in draft.fields:
             article = "an" if kind is JobType.APPROVAL else "a"
-            message = f'"{name}" has no meaning for {article} {kind} step: remove it'
+            message = f'"{name}" does not apply to {article} {kind} step: remove it'
             draft.refuse(name, message, report)
     if not kind.process:
         return

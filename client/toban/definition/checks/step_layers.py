@@ -88,7 +88,7 @@ class _AtReference:
         if warning:
             return  # it was said about the job itself
         within = path.removeprefix(f"jobs.{self._job}.")
-        message = f'job "{self._job}" does not fit here: {within}: {message}'
+        message = f'job "{self._job}" cannot be used here: {within}: {message}'
         self._report.at(self._reference.value, self._reference.path, message)
 
     def inside(self, node: Node, offset: int, path: str, message: str, *, warning: bool = False) -> None:

@@ -14,7 +14,7 @@ _RAW = "raw( ) inserts the value as code: make sure that it cannot come from out
 _KIND_NAMES = {
     Kind.STRING: "a string",
     Kind.INT: "an integer",
-    Kind.DOUBLE: "a number that may not be whole",
+    Kind.DOUBLE: "a number that may not be an integer",
     Kind.BOOL: "a boolean",
     Kind.LIST: "a list",
     Kind.MAP: "a mapping",
@@ -54,7 +54,7 @@ class TemplateCheck:
         else:
             for name, entry in node.entries.items():
                 if "{{" in name:
-                    message = "a template cannot stand in a key: use it in the value"
+                    message = "a template is not allowed in a key: use it in the value"
                     self._report.at(entry.key, path, message)
                 self.value(entry.value, join(path, name))
 

@@ -93,9 +93,9 @@ def _reason(text: str) -> str:
         hint = ": make both the same with double(…) or int(…)" if number else ""
         return f"{_operator(match[1])} cannot be applied to ({types}){hint}"
     if text == "Applying SELECT to non-message type":
-        return "a field is asked for of a value that has no fields"
+        return "the value has no fields"
     if text == "Iteration budget exceeded":
-        return "it goes through more than 10,000 elements: compute it in a step instead"
+        return "it visits more than 10,000 elements: compute it in a step instead"
     return text
 
 
@@ -110,7 +110,7 @@ def check_length(length: int) -> None:
     if length > LOOPED_MOST:
         raise EvaluationError(
             f"it sees a list or map of {length:,} elements: with map and filter, or with one loop or "
-            f"search in another, at most {LOOPED_MOST:,} are possible; compute it in a step instead"
+            f"search in another, at most {LOOPED_MOST:,} are allowed; compute it in a step instead"
         )
 
 

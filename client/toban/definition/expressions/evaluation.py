@@ -142,7 +142,7 @@ class Evaluator:
         except (ValueError, EvaluationError) as error:
             raise failed(expression, where, str(error)) from None
         except (MemoryError, RecursionError) as error:
-            reason = "it needs too much memory" if isinstance(error, MemoryError) else "it is nested too deep"
+            reason = "it needs too much memory" if isinstance(error, MemoryError) else "it is nested too deeply"
             raise failed(expression, where, f"{reason}: compute it in a step instead") from None
         return value
 
@@ -151,7 +151,7 @@ class Evaluator:
         self._left -= size
         if self._left < 0:
             raise ValueError(
-                f"the templates of one step may give {_MOST_RENDERED // MIB} MiB in all, and they give more: "
+                f"the templates of one step may produce at most {_MOST_RENDERED // MIB} MiB in all: "
                 "pass large data in a file"
             )
 
@@ -289,7 +289,7 @@ def shown_count(count: int) -> str:
 
 def _check_count(count: int, where: str) -> None:
     if count > MAX_ITEMS:
-        message = f"it has {shown_count(count)} items, but at most {MAX_ITEMS:,} are possible"
+        message = f"it has {shown_count(count)} items, but at most {MAX_ITEMS:,} are allowed"
         raise RenderError(f"cannot evaluate {where}: {message}")
 
 

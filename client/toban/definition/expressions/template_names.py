@@ -113,7 +113,7 @@ def _known(names: Collection[str], what: str) -> str:
     if not shown:
         return f": the workflow has no {what}"
     more = " …" if len(shown) > _MOST_SHOWN else ""
-    return ": there is " + ", ".join(shown[:_MOST_SHOWN]) + more
+    return f" (known: {', '.join(shown[:_MOST_SHOWN])}{more})"
 
 
 def event_field(name: str) -> Kind | str:

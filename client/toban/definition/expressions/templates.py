@@ -178,13 +178,13 @@ def _bare_faults(text: str, tokens: list[Token]) -> Iterator[Fault]:
         return
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
         if token.kind == "mark" and token.text in "'\"":
-            yield Fault("a text in this expression is not closed: its quote is missing", token.start)
+            yield Fault("unterminated string in the expression: add the closing quote", token.start)
             return
         if after is not None and token.text == after.text == "{" and token.end == after.start:
             shown = text.strip()
             whole = shown.startswith("{{") and shown.endswith("}}") and shown.count("{{") == 1
             advice = f"write {shown[2:-2].strip()}" if whole else "write it without {{ and }}"
-            yield Fault(f"this is an expression by itself, not a template: {advice}", token.start)
+            yield Fault(f"this field is an expression, not a template: {advice}", token.start)
             return
 
 
@@ -204,7 +204,7 @@ def scan_expression(text: str, start: int) -> Expression | Fault:
         if kind == "mark":
             depth += (found == "{") - (found == "}")
             if found in "'\"":
-                return Fault("a text in this template is not closed: its quote is missing", position)
+                return Fault("unterminated string in the template: add the closing quote", position)
         if kind != "space":
             tokens.append(Token(kind, found, position, match.end()))
         position = match.end()
@@ -265,7 +265,7 @@ def _references(tokens: list[Token], begin: int, faults: list[Fault]) -> tuple[t
             names, index = _chain(tokens, index)
             needed = ROOTS[token.text]
             if len(names) < needed:
-                message = f"{token.text} is not a value by itself: write {FORMS[token.text]}"
+                message = f"{token.text} is not a value: write {FORMS[token.text]}"
                 faults.append(Fault(message, token.start))
                 continue
             last = names[needed - 1][1] if needed else first

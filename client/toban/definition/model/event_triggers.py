@@ -56,7 +56,7 @@ def check_event_type(text: str) -> str:
     if not text:
         raise ValueError("it is empty: give the event a type, such as DATA_CHANGED")
     if len(text) > LONGEST_TYPE:
-        raise ValueError(f"it has {len(text)} characters: at most {LONGEST_TYPE} are possible")
+        raise ValueError(f"it has {len(text)} characters: at most {LONGEST_TYPE} are allowed")
     if any(character.isspace() or not character.isprintable() for character in text):
         raise ValueError("it has a space or a control character: use a name such as DATA_CHANGED")
     return text

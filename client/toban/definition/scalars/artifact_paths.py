@@ -32,12 +32,12 @@ def check_below(path: str) -> str:
     """The path, if it names something inside; raises ValueError."""
     check_inside(path)
     if not path.strip() or clean_path(path) in (".", ""):
-        raise ValueError("expected something inside of the workspace, found the workspace itself")
+        raise ValueError("expected a path inside the workspace, found the workspace itself")
     return path
 
 
 def check_location(path: str) -> str:
-    """The path, unless it is for certain where the system shows itself; raises ValueError. It may hold templates."""
+    """The path, unless it is for certain where the system shows itself; raises ValueError. It may contain templates."""
     known, template, _ = path.partition("{{")
     if template:
         known = known.rpartition("/")[0]

@@ -96,4 +96,4 @@ def to_json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        raise ValueError("a number that is not finite has no form in JSON") from None
+        raise ValueError("JSON has no number that is not finite") from None

@@ -80,8 +80,8 @@ class ParamInput(Shape):
     """A parameter of the workflow."""
 
     type: Annotated[ParamType, Lax] = ParamType.STRING
-    default: Annotated[Any, FREE] = Field(None, description="Value when the run gives none.")
-    required: bool = Field(False, description="Whether every run must give it.")
+    default: Annotated[Any, FREE] = Field(None, description="Default value.")
+    required: bool = Field(False, description="Whether every run must set it.")
     choices: Annotated[list[Any], Field(min_length=1)] | None = Field(None, description="The only values allowed.")
     description: str = ""
 
@@ -89,37 +89,35 @@ class ParamInput(Shape):
 class ResourcesInput(Shape):
     """Limits of the step's process tree; at least one."""
 
-    memory: Memory | None = Field(None, description="Bytes that all processes together may use.")
-    cpu: Cores | None = Field(None, description="Cores that all processes together may use.")
+    memory: Memory | None = Field(None, description="Memory limit of all processes together.")
+    cpu: Cores | None = Field(None, description="CPU limit of all processes together, in cores.")
     pids: Annotated[int, Field(ge=1, le=MOST_PIDS)] | None = Field(
-        None, description="Processes and threads at the same time."
+        None, description="Limit of processes and threads at the same time."
     )
     nice: Annotated[int, Field(ge=-20, le=19)] | None = Field(
-        None, description="Scheduling priority: 19 gives way to all others, -20 to none."
+        None, description="Scheduling priority: 19 is the lowest, -20 the highest."
     )
 
 
 class RetentionInput(Shape):
     """How long ended runs are kept; at least one."""
 
-    age: Timeout | None = Field(None, description="Runs that ended longer ago may go.")
-    runs: Count | None = Field(None, description="How many of the newest runs stay.")
-    bytes: Size | None = Field(None, description="What runs and logs together may take.")
+    age: Timeout | None = Field(None, description="Runs that ended longer ago are removed.")
+    runs: Count | None = Field(None, description="How many of the newest runs are kept.")
+    bytes: Size | None = Field(None, description="Total size of runs and logs.")
 
 
 class RetryInput(Shape):
     """How retries are spaced, and what is retried; at least one."""
 
-    delay: Duration | None = Field(None, description="Before the first retry; 1s if not given.")
-    backoff: Backoff | None = Field(None, description="What each delay is multiplied by for the next; 2 if not given.")
-    max_delay: Timeout | None = Field(None, description="No delay is longer; 5m if not given.")
-    jitter: Jitter | None = Field(
-        None, description="Share of each delay that chance adds or takes away; 0.2 if not given."
-    )
+    delay: Duration | None = Field(None, description="Delay before the first retry; default 1s.")
+    backoff: Backoff | None = Field(None, description="Factor between two delays; default 2.")
+    max_delay: Timeout | None = Field(None, description="Longest delay; default 5m.")
+    jitter: Jitter | None = Field(None, description="Random share added to or subtracted from each delay; default 0.2.")
     on: Annotated[list[RetryOn], Field(min_length=1)] | None = Field(
         None,
         description="Error classes and exit codes that are retried; "
-        "RETRYABLE_TRANSIENT and RETRYABLE_RATE_LIMIT if not given.",
+        "RETRYABLE_TRANSIENT and RETRYABLE_RATE_LIMIT by default.",
     )
 
 
@@ -129,28 +127,24 @@ class ScheduleInput(Shape):
     cron: CronText | None = Field(
         None, description="As in crontab(5); six fields put the seconds first; @daily, @reboot, …"
     )
-    every: Every | None = Field(None, description="Interval, from start, or else from when the schedule was stored.")
+    every: Every | None = Field(None, description="Interval, counted from start, or from when the schedule was stored.")
     at: Moment | None = Field(None, description="Once, at a time with its offset from UTC.")
     when: Words | None = Field(None, description="In words, English or Japanese; read when the definition is stored.")
-    timezone: ZoneName | None = Field(None, description="The workflow's if not given.")
-    start: Moment | None = Field(None, description="Not due before.")
-    end: Moment | None = Field(None, description="Not due after.")
-    max_occurrences: Count | None = Field(None, description="How often it is due at most.")
-    jitter: Spread = Field(0.0, description="Spreads starts over so much time; always the same for one schedule.")
+    timezone: ZoneName | None = Field(None, description="Default: the workflow's.")
+    start: Moment | None = Field(None, description="No due times before this.")
+    end: Moment | None = Field(None, description="No due times after this.")
+    max_occurrences: Count | None = Field(None, description="Maximum number of due times.")
+    jitter: Spread = Field(0.0, description="Spreads starts over this much time; constant for one schedule.")
     params: dict[str, Any] = Field(default={}, description="Parameters of its runs.")
     misfire: Annotated[Misfire, Lax] = Field(
         Misfire.RUN_ONCE,
-        description="Times that passed while nobody was there: skip, run_once or run_all.",
+        description="Due times missed while the daemon was down: skip, run_once or run_all.",
     )
     misfire_grace: Duration = Field(
-        DEFAULT_MISFIRE_GRACE, description="Times that are longer ago are not caught up with."
+        DEFAULT_MISFIRE_GRACE, description="Due times missed by more than this are not caught up."
     )
-    gap: Annotated[Gap, Lax] = Field(
-        Gap.SHIFT, description="Local times that a clock change leaves out: shift or skip."
-    )
-    fold: Annotated[Fold, Lax] = Field(
-        Fold.ONCE, description="Local times that a clock change brings twice: once or both."
-    )
+    gap: Annotated[Gap, Lax] = Field(Gap.SHIFT, description="Local times skipped by a clock change: shift or skip.")
+    fold: Annotated[Fold, Lax] = Field(Fold.ONCE, description="Local times repeated by a clock change: once or both.")
 
 
 _Schedules = (
@@ -162,12 +156,10 @@ class TriggerInput(Shape):
     """Events that start it."""
 
     event: EventType | Annotated[list[EventType], Field(min_length=1, max_length=MOST_TYPES)] | None = Field(
-        None, description="The type, or a list of types; any of them will do."
+        None, description="An event type, or a list of types."
     )
-    condition: Condition | None = Field(
-        None, description="Expression that has to be true of the event, which it sees as event."
-    )
-    priority: Priority | None = Field(None, description="Of the runs that it starts; the workflow's if not given.")
+    condition: Condition | None = Field(None, description="Expression over event that must be true.")
+    priority: Priority | None = Field(None, description="Priority of the runs it starts; default: the workflow's.")
 
 
 _Triggers = (
@@ -183,16 +175,16 @@ class InputInput(Shape):
     as_: InputPath | None = Field(
         None,
         alias="as",
-        description="Where it appears in the workspace; under the artifact's name if not given.",
+        description="Path in the workspace; default: the artifact's name.",
     )
 
 
 class OutputInput(Shape):
-    """What is kept of the workspace after success."""
+    """Artifacts collected from the workspace after success."""
 
     name: ArtifactName = Field(description="Name of the artifact, for inputs of later steps.")
-    path: OutputPath = Field(description="File, directory or glob, relative to the workspace; may hold templates.")
-    type: str = Field("", description="What kind of thing it is, for people and programs.")
+    path: OutputPath = Field(description="File, directory or glob, relative to the workspace; may contain templates.")
+    type: str = Field("", description="Kind of the artifact, for people and programs.")
     optional: bool = Field(False, description="Whether it may be missing after success.")
 
 
@@ -232,33 +224,33 @@ class CheckInput(ActionInput):
     )
     kwargs: dict[str, Any] = Field(default={}, description="Keyword arguments of a python check.")
     env: Env = Field(default={}, description="Environment, on top of the step's.")
-    timeout: Timeout | None = Field(None, description="Of one check; a quarter of the step's if not given.")
+    timeout: Timeout | None = Field(None, description="Of one check; default: a quarter of the step's.")
 
 
 class WorkInput(ActionInput):
     """What steps and jobs have in common."""
 
     description: str = Field("", description="Shown to people.")
-    python: Fixed | None = Field(None, description="Interpreter of a python step; the daemon's own if not given.")
+    python: Fixed | None = Field(None, description="Interpreter of a python step; default: the daemon's own.")
     workspace: Workspace | None = Field(None, description="Working directory.")
     kill_grace: Duration = Field(10.0, description="TERM to the whole tree, KILL after this.")
     max_retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = Field(
         0, description="Retries before on_failure decides; 3 with on_failure: retry."
     )
-    retry: RetryInput | None = Field(None, description="How retries are spaced, and what is one.")
+    retry: RetryInput | None = Field(None, description="Delays between retries, and which errors are retried.")
     on_failure: Policy = Field(
         FailurePolicy.ABORT,
         description="abort ends the run, skip skips what depends on the step, continue goes on, "
-        "retry tries again and then does as on_failure_exhausted says.",
+        "retry tries again and then follows on_failure_exhausted.",
     )
     on_failure_exhausted: Exhausted = Field(
-        "abort", description="With on_failure: retry, what happens after the last one."
+        "abort", description="With on_failure: retry, what happens after the last retry."
     )
     completion_check: CheckInput | None = Field(
         None, description="Runs after success; the step is repeated until it succeeds."
     )
     max_iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] = Field(
-        1, description="How often the step may run until its completion_check succeeds."
+        1, description="Maximum number of iterations of the completion_check loop."
     )
     on_iterations_exhausted: LoopExhausted = Field(
         "abort",
@@ -274,9 +266,9 @@ class WorkInput(ActionInput):
     )
     on_lost: Annotated[OnLost, Lax] = Field(
         OnLost.FAIL,
-        description="When its process vanished without a result: fail, or rerun if it may be repeated.",
+        description="When its process vanished without a result: fail, or rerun if it is safe to repeat.",
     )
-    user: User = Field("", description="Whom it runs as; the daemon must be root for another user.")
+    user: User = Field("", description="User to run as; needs a daemon that runs as root.")
     resources: ResourcesInput | None = Field(None, description="Limits of its processes.")
 
 
@@ -290,7 +282,7 @@ class JobInput(WorkInput):
     schedule: _Schedules | None = Field(
         None, description="When it starts by itself: a crontab expression, a mapping, or a list."
     )
-    timezone: ZoneName | None = Field(None, description="Of its schedules; the daemon's if not given.")
+    timezone: ZoneName | None = Field(None, description="Of its schedules; default: the daemon's.")
     on: _Triggers | None = Field(None, description="Events that start it: a type, a mapping, or a list.")
 
 
@@ -304,15 +296,15 @@ class DefaultsInput(WorkInput):
         "of names to either, for all combinations.",
     )
     max_parallel: Count | None = Field(None, description="Instances at the same time.")
-    outputs: list[OutputInput] = Field(default=[], description="What is kept of the workspace after success.")
+    outputs: list[OutputInput] = Field(default=[], description="Artifacts collected from the workspace after success.")
 
 
 class StepInput(DefaultsInput):
     """One step of a mapping; its key is its id."""
 
     name: Text | None = Field(None, description="Shown to people.")
-    job: Name | None = Field(None, description="Id of a job; the fields given here go before those of the job.")
-    depends_on: list[str] | None = Field(None, description="Ids of the steps that come before.")
+    job: Name | None = Field(None, description="Id of a job; fields given here override those of the job.")
+    depends_on: list[str] | None = Field(None, description="Ids of the steps that must end first.")
     inputs: list[InputInput] = Field(default=[], description="Artifacts of earlier steps that appear in the workspace.")
 
 
@@ -334,9 +326,9 @@ class WorkflowInput(Shape):
     schedule: _Schedules | None = Field(
         None, description="When it starts by itself: a crontab expression, a mapping, or a list."
     )
-    timezone: ZoneName | None = Field(None, description="Of its schedules and blackouts; the daemon's if not given.")
+    timezone: ZoneName | None = Field(None, description="Of its schedules and blackouts; default: the daemon's.")
     blackout: Annotated[list[Window], Field(min_length=1)] | None = Field(
-        None, description='Windows in which schedules start nothing, such as "0 2 * * sun/2h".'
+        None, description='Windows in which schedules start no runs, such as "0 2 * * sun/2h".'
     )
     on: _Triggers | None = Field(None, description="Events that start it: a type, a mapping, or a list.")
     watch: WatchedPath | Annotated[list[WatchedPath], Field(min_length=1, max_length=MOST_WATCHED)] | None = Field(
@@ -351,12 +343,12 @@ class WorkflowInput(Shape):
     max_active_runs: Count = Field(1, description="Runs of this workflow at the same time.")
     overlap: Annotated[Overlap, Lax] = Field(
         Overlap.SKIP,
-        description="What a run beyond max_active_runs meets: skip refuses it, queue lets it wait, "
+        description="What happens to a run beyond max_active_runs: skip refuses it, queue makes it wait, "
         "replace cancels the oldest, allow ignores the limit.",
     )
-    priority: Priority = Field(0, description="Order among what waits: higher goes first.")
+    priority: Priority = Field(0, description="Order in the queue: higher runs first.")
     retention: RetentionInput | None = Field(None, description="How long ended runs are kept.")
-    context_dir: ContextDir = Field("", description="Where artifacts go; a directory of the run's own if not given.")
+    context_dir: ContextDir = Field("", description="Where artifacts go; default: a directory of the run.")
     scopes: dict[Name, Annotated[list[str], Field(min_length=1)]] = Field(
         default={}, description="Named subsets of the steps, for partial runs."
     )

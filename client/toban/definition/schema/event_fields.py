@@ -18,9 +18,9 @@ _PATTERN_MARKS = "*?["
 def check_watched_path(value: str) -> str:
     """A path whose changes are events; raises ValueError with what is wrong with it."""
     if not value.strip():
-        raise ValueError("expected a path, found an empty text")
+        raise ValueError("expected a path, found an empty string")
     if "{{" in value:
-        raise ValueError("a template cannot stand here: write a fixed path")
+        raise ValueError("a template is not allowed here: write a fixed path")
     if any(mark in value for mark in _PATTERN_MARKS):
         raise ValueError(
             f'"{value}" is a pattern: name a directory, which is watched with all that is below it, '

@@ -66,7 +66,7 @@ def read_fields(
             report.at(entry.key, place, f'the field "{written}" is not supported yet: remove it')
         elif name not in known:
             near = suggestion(written, [*known, *aliases, *unsupported])
-            hint = near or f": there is {', '.join(known)}"
+            hint = near or f" (known: {', '.join(known)})"
             report.at(entry.key, place, f'unknown field "{written}"{hint}')
         elif name in fields:
             message = f'"{name}" is given twice, as "{spelt[name]}" and as "{written}": keep one'

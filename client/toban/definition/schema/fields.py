@@ -66,7 +66,7 @@ def _check_env_name(value: str) -> str:
 
 def _more_than_zero(value: float) -> float:
     if value <= 0:
-        raise ValueError("expected more than zero: leave the field out for no limit")
+        raise ValueError("must be greater than zero: leave the field out for no limit")
     return value
 
 
@@ -92,14 +92,14 @@ def _check_user(value: str) -> str:
 
 def _fixed(value: str) -> str:
     if "{{" in value:
-        raise ValueError("a template cannot stand here: write a fixed text")
+        raise ValueError("a template is not allowed here: write a fixed text")
     return value
 
 
 def _check_artifact_name(value: str) -> str:
     check_name(value)
     if value.isdigit() or _ITERATION.fullmatch(value):
-        raise ValueError(f'"{value}" is not a valid name of an output: folders of steps have it')
+        raise ValueError(f'"{value}" is not a valid name of an output: it is reserved for directories of steps')
     return value
 
 
@@ -120,7 +120,7 @@ def _check_watched(value: str) -> str:
 
 def _check_context_dir(value: str) -> str:
     if ".." in re.split(r"[/\\]", _fixed(value)):
-        raise ValueError('the path may not contain "..": write where the directory really is')
+        raise ValueError('the path may not contain "..": write the real path of the directory')
     return check_location(value)
 
 
@@ -159,7 +159,7 @@ def _share(value: float) -> float:
 
 def _not_blank(value: str) -> str:
     if not value.strip():
-        raise ValueError("expected a text, found an empty one")
+        raise ValueError("expected text, found an empty string")
     return value
 
 

@@ -32,15 +32,13 @@ def parse_moment(value: Any) -> datetime:
     """A time of ISO 8601 with its offset; raises ValueError that says what was found and what to write."""
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         if isinstance(value, str) and _LOCAL.fullmatch(value):
-            raise ValueError(
-                f'"{value}" could be anywhere: add its offset from UTC, such as {value}+09:00, or Z for UTC itself'
-            )
+            raise ValueError(f'"{value}" has no offset from UTC: add it, as in {value}+09:00, or Z for UTC')
         raise ValueError(f"expected a time, found {describe(value)}: {_MOMENT_FORM}")
     try:
         moment = datetime.fromisoformat(value)
         year = moment.astimezone(UTC).year
     except (ValueError, OverflowError):
-        raise ValueError(f"{describe(value)} is not in the calendar: {_MOMENT_FORM}") from None
+        raise ValueError(f"{describe(value)} is not a valid date: {_MOMENT_FORM}") from None
     if not _FIRST_YEAR <= year <= LAST_YEAR:
         raise ValueError(f"expected a time from {_FIRST_YEAR} to {LAST_YEAR}, found {describe(value)}")
     return moment

@@ -27,7 +27,7 @@ _PLAIN_ARGUMENT = re.compile(r"[\w./:\\@+-]+")
 _ONE_LINE = "cmd reads one line only: join commands with & or &&, or call a script file"
 _COMMAND = "where a command begins: write the command, or put the template in double quotes"
 _IN_CONDITIONAL = "in an if or for command, where a value could change what runs: put it in double quotes"
-_BEFORE_REDIRECTION = "right before a redirection, which takes a digit away from it: add a space"
+_BEFORE_REDIRECTION = "right before a redirection, which would take a digit from the value: add a space"
 
 
 @remembered
@@ -91,7 +91,7 @@ class _Reader(ScriptReader):
 
     def caret(self) -> None:
         if self.looking_at("{{", 1):
-            self.faults.append(Fault("a caret stands right before the template: remove it", self.at))
+            self.faults.append(Fault("there is a caret right before the template: remove it", self.at))
             self.at += 1
         else:
             self.at += 2

@@ -30,7 +30,7 @@ _TOKEN_START = frozenset(" \t\r\n(){},;|&=")
 _HERE_STRING = re.compile(r"@(?P<quote>['\"\u2018-\u201e])[ \t]*\r?\n")
 _VERBATIM = re.compile(r"--%(?=\s|\Z)")
 
-_IN_BRACES = "inside ${ … }, where only the name of a variable may stand: use it elsewhere"
+_IN_BRACES = "inside ${ … }, where only the name of a variable is allowed: use it elsewhere"
 _IN_HERE_STRING = "in a here-string with single quotes, where nothing is expanded: use double quotes"
 _IN_VERBATIM = "after --%, where nothing is expanded: remove --%"
 
@@ -104,7 +104,7 @@ class _Reader(ScriptReader):
 
     def backtick(self) -> None:
         if self.looking_at("{{", 1):
-            message = "a backtick stands right before the template: remove it"
+            message = "there is a backtick right before the template: remove it"
             self.faults.append(Fault(message, self.at))
             self.at += 1
         else:
@@ -129,7 +129,7 @@ class _Reader(ScriptReader):
         if not advice:
             shown = literal if _may_be_shown(literal) else "…"
             advice = f'nothing is expanded there, write "{shown}"'
-        message = f"the template stands inside single quotes: {advice}"
+        message = f"the template is inside single quotes: {advice}"
         self.faults += [Fault(message, expression.start) for expression in inside]
 
     def double_quotes(self) -> None:
@@ -184,7 +184,7 @@ class _Reader(ScriptReader):
 
     def dollar(self) -> None:
         if self.looking_at("{{", 1):
-            message = "a dollar sign stands right before the template: write {{ … }} without it"
+            message = "there is a dollar sign right before the template: write {{ … }} without it"
             self.faults.append(Fault(message, self.at))
             self.at += 1
         elif self.looking_at("{", 1):

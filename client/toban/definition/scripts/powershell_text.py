@@ -34,9 +34,7 @@ def arguments(script: str) -> tuple[str, ...]:
     text = script.strip() + _EXIT
     length = len(text) + len(_ESCAPED.findall(text))
     if length > MAX_LENGTH:
-        raise ValueError(
-            f"the script has {length:,} characters, at most {MAX_LENGTH:,} are possible: use a script file"
-        )
+        raise ValueError(f"the script has {length:,} characters, at most {MAX_LENGTH:,} are allowed: use a script file")
     return (PROGRAM, *OPTIONS, text)
 
 

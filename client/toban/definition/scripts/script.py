@@ -109,7 +109,7 @@ class ScriptReader:
     def deeper(self) -> None:
         self.depth += 1
         if self.depth > MAX_NESTING:
-            raise UnreadableError("the script is nested too deeply to be read: use a script file", self.at)
+            raise UnreadableError("the script is nested too deeply: use a script file", self.at)
 
     def template(self, form: Form, why: str) -> None:
         """Take the template that stands here."""
@@ -118,7 +118,7 @@ class ScriptReader:
         if expression.raw:
             self.fill(expression, Form.RAW)
         elif why:
-            self.faults.append(Fault(f"the template stands {why}", expression.start))
+            self.faults.append(Fault(f"the template is {why}", expression.start))
             self.misplaced.append(expression)
         else:
             self.fill(expression, form)

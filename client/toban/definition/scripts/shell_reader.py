@@ -48,7 +48,7 @@ class _Reader(ScriptReader):
 
     def backslash(self) -> None:
         if self.looking_at("{{", 1):
-            message = "a backslash stands right before the template: remove it, or write '\\\\'"
+            message = "there is a backslash right before the template: remove it, or write '\\\\'"
             self.faults.append(Fault(message, self.at))
             self.at += 1
         else:
@@ -104,7 +104,7 @@ class _Reader(ScriptReader):
         self.deeper()
         after = self.text[self.at + 1 : self.at + 2]
         if self.looking_at("{{", 1):
-            message = "a dollar sign stands right before the template: write {{ … }} without it"
+            message = "there is a dollar sign right before the template: write {{ … }} without it"
             self.faults.append(Fault(f"{message}, or \\$ for a real dollar sign", self.at))
             self.at += 1
         elif self.looking_at("((", 1):

@@ -38,7 +38,7 @@ def quoted_by_hand(text: str, start: int, end: int, inside: list[Expression]) ->
     advice = literal_braces(text[start + 1 : end - 1], inside)
     if not advice:
         advice = f"it is quoted by itself, write {_unquoted(text, start, end, inside)}"
-    message = f"the template stands inside {name} quotes: {advice}"
+    message = f"the template is inside {name} quotes: {advice}"
     return [Fault(message, expression.start) for expression in inside]
 
 

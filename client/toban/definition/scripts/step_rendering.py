@@ -181,7 +181,7 @@ def _stdin(step: Step, evaluator: Evaluator) -> str | None:
     if size > MAX_STDIN_BYTES:
         raise RenderError(
             f"cannot start step {step.id}: its stdin has {size:,} bytes, but at most "
-            f"{MAX_STDIN_BYTES:,} are possible: pass it in a file"
+            f"{MAX_STDIN_BYTES:,} are allowed: pass it in a file"
         )
     return text
 
@@ -217,7 +217,7 @@ def _script(step: Step, evaluator: Evaluator, env: dict[str, str]) -> str:
             # Shells evaluate what stands in arithmetic, so nothing but an integer may get there.
             number = evaluator.expression(expression, where)
             if isinstance(number, bool) or not isinstance(number, int):
-                raise RenderError(f"cannot render {where}: only integers may stand inside $(( ))")
+                raise RenderError(f"cannot render {where}: only integers are allowed inside $(( ))")
         try:
             return language.reference(slot.form, names[source], env[names[source]])
         except ValueError as error:
@@ -280,7 +280,7 @@ def _check_sizes(
         if size > MAX_STRING_BYTES:
             raise RenderError(
                 f"cannot start step {step.id}: {what} has {size:,} bytes, but at most "
-                f"{MAX_STRING_BYTES:,} are possible: pass it in a file"
+                f"{MAX_STRING_BYTES:,} are allowed: pass it in a file"
             )
         total += size + 1
     if call is not None:
@@ -288,7 +288,7 @@ def _check_sizes(
     if total > MAX_TOTAL_BYTES:
         raise RenderError(
             f"cannot start step {step.id}: its arguments and environment have {total:,} bytes, but "
-            f"at most {MAX_TOTAL_BYTES:,} are possible: pass them in a file"
+            f"at most {MAX_TOTAL_BYTES:,} are allowed: pass them in a file"
         )
 
 
@@ -297,12 +297,12 @@ def _check_call(step: Step, call: dict[str, Any], limit: int) -> int:
     try:
         size = len(json.dumps(call, allow_nan=False))
     except ValueError:
-        message = "a number that is not finite has no form in JSON"
+        message = "JSON has no number that is not finite"
         raise RenderError(f"cannot render args and kwargs of step {step.id}: {message}") from None
     if size > limit:
         raise RenderError(
             f"cannot start step {step.id}: its args and kwargs have {size:,} bytes as JSON, but at "
-            f"most {limit:,} are possible: pass them in a file"
+            f"most {limit:,} are allowed: pass them in a file"
         )
     return size
 

@@ -218,7 +218,7 @@ class _Composer:
             # Only escapes can give such characters: the file itself is UTF-8.
             node.text, whole = _whole_characters(node.text)
             if not whole or "\0" in node.text:
-                self.problem("the text contains a character that no process could be given", mark)
+                self.problem("the text contains a character that cannot be passed to a process", mark)
         plain = not node.style and event.ctag is None
         node.value = self.resolve(event.value, mark) if plain else node.text
         if event.ctag is not None:
@@ -253,14 +253,14 @@ class _Composer:
             expected = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}[short]
             if isinstance(node.value, expected):  # type: ignore[arg-type]
                 return
-        self.problem(f"the tag {tag} does not fit here: remove it", event.start_mark)
+        self.problem(f"the tag {tag} is not allowed here: remove it", event.start_mark)
 
     def enter(self, event: Any, kind: Literal["seq", "map"]) -> None:
         mark = event.start_mark
         if len(self.stack) >= MAX_DEPTH:
             raise _BoundError(f"nested more than {MAX_DEPTH} levels deep", mark)
         if event.ctag is not None and event.tag not in ("!", _CORE + kind):
-            self.problem(f"the tag {event.tag} does not fit here: remove it", mark)
+            self.problem(f"the tag {event.tag} is not allowed here: remove it", mark)
         node = Node(kind, mark.line, mark.column, mark.index, items=[], entries={}, open=True)
         self.anchor(event, node)
         self.stack.append(node)
@@ -288,7 +288,7 @@ class _Composer:
         mark = event.start_mark
         node = self.anchors.get(str(event.anchor))
         if node is None:
-            self.problem(f"found *{event.anchor}, but no &{event.anchor} stands before it", mark)
+            self.problem(f"found *{event.anchor}, but no &{event.anchor} is before it", mark)
         elif node.open:
             self.problem(f"*{event.anchor} contains itself", mark)
         if node is None or node.open:
@@ -327,7 +327,7 @@ class _Composer:
             self.problem("found an empty key: give it a name", key)
         elif key.text in parent.entries:
             first = parent.entries[key.text].key.line + 1
-            self.problem(f'duplicate key "{key.text}": it stands already on line {first}', key)
+            self.problem(f'duplicate key "{key.text}": already defined on line {first}', key)
         else:
             self.put(parent, key.text, Entry(key, value))
 

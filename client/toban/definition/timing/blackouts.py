@@ -61,7 +61,7 @@ def parse_blackout(text: str) -> Blackout:
         raise ValueError(f'a blackout window cannot begin at "{expression}": {_FORMS}')
     seconds = parse_duration(length.strip())
     if seconds <= 0:
-        raise ValueError(f'a blackout window must last, found "{length}": {_FORMS}')
+        raise ValueError(f'a blackout window must be longer than zero, found "{length}": {_FORMS}')
     return Blackout(text=text.strip(), schedule=Schedule(cron=cron.text), seconds=seconds)
 
 

@@ -47,8 +47,8 @@ _STEP = re.compile(r"[0-9]+")
 # What other programs add to the language, and what to write instead.
 _FOREIGN = {
     "?": "write * instead of ?",
-    "#": "the n-th weekday of a month cannot be said in one expression",
-    "W": "the weekday nearest to a day cannot be said in one expression",
+    "#": "the n-th weekday of a month cannot be written as one expression",
+    "W": "the weekday nearest to a day cannot be written as one expression",
     "L": "L is the last day in the field for days of the month, where it stands alone or in a list",
     "H": "write the value instead of H, and use jitter to spread runs",
     "~": "write one value instead of a random one, and use jitter to spread runs",
@@ -199,7 +199,7 @@ def parse_cron(text: str) -> Cron:
         if name == REBOOT:
             return Cron(text=REBOOT, reboot=True)
         if name not in MACROS:
-            raise ValueError(f'"{fields[0]}" is not a name of a schedule: {_FORMS}')
+            raise ValueError(f'"{fields[0]}" is not a known shortcut: {_FORMS}')
         fields = MACROS[name].split()
     if len(fields) not in (5, 6):
         raise ValueError(f"expected 5 or 6 fields, found {len(fields)}: {_FORMS}")

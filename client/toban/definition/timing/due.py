@@ -77,7 +77,7 @@ def _since(schedule: Schedule, zone: ZoneInfo, after: datetime, stored_at: datet
     if schedule.every is not None:
         step = timedelta(seconds=schedule.every)
         if step < _MICROSECOND:
-            raise ValueError("cannot compute due times: an interval must be longer than nothing")
+            raise ValueError("cannot compute due times: the interval must be greater than zero")
         return _intervals(step, stored_at.astimezone(UTC) + step if start is None else start, after)
     return _local_times(parse_cron(schedule.cron), schedule, zone, after)
 

@@ -163,6 +163,6 @@ def _moment(at: datetime) -> str:
 def why_never(schedule: Schedule, zone: str, now: datetime) -> str:
     """Of one that has no due time to come."""
     if schedule.at is None:
-        return "it is never due, or not any more"
+        return "it is never due, or no longer"
     here = now.astimezone(ZoneInfo(zone)).isoformat(sep=" ", timespec="seconds")
     return f"that has passed: it is {here} {zone}"

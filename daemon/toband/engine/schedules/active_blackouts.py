@@ -23,8 +23,8 @@ class Blackouts:
         for text in self._windows:
             if never_ends(parse_blackout(text)):
                 detail = (
-                    f'of the blackout "{text}" each window lasts until the next one begins, so that no schedule ever '
-                    "starts anything: make it shorter in the configuration, and restart the daemon"
+                    f'the windows of the blackout "{text}" leave no gap, so schedules never start a run: '
+                    "make them shorter in the configuration, and restart the daemon"
                 )
                 conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
                 return

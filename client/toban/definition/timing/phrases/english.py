@@ -47,7 +47,7 @@ _EVERY = ("every", "each")
 _UNTIL = ("-", "to", "through")
 _AND = ("and", "&")
 _ANY_WEEKDAY = WEEKDAYS | PLURAL_WEEKDAYS
-_NTH_WEEKDAY = "a certain weekday of the month cannot be said with a schedule"
+_NTH_WEEKDAY = "a certain weekday of the month cannot be expressed as a schedule"
 
 
 def read(text: str, *, today: date) -> Heard:
@@ -175,7 +175,7 @@ class _Reader:
         amount = amount_of(self.at)
         if self.at.accept_all("from", "now") or self.at.accept("later"):
             return amount
-        raise Unclear("how long alone is no time: write in or every before it")
+        raise Unclear("a duration alone is not a time: write in or every before it")
 
     # What comes again
 
@@ -277,7 +277,7 @@ class _Reader:
         if not name:
             return None
         if self.at.word() in WEEKDAYS or self.at.word() in (*_UNTIL, *_AND):
-            raise Unclear("several weekdays can only be repeated: write every before them")
+            raise Unclear("several weekdays need a repetition: write every before them")
         if self.at.accept_all("of", "next", "week") or self.at.accept_all("next", "week"):
             return self._weekday_of(1, name)
         ahead = (WEEKDAYS[name] - self.today.weekday() - 1) % 7 + 1
@@ -305,9 +305,7 @@ class _Reader:
         if mark not in ("-", "/"):
             return None
         if len(self.at.word()) != 4:
-            raise Unclear(
-                f"{self.at.word()}{mark}{self.at.word(2)} is understood in two ways: write december 1, or 2026-12-01"
-            )
+            raise Unclear(f"{self.at.word()}{mark}{self.at.word(2)} is ambiguous: write december 1, or 2026-12-01")
         year = self.at.take_number("a year")
         self.at.accept(mark)
         month = self.at.take_number("a month")
@@ -388,5 +386,5 @@ class _Reader:
         if last_day and not days:
             return OnDay(day=months_after(first, 1) - timedelta(days=1))
         if len(days) != 1 or last_day:
-            raise Unclear("several days can only be repeated: write of every month")
+            raise Unclear("several days need a repetition: write of every month")
         return OnDay(day=calendar_day(first.year, first.month, *days))

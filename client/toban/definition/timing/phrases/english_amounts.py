@@ -20,7 +20,7 @@ def amount_of(at: Cursor) -> Elapsed:
     halves = 0
     while True:
         if halves:
-            raise Unclear("behind a half nothing more can be counted: write the minutes as a number")
+            raise Unclear("nothing can follow a half: write the minutes as a number")
         if at.accept("half"):
             count = 0
             halves += 1
@@ -34,7 +34,7 @@ def amount_of(at: Cursor) -> Elapsed:
         if not word:
             raise unreadable(at)
         if UNITS[word] in units:
-            raise Unclear(f"{UNITS[word]} is there twice")
+            raise Unclear(f"{UNITS[word]} is given twice")
         units.add(UNITS[word])
         halves += at.accept_all("and", "a", "half")
         _add(amounts, UNITS[word], count, halves)
@@ -43,7 +43,7 @@ def amount_of(at: Cursor) -> Elapsed:
         elif not (at.is_number() and at.word(1) in UNITS):
             break
     if not any(amounts.values()):
-        raise Unclear("0 is no time at all")
+        raise Unclear("0 is not a duration")
     return Elapsed(months=amounts["month"], days=amounts["day"], seconds=amounts["second"])
 
 
@@ -70,5 +70,5 @@ def unreadable(at: Cursor) -> Unclear:
             instead = "write an hour as 15:00, how long as 30 minutes"
         else:
             instead = f"write at {at.number}:00 if it is the hour"
-        return Unclear(f"{at.word()} of what is not clear: {instead}")
+        return Unclear(f"{at.word()} is missing its unit: {instead}")
     return at.refuse()

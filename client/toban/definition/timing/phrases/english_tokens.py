@@ -64,24 +64,24 @@ _UNITS = {
 UNITS = {form: unit for unit, forms in _UNITS.items() for form in (unit, *forms)}
 
 _REFUSED = {
-    "other": "every other day or week cannot be said with a schedule; every 2 days counts from now",
-    "biweekly": "it is understood in two ways; every 2 weeks counts from now",
-    "fortnightly": "every other week cannot be said with a schedule; every 2 weeks counts from now",
+    "other": "every other day or week cannot be expressed as a schedule; every 2 days counts from now",
+    "biweekly": "it is ambiguous; every 2 weeks counts from now",
+    "fortnightly": "every other week cannot be expressed as a schedule; every 2 weeks counts from now",
     "holiday": "there is no calendar of holidays",
     "holidays": "there is no calendar of holidays",
     "business": "there is no calendar of holidays; a weekday is Monday to Friday",
-    "except": "exceptions cannot be said with a schedule: name the days",
+    "except": "exceptions cannot be expressed as a schedule: name the days",
     "around": "it is vague: name the time itself",
     "about": "it is vague: name the time itself",
     "few": "it is vague: name the number",
     "several": "it is vague: name the number",
     "some": "it is vague: name the number",
     "soon": "it is vague: name the time itself",
-    "by": "it is until when, and a time is needed at which to start",
-    "until": "it is until when, and a time is needed at which to start",
-    "before": "it is until when, and a time is needed at which to start",
-    "ago": "it has passed",
-    "yesterday": "it has passed",
+    "by": "it is a deadline, and a schedule needs a start time",
+    "until": "it is a deadline, and a schedule needs a start time",
+    "before": "it is a deadline, and a schedule needs a start time",
+    "ago": "it is in the past",
+    "yesterday": "it is in the past",
     "yearly": "it needs a day: write every year on december 1",
 }
 WORDS = frozenset(

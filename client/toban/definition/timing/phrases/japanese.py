@@ -73,7 +73,7 @@ class _Reader:
         self._hour()
         self._only_one()
         if self.at.accept("まで"):
-            raise Unclear('"まで" is until when, and a time is needed at which to start')
+            raise Unclear('"まで" is a deadline, and a schedule needs a start time')
         self.at.accept("に")
         self.at.accept("です")
         if not self.at.done:
@@ -115,7 +115,7 @@ class _Reader:
             raise Unclear(f"{half} needs an hour")
         hour, self.heard.minute = self._hour_and_minute()
         if hour == 12:
-            raise Unclear(f"{half}12時 is understood in two ways: write 正午 or 0時")
+            raise Unclear(f"{half}12時 is ambiguous: write 正午 or 0時")
         self.heard.hour = after_noon(hour) - (12 if half == "午前" else 0)
         self.heard.exact = True
 
@@ -124,7 +124,7 @@ class _Reader:
         if self.at.accept(":"):
             return hour, self.at.take_number("minutes")
         if not self.at.accept("時"):
-            raise Unclear(f"{hour} of what is not clear: expected 時, 分後 or the like behind it")
+            raise Unclear(f"{hour} is missing its unit: expected 時, 分後 or the like behind it")
         if self.at.accept("半"):
             return hour, 30
         if self.at.is_number():
@@ -158,9 +158,9 @@ class _Reader:
             return amount
         every = self.at.accept(*EVERY_OR_GAP)
         if not every:
-            raise Unclear(f"{said(units)} alone is no time: write 後 or ごと behind it")
+            raise Unclear(f"{said(units)} alone is not a time: write 後 or ごと behind it")
         if every not in EVERY and not set(units) <= {"時間", "分", "秒"}:
-            raise Unclear(f"{said(units)}おき is understood in two ways: write ごと")
+            raise Unclear(f"{said(units)}おき is ambiguous: write ごと")
         if amount.months:
             raise Unclear("months differ in length: write 毎月 and the day")
         return interval(amount.days * 86400 + amount.seconds)
@@ -266,10 +266,10 @@ class _Reader:
             return None
         if not self.at.accept(*WEEKDAY_ENDS):
             if self.at.word() in (*BETWEEN, *UNTIL, *WEEKDAYS):
-                raise Unclear("several weekdays can only be repeated: write 毎週 before them")
+                raise Unclear("several weekdays need a repetition: write 毎週 before them")
             raise Unclear(f'"{name}" alone is not clear: write {name}曜')
         if self.at.word() in (*BETWEEN, *UNTIL) and self.at.word(1) in WEEKDAYS:
-            raise Unclear("several weekdays can only be repeated: write 毎週 before them")
+            raise Unclear("several weekdays need a repetition: write 毎週 before them")
         day = WEEKDAYS[name]
         if week in WEEKS:
             monday = self.today - timedelta(days=self.today.weekday())

@@ -32,7 +32,7 @@ def amount_of(at: Cursor) -> tuple[Elapsed, dict[str, int]]:
         count = at.take_number("a number")
         unit = at.accept(*UNITS)
         if not unit or unit in units:
-            raise at.refuse() if not unit else Unclear(f"{unit} is there twice")
+            raise at.refuse() if not unit else Unclear(f"{unit} is given twice")
         units[unit] = count
         match unit:
             case "年":
@@ -50,7 +50,7 @@ def amount_of(at: Cursor) -> tuple[Elapsed, dict[str, int]]:
             case _:
                 months += count
     if not months + days + seconds:
-        raise Unclear(f"{said(units)} is no time at all")
+        raise Unclear(f"{said(units)} is not a duration")
     return Elapsed(months=months, days=days, seconds=seconds), units
 
 
@@ -58,7 +58,7 @@ def _half_hour(at: Cursor) -> int:
     if not at.accept("半"):
         return 0
     if at.is_number():
-        raise Unclear("behind 半 nothing more can be counted: write the minutes as a number")
+        raise Unclear("nothing can follow 半: write the minutes as a number")
     return 1800
 
 

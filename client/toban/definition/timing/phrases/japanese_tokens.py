@@ -65,11 +65,11 @@ UNITS = ("年", "週間", "週", "日", "時間", "分", "秒", *MONTHS_LONG)
 LAST_DAY = ("月末日", "月末", "末日", "末")
 
 _REFUSED = {
-    "隔週": "every other week cannot be said with a schedule; 2週間ごと counts from now",
-    "隔日": "every other day cannot be said with a schedule; 2日ごと counts from now",
-    "隔月": "every other month cannot be said with a schedule",
-    "第": "a certain weekday of the month cannot be said with a schedule",
-    "最終": "a certain weekday of the month cannot be said with a schedule; the last day is 月末",
+    "隔週": "every other week cannot be expressed as a schedule; 2週間ごと counts from now",
+    "隔日": "every other day cannot be expressed as a schedule; 2日ごと counts from now",
+    "隔月": "every other month cannot be expressed as a schedule",
+    "第": "a certain weekday of the month cannot be expressed as a schedule",
+    "最終": "a certain weekday of the month cannot be expressed as a schedule; the last day is 月末",
     "祝日": "there is no calendar of holidays",
     "営業日": "there is no calendar of holidays; 平日 is Monday to Friday",
     "週末": "it could be once or every time: write 毎週末, or the day",
@@ -80,10 +80,10 @@ _REFUSED = {
     "くらい": "it is vague: name the time itself",
     "数": "it is vague: name the number",
     "前": "it is before, and only 後 can be counted from now",
-    "昨日": "it has passed",
-    "一昨日": "it has passed",
-    "先週": "it has passed",
-    "先月": "it has passed",
+    "昨日": "it is in the past",
+    "一昨日": "it is in the past",
+    "先週": "it is in the past",
+    "先月": "it is in the past",
 }
 
 WORDS = sorted(

@@ -173,9 +173,9 @@ def meaning(heard: Heard) -> Meaning:
         return day
     match day:
         case Instant() | Interval() | Hourly():
-            raise Unclear(f"a time of day ({clock}) does not go together with what repeats by itself")
+            raise Unclear(f"a time of day ({clock}) cannot be combined with a repetition")
         case Elapsed(seconds=seconds) if seconds:
-            raise Unclear(f"hours and minutes from now lead to a time already, so {clock} is too much")
+            raise Unclear(f"hours and minutes from now already give a time, so {clock} is too much")
         case Elapsed() | OnDay() | Upcoming() | Repeat():
             pass
     if clock.late and not _any_day(day):
@@ -219,7 +219,7 @@ def _clock(heard: Heard) -> Clock | None:
         meant = part.hour(hour, exact=heard.exact)
         if meant is None:
             raise Unclear(
-                f'{hour}:{heard.minute:02} and "{heard.part_word}" do not go together:'
+                f'{hour}:{heard.minute:02} and "{heard.part_word}" contradict each other:'
                 f' leave "{heard.part_word}" out, name the day, and count the hours from 0 to 23'
             )
         hour = meant
@@ -361,6 +361,6 @@ class Cursor:
     def refuse(self) -> Unclear:
         """What to raise when nothing fits here: it names what is left."""
         if self.done:
-            return Unclear("something is missing at its end")
+            return Unclear("the end is missing")
         left = self._phrase[self._tokens[self._at].start :]
-        return Unclear(f'"{left}" does not fit there')
+        return Unclear(f'"{left}" is not expected there')

@@ -175,4 +175,4 @@ def _time_of(clock: Clock | None) -> Clock:
 
 def _passed_over(day: date, clock: Clock | time, zone: ZoneInfo) -> Unclear:
     shown = clock if isinstance(clock, Clock) else f"{clock:%H:%M}"
-    return Unclear(f"there is no {shown} on {day} in {zone.key}: the clocks are put forward over it then")
+    return Unclear(f"there is no {shown} on {day} in {zone.key}: the clocks skip it")
