@@ -145,7 +145,7 @@ def test_no_more_wait_in_line_than_may_also_if_many_are_due_at_once(daemon: Daem
     # Only who finds the line full is skipped.
     wait_until(lambda: outcomes(daemon, "crowd")["SKIPPED"] >= 100, "it never became due")
     assert len(runs_of(daemon, "crowd")) == 101
-    assert "100 runs of 'crowd' wait already" in why(daemon, "crowd")
+    assert "the queue of workflow 'crowd' is full" in why(daemon, "crowd")
     # What ends now makes no place for another.
     set_enabled = workflow_pb2.SetWorkflowEnabledRequest(name="crowd", enabled=False)
     daemon.workflows.SetWorkflowEnabled(set_enabled, timeout=20)

@@ -240,7 +240,7 @@ FORGERIES: list[tuple[Callable[[Forged], object], str]] = [
         "SKIPPED instead of FIRED",
     ),
     (
-        lambda made: made.without_run(8, "SKIPPED", "100 runs of 'w' wait already, no more may"),
+        lambda made: made.without_run(8, "SKIPPED", "the queue of workflow 'w' is full: 100 runs are waiting"),
         "SKIPPED instead of FIRED",
     ),
     (lambda made: made.told.began["run-8"].append(START + 9), "more than once"),

@@ -344,7 +344,7 @@ class _Schedule:
             return False
         if line.reason.endswith("was decided before"):
             return len(self._versions) > 1
-        if line.reason.endswith("wait already, no more may"):
+        if line.reason.startswith("the queue of workflow "):
             return self._workflow.overlap == "queue" and self._waiting(at) >= WAITING_MOST
         words = line.reason.split()
         if self._workflow.overlap != "skip" or words[:2] != ["overlap:", "run"]:

@@ -1,35 +1,40 @@
-"""What the engine refuses, and why.
+"""Errors of the engine: why it refuses a request.
 
 EngineError
 ├── WorkflowNotFoundError
 ├── JobNotFoundError
 ├── VersionNotFoundError
-├── InvalidDefinitionError    carries every problem
-├── WorkflowRecursionError    carries the names on the way
-├── OwnedByFileError          carries the path
+├── InvalidDefinitionError      has every problem
+├── WorkflowRecursionError      has the names on the path
+├── OwnedByFileError            has the path of the file
 ├── UnknownScopeError
-├── UnknownStepError          of a definition
+├── UnknownStepError            of a definition
 ├── NothingToRunError
 ├── NoPriorResultError
 ├── QueueFullError
 ├── RunNotFoundError
 ├── NeverRunError
-├── RunTerminalError          carries the run
-├── RunActiveError            carries the run
+├── RunTerminalError            has the run
+├── RunActiveError              has the run
 ├── RunInUseError
 ├── NothingToRetryError
-├── StepNotFoundError         of a run
+├── StepNotFoundError           of a run
 ├── NotWaitingError
 ├── NotApproverError
 ├── AttemptNotFoundError
 ├── ArtifactNotFoundError
 ├── DeadLetterNotFoundError
-├── ZoneGoneError
+├── EventNotFoundError
+├── EventSourceNotFoundError
+├── ScheduleNotFoundError
+├── TimeNotUnderstoodError
+├── UnclearActionError
 ├── BadPositionError
 ├── LogExpiredError
+├── ZoneGoneError
 ├── StoppingError
-└── RefusedError              carries the condition that is to blame
-    └── DiskFullError         carries what is full
+└── RefusedError                has the health condition that is the cause
+    └── DiskFullError           has the path and the free space
 """
 
 from __future__ import annotations
@@ -65,7 +70,7 @@ class VersionNotFoundError(EngineError):
 class InvalidDefinitionError(EngineError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         count = len(problems)
-        super().__init__(f"the definition has {count} problem{'s' if count != 1 else ''}")
+        super().__init__(f"invalid definition: {count} problem{'s' if count != 1 else ''}")
         self.problems = problems
 
 
@@ -78,7 +83,7 @@ class WorkflowRecursionError(EngineError):
 
 
 class OwnedByFileError(EngineError):
-    """A definition file owns it: whatever is changed here, the file would change back."""
+    """A definition file owns it and would overwrite the change."""
 
     def __init__(self, name: str, path: str) -> None:
         super().__init__(f"{name!r} is defined by the file {path}: change it there")
@@ -87,7 +92,7 @@ class OwnedByFileError(EngineError):
 
 class UnknownScopeError(EngineError):
     def __init__(self, workflow: str, scope: str, known: Collection[str] = ()) -> None:
-        hint = f"; it has {', '.join(sorted(known))}" if known else ""
+        hint = f" (known: {', '.join(sorted(known))})" if known else ""
         super().__init__(f"workflow {workflow!r} has no scope {scope!r}{hint}")
         self.workflow, self.scope = workflow, scope
 
@@ -101,28 +106,28 @@ class UnknownStepError(EngineError):
 
 
 class NothingToRunError(EngineError):
-    """No step is in all that was asked for at once."""
+    """The scope, the chosen steps and the first steps of a run have no step in common."""
 
     def __init__(self, workflow: str, selection: str) -> None:
-        super().__init__(f"no step of {workflow!r} is chosen by: {selection}")
+        super().__init__(f"no step of workflow {workflow!r} matches the selection: {selection}")
         self.workflow = workflow
 
 
 class NoPriorResultError(EngineError):
-    """A step that is not to run has never succeeded where its result is looked for, and one that is to run needs it.
+    """A chosen step needs the result of a step that is not chosen and has never succeeded.
 
-    `run_id` is the only run that was to be looked into; empty: any of the workflow.
+    `run_id` is the run that was to provide the result; empty: any run of the workflow.
     """
 
     def __init__(self, step: str, run_id: str = "") -> None:
-        where = f"in run {run_id}" if run_id else "in any run that is kept"
-        super().__init__(f"step {step!r} has no result {where}; let it run too")
+        where = f"in run {run_id}" if run_id else "in any stored run"
+        super().__init__(f"step {step!r} has no result {where}; select it too")
         self.step, self.run_id = step, run_id
 
 
 class QueueFullError(EngineError):
     def __init__(self, workflow: str, limit: int) -> None:
-        super().__init__(f"{limit} runs of {workflow!r} wait already, no more may")
+        super().__init__(f"the queue of workflow {workflow!r} is full: {limit} runs are waiting")
         self.workflow, self.limit = workflow, limit
 
 
@@ -145,7 +150,7 @@ class RunTerminalError(EngineError):
 
 
 class RunActiveError(EngineError):
-    """Only a run that has ended can be treated so."""
+    """The call needs a run that has ended."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(f"the run has not ended: {run.state.value}")
@@ -162,7 +167,7 @@ class RunInUseError(EngineError):
 
 class NothingToRetryError(EngineError):
     def __init__(self, run_id: str) -> None:
-        super().__init__("every step of the run has succeeded; say which to repeat, or all")
+        super().__init__("nothing to retry: every step of the run succeeded; name the steps to repeat, or repeat all")
         self.run_id = run_id
 
 
@@ -173,17 +178,17 @@ class StepNotFoundError(EngineError):
 
 
 class NotWaitingError(EngineError):
-    """`state` is that of the step."""
+    """`state` is the state of the step."""
 
     def __init__(self, run_id: str, step: str, state: str = "") -> None:
         shown = f": it is {state}" if state else ""
-        super().__init__(f"step {step!r} does not wait for approval{shown}")
+        super().__init__(f"step {step!r} is not waiting for approval{shown}")
         self.run_id, self.step, self.state = run_id, step, state
 
 
 class NotApproverError(EngineError):
     def __init__(self, step: str, caller: str, approvers: Sequence[str]) -> None:
-        super().__init__(f"{caller} may not decide step {step!r}: {', '.join(approvers)} may")
+        super().__init__(f"{caller} cannot decide step {step!r}: allowed are {', '.join(approvers)}")
         self.step, self.caller, self.approvers = step, caller, tuple(approvers)
 
 
@@ -194,7 +199,7 @@ class AttemptNotFoundError(EngineError):
 
 
 class ArtifactNotFoundError(EngineError):
-    """`path` is empty unless the artifact is there and that file of it is not."""
+    """`path` is set if the artifact exists, but not that file of it."""
 
     def __init__(self, run_id: str, step: str, name: str, path: str = "") -> None:
         what = f"file {path!r} in artifact {name!r}" if path else f"artifact {name!r}"
@@ -210,66 +215,66 @@ class DeadLetterNotFoundError(EngineError):
 
 class EventNotFoundError(EngineError):
     def __init__(self, event_id: str) -> None:
-        super().__init__(f"there is no event {event_id}; it may have been forgotten")
+        super().__init__(f"there is no event {event_id}; old events are deleted")
         self.event_id = event_id
 
 
 class EventSourceNotFoundError(EngineError):
-    """The attempt that is said to emit an event is none of the run."""
+    """An event claims to come from an attempt that the run does not have."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"cannot take the event: no step of run {run_id} has that token")
+        super().__init__(f"cannot accept the event: no step of run {run_id} has this token")
         self.run_id = run_id
 
 
 class ScheduleNotFoundError(EngineError):
     def __init__(self, schedule_id: str) -> None:
-        super().__init__(f"there is no schedule {schedule_id} of a subject")
+        super().__init__(f"there is no schedule {schedule_id}")
         self.schedule_id = schedule_id
 
 
 class TimeNotUnderstoodError(EngineError):
-    """Words that cannot be read as a time, or a time that is over. The text has examples of what can be."""
+    """A phrase that is not a time, or a time in the past. The text has examples."""
 
 
 class UnclearActionError(EngineError):
-    """What a schedule of a subject is to do is not said, or in two ways."""
+    """The action of a schedule is missing or given twice."""
 
 
 class BadPositionError(EngineError):
     def __init__(self, position: str) -> None:
         shown = position if len(position) <= 100 else position[:100] + "…"
-        super().__init__(f"the position {shown!r} is not one that StreamLogs gave")
+        super().__init__(f"invalid position {shown!r}: use a position that StreamLogs returned")
 
 
 class LogExpiredError(EngineError):
-    """The log that a position is of is not there any more, while its run is."""
+    """The log of a position was deleted; its run still exists."""
 
     def __init__(self, attempt_id: str, step: str) -> None:
-        super().__init__(f"the log of step {step!r} is gone; read again without a position")
+        super().__init__(f"the log of step {step!r} was deleted; read again without a position")
         self.attempt_id, self.step = attempt_id, step
 
 
 class ZoneGoneError(EngineError):
-    """A schedule lives in a time zone that this machine does not know, or not any more."""
+    """This machine does not know the time zone of a schedule."""
 
     def __init__(self, schedule_id: str, zone: str) -> None:
         super().__init__(
-            f'the time zone "{zone}" of schedule {schedule_id} is not in the time zone database of '
-            "this machine; install a newer tzdata, or give the schedule another zone"
+            f'the time zone "{zone}" of schedule {schedule_id} is not in the time zone database of this machine; '
+            "install a newer tzdata, or give the schedule another zone"
         )
         self.schedule_id, self.zone = schedule_id, zone
 
 
 class StoppingError(EngineError):
-    """The daemon stops: a stream is cut short and can be taken up again at the next one, or a run is not begun."""
+    """The daemon is stopping: it ends streams, which the next daemon continues, and starts no runs."""
 
-    def __init__(self, text: str = "the daemon is stopping; take the stream up again where it broke off") -> None:
+    def __init__(self, text: str = "the daemon is stopping; resume the stream after its restart") -> None:
         super().__init__(text)
 
 
 class RefusedError(EngineError):
-    """Nothing new is taken in for now. It gets better by itself when what is wrong does."""
+    """The daemon accepts nothing new until a health condition recovers."""
 
     def __init__(self, doing: str, why: str, *, condition: str) -> None:
         super().__init__(f"cannot {doing}: {why}")
@@ -277,7 +282,7 @@ class RefusedError(EngineError):
 
 
 class DiskFullError(RefusedError):
-    """`free` and `reserve` are bytes, or inodes where those are what is short."""
+    """`free` and `reserve` are bytes, or inodes if those run out."""
 
     def __init__(self, doing: str, why: str, *, path: str, free: int, reserve: int) -> None:
         super().__init__(doing, why, condition="disk")

@@ -219,7 +219,7 @@ class SubjectSchedules(schedule_pb2_grpc.ScheduleServiceServicer):
             await abort(
                 context,
                 grpc.StatusCode.NOT_FOUND,
-                f"there is no schedule {schedule_id} of a subject",
+                f"there is no schedule {schedule_id}",
                 info("SCHEDULE_NOT_FOUND", {"schedule_id": schedule_id}),
             )
         return self._daemon.schedules[schedule_id]
