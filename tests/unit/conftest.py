@@ -11,14 +11,14 @@ HERE = Path(__file__).parent
 
 # These do not even import there.
 MODULES = {
-    "engine/test_retention.py": "its runs are files of the POSIX shim",
-    "supervise/test_archive.py": "its runs are files of the POSIX shim",
+    "engine/test_collector.py": "its runs are files of the POSIX shim",
+    "supervise/test_run_archive.py": "its runs are files of the POSIX shim",
     "supervise/test_attempt_file.py": "of the POSIX shim; tests/windows/test_claims.py is its like",
     "supervise/test_cgroups.py": "cgroups are Linux's",
-    "supervise/test_compressed.py": "its logs are written by the POSIX shim",
-    "supervise/test_limits.py": "limits of POSIX systems",
-    "supervise/test_log_files.py": "its logs are written by the POSIX shim",
-    "supervise/test_records.py": "its records are written by the POSIX shim",
+    "supervise/test_compressed_log.py": "its logs are written by the POSIX shim",
+    "supervise/test_step_limits.py": "limits of POSIX systems",
+    "supervise/test_log_reader.py": "its logs are written by the POSIX shim",
+    "supervise/test_end_record.py": "its records are written by the POSIX shim",
     "supervise/test_shim_limits.py": "of the POSIX shim",
 }
 
@@ -31,8 +31,8 @@ TESTS = {
     "definition/test_shell.py::test_integers": "runs shells",
     "definition/test_shell.py::test_random": "runs shells",
     "definition/test_shell.py::test_where_a_template": "runs shells",
-    "engine/test_launching.py::test_the_workspace": "compares paths of POSIX",
-    "importing/test_timers.py::test_what_systemd": "a script stands for systemd-analyze",
+    "engine/test_launch_spec.py::test_the_workspace": "compares paths of POSIX",
+    "importers/test_systemd_timers.py::test_what_systemd": "a script stands for systemd-analyze",
     "sdk/test_address.py": "addresses of unix sockets",
     "supervise/test_descriptors.py": "limits of descriptors",
     "supervise/test_disk.py::test_ballast": "blocks and modes of POSIX file systems",
@@ -49,10 +49,10 @@ TESTS = {
     "test_notify.py::test_abstract": "unix sockets",
     "test_notify.py::test_states": "unix sockets",
     "test_state_dir.py::test_a_place": "modes of directories",
-    "watching/test_paths.py::test_files_of_a_tree": "wine tells of a directory, but not of those in it",
-    "watching/test_paths.py::test_nothing_is_told": "wine tells of a directory, but not of those in it",
-    "watching/test_paths.py::test_paths_come": "wine tells of a directory, but not of those in it",
-    "watching/test_paths.py::test_what_is_not_there": "a watched directory goes when it is let go of",
+    "file_watch/test_watched_paths.py::test_files_of_a_tree": "wine tells of a directory, but not of those in it",
+    "file_watch/test_watched_paths.py::test_nothing_is_told": "wine tells of a directory, but not of those in it",
+    "file_watch/test_watched_paths.py::test_paths_come": "wine tells of a directory, but not of those in it",
+    "file_watch/test_watched_paths.py::test_what_is_not_there": "a watched directory goes when it is let go of",
 }
 FAKE_DAEMON = "the daemon of the test serves a unix socket; tests/windows has a real one on loopback"
 
