@@ -1,4 +1,4 @@
-"""What of the unit tests is for POSIX alone, and why. On Windows it is left out, and said so."""
+"""The unit tests that are for POSIX only, with the reason. On Windows they are skipped, and the report lists them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 HERE = Path(__file__).parent
 
-# These do not even import there.
+# These cannot be imported there.
 MODULES = {
     "engine/test_collector.py": "its runs are files of the POSIX shim",
     "supervise/test_run_archive.py": "its runs are files of the POSIX shim",
@@ -45,16 +45,19 @@ TESTS = {
     "test_config.py::test_the_database": "compares paths of POSIX",
     "test_config.py::test_the_state_directory": "users of POSIX",
     "test_failpoints.py::test_kill": "signals",
-    "test_logs.py::test_a_full_disk": "/dev/full",
-    "test_notify.py::test_abstract": "unix sockets",
-    "test_notify.py::test_states": "unix sockets",
+    "test_daemon_log.py::test_a_full_disk": "/dev/full",
+    "test_systemd_notify.py::test_abstract": "unix sockets",
+    "test_systemd_notify.py::test_states": "unix sockets",
     "test_state_dir.py::test_a_place": "modes of directories",
-    "file_watch/test_watched_paths.py::test_files_of_a_tree": "wine tells of a directory, but not of those in it",
-    "file_watch/test_watched_paths.py::test_nothing_is_told": "wine tells of a directory, but not of those in it",
-    "file_watch/test_watched_paths.py::test_paths_come": "wine tells of a directory, but not of those in it",
-    "file_watch/test_watched_paths.py::test_what_is_not_there": "a watched directory goes when it is let go of",
+    "file_watch/test_watched_paths.py::test_files_of_a_tree": "wine reports changes of a directory, but not below it",
+    "file_watch/test_watched_paths.py::test_nothing_is_told": "wine reports changes of a directory, but not below it",
+    "file_watch/test_watched_paths.py::test_paths_come": "wine reports changes of a directory, but not below it",
+    "file_watch/test_watched_paths.py::test_what_is_not_there": "a watched directory stays until its watch ends",
 }
 FAKE_DAEMON = "the daemon of the test serves a unix socket; tests/windows has a real one on loopback"
+
+for _name in (*MODULES, *TESTS):
+    assert (HERE / _name.partition("::")[0]).exists(), f"tests/unit/conftest.py: {_name} was moved"
 
 if sys.platform == "win32":
     collect_ignore = [str(HERE / each) for each in MODULES]
