@@ -25,6 +25,8 @@ MAX_PAYLOAD_BYTES: Final = 64 * KIB
 """The payload of an event, as JSON text."""
 MAX_SOURCE_BYTES: Final = 2 * MIB
 """The text of one definition file."""
+MAX_APPLIED: Final = 1000
+"""Definitions of one ApplyDefinitions call, which are stored in one transaction."""
 MAX_ABOUT_BYTES: Final = 64 * KIB
 """The title, description and labels of a definition, which lists include."""
 MAX_RESULT_BYTES: Final = MIB

@@ -25,7 +25,7 @@ from toban.sdk.errors import (
 from toban.sdk.jobs import AppliedJob
 from toban.sdk.runs import TERMINAL
 from toban.sdk.sync import SyncClient
-from toban.sdk.workflows import Applied, Outcome
+from toban.sdk.workflows import Applied, DefinitionText, Outcome
 
 __all__ = [
     "TERMINAL",
@@ -34,6 +34,7 @@ __all__ = [
     "AppliedJob",
     "Client",
     "Conflict",
+    "DefinitionText",
     "InternalError",
     "InvalidArgument",
     "InvalidDefinition",

@@ -81,6 +81,7 @@ class SyncClient:
     create_workflow = _blocking(Client.create_workflow)
     update_workflow = _blocking(Client.update_workflow)
     apply_workflow = _blocking(Client.apply_workflow)
+    apply_definitions = _blocking(Client.apply_definitions)
     get_workflow = _blocking(Client.get_workflow)
     list_workflows = _iterating(Client.list_workflows)
     delete_workflow = _blocking(Client.delete_workflow)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
 
+from toban.limits import MAX_APPLIED, MAX_MESSAGE_BYTES
+from toban.quantity_text import counted, size_text
 from toban.sdk.base import Calls, new_request_id, paged
-from toban.sdk.errors import Conflict, NotFound
+from toban.sdk.errors import Conflict, InvalidArgument, NotFound
 from toban.sdk.message_values import to_timestamp
 from toban.v1 import workflow_pb2, workflow_pb2_grpc
 
@@ -29,6 +31,15 @@ class Applied:
     outcome: Outcome
     workflow: workflow_pb2.Workflow
     warnings: tuple[workflow_pb2.DefinitionProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionText:
+    """A text with one or more definitions: workflows and jobs. `file` names it in problems; no file is opened."""
+
+    source: str
+    base_dir: str = ""
+    file: str = ""
 
 
 class WorkflowCalls(Calls):
@@ -97,6 +108,37 @@ class WorkflowCalls(Calls):
             workflow=updated.workflow,
             warnings=tuple(updated.warnings),
         )
+
+    async def apply_definitions(
+        self,
+        texts: Iterable[DefinitionText],
+        *,
+        validate_only: bool = False,
+        force: bool = False,
+        etags: Mapping[str, str] | None = None,
+        request_id: str | None = None,
+    ) -> workflow_pb2.ApplyDefinitionsResponse:
+        """Creates or updates all workflows and jobs of the texts, or none of them; a definition file's with `force`.
+
+        With `validate_only` nothing is stored, and invalid definitions raise nothing: see `valid` and the problems.
+
+        Raises InvalidDefinition, InvalidArgument `TOO_LARGE` or `TOO_MANY_DEFINITIONS`, and Conflict `ETAG_MISMATCH`,
+        `OWNED_BY_FILE`, `WORKFLOW_RECURSION`, `WORKFLOW_EXISTS` or `JOB_EXISTS`.
+        """
+        request = workflow_pb2.ApplyDefinitionsRequest(
+            texts=[
+                workflow_pb2.DefinitionText(
+                    definition=workflow_pb2.Definition(source=text.source, base_dir=text.base_dir), file=text.file
+                )
+                for text in texts
+            ],
+            validate_only=validate_only,
+            force=force,
+            etags=etags or {},
+            request_id=new_request_id(request_id),
+        )
+        _check_size(request)
+        return await self._connection.call(self._workflows.ApplyDefinitions, request)
 
     async def get_workflow(self, name: str) -> workflow_pb2.Workflow:
         """One workflow with its definition. Raises NotFound."""
@@ -215,3 +257,12 @@ class WorkflowCalls(Calls):
             return list(answer.fires), answer.next_page_token
 
         return paged(fetch)
+
+
+def _check_size(request: workflow_pb2.ApplyDefinitionsRequest) -> None:
+    """Raises InvalidArgument."""
+    size, count = request.ByteSize(), len(request.texts)
+    if size > MAX_MESSAGE_BYTES or count > MAX_APPLIED:
+        found = f"{counted(count, 'text')} with {size_text(size)}"
+        most = f"one call takes at most {MAX_APPLIED:,} definitions and {size_text(MAX_MESSAGE_BYTES)}"
+        raise InvalidArgument(f"found {found}, but {most}: apply them in several calls", reason="TOO_LARGE")

@@ -47,6 +47,45 @@ OWNER_KIND_REMOVED_FILE: OwnerKind.ValueType  # 3
 """Clients: the definition file `owner_path` defined it, and does not any more."""
 Global___OwnerKind: _TypeAlias = OwnerKind  # noqa: Y015
 
+class _DefinitionKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DefinitionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DefinitionKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DEFINITION_KIND_UNSPECIFIED: _DefinitionKind.ValueType  # 0
+    DEFINITION_KIND_WORKFLOW: _DefinitionKind.ValueType  # 1
+    DEFINITION_KIND_JOB: _DefinitionKind.ValueType  # 2
+
+class DefinitionKind(_DefinitionKind, metaclass=_DefinitionKindEnumTypeWrapper): ...
+
+DEFINITION_KIND_UNSPECIFIED: DefinitionKind.ValueType  # 0
+DEFINITION_KIND_WORKFLOW: DefinitionKind.ValueType  # 1
+DEFINITION_KIND_JOB: DefinitionKind.ValueType  # 2
+Global___DefinitionKind: _TypeAlias = DefinitionKind  # noqa: Y015
+
+class _ApplyOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ApplyOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ApplyOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    APPLY_OUTCOME_UNSPECIFIED: _ApplyOutcome.ValueType  # 0
+    """Unknown: with `validate_only`, a definition of the request is invalid."""
+    APPLY_OUTCOME_CREATED: _ApplyOutcome.ValueType  # 1
+    APPLY_OUTCOME_UPDATED: _ApplyOutcome.ValueType  # 2
+    APPLY_OUTCOME_UNCHANGED: _ApplyOutcome.ValueType  # 3
+
+class ApplyOutcome(_ApplyOutcome, metaclass=_ApplyOutcomeEnumTypeWrapper):
+    """Effect of applying a definition."""
+
+APPLY_OUTCOME_UNSPECIFIED: ApplyOutcome.ValueType  # 0
+"""Unknown: with `validate_only`, a definition of the request is invalid."""
+APPLY_OUTCOME_CREATED: ApplyOutcome.ValueType  # 1
+APPLY_OUTCOME_UPDATED: ApplyOutcome.ValueType  # 2
+APPLY_OUTCOME_UNCHANGED: ApplyOutcome.ValueType  # 3
+Global___ApplyOutcome: _TypeAlias = ApplyOutcome  # noqa: Y015
+
 class _ClockChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -296,6 +335,7 @@ class DefinitionProblem(_message.Message):
     COLUMN_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     WARNING_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path of the field, such as `steps.fetch.timeout`; empty for the whole text."""
     line: _builtins.int
@@ -305,6 +345,8 @@ class DefinitionProblem(_message.Message):
     message: _builtins.str
     warning: _builtins.bool
     """True for a warning: the definition is valid."""
+    file: _builtins.str
+    """The file of the text, as in DefinitionText; empty in other calls than ApplyDefinitions."""
     def __init__(
         self,
         *,
@@ -313,10 +355,11 @@ class DefinitionProblem(_message.Message):
         column: _builtins.int = ...,
         message: _builtins.str = ...,
         warning: _builtins.bool = ...,
+        file: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "line", b"line", "message", b"message", "path", b"path", "warning", b"warning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "file", b"file", "line", b"line", "message", b"message", "path", b"path", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -661,6 +704,180 @@ class ValidateWorkflowResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ValidateWorkflowResponse: _TypeAlias = ValidateWorkflowResponse  # noqa: Y015
+
+@_typing.final
+class DefinitionText(_message.Message):
+    """A text with one or more definitions, as a definition file has them: YAML documents of workflows and of jobs, or JSON."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    file: _builtins.str
+    """Names the text in problems, such as the path of a file; the daemon opens no file. Unique in the request, at most
+    1,000 bytes. Empty means `<definition N>`, counted from 1.
+    """
+    @_builtins.property
+    def definition(self) -> Global___Definition:
+        """Only `source` and `base_dir` are read."""
+
+    def __init__(
+        self,
+        *,
+        definition: Global___Definition | None = ...,
+        file: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "file", b"file"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefinitionText: _TypeAlias = DefinitionText  # noqa: Y015
+
+@_typing.final
+class ApplyDefinitionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EtagsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TEXTS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    ETAGS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    validate_only: _builtins.bool
+    """Check only, and store nothing. `request_id` is ignored."""
+    force: _builtins.bool
+    """As in UpdateWorkflowRequest, for all of them."""
+    request_id: _builtins.str
+    """As in CreateWorkflowRequest."""
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedCompositeFieldContainer[Global___DefinitionText]:
+        """At least one text, with at most 1,000 definitions in all."""
+
+    @_builtins.property
+    def etags(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """By name of a workflow or a job in the texts: the etag that it must have."""
+
+    def __init__(
+        self,
+        *,
+        texts: _abc.Iterable[Global___DefinitionText] | None = ...,
+        validate_only: _builtins.bool = ...,
+        force: _builtins.bool = ...,
+        etags: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etags", b"etags", "force", b"force", "request_id", b"request_id", "texts", b"texts", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyDefinitionsRequest: _TypeAlias = ApplyDefinitionsRequest  # noqa: Y015
+
+@_typing.final
+class AppliedDefinition(_message.Message):
+    """The result for one definition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    UPDATED_WORKFLOWS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Empty if it cannot be read."""
+    kind: Global___DefinitionKind.ValueType
+    outcome: Global___ApplyOutcome.ValueType
+    version: _builtins.int
+    """The current version, and its etag. 0 and empty if the outcome is unknown."""
+    etag: _builtins.str
+    file: _builtins.str
+    """The text that it is in, and its first line there, counted from 1."""
+    line: _builtins.int
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___DefinitionProblem]:
+        """Its warnings; with `validate_only` also its errors. As many as fit into one message."""
+
+    @_builtins.property
+    def updated_workflows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of a changed job: the workflows outside the texts that got a new version with it, sorted."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: Global___DefinitionKind.ValueType = ...,
+        outcome: Global___ApplyOutcome.ValueType = ...,
+        version: _builtins.int = ...,
+        etag: _builtins.str = ...,
+        file: _builtins.str = ...,
+        line: _builtins.int = ...,
+        problems: _abc.Iterable[Global___DefinitionProblem] | None = ...,
+        updated_workflows: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "file", b"file", "kind", b"kind", "line", b"line", "name", b"name", "outcome", b"outcome", "problems", b"problems", "updated_workflows", b"updated_workflows", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppliedDefinition: _TypeAlias = AppliedDefinition  # noqa: Y015
+
+@_typing.final
+class ApplyDefinitionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEFINITIONS_FIELD_NUMBER: _builtins.int
+    VALID_FIELD_NUMBER: _builtins.int
+    PROBLEMS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    valid: _builtins.bool
+    """True if there are no problems except warnings. Always true without `validate_only`."""
+    problems_left_out: _builtins.int
+    """Number of problems that did not fit."""
+    @_builtins.property
+    def definitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppliedDefinition]:
+        """One for each definition, in the order of the texts; a text without a readable definition has one for its problems."""
+
+    def __init__(
+        self,
+        *,
+        definitions: _abc.Iterable[Global___AppliedDefinition] | None = ...,
+        valid: _builtins.bool = ...,
+        problems_left_out: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definitions", b"definitions", "problems_left_out", b"problems_left_out", "valid", b"valid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyDefinitionsResponse: _TypeAlias = ApplyDefinitionsResponse  # noqa: Y015
 
 @_typing.final
 class ListWorkflowVersionsRequest(_message.Message):

@@ -65,6 +65,11 @@ class WorkflowServiceStub:
                 request_serializer=toban_dot_v1_dot_workflow__pb2.ValidateWorkflowRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_workflow__pb2.ValidateWorkflowResponse.FromString,
                 _registered_method=True)
+        self.ApplyDefinitions = channel.unary_unary(
+                '/toban.v1.WorkflowService/ApplyDefinitions',
+                request_serializer=toban_dot_v1_dot_workflow__pb2.ApplyDefinitionsRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_workflow__pb2.ApplyDefinitionsResponse.FromString,
+                _registered_method=True)
         self.ListWorkflowVersions = channel.unary_unary(
                 '/toban.v1.WorkflowService/ListWorkflowVersions',
                 request_serializer=toban_dot_v1_dot_workflow__pb2.ListWorkflowVersionsRequest.SerializeToString,
@@ -166,6 +171,29 @@ class WorkflowServiceServicer:
     def ValidateWorkflow(self, request, context):
         """Checks the definition of a workflow or of jobs and stores nothing. It may use stored jobs. An invalid definition is
         not an error of the call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApplyDefinitions(self, request, context):
+        """Creates or updates all workflows and jobs of the given texts in one transaction. Either all of them are stored, or
+        none. They may use each other's jobs in any order; a workflow outside the texts that uses a changed job gets a new
+        version with it. The same text again changes nothing. A request may have at most 4 MiB, as any message.
+
+        With `validate_only` it stores nothing and returns the results that the call would have. Invalid definitions are
+        then not an error of the call: the results have all of their problems.
+
+        Errors:
+        - INVALID_ARGUMENT `INVALID_DEFINITION` with the problems (BadRequest, DefinitionProblems): a definition is invalid,
+        uses a missing job, is defined twice, or is of a job whose users would be invalid with it
+        - INVALID_ARGUMENT `TOO_MANY_DEFINITIONS` with the `limit`
+        - FAILED_PRECONDITION `WORKFLOW_RECURSION` with the `path` of names: a workflow would start itself as a child
+        - FAILED_PRECONDITION `OWNED_BY_FILE` with its `path`: a definition file owns one of them, and `force` is not set
+        - ALREADY_EXISTS `WORKFLOW_EXISTS` or `JOB_EXISTS`: the name is that of the other kind
+        - ABORTED `ETAG_MISMATCH`: an etag is not the current one
+        - ABORTED `CHANGED_MEANWHILE`: jobs or workflows that they depend on kept changing; try again
+        - RESOURCE_EXHAUSTED `DISK_FULL`, as in StartRun
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -277,6 +305,11 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
                     servicer.ValidateWorkflow,
                     request_deserializer=toban_dot_v1_dot_workflow__pb2.ValidateWorkflowRequest.FromString,
                     response_serializer=toban_dot_v1_dot_workflow__pb2.ValidateWorkflowResponse.SerializeToString,
+            ),
+            'ApplyDefinitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyDefinitions,
+                    request_deserializer=toban_dot_v1_dot_workflow__pb2.ApplyDefinitionsRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_workflow__pb2.ApplyDefinitionsResponse.SerializeToString,
             ),
             'ListWorkflowVersions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWorkflowVersions,
@@ -477,6 +510,33 @@ class WorkflowService:
             '/toban.v1.WorkflowService/ValidateWorkflow',
             toban_dot_v1_dot_workflow__pb2.ValidateWorkflowRequest.SerializeToString,
             toban_dot_v1_dot_workflow__pb2.ValidateWorkflowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyDefinitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.WorkflowService/ApplyDefinitions',
+            toban_dot_v1_dot_workflow__pb2.ApplyDefinitionsRequest.SerializeToString,
+            toban_dot_v1_dot_workflow__pb2.ApplyDefinitionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

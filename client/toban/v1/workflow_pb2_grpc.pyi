@@ -73,6 +73,25 @@ class WorkflowServiceStub:
     """Checks the definition of a workflow or of jobs and stores nothing. It may use stored jobs. An invalid definition is
     not an error of the call.
     """
+    ApplyDefinitions: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ApplyDefinitionsRequest, _workflow_pb2.ApplyDefinitionsResponse]
+    """Creates or updates all workflows and jobs of the given texts in one transaction. Either all of them are stored, or
+    none. They may use each other's jobs in any order; a workflow outside the texts that uses a changed job gets a new
+    version with it. The same text again changes nothing. A request may have at most 4 MiB, as any message.
+
+    With `validate_only` it stores nothing and returns the results that the call would have. Invalid definitions are
+    then not an error of the call: the results have all of their problems.
+
+    Errors:
+    - INVALID_ARGUMENT `INVALID_DEFINITION` with the problems (BadRequest, DefinitionProblems): a definition is invalid,
+      uses a missing job, is defined twice, or is of a job whose users would be invalid with it
+    - INVALID_ARGUMENT `TOO_MANY_DEFINITIONS` with the `limit`
+    - FAILED_PRECONDITION `WORKFLOW_RECURSION` with the `path` of names: a workflow would start itself as a child
+    - FAILED_PRECONDITION `OWNED_BY_FILE` with its `path`: a definition file owns one of them, and `force` is not set
+    - ALREADY_EXISTS `WORKFLOW_EXISTS` or `JOB_EXISTS`: the name is that of the other kind
+    - ABORTED `ETAG_MISMATCH`: an etag is not the current one
+    - ABORTED `CHANGED_MEANWHILE`: jobs or workflows that they depend on kept changing; try again
+    - RESOURCE_EXHAUSTED `DISK_FULL`, as in StartRun
+    """
     ListWorkflowVersions: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ListWorkflowVersionsRequest, _workflow_pb2.ListWorkflowVersionsResponse]
     """Lists the versions of a workflow or a job, newest first, without their definitions.
 
@@ -164,6 +183,25 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     ValidateWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ValidateWorkflowRequest, _workflow_pb2.ValidateWorkflowResponse]  # type: ignore[assignment]
     """Checks the definition of a workflow or of jobs and stores nothing. It may use stored jobs. An invalid definition is
     not an error of the call.
+    """
+    ApplyDefinitions: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ApplyDefinitionsRequest, _workflow_pb2.ApplyDefinitionsResponse]  # type: ignore[assignment]
+    """Creates or updates all workflows and jobs of the given texts in one transaction. Either all of them are stored, or
+    none. They may use each other's jobs in any order; a workflow outside the texts that uses a changed job gets a new
+    version with it. The same text again changes nothing. A request may have at most 4 MiB, as any message.
+
+    With `validate_only` it stores nothing and returns the results that the call would have. Invalid definitions are
+    then not an error of the call: the results have all of their problems.
+
+    Errors:
+    - INVALID_ARGUMENT `INVALID_DEFINITION` with the problems (BadRequest, DefinitionProblems): a definition is invalid,
+      uses a missing job, is defined twice, or is of a job whose users would be invalid with it
+    - INVALID_ARGUMENT `TOO_MANY_DEFINITIONS` with the `limit`
+    - FAILED_PRECONDITION `WORKFLOW_RECURSION` with the `path` of names: a workflow would start itself as a child
+    - FAILED_PRECONDITION `OWNED_BY_FILE` with its `path`: a definition file owns one of them, and `force` is not set
+    - ALREADY_EXISTS `WORKFLOW_EXISTS` or `JOB_EXISTS`: the name is that of the other kind
+    - ABORTED `ETAG_MISMATCH`: an etag is not the current one
+    - ABORTED `CHANGED_MEANWHILE`: jobs or workflows that they depend on kept changing; try again
+    - RESOURCE_EXHAUSTED `DISK_FULL`, as in StartRun
     """
     ListWorkflowVersions: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ListWorkflowVersionsRequest, _workflow_pb2.ListWorkflowVersionsResponse]  # type: ignore[assignment]
     """Lists the versions of a workflow or a job, newest first, without their definitions.
@@ -289,6 +327,31 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_workflow_pb2.ValidateWorkflowResponse, _abc.Awaitable[_workflow_pb2.ValidateWorkflowResponse]]:
         """Checks the definition of a workflow or of jobs and stores nothing. It may use stored jobs. An invalid definition is
         not an error of the call.
+        """
+
+    @_abc_1.abstractmethod
+    def ApplyDefinitions(
+        self,
+        request: _workflow_pb2.ApplyDefinitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_pb2.ApplyDefinitionsResponse, _abc.Awaitable[_workflow_pb2.ApplyDefinitionsResponse]]:
+        """Creates or updates all workflows and jobs of the given texts in one transaction. Either all of them are stored, or
+        none. They may use each other's jobs in any order; a workflow outside the texts that uses a changed job gets a new
+        version with it. The same text again changes nothing. A request may have at most 4 MiB, as any message.
+
+        With `validate_only` it stores nothing and returns the results that the call would have. Invalid definitions are
+        then not an error of the call: the results have all of their problems.
+
+        Errors:
+        - INVALID_ARGUMENT `INVALID_DEFINITION` with the problems (BadRequest, DefinitionProblems): a definition is invalid,
+          uses a missing job, is defined twice, or is of a job whose users would be invalid with it
+        - INVALID_ARGUMENT `TOO_MANY_DEFINITIONS` with the `limit`
+        - FAILED_PRECONDITION `WORKFLOW_RECURSION` with the `path` of names: a workflow would start itself as a child
+        - FAILED_PRECONDITION `OWNED_BY_FILE` with its `path`: a definition file owns one of them, and `force` is not set
+        - ALREADY_EXISTS `WORKFLOW_EXISTS` or `JOB_EXISTS`: the name is that of the other kind
+        - ABORTED `ETAG_MISMATCH`: an etag is not the current one
+        - ABORTED `CHANGED_MEANWHILE`: jobs or workflows that they depend on kept changing; try again
+        - RESOURCE_EXHAUSTED `DISK_FULL`, as in StartRun
         """
 
     @_abc_1.abstractmethod

@@ -73,8 +73,8 @@ _LANES: Mapping[str, str] = {
         StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule
     """,
     "heavy": """
-        CreateWorkflow UpdateWorkflow DeleteWorkflow ValidateWorkflow RestoreWorkflowVersion CreateJob UpdateJob
-        DeleteJob PlanRun DeleteRun ResolveEvent CollectGarbage Doctor Reload
+        CreateWorkflow UpdateWorkflow DeleteWorkflow ValidateWorkflow RestoreWorkflowVersion ApplyDefinitions CreateJob
+        UpdateJob DeleteJob PlanRun DeleteRun ResolveEvent CollectGarbage Doctor Reload
     """,
     "stream": "WatchRun StreamLogs DownloadArtifact WatchEvents Watch ServerReflectionInfo",
 }

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
+from collections.abc import Sequence
 
 from google.protobuf import field_mask_pb2, struct_pb2
 from google.protobuf.message import Message
 
-from toban.limits import MAX_REQUEST_ID_CHARS
+from toban.limits import MAX_APPLIED, MAX_REQUEST_ID_CHARS
 from toban.v1 import workflow_pb2
 from toband.api.handler import Context
 from toband.api.request_errors import InvalidFieldError
 from toband.engine.caller import Origin
+from toband.engine.definitions.catalog import DefinitionSource
 from toband.ports import Request
 
 _ORIGIN = "toban-origin"
+_FILE_BYTES = 1000
+"""The name of a text: every result repeats it."""
 
 
 # A definition and parameters are read with care by themselves, and are refused for what is wrong in them.
@@ -78,6 +83,22 @@ def base_dir(definition: workflow_pb2.Definition) -> str:
     if definition.base_dir and not os.path.isabs(definition.base_dir):
         raise InvalidFieldError("definition.base_dir", f"found {definition.base_dir!r}, expected an absolute path")
     return definition.base_dir
+
+
+def definition_sources(texts: Sequence[workflow_pb2.DefinitionText]) -> Sequence[DefinitionSource]:
+    """Raises InvalidFieldError."""
+    if not 1 <= len(texts) <= MAX_APPLIED:
+        raise InvalidFieldError("texts", f"must be 1 to {MAX_APPLIED:,} texts, found {len(texts):,}")
+    files = [text.file or f"<definition {number}>" for number, text in enumerate(texts, start=1)]
+    for file, count in Counter(files).items():
+        if len(file.encode()) > _FILE_BYTES:
+            raise InvalidFieldError("texts.file", f"must have at most {_FILE_BYTES:,} bytes: {file:.100}...")
+        if count > 1:
+            raise InvalidFieldError("texts.file", f"must be unique, found {file!r} {count} times")
+    return [
+        DefinitionSource(file=file, source=text.definition.source, base_dir=base_dir(text.definition))
+        for file, text in zip(files, texts, strict=True)
+    ]
 
 
 def check_mask(mask: field_mask_pb2.FieldMask) -> None:

@@ -16,9 +16,13 @@ from toban.v1 import job_pb2, workflow_pb2
 from toband.api.pages import ROOM
 from toband.api.run_messages import timestamp
 from toband.domain.schedule_model import Fire, ScheduleEntry
+from toband.engine.definitions.catalog import Applied
+from toband.engine.definitions.resolver import UNNAMED, ResolvedDefinition
 from toband.engine.schedules.due_times import Upcoming
-from toband.ports import OwnerKind, StoredWorkflow, WorkflowVersion
+from toband.ports import OwnerKind, PutResult, StoredWorkflow, WorkflowVersion
 
+_FRAME = 4
+"""Bytes around a part of a message, at most."""
 _CHANGES = {
     Change.NONE: workflow_pb2.CLOCK_CHANGE_UNSPECIFIED,
     Change.SHIFTED: workflow_pb2.CLOCK_CHANGE_SHIFTED,
@@ -100,7 +104,40 @@ def problem(found: Problem) -> workflow_pb2.DefinitionProblem:
         column=found.column,
         message=sendable(found.message),
         warning=found.warning,
+        file="" if found.file == UNNAMED else sendable(found.file),
     )
+
+
+def applied(value: Applied) -> workflow_pb2.ApplyDefinitionsResponse:
+    """Lists of users and problems are cut where they exceed the room of a message."""
+    answer = workflow_pb2.ApplyDefinitionsResponse(valid=bool(value.results))
+    for each in value.definitions:
+        answer.definitions.append(_applied(each, value.results.get(each.document.name)))
+    room = ROOM - answer.ByteSize()
+    for each, given in zip(value.definitions, answer.definitions, strict=True):
+        for name in value.results[given.name].users if value.results else ():
+            room -= len(name) + _FRAME
+            if room > 0:
+                given.updated_workflows.append(name)
+        for found in each.problems:
+            part = problem(found)
+            room -= part.ByteSize() + _FRAME
+            if room > 0:
+                given.problems.append(part)
+            else:
+                answer.problems_left_out += 1
+    return answer
+
+
+def _applied(value: ResolvedDefinition, result: PutResult | None) -> workflow_pb2.AppliedDefinition:
+    document = value.document
+    given = workflow_pb2.AppliedDefinition(name=document.name, file=sendable(value.file), line=document.line)
+    if document.name:
+        given.kind = workflow_pb2.DefinitionKind.Value(f"DEFINITION_KIND_{document.kind.name}")
+    if result is not None:
+        given.outcome = workflow_pb2.ApplyOutcome.Value(f"APPLY_OUTCOME_{result.outcome.name}")
+        given.version, given.etag = result.version, result.etag
+    return given
 
 
 def job(

@@ -86,6 +86,7 @@ RULES: Mapping[type[Exception], Rule] = {
     UnreadableRequestError: Rule(INVALID_ARGUMENT, "UNREADABLE_REQUEST", text="cannot read the request: {error}"),
     errors.UnknownScopeError: Rule(INVALID_ARGUMENT, "UNKNOWN_SCOPE", {"workflow": "workflow", "scope": "scope"}),
     errors.UnknownStepError: Rule(INVALID_ARGUMENT, "UNKNOWN_STEP", {"workflow": "workflow", "step": "step"}),
+    errors.TooManyDefinitionsError: Rule(INVALID_ARGUMENT, "TOO_MANY_DEFINITIONS", {"limit": "limit"}),
     errors.NothingToRunError: Rule(INVALID_ARGUMENT, "NOTHING_TO_RUN", {"workflow": "workflow"}),
     RequestReusedError: Rule(
         INVALID_ARGUMENT,
@@ -115,7 +116,9 @@ RULES: Mapping[type[Exception], Rule] = {
         FAILED_PRECONDITION, "TIME_ZONE_NOT_FOUND", {"schedule_id": "schedule_id", "timezone": "zone"}
     ),
     ActiveRunError: Rule(FAILED_PRECONDITION, "RUN_ALREADY_ACTIVE", {"run_id": "args"}, "run {error} is active"),
-    EtagMismatchError: Rule(ABORTED, "ETAG_MISMATCH", {"etag": "args"}, "it has changed; read it again"),
+    EtagMismatchError: Rule(
+        ABORTED, "ETAG_MISMATCH", {"etag": "args", "name": "name"}, "{error.name!r} has changed; read it again"
+    ),
     ConflictError: Rule(ABORTED, "CHANGED_MEANWHILE", {"name": "args"}, "{error} keeps changing; try again"),
     # Not possible at the moment.
     errors.QueueFullError: Rule(RESOURCE_EXHAUSTED, "QUEUE_FULL", {"workflow": "workflow", "limit": "limit"}),
@@ -194,7 +197,8 @@ def _invalid_definition(error: errors.InvalidDefinitionError) -> status_pb2.Stat
         problems.problems[-1].message = _cut(found.message)
         problems.problems[-1].path = _cut(found.path)
         if not found.warning:
-            _add_violation(bad, found.path, f"{found.line}:{found.column}: {found.message}")
+            place = f"{problems.problems[-1].file}:{found.line}:{found.column}".removeprefix(":")
+            _add_violation(bad, found.path, f"{place}: {found.message}")
         if bad.ByteSize() + problems.ByteSize() > DETAILS_MOST:
             del problems.problems[-1]
             if not found.warning:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from toban.v1 import workflow_pb2 as pb
 from toban.v1 import workflow_pb2_grpc
 from toband.api import definition_messages, pages
-from toband.api.common_requests import base_dir, check_mask, origin_of, request_of
+from toband.api.common_requests import base_dir, check_mask, definition_sources, origin_of, request_of
 from toband.api.definition_messages import problem
 from toband.api.handler import Context, unary
 from toband.api.schedule_rpcs import ScheduleRpcs
@@ -87,6 +87,20 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         return pb.ValidateWorkflowResponse(
             valid=all(p.warning for p in problems), problems=[problem(p) for p in problems]
         )
+
+    @unary
+    async def ApplyDefinitions(
+        self, request: pb.ApplyDefinitionsRequest, context: Context
+    ) -> pb.ApplyDefinitionsResponse:
+        applied = await self._workflows.apply(
+            definition_sources(request.texts),
+            request_of("ApplyDefinitions", request, request.request_id, context),
+            etags=dict(request.etags),
+            force=request.force,
+            validate_only=request.validate_only,
+            origin=origin_of(context),
+        )
+        return definition_messages.applied(applied)
 
     @unary
     async def ListWorkflowVersions(

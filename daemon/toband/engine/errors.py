@@ -74,6 +74,12 @@ class InvalidDefinitionError(EngineError):
         self.problems = problems
 
 
+class TooManyDefinitionsError(EngineError):
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"cannot apply more than {limit:,} definitions in one call: split them into several calls")
+        self.limit = limit
+
+
 class WorkflowRecursionError(EngineError):
     """A workflow would start itself as a child. `path` begins and ends with its name."""
 

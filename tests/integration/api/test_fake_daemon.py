@@ -117,6 +117,7 @@ def script(api: Api) -> None:
     """What a client does, in its order. Every call is compared, so that each one counts."""
     _workflows(api)
     _jobs(api)
+    _applied(api)
     _runs(api)
     _events(api)
     _schedules(api)
@@ -167,6 +168,22 @@ def _jobs(api: Api) -> None:
     api(pb.SetJobEnabledRequest(name="build", enabled=False))
     api(pb.DeleteJobRequest(name="build"))
     api(pb.DeleteJobRequest(name="build"))
+
+
+def _applied(api: Api) -> None:
+    def apply(*definitions: workflow_pb2.Definition, **more: Any) -> None:
+        texts = [
+            workflow_pb2.DefinitionText(definition=each, file=f"{number}.yaml")
+            for number, each in enumerate(definitions)
+        ]
+        api(workflow_pb2.ApplyDefinitionsRequest(texts=texts, **more))
+
+    apply(definition("applied"), job("tool"), validate_only=True)
+    apply(definition("applied"), job("tool"))
+    apply(definition("applied"), job("tool", "echo again"), validate_only=True)
+    apply(definition("applied"), job("tool", "echo again"))
+    apply(definition("applied"), definition("third", "[BROKEN]"))
+    apply(definition("applied"), definition("third", "[BROKEN]"), validate_only=True)
 
 
 def _runs(api: Api) -> None:

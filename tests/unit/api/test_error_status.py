@@ -57,6 +57,7 @@ CASES: list[tuple[Exception, str, str]] = [
     (errors.InvalidDefinitionError([]), "INVALID_ARGUMENT", "INVALID_DEFINITION"),
     (errors.UnknownScopeError("w", "s", ["t"]), "INVALID_ARGUMENT", "UNKNOWN_SCOPE"),
     (errors.UnknownStepError("w", "s"), "INVALID_ARGUMENT", "UNKNOWN_STEP"),
+    (errors.TooManyDefinitionsError(1000), "INVALID_ARGUMENT", "TOO_MANY_DEFINITIONS"),
     (errors.NothingToRunError("w", "only s"), "INVALID_ARGUMENT", "NOTHING_TO_RUN"),
     (errors.NotApproverError("s", "me", ["you"]), "PERMISSION_DENIED", "NOT_AN_APPROVER"),
     (errors.RunTerminalError(RUN), "FAILED_PRECONDITION", "RUN_ALREADY_TERMINAL"),

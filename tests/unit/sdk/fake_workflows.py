@@ -10,6 +10,7 @@ from google.rpc import error_details_pb2
 
 from toban.v1 import run_pb2, workflow_pb2
 
+from .fake_apply import apply
 from .fake_errors import Context, abort, info
 from .fake_schedules import Schedules
 
@@ -111,6 +112,13 @@ class Workflows(Schedules):
             return workflow_pb2.ValidateWorkflowResponse(valid=not problems, problems=problems)
 
         return await self._daemon.answer("ValidateWorkflow", context, request, work)
+
+    async def ApplyDefinitions(
+        self, request: workflow_pb2.ApplyDefinitionsRequest, context: Context
+    ) -> workflow_pb2.ApplyDefinitionsResponse:
+        return await self._daemon.answer(
+            "ApplyDefinitions", context, request, lambda: apply(self._daemon, request, context)
+        )
 
     async def ListWorkflowVersions(
         self, request: workflow_pb2.ListWorkflowVersionsRequest, context: Context

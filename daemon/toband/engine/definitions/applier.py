@@ -51,6 +51,16 @@ class ApplyPlan:
     def valid(self) -> bool:
         return not self.cycle and all(problem.warning for problem in self.problems)
 
+    def with_cycle_problem(self) -> ApplyPlan:
+        """The same, with a cycle as a problem of a definition in it."""
+        if not self.cycle:
+            return self
+        index = next((i for i, each in enumerate(self.definitions) if each.document.name in self.cycle), 0)
+        definitions = list(self.definitions)
+        problem = definitions[index].problem(str(WorkflowRecursionError(self.cycle)), path="steps")
+        definitions[index] = definitions[index].with_problems([problem])
+        return replace(self, definitions=definitions)
+
     def check(self) -> None:
         """Raises InvalidDefinitionError, WorkflowRecursionError."""
         if any(not problem.warning for problem in self.problems):

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from toban.definition import DefinitionKind, Problem
+from toban.limits import MAX_APPLIED
 from toband.domain.emitted_events import Cause
 from toband.engine.caller import Origin, Origins
-from toband.engine.definitions.applier import Applier, ApplyPlan
-from toband.engine.definitions.resolver import UNNAMED, ParsedText
+from toband.engine.definitions.applier import Applier, ApplyPlan, retry_on_conflict
+from toband.engine.definitions.resolver import UNNAMED, ParsedText, ResolvedDefinition
 from toband.engine.errors import (
     InvalidDefinitionError,
     JobNotFoundError,
     OwnedByFileError,
+    TooManyDefinitionsError,
     VersionNotFoundError,
     WorkflowNotFoundError,
-    WorkflowRecursionError,
 )
-from toband.ports import BY_API, Request, StoredWorkflow, WorkflowExistsError
+from toband.ports import (
+    BY_API,
+    ConflictError,
+    PutResult,
+    Request,
+    StoredWorkflow,
+    WorkflowExistsError,
+    WorkflowOwnedError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +38,23 @@ class Updated:
     changed: bool
     warnings: Sequence[Problem]
     users: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionSource:
+    """A text with one or more definitions. `file` names it in problems."""
+
+    file: str
+    source: str
+    base_dir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """The definitions of several texts, and by name what applying them did; no results if they are invalid."""
+
+    definitions: Sequence[ResolvedDefinition]
+    results: Mapping[str, PutResult]
 
 
 class Workflows:
@@ -47,10 +73,7 @@ class Workflows:
     async def validate(self, source: str, base_dir: str = "") -> Sequence[Problem]:
         """All problems of one definition, warnings included."""
         text = await self._single(source, base_dir)
-        plan = await self._applier.plan([text])
-        if not plan.cycle:
-            return plan.problems
-        return [*plan.problems, plan.definitions[0].problem(str(WorkflowRecursionError(plan.cycle)), path="steps")]
+        return (await self._applier.plan([text])).with_cycle_problem().problems
 
     async def create(
         self,
@@ -101,7 +124,7 @@ class Workflows:
         text = _of_kind(await self._single(source, base_dir), kind, name)
 
         async def save(plan: ApplyPlan) -> Updated:
-            owner = await self._check_owner(name, force=force)
+            owner = _owner_after(await self._store.get_workflow(name), force=force)
             try:
                 updated = await self._store.update_workflow(
                     replace(plan.texts[0], owner=owner),
@@ -124,14 +147,76 @@ class Workflows:
         self._changed()
         return saved
 
-    async def _check_owner(self, name: str, *, force: bool) -> str:
-        """The owner after a change. Raises OwnedByFileError."""
-        stored = await self._store.get_workflow(name)
-        if stored is None or not stored.file:
-            return BY_API
-        if not force:
-            raise OwnedByFileError(name, stored.file)
-        return stored.owner
+    async def apply(
+        self,
+        sources: Sequence[DefinitionSource],
+        request: Request | None = None,
+        *,
+        etags: Mapping[str, str] | None = None,
+        force: bool = False,
+        validate_only: bool = False,
+        origin: Origin | None = None,
+    ) -> Applied:
+        """Creates or updates all definitions of the texts in one transaction, or none of them.
+
+        With `validate_only` nothing is stored, and invalid definitions are no error.
+
+        Raises InvalidDefinitionError, WorkflowRecursionError, TooManyDefinitionsError, WorkflowExistsError,
+        OwnedByFileError, EtagMismatchError, RefusedError, ConflictError.
+        """
+        cause = await self._cause(origin)
+        texts = await self._parse_all(sources)
+
+        async def save(plan: ApplyPlan) -> Applied:
+            owners, take_over = await self._owners(plan, force=force)
+            try:
+                results = await self._store.put_definitions(
+                    [replace(text, owner=owners[text.name]) for text in plan.texts],
+                    at=self._clock.now(),
+                    also=plan.also,
+                    take_over=take_over,
+                    etags=etags,
+                    request=None if validate_only else request,
+                    cause=cause,
+                    dry_run=validate_only,
+                )
+            except WorkflowOwnedError as error:
+                raise ConflictError(error.args[0]) from None
+            return Applied(definitions=plan.definitions, results=results)
+
+        async def validate() -> Applied:
+            plan = await self._applier.plan(texts)
+            if plan.valid:
+                return await save(plan)
+            return Applied(definitions=plan.with_cycle_problem().definitions, results={})
+
+        if validate_only:
+            return await retry_on_conflict(validate)
+        applied = await self._applier.apply("apply definitions", texts, save)
+        self._changed()
+        return applied
+
+    async def _parse_all(self, sources: Sequence[DefinitionSource]) -> Sequence[ParsedText]:
+        """Raises TooManyDefinitionsError."""
+        texts: list[ParsedText] = []
+        found = 0
+        for each in sources:
+            texts.append(await self._applier.parse(each.source, each.base_dir, file=each.file))
+            found += len(texts[-1].documents)
+            if found > MAX_APPLIED:
+                raise TooManyDefinitionsError(MAX_APPLIED)
+        return texts
+
+    async def _owners(self, plan: ApplyPlan, *, force: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """By name, the owners after the change, and the owners before it. Raises OwnedByFileError."""
+        after: dict[str, str] = {}
+        before: dict[str, str] = {}
+        for text in plan.texts:
+            stored = await self._store.get_workflow(text.name)
+            after[text.name] = _owner_after(stored, force=force)
+            if stored is not None:
+                before[text.name] = stored.owner
+        return after, before
 
     async def restore(
         self,
@@ -182,7 +267,7 @@ class Workflows:
         Raises WorkflowNotFoundError or JobNotFoundError, OwnedByFileError, ActiveRunError, EtagMismatchError,
         JobInUseError.
         """
-        await self._check_owner(name, force=force)
+        _owner_after(await self._store.get_workflow(name), force=force)
         cause = await self._cause(origin)
         if not await self._store.delete_workflow(name, at=self._clock.now(), etag=etag, kind=kind, cause=cause):
             raise _not_found(name, kind)
@@ -215,6 +300,15 @@ class Workflows:
 
     async def _cause(self, origin: Origin | None) -> Cause | None:
         return await self._origins.cause(origin) if self._origins is not None else None
+
+
+def _owner_after(stored: StoredWorkflow | None, *, force: bool) -> str:
+    """The owner after a change over the API. Raises OwnedByFileError."""
+    if stored is None or not stored.file:
+        return BY_API
+    if not force:
+        raise OwnedByFileError(stored.name, stored.file)
+    return stored.owner
 
 
 def _of_kind(text: ParsedText, kind: DefinitionKind, name: str = "") -> ParsedText:
