@@ -24,7 +24,7 @@ from helpers.daemon import (
     steps_of,
     waits_for,
 )
-from toban.cli.render.reason_words import owner
+from toban.cli.render.reason_text import owner
 from toban.v1 import dead_letter_pb2, event_pb2, run_pb2, schedule_pb2, workflow_pb2
 from toband.installation import owner_of
 from toband.state_dir import StateDir

@@ -61,11 +61,6 @@ def took(value: Duration) -> str:
     return duration_text(value.ToTimedelta())
 
 
-def state_word(name: str) -> str:
-    """`RUN_STATE_TIMED_OUT` as `timed out`."""
-    return re.sub(r"^(RUN|STEP|PROCESS|DEAD_LETTER)_STATE_", "", name).lower().replace("_", " ")
-
-
 def enum_word(kind: EnumType[Any], number: int) -> str:
     """`EVENT_STATE_CUT` of `EventState` as `cut`; the number of a value that this client does not know."""
     known = kind.DESCRIPTOR.values_by_number

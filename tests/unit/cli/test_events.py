@@ -79,11 +79,11 @@ def test_a_repeat_is_harmless(cli: Cli, daemon: FakeDaemon) -> None:
 
 def test_emit_what_nothing_listens_to(cli: Cli, daemon: FakeDaemon) -> None:
     result = cli("emit", "OTHER")
-    assert result.out.splitlines()[1:] == ["started nothing: nothing listens to it, as the definitions are now"]
+    assert result.out.splitlines()[1:] == ["started no runs: no current definition listens to it"]
     daemon.resolution.candidates.add(workflow="ledger", reason="event.payload.order > 3 is false")
     result = cli("emit", "OTHER", "-d", "[1]")
     assert result.out.splitlines()[1:] == [
-        "started nothing: 1 workflow listens to it, as the definitions are now",
+        "started no runs: 1 current definition listens to it",
         "not started: ledger: event.payload.order > 3 is false",
     ]
     assert cli("emit", "OTHER", "--wait").code == 0
@@ -96,14 +96,14 @@ def test_why_nothing_was_started_is_asked_of_the_event_itself(cli: Cli, daemon: 
     daemon.resolution.candidates.add(workflow="ledger", matches=True, reason="it is true")
     # The definition came between the event and the question.
     lines = cli("emit", "OTHER").out.splitlines()
-    assert lines[-1] == "would be started now: ledger: it is true"
+    assert lines[-1] == "would start now: ledger: it is true"
 
 
 def test_one_that_could_not_be_resolved_says_so(cli: Cli, daemon: FakeDaemon) -> None:
     event = daemon.add_event("OTHER")
     event.reason = "cannot resolve it: see the log"
     told = cli("events", "show", event.id)
-    assert told.err == "it started nothing\n"
+    assert told.err == "started no runs\n"
     assert "resolved: cannot resolve it: see the log" in told.out
 
 
@@ -264,7 +264,7 @@ def test_list(cli: Cli, daemon: FakeDaemon) -> None:
         "client, uid:1000",
         '{"order":7}',
     ]
-    assert second[3] == "started nothing"
+    assert second[3] == "started no runs"
     assert second[5] == '{"text": "' + 49 * "x" + "…"
     limited = cli("events", "list", "--limit", "1", "-o", "name")
     assert (limited.out, limited.err[:14]) == (f"{event.id}\n", "more available")
@@ -332,10 +332,10 @@ def test_show_what_started_nothing(cli: Cli, daemon: FakeDaemon) -> None:
     event.source, event.source_run = event_pb2.EVENT_SOURCE_DAEMON, "gone"
     result = cli("events", "show", event.id)
     assert daemon.seen[-1] == event_pb2.ResolveEventRequest(event_id=event.id)
-    assert result.err == ("it started nothing: nothing listens to it, as the definitions are now\n")
+    assert result.err == ("started no runs: no current definition listens to it\n")
     daemon.resolution.candidates.add(workflow="ledger", reason="its condition is false")
     assert cli("events", "show", event.id).err.splitlines() == [
-        "it started nothing: 1 workflow listens to it, as the definitions are now",
+        "started no runs: 1 current definition listens to it",
         "not started: ledger: its condition is false",
     ]
     assert cli("events", "show", event.id, "-o", "json").err == ""
@@ -457,7 +457,7 @@ def test_runs_that_an_event_started(cli: Cli, daemon: FakeDaemon) -> None:
     assert "started by: event, uid:1000" in lines
     assert f"event:      ORDER_PAID ({event.id})" in lines
     run.depth = 3
-    assert f"({event.id}), 3 runs before it in its chain" in cli("runs", "show", "invoices").out
+    assert f"({event.id}), after 3 runs in its chain" in cli("runs", "show", "invoices").out
 
 
 def test_what_events_start_a_workflow(cli: Cli, daemon: FakeDaemon) -> None:
@@ -468,7 +468,7 @@ def test_what_events_start_a_workflow(cli: Cli, daemon: FakeDaemon) -> None:
     assert "started by: ORDER_PAID, ORDER_SENT\n" in told
     workflow.enabled = False
     told = cli("workflows", "show", "invoices").out
-    assert "ORDER_SENT; not started while it is disabled\n" in told
+    assert "ORDER_SENT; disabled, so not started\n" in told
 
 
 def test_the_daemon_tells_of_events(cli: Cli, daemon: FakeDaemon) -> None:

@@ -70,9 +70,7 @@ def test_how_to_leave_out_what_has_no_counterpart_is_told(bare: Cli, tmp_path: P
     timer = str(tmp_path / "job.timer")
     refused = bare("import", "systemd", timer, "-O", str(tmp_path))
     assert refused.code == 7
-    assert refused.err.splitlines()[-1] == (
-        "hint: --ignore NAME leaves a directive out if it may be missing; --skip makes this a warning"
-    )
+    assert refused.err.splitlines()[-1] == ("hint: --ignore NAME leaves a directive out; --skip makes this a warning")
     told = bare("import", "systemd", timer, "-O", str(tmp_path), "--ignore", "PrivateTmp")
     assert told.code == 0
 
@@ -82,13 +80,13 @@ def test_what_is_not_taken_over_is_an_error_and_the_rest_is_written(bare: Cli, t
     result = bare("import", "crontab", str(tab), "-O", str(tmp_path))
     assert result.code == 7
     first, where, hint = result.err.splitlines()
-    assert first == f"toban: cannot import {tab}: 1 entry not taken over, 1 could be"
+    assert first == f"toban: cannot import {tab}: 1 entry not imported, 1 imported"
     assert where.startswith(f"  {tab}:3: minute: ")
     assert hint == "hint: --skip makes this a warning"
     assert (tmp_path / "backup.yaml").exists()
     skipped = bare("import", "crontab", str(tab), "-O", str(tmp_path), "--force", "--skip")
     assert skipped.code == 0
-    assert skipped.err.startswith(f"toban: warning: not taken over: {tab}:3: ")
+    assert skipped.err.startswith(f"toban: warning: not imported: {tab}:3: ")
 
 
 def test_files_on_standard_output(bare: Cli) -> None:
@@ -98,7 +96,7 @@ def test_files_on_standard_output(bare: Cli) -> None:
     names = [document.name for document in parse(result.raw).documents]
     assert names == ["one", "two"]
     assert "one, from <stdin>:1\n" in result.err
-    assert "due once per boot of the machine" in result.err
+    assert "due at each boot of the machine" in result.err
     assert result.err.count("same") == 10
     both = bare("import", "crontab", "-", "-O", "-", "-o", "json", stdin=text)
     assert (both.code, both.out) == (2, "")
@@ -179,7 +177,7 @@ def test_times_that_differ_are_told(bare: Cli, tmp_path: Path, monkeypatch: pyte
     result = bare(*given, "-n", "1")
     assert result.code == 0
     assert "DIFFERENT" in result.out
-    assert "warning: a is not due at the same times as in systemd" in result.err
+    assert "warning: a: due times differ from those in systemd" in result.err
 
 
 def test_an_expression_that_systemd_cannot_read_is_refused(
@@ -227,8 +225,8 @@ def test_a_file_where_the_directory_should_be(bare: Cli, tab: Path, tmp_path: Pa
     result = bare("import", "crontab", str(tab), "-O", str(where))
     assert result.code == 2
     first, hint = result.err.splitlines()
-    assert first == f"toban: cannot import {tab}: {where} is no directory"
-    assert hint == "hint: -O names the directory of the files, which is made if there is none"
+    assert first == f"toban: cannot import {tab}: {where} is not a directory"
+    assert hint == "hint: -O names the directory of the files; it is created if missing"
     below = bare("import", "crontab", str(tab), "-O", str(where / "below"))
     assert below.code == 2
     assert f"cannot write {where / 'below'}: " in below.err

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from toban.cli.render.run_text import run_state, run_style, shortfall, step_note
+from toban.cli.render.run_text import run_state, run_style, shortfall
 from toban.cli.render.step_table import step_rows
+from toban.cli.render.step_text import step_note
 from toban.cli.session import Session
-from toban.cli.wait.run_views import Plain, Tracker
+from toban.cli.wait.run_views import PlainOutput, Tracker
 from toban.v1 import run_pb2
 
 NOW = datetime(2026, 2, 1, 12, 0, tzinfo=UTC)
@@ -72,13 +73,13 @@ def group(count: int, **states: int) -> list[run_pb2.Step]:
             step(state=SKIPPED, skip_reason=run_pb2.SKIP_REASON_SCOPE, source_run="r1"),
             "not selected, results of deploy#12",
         ),
-        (backing_off(12.5), "exit code 7, retries in 12s, 2 attempts"),
-        (backing_off(-1), "exit code 7, retries now, 2 attempts"),
+        (backing_off(12.5), "exit code 7, retrying in 12s, 2 attempts"),
+        (backing_off(-1), "exit code 7, retrying now, 2 attempts"),
         (step(state=CHECKING, iteration=3, max_iterations=20, attempts=3), "iteration 3/20"),
         (step(state=RUNNING, waiting_for=APPROVAL, approvers=["alice"]), "waits for approval by alice"),
         (step(state=SUCCEEDED, source_run="r1", attempts=2), "kept from deploy#12"),
         (step(state=SUCCEEDED, source_run="gone"), "kept from gone"),
-        (step(state=RUNNING, child_run="r2"), "child cleanup#4"),
+        (step(state=RUNNING, child_run="r2"), "child run cleanup#4"),
         (
             step(state=FAILED, iteration=3, max_iterations=3, reason="not after 3 iterations"),
             "not after 3 iterations",
@@ -101,7 +102,7 @@ def test_what_is_worth_knowing_of_a_step(found: run_pb2.Step, note: str) -> None
 
 def test_a_run_that_nobody_has_the_name_of() -> None:
     found = step(state=SUCCEEDED, source_run="0192f3a4", child_run="0192ffff")
-    assert step_note(found) == "kept from an earlier run, child 0192ffff"
+    assert step_note(found) == "kept from an earlier run, child run 0192ffff"
 
 
 def test_a_run_in_words() -> None:
@@ -176,7 +177,7 @@ def test_an_item_that_was_left_out_is_told_by_its_size() -> None:
 def test_who_follows_plain_output_is_told_what_matters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tracker, view = Tracker(), Plain(Session())
+    tracker, view = Tracker(), PlainOutput(Session())
     waiting = run_pb2.Step(id="sign-off", state=RUNNING, waiting_for=APPROVAL, approvers=["alice"])
     kept = run_pb2.Step(id="old", state=FAILED, source_run="r1")
     change = run_pb2.WatchRunResponse(
@@ -188,7 +189,7 @@ def test_who_follows_plain_output_is_told_what_matters(
     )
     view.changed(tracker, change, tracker.take(change))
     assert capsys.readouterr().err.splitlines() == [
-        "toban: step build ready: exit code 7, retries now, 2 attempts",
+        "toban: step build: attempt 2 failed (exit code 7), retrying now",
         "toban: step sign-off running: waits for approval by alice",
-        "hint: `toban runs approve nightly#3 sign-off` lets it go on",
+        "hint: `toban runs approve nightly#3 sign-off` approves it",
     ]

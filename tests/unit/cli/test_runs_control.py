@@ -86,7 +86,7 @@ def test_pause_and_resume(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> No
     assert run.HasField("paused_at")
     shown = cli("runs", "show", "nightly")
     assert "state:      running (paused)" in shown.out
-    assert "`toban runs resume nightly#1` lets it go on" in shown.err
+    assert "`toban runs resume nightly#1` resumes it" in shown.err
     assert cli("runs", "resume", "nightly").out == f"resumed nightly#1 ({run.id})\n"
     assert not run.HasField("paused_at")
     daemon.finish(active, run_pb2.RUN_STATE_CANCELLED)
@@ -98,7 +98,7 @@ def test_approve_the_only_step_that_waits(cli: Cli, active: RunRecord, daemon: F
     daemon.step(active, "sign-off", RUNNING, waiting_for=APPROVAL, approvers=["alice"])
     shown = cli("runs", "show", "nightly")
     assert "waits for approval by alice" in shown.out
-    assert "`toban runs approve nightly#1 sign-off` lets sign-off go on" in shown.err
+    assert "`toban runs approve nightly#1 sign-off` approves sign-off" in shown.err
     result = cli("runs", "approve", "nightly", "--note", "fine")
     assert (result.code, result.out) == (0, "approved sign-off of nightly#1\n")
     asked = daemon.seen[-1]

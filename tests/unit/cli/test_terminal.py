@@ -143,6 +143,6 @@ def test_the_live_view_of_instances_and_loops(on_terminal: OnTerminal, daemon: F
     terminal.wait_for("2 instances: 1 running, 1 checking")
     assert "  one[0]  checking" in terminal.text
     assert "iteration 2/9" in terminal.text
-    terminal.wait_for("`toban runs approve nightly#1 'one[1]'` lets one[1] go on")
+    terminal.wait_for("`toban runs approve nightly#1 'one[1]'` approves one[1]")
     daemon.finish(record, run_pb2.RUN_STATE_SUCCEEDED)
     assert terminal.end() == 0

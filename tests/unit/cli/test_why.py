@@ -121,7 +121,7 @@ def test_what_has_no_times_says_why(cli: Cli, daemon: FakeDaemon) -> None:
     result = cli("workflows", "next", "nightly")
     assert (result.code, result.out) == (0, "")
     assert result.err.splitlines() == [
-        "nightly is due at no time that is known",
+        "nightly has no known due time",
         "It is due at the next boot of the machine.",
     ]
     listed = cli("workflows", "next", "nightly", "-o", "json")
@@ -203,14 +203,14 @@ def test_an_empty_ledger(cli: Cli) -> None:
 def test_show_tells_the_schedules(cli: Cli, nightly: workflow_pb2.Workflow) -> None:
     assert "next due" not in cli("workflows", "show", "nightly").out
     nightly.schedules.extend(["every day at 03:00 Asia/Tokyo", "every 2h"])
-    assert "no time that is known" in cli("workflows", "show", "nightly").out
+    assert "next due: none" in cli("workflows", "show", "nightly").out
     nightly.next_due.FromJsonString("2026-02-01T18:00:00Z")
     lines = cli("workflows", "show", "nightly").out.splitlines()
     told = [re.split(": +", line, maxsplit=1) for line in lines]
     at = told.index(["schedule", "every day at 03:00 Asia/Tokyo"])
     assert told[at + 1 : at + 3] == [["schedule", "every 2h"], ["next due", "2026-02-02 03:00:00"]]
     nightly.enabled = False
-    assert "03:00:00; not started while it is disabled" in cli("workflows", "show", "nightly").out
+    assert "03:00:00; disabled, so not started" in cli("workflows", "show", "nightly").out
 
 
 def test_runs_that_a_schedule_started(cli: Cli, daemon: FakeDaemon) -> None:
@@ -221,9 +221,9 @@ def test_runs_that_a_schedule_started(cli: Cli, daemon: FakeDaemon) -> None:
     run.scheduled_at.FromJsonString("2026-02-01T00:15:30Z")
     run.missed.add().FromJsonString("2026-01-31T00:15:30Z")
     lines = cli("runs", "show", "nightly").out.splitlines()
-    assert "started by:    schedule" in lines
-    assert "schedule:      nightly/0, due 2026-02-01 09:15:30" in lines
-    assert "missed before: 2026-01-31 09:15:30" in lines
+    assert "started by: schedule" in lines
+    assert "schedule:   nightly/0, due 2026-02-01 09:15:30" in lines
+    assert "missed:     2026-01-31 09:15:30" in lines
     for day in range(10, 20):
         run.missed.add().FromJsonString(f"2026-01-{day}T00:15:30Z")
     assert "11 due times, from 2026-01-31 09:15:30 to" in cli("runs", "show", "nightly").out
@@ -263,4 +263,4 @@ def test_show_tells_the_schedules_and_events_of_a_job(cli: Cli, daemon: FakeDaem
         ["started by", "FILE_CHANGED, ORDER_PAID"],
     ]
     job.enabled = False
-    assert "ORDER_PAID; not started while it is disabled" in cli("jobs", "show", "upload").out
+    assert "ORDER_PAID; disabled, so not started" in cli("jobs", "show", "upload").out

@@ -158,7 +158,7 @@ def _steps(client: SyncClient, given: Mapping[str, str]) -> list[str]:
 
 
 def _waiting(client: SyncClient, given: Mapping[str, str]) -> list[str]:
-    from toban.cli.render.run_text import needs_approval
+    from toban.cli.render.step_text import needs_approval
 
     return [step.id for step in _run(client, given).steps if needs_approval(step)]
 

@@ -10,7 +10,7 @@ import typer
 from toban.cli.args.completers import dead_letter_ids, workflow_names
 from toban.cli.args.names import about_workflow, connect
 from toban.cli.error_report import Failure, doing
-from toban.cli.human_text import clock, state_word
+from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
 from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
 from toban.cli.wait.run_start import (
@@ -211,14 +211,14 @@ def letter_state(letter: dead_letter_pb2.DeadLetter) -> str:
     """The state of a dead letter in words."""
     from toban.v1 import dead_letter_pb2
 
-    return state_word(dead_letter_pb2.DeadLetterState.Name(letter.state))
+    return enum_word(dead_letter_pb2.DeadLetterState, letter.state)
 
 
 _STYLES = {"open": "red", "requeued": "green", "discarded": "dim"}
 
 
 def _show(here: Session, letter: dead_letter_pb2.DeadLetter, names: Mapping[str, str]) -> None:
-    from toban.cli.render.run_text import typed
+    from toban.cli.render.step_text import typed
     from toban.v1 import run_pb2
 
     resolved = clock(letter.resolved_at, absent="")

@@ -147,6 +147,6 @@ def _why_nothing(client: SyncClient, event: event_pb2.Event) -> list[str]:
     if event.state != event_pb2.EVENT_STATE_RESOLVED:
         return []
     if event.reason:
-        return [f"started nothing: {event.reason}"]
+        return [f"started no runs: {event.reason}"]
     first, *lines = why_nothing(client.resolve_event(event_id=event.id))
-    return [f"started nothing: {first}", *lines]
+    return [f"started no runs: {first}", *lines]

@@ -13,7 +13,7 @@ from toban.cli.args.names import connect
 from toban.cli.commands.emit import TypeArgument, tell_pending
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.human_text import clock, one_line, state_word
+from toban.cli.human_text import clock, enum_word, one_line
 from toban.cli.render.output import (
     Column,
     emit_data,
@@ -75,7 +75,7 @@ def list_events(
       toban events list
       toban events list --type ORDER_PAID --type ORDER_SENT --limit 10
     """
-    from toban.cli.render.event_text import came_of_it, event_style, short_payload, source
+    from toban.cli.render.event_text import event_outcome, event_style, short_payload, source
 
     here = session(ctx, output)
     with connect(here, "list events") as client:
@@ -84,7 +84,7 @@ def list_events(
         Column("ID", lambda event: event.id),
         Column("TYPE", lambda event: event.type, lambda _: "bold"),
         Column("EMITTED", lambda event: clock(event.emitted_at)),
-        Column("OUTCOME", came_of_it, event_style, folds=True),
+        Column("OUTCOME", event_outcome, event_style, folds=True),
         Column("SOURCE", source, optional=True),
         Column("PAYLOAD", short_payload, optional=True),
     ]
@@ -220,7 +220,7 @@ def _show(
     names: Mapping[str, str],
     why: Sequence[str],
 ) -> None:
-    """`why` it started nothing, if it did not."""
+    """`why` started no runs, if it did not."""
     from toban.cli.render.event_text import event_state, payload_lines, source, started
 
     event = found.event
@@ -244,7 +244,7 @@ def _show(
         print()
         _show_runs(here, event, names)
     elif event.HasField("resolved_at"):
-        here.note(": ".join(["it started nothing", *map(one_line, why[:1])]))
+        here.note(": ".join(["started no runs", *map(one_line, why[:1])]))
         for line in why[1:]:
             here.note(one_line(line))
     if lines := payload_lines(event):
@@ -256,12 +256,12 @@ def _show(
 
 
 def _show_runs(here: Session, event: event_pb2.Event, names: Mapping[str, str]) -> None:
-    from toban.cli.render.run_text import word_style
+    from toban.cli.render.state_style import state_style
 
     columns: list[Column[event_pb2.EventRun]] = [
         Column("WORKFLOW", lambda run: run.workflow, lambda _: "bold"),
         Column("PRIORITY", lambda run: str(run.priority), optional=True),
-        Column("STATE", _run_word, lambda run: word_style(_run_word(run))),
+        Column("STATE", _run_word, lambda run: state_style(_run_word(run))),
         Column("RUN", lambda run: names.get(run.run_id, "-")),
         Column("NOTE", lambda run: run.reason, folds=True),
         Column("ID", lambda run: run.run_id or "-", optional=True),
@@ -278,16 +278,16 @@ def _run_word(run: event_pb2.EventRun) -> str:
         return "not started"
     if run.run_state == run_pb2.RUN_STATE_UNSPECIFIED:
         return "not kept any more"
-    return state_word(run_pb2.RunState.Name(run.run_state))
+    return enum_word(run_pb2.RunState, run.run_state)
 
 
 def _write(here: Session, event: event_pb2.Event) -> None:
     """One event, at once."""
-    from toban.cli.render.event_text import came_of_it, event_style, short_payload
+    from toban.cli.render.event_text import event_outcome, event_style, short_payload
 
     match here.output:
         case Output.TABLE:
-            outcome = paint(here, one_line(came_of_it(event)), event_style(event))
+            outcome = paint(here, one_line(event_outcome(event)), event_style(event))
             kind = paint(here, one_line(event.type), "bold")
             parts = (clock(event.emitted_at), kind, event.id, outcome, short_payload(event))
             print("  ".join(filter(None, parts)), flush=True)

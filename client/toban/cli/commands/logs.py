@@ -124,7 +124,7 @@ class _Choice:
 
 
 def _choose(run: run_pb2.Run, step: str, what: str) -> _Choice:
-    from toban.cli.render.run_text import CHECK
+    from toban.cli.render.step_text import CHECK
 
     if not step:
         loops = any(one.max_iterations for one in run.steps)

@@ -13,7 +13,7 @@ from toban.cli.args.param_options import parse_pairs, read_file
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_one, table
-from toban.cli.render.reason_words import skip_reason
+from toban.cli.render.reason_text import skip_reason
 from toban.cli.session import Output, OutputOption, Session, session, shown
 from toban.cli.wait.run_start import (
     FollowOption,

@@ -153,19 +153,19 @@ def watch(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> 
       toban runs watch nightly-report -o json | jq .run.state
     """
     from toban.cli.wait.run_follower import until_end
-    from toban.cli.wait.run_views import Changes, Objects, View
+    from toban.cli.wait.run_views import ChangeLines, JsonLines, View
 
     here = session(ctx, output)
     with connect(here, f"watch run {shown(run)}") as client:
         found = client.get_run(run_id(client, run)).id
         match here.output:
             case Output.TABLE:
-                view: View = Changes(here)
+                view: View = ChangeLines(here)
             case Output.NAME:
                 print(found, flush=True)
                 view = View()
             case _:
-                view = Objects()
+                view = JsonLines()
         raise typer.Exit(until_end(here, client, found, view))
 
 
@@ -195,8 +195,8 @@ def processes(
       toban runs processes nightly-report#12 --step fetch -o json
       toban runs processes nightly-report --step build.check
     """
+    from toban.cli.render.process_text import process_note, process_state, process_style
     from toban.cli.render.resource_text import cpu, memory
-    from toban.cli.render.run_text import process_note, process_state, process_style
 
     here = session(ctx, output)
     with connect(here, f"list the processes of {shown(run)}") as client:

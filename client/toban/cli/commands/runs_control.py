@@ -208,7 +208,8 @@ def approve(
 
 
 def _only_waiting(run: run_pb2.Run, verb: str) -> str:
-    from toban.cli.render.run_text import needs_approval, run_name
+    from toban.cli.render.run_text import run_name
+    from toban.cli.render.step_text import needs_approval
 
     waiting: Sequence[str] = [step.id for step in run.steps if needs_approval(step)]
     if len(waiting) == 1:

@@ -34,7 +34,7 @@ from toban.cli.render.output import (
     take,
     to_dict,
 )
-from toban.cli.render.reason_words import owner
+from toban.cli.render.reason_text import owner
 from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,

@@ -64,7 +64,7 @@ def next_due(
         columns.append(Column("STARTS", _start))
     if any(_note(due) for due in found):
         columns.append(Column("NOTE", _note, lambda _: "yellow", folds=True))
-    empty = f"{shown(name)} is due at no time that is known"
+    empty = f"{shown(name)} has no known due time"
     emit_list(here, found, columns, name=lambda due: str(due.local), empty=empty)
     for sentence in (*sentences, *held):
         here.note(one_line(sentence))

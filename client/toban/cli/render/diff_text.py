@@ -1,4 +1,4 @@
-"""Differences between two texts, as people know them from version control."""
+"""Unified diffs of two texts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from toban.cli.session import Session
 
 
 def unified(old: str, new: str, *, before: str, after: str) -> str:
-    """A unified diff without a line end at its end; empty if the texts are the same."""
+    """A unified diff without a final line break; empty if the texts are equal."""
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), fromfile=before, tofile=after, lineterm="")
     return "\n".join(lines)
 
 
 def write_diff(here: Session, diff: str) -> None:
-    """Writes it for people, coloured on a terminal. What a terminal would obey is taken out of the lines."""
+    """Writes a diff, colored on a terminal, with control characters escaped."""
     for line in diff.splitlines():
         if line.startswith(("+++", "---")):
             style = "bold"

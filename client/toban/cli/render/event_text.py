@@ -1,4 +1,4 @@
-"""Events as people read them: where one came from, what came of it, what it carries."""
+"""Text for events: the source, the outcome and the payload."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toban.cli.human_text import enum_word, one_line, plain, width
 from toban.quantity_text import counted, size_text
 from toban.v1 import event_pb2
 
-# Of an event that starts many workflows, the first ones say enough for a line.
+# How many workflows a line names.
 _MOST_NAMES: Final = 3
 _MOST_PAYLOAD: Final = 60
 _MOST_LINE: Final = 99  # and a comma
@@ -19,50 +19,49 @@ _STYLES: Final = {"pending": "yellow", "cut": "red"}
 
 
 def event_state(event: event_pb2.Event) -> str:
-    """A word for what became of it."""
+    """The state of an event."""
     return enum_word(event_pb2.EventState, event.state)
 
 
 def event_style(event: event_pb2.Event) -> str:
-    """The colour of what became of it."""
+    """The color of the outcome of an event."""
     if any(run.run_id for run in event.runs):
         return "green"
     return _STYLES.get(event_state(event), "dim")
 
 
 def started(event: event_pb2.Event) -> list[event_pb2.EventRun]:
-    """What it started, in order."""
+    """The runs that the event started, in order."""
     return [run for run in event.runs if run.run_id]
 
 
-def came_of_it(event: event_pb2.Event) -> str:
-    """In a few words: `started invoices, ledger; skipped archive`, `pending: draining`."""
+def event_outcome(event: event_pb2.Event) -> str:
+    """The outcome in one line: `started invoices, ledger; skipped archive`, `pending: draining`."""
     if event.state != event_pb2.EVENT_STATE_RESOLVED:
         return f"{event_state(event)}: {event.reason}" if event.reason else event_state(event)
     names = [run.workflow for run in started(event)]
     skipped = [run.workflow for run in event.runs if not run.run_id]
     parts = [f"started {_some(names)}" if names else ""]
     parts.append(f"skipped {_some(skipped)}" if skipped else "")
-    return "; ".join(filter(None, parts)) or "started nothing"
+    return "; ".join(filter(None, parts)) or "started no runs"
 
 
 def why_nothing(found: event_pb2.ResolveEventResponse) -> list[str]:
-    """Of an event that started nothing: whether nobody listens, or only not to this one."""
-    now = "as the definitions are now"
+    """Lines that say why an event started no runs: no workflow listens to it, or none matched."""
     if not found.candidates:
-        return [f"nothing listens to it, {now}"]
-    listeners = counted(len(found.candidates), "workflow listens", "workflows listen")
+        return ["no current definition listens to it"]
+    listeners = counted(len(found.candidates), "current definition listens", "current definitions listen")
     return [
-        f"{listeners} to it, {now}",
+        f"{listeners} to it",
         *(
-            f"{'would be started now' if one.matches else 'not started'}: {one.workflow}: {one.reason}"
+            f"{'would start now' if one.matches else 'not started'}: {one.workflow}: {one.reason}"
             for one in found.candidates
         ),
     ]
 
 
 def source(event: event_pb2.Event, names: Mapping[str, str] | None = None) -> str:
-    """Who emitted it. `names` are those of runs, by id."""
+    """Who emitted the event. `names` are names of runs by id."""
     word = enum_word(event_pb2.EventSource, event.source)
     run = (names or {}).get(event.source_run, event.source_run)
     about = ""
@@ -78,7 +77,7 @@ def source(event: event_pb2.Event, names: Mapping[str, str] | None = None) -> st
 
 
 def short_payload(event: event_pb2.Event) -> str:
-    """What it carries, cut to fit into a line; empty for nothing."""
+    """The payload, cut for one line; empty if it is empty."""
     if event.payload_bytes and not event.payload_json:
         return f"({size_text(event.payload_bytes)})"
     text = one_line(event.payload_json)
@@ -88,7 +87,7 @@ def short_payload(event: event_pb2.Event) -> str:
 
 
 def payload_lines(event: event_pb2.Event) -> list[str]:
-    """What it carries, laid out; nothing for an empty one."""
+    """The payload as indented JSON; no lines if it is empty."""
     if event.payload_json in ("", "{}"):
         return []
     try:
@@ -99,7 +98,7 @@ def payload_lines(event: event_pb2.Event) -> list[str]:
 
 
 def _laid_out(value: Any, start: str) -> list[str]:
-    """JSON with a line for each field; lists take no more lines than they need. `start` is how the first one begins."""
+    """JSON with a line for each field; lists fill their lines. `start` begins the first line."""
     margin = " " * (len(start) - len(start.lstrip()))
     text = start + json.dumps(value, ensure_ascii=False)
     match value:
@@ -115,7 +114,7 @@ def _laid_out(value: Any, start: str) -> list[str]:
 
 
 def _filled(values: Sequence[Any], margin: str) -> list[list[str]]:
-    """The lines of each value; of values that are short and follow each other, those that fit into one line."""
+    """The lines of each value; consecutive short values share a line."""
     found: list[list[str]] = []
     fits = False
     for value in values:

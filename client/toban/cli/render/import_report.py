@@ -1,4 +1,4 @@
-"""What comes of `toban import`: the files, and what is told about them."""
+"""Writes the files of `toban import`, and reports their due times next to those of the old scheduler."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def finish(
     count: int,
     after: datetime,
 ) -> None:
-    """Writes the files and tells what came of it; raises Failure if something was not taken over."""
+    """Writes the files and the report; raises Failure if an entry could not be imported."""
     from toban.importers.import_model import ImportProblem, Refused
     from toban.importers.workflow_writer import written
 
     if to == _STDOUT and here.output is not Output.TABLE:
         raise Failure(
-            f"cannot {what}: both the files and -o would be standard output",
+            f"cannot {what}: both the files and the report would go to standard output",
             Exit.USAGE,
-            hint="-O DIR writes the files elsewhere",
+            hint="-O DIR writes the files to a directory",
         )
     ready: list[Written] = []
     refused = list(imported.refused)
@@ -66,14 +66,14 @@ def _tell_refused(here: Session, refused: Sequence[Refused], others: int, what: 
         return
     if skip:
         for each in refused:
-            here.warn(f"not taken over: {one_line(str(each))}")
+            here.warn(f"not imported: {one_line(str(each))}")
         return
-    more = f", {others} could be" if others else ""
+    more = f", {others} imported" if others else ""
     hint = "--skip makes this a warning"
     if source == "systemd" and any("no counterpart: " in each.reason for each in refused):
-        hint = f"--ignore NAME leaves a directive out if it may be missing; {hint}"
+        hint = f"--ignore NAME leaves a directive out; {hint}"
     raise Failure(
-        f"cannot {what}: {counted(len(refused), 'entry')} not taken over{more}",
+        f"cannot {what}: {counted(len(refused), 'entry')} not imported{more}",
         Exit.INVALID_DEFINITION,
         lines=[str(each) for each in refused],
         hint=hint,
@@ -81,23 +81,23 @@ def _tell_refused(here: Session, refused: Sequence[Refused], others: int, what: 
 
 
 def _store(ready: Sequence[Written], to: str, force: bool, what: str) -> list[str]:
-    """Writes each to a file of its own, all or none if one is there already; gives their paths."""
+    """Writes each workflow to a file, or none if a file exists; returns the paths."""
     if to == _STDOUT:
         write_file("---\n".join(each.text for each in ready))
         return [_STDOUT for _ in ready]
     paths = [os.path.join(to, f"{each.draft.name}.yaml") for each in ready]
     if os.path.exists(to) and not os.path.isdir(to):
         raise Failure(
-            f"cannot {what}: {shown(to)} is no directory",
+            f"cannot {what}: {shown(to)} is not a directory",
             Exit.USAGE,
-            hint="-O names the directory of the files, which is made if there is none",
+            hint="-O names the directory of the files; it is created if missing",
         )
     there = [path for path in paths if os.path.lexists(path)]
     if there and not force:
         raise Failure(
             f"cannot {what}: {shown(there[0])} exists",
             Exit.CONFLICT,
-            hint="--force writes over it, -O DIR elsewhere",
+            hint="--force overwrites it, -O DIR chooses another directory",
         )
     try:
         if paths:
@@ -113,7 +113,7 @@ def _store(ready: Sequence[Written], to: str, force: bool, what: str) -> list[st
 
 def _tell(here: Session, ready: Sequence[Written], files: Sequence[str], source: str, *, to: str) -> None:
     def say(text: str) -> None:
-        # Standard output may be the files themselves.
+        # Standard output may have the files.
         if to == _STDOUT:
             here.note(text)
         else:
@@ -127,12 +127,12 @@ def _tell(here: Session, ready: Sequence[Written], files: Sequence[str], source:
         for line in _side_by_side(each, source):
             say(f"  {line}")
         if each.same is False:
-            here.warn(f"{each.draft.name} is not due at the same times as in {source}")
+            here.warn(f"{each.draft.name}: due times differ from those in {source}")
 
 
 def _side_by_side(each: Written, source: str) -> list[str]:
     if each.theirs is None and not each.ours:
-        return ["due once per boot of the machine"]
+        return ["due at each boot of the machine"]
     zone = each.draft.zone
 
     def clock(times: Sequence[datetime], at: int) -> str:
@@ -145,7 +145,7 @@ def _side_by_side(each: Written, source: str) -> list[str]:
         return wide_table(["TOBAN"], rows).splitlines()
     length = max(len(each.theirs), len(each.ours))
     if not length:
-        return ["never due again, on both sides"]
+        return [f"not due again, in {source} or in Toban"]
     rows = [
         [
             clock(each.theirs, at),

@@ -1,7 +1,6 @@
-"""Cuts what steps printed into lines, each with the step it came from.
+"""Splits the output of steps into lines, each with the name of its step.
 
-Pieces of several steps arrive interleaved, and a piece may end within a line: what is not a whole line yet
-waits for its rest.
+Chunks of several steps arrive interleaved, and a chunk may end within a line: an incomplete line waits for its rest.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from toban.safe_text import escaped_line
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
 
-# A line longer than this is shown in several.
+# A longer line is split.
 _LONGEST: Final = 1024 * 1024
 
-# run_pb2.LOG_STREAM_SYSTEM, which this module need not load for.
+# run_pb2.LOG_STREAM_SYSTEM, without importing run_pb2.
 _SYSTEM: Final = 3
 
 
@@ -30,7 +29,7 @@ class _Rest:
 
 
 class Prefixer:
-    """Puts the step, and if asked for the time, before every line."""
+    """Puts the name of the step and, optionally, the time before each line."""
 
     def __init__(self, *, steps: bool, timestamps: bool) -> None:
         self._steps = steps
@@ -38,14 +37,14 @@ class Prefixer:
         self._rests: dict[tuple[str, int], _Rest] = {}
 
     def feed(self, chunk: run_pb2.LogChunk) -> bytes:
-        """The whole lines that are known now."""
+        """The lines that are complete now."""
         out = bytearray()
         for record in chunk.records:
             key = (chunk.process_execution_id or f"{chunk.step}/{chunk.attempt}", record.stream)
             rest = self._rests.get(key)
             data = record.data
             if record.stream == _SYSTEM:
-                # Toban's own words, which may tell of others.
+                # A message of Toban, which may contain untrusted text.
                 data = f"{escaped_line(data.decode('utf-8', 'replace').rstrip())}\n".encode()
             prefix = self._prefix(chunk.step, record)
             if rest is not None:
@@ -53,7 +52,7 @@ class Prefixer:
                 if not end and len(rest.data) + len(data) < _LONGEST:
                     rest.data += data
                     continue
-                # A line has the time at which it began.
+                # A line has the time of its beginning.
                 out += rest.prefix + rest.data + data[:end]
                 if not end:
                     out += data + b"\n"
@@ -68,7 +67,7 @@ class Prefixer:
         return bytes(out)
 
     def finish(self) -> bytes:
-        """The last lines, which had no end."""
+        """The last, incomplete lines."""
         out = b"".join(rest.prefix + rest.data + b"\n" for rest in self._rests.values())
         self._rests.clear()
         return out

@@ -1,4 +1,4 @@
-"""The last lines of a log, however long they are: of a long line its beginning and its end are kept, and its length."""
+"""The last lines of a log in bounded memory: of a long line only the beginning, the end and the length are kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toban.cli.human_text import cut, last_state, plain
 
 _SHOWN: Final = 1000
 """Characters of a line."""
-# A character has at most four bytes, and escapes for colours take some more.
+# A character has at most four bytes, and color escapes take some more.
 _KEPT: Final = 8 * _SHOWN
 _CONTINUATION: Final = bytes(range(0x80, 0xC0))
 
@@ -34,13 +34,13 @@ class _Line:
         if self.size == len(self.head) + len(self.tail):
             return _shown(bytes(self.head + self.tail), 0)
         if b"\r" in self.tail.rstrip(b"\r"):
-            # Drawn over itself, as progress bars do: the last state is all that is to be seen.
+            # The line overwrites itself, as progress bars do: only its last state is visible.
             return _shown(bytes(self.tail), 0)
         return _shown(bytes(self.head), self.characters - _characters(self.head))
 
 
 def _characters(data: bytes | bytearray) -> int:
-    """Of UTF-8, which may be cut anywhere."""
+    """The number of characters in UTF-8 that may be cut anywhere."""
     return len(data.translate(None, _CONTINUATION))
 
 
@@ -49,14 +49,14 @@ def _shown(data: bytes, left_out: int) -> str:
 
 
 class LastLines:
-    """So many of them, of what is fed."""
+    """Keeps the last lines of the bytes that are fed."""
 
     def __init__(self, count: int) -> None:
         self._lines: deque[_Line] = deque(maxlen=count)
         self._open = False
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes of the log."""
+        """Adds the next bytes of the log."""
         start = 0
         while start < len(data):
             if not self._open:
@@ -70,5 +70,5 @@ class LastLines:
             start = end + 1
 
     def shown(self) -> list[str]:
-        """The lines as they can be shown, each cut."""
+        """The lines, escaped and cut."""
         return [line.shown() for line in self._lines]

@@ -1,4 +1,4 @@
-"""What processes used, for people."""
+"""Text for the resource use of processes: CPU, memory, I/O, and a curve of memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from toban.cli.render.output import Column, paint, table
-from toban.cli.render.run_text import place
+from toban.cli.render.step_text import step_order
 from toban.cli.session import Session
 from toban.quantity_text import duration_text, size_text
 from toban.v1 import run_pb2
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS: Final = "_.-:=+*#"
 _CURVE_WIDTH: Final = 24
-# Each has to be asked for by itself.
+# Each takes a call.
 _MOST: Final = 20
 
 
 def sampled(client: SyncClient, run: run_pb2.Run) -> list[run_pb2.ProcessExecution]:
-    """The last process of each step that was looked at while it ran, with its whole series."""
+    """The last process of each step that has resource samples, with all its samples."""
     if not run.steps:
         return []
     attempts = {step.id: step.attempts for step in run.steps if not step.source_run}
@@ -32,12 +32,12 @@ def sampled(client: SyncClient, run: run_pb2.Run) -> list[run_pb2.ProcessExecuti
             found.append(client.get_process_execution(process.id))
             if len(found) == _MOST:
                 break
-    order = {step.id: place(step) for step in run.steps}
+    order = {step.id: step_order(step) for step in run.steps}
     return sorted(found, key=lambda process: order[process.step])
 
 
 def show_resources(here: Session, processes: Sequence[run_pb2.ProcessExecution]) -> None:
-    """A table of what they used; nothing if nothing is known."""
+    """Writes a table of resource use; nothing without processes."""
     if not processes:
         return
     print()
@@ -55,7 +55,7 @@ def show_resources(here: Session, processes: Sequence[run_pb2.ProcessExecution])
 
 
 def cpu(process: run_pb2.ProcessExecution) -> str:
-    """Of one that runs: cores in use now. Of one that ended: all the time it had."""
+    """The cores in use by a running process; the CPU time of an ended one."""
     if not process.HasField("finished_at"):
         samples = process.resources.samples
         return f"{samples[-1].cpu:.2f} cores" if samples else "-"
@@ -64,6 +64,7 @@ def cpu(process: run_pb2.ProcessExecution) -> str:
 
 
 def memory(process: run_pb2.ProcessExecution) -> str:
+    """The peak memory, and the current memory of a running process."""
     used = process.resources
     peak = max(used.peak_rss_bytes, used.max_rss_bytes)
     if not peak:
@@ -85,7 +86,7 @@ def _curve(process: run_pb2.ProcessExecution) -> str:
 
 
 def curve(values: Sequence[float]) -> str:
-    """Bars from nothing to the largest value, as many as fit; each stands for the largest of its share."""
+    """Bars from zero to the largest value; each bar shows the maximum of its share of the values."""
     most = max(values, default=0)
     if not most:
         return ""

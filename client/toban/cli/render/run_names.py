@@ -1,4 +1,4 @@
-"""Other runs that a run speaks of: by what people call them, rather than by their ids."""
+"""Names of other runs that a run or an event refers to: `nightly#3` instead of an id."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from toban.sdk import SyncClient
     from toban.v1 import run_pb2
 
-# Each has to be asked for by itself; the others keep their ids.
+# Each takes a call; further runs keep their ids.
 _MOST: Final = 10
 
 
 def names_of(client: SyncClient, ids: Iterable[str]) -> dict[str, str]:
-    """`nightly#3` for each id of a run that is still there."""
+    """`nightly#3` for each id of a run that still exists."""
     from toban.sdk import NotFound
 
     names: dict[str, str] = {}
@@ -29,7 +29,7 @@ def names_of(client: SyncClient, ids: Iterable[str]) -> dict[str, str]:
 
 
 def mentioned(run: run_pb2.Run) -> list[str]:
-    """The ids of all runs that this one speaks of, those that matter most first."""
+    """The ids of all runs that this one refers to, the most important first."""
     own = [run.retry_of, run.parent_run, run.from_run]
     steps = [name for step in run.steps for name in (step.child_run, step.source_run)]
     return [one for one in dict.fromkeys([*own, *steps]) if one]

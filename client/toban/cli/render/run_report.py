@@ -1,4 +1,4 @@
-"""One run for people: its steps with states and times, and the last lines of what failed."""
+"""The report of one run: its fields, its steps, and the last lines of failed steps."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from toban.cli.human_text import clock, cut, span, state_word
+from toban.cli.human_text import clock, cut, enum_word, span
 from toban.cli.render.log_tail import LastLines
 from toban.cli.render.output import Column, fields, paint, table, to_dict
 from toban.cli.render.resource_text import sampled, show_resources
 from toban.cli.render.run_names import mentioned, names_of
-from toban.cli.render.run_text import (
-    CHECK,
-    needs_approval,
-    run_event,
-    run_name,
-    run_state,
-    run_style,
-    shortfall,
-    typed,
-)
+from toban.cli.render.run_text import run_error, run_event, run_name, run_state, run_style, shortfall
 from toban.cli.render.step_table import Row, step_rows
+from toban.cli.render.step_text import CHECK, needs_approval, typed
 from toban.cli.session import Session
 from toban.quantity_text import counted, size_text
 from toban.v1 import run_pb2
@@ -31,7 +23,7 @@ from toban.v1 import run_pb2
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
 
-# Of a run in which everything failed, the first ones say enough.
+# How many failed steps get their last lines shown.
 _MOST_TAILS: Final = 3
 _MOST_MISSED: Final = 3
 _TAIL_LINES: Final = 10
@@ -55,7 +47,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A run and all that is told with it. `names` are those of other runs, by id."""
+    """A run and all data of its report. `names` are names of other runs by id."""
 
     run: run_pb2.Run
     tails: Sequence[Tail]
@@ -64,7 +56,7 @@ class Picture:
 
 
 def gather(client: SyncClient, run: run_pb2.Run) -> Picture:
-    """Asks for what belongs to a run. Raises TobanError."""
+    """Fetches the data of the report. Raises TobanError."""
     return Picture(
         run=run,
         tails=failed_tails(client, run),
@@ -74,7 +66,7 @@ def gather(client: SyncClient, run: run_pb2.Run) -> Picture:
 
 
 def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
-    """The last lines of the steps that failed; nothing for a log that is gone."""
+    """The last lines of failed steps; deleted logs are left out."""
     from toban.sdk import NotFound
 
     tails = []
@@ -98,33 +90,33 @@ def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
 
 
 def _prints(step: run_pb2.Step) -> bool:
-    """Whether it has output of its own in this run: instances have theirs, a child run its own, a person none."""
+    """Whether the step has output of its own: not with instances or a child run, and not an approval."""
     return not (step.instances or step.child_run or step.source_run or step.job_type == run_pb2.JOB_TYPE_APPROVAL)
 
 
 def _last_process(step: run_pb2.Step) -> tuple[str, int]:
-    """Whose words tell why it went wrong: if the step did its work, those of its check."""
+    """The process whose output explains the failure: the check, if the step itself succeeded."""
     if step.checks and step.HasField("exit_code") and step.exit_code == 0:
         return step.id + CHECK, step.checks
     return step.id, step.attempts
 
 
 def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
-    """Writes the whole picture of a run."""
+    """Writes the report of a run."""
     now = datetime.now(UTC)
     run, names = picture.run, picture.names
-    trigger = state_word(run_pb2.Trigger.Name(run.triggered_by)).removeprefix("trigger ")
+    trigger = enum_word(run_pb2.Trigger, run.triggered_by)
     fields(
         here,
         [
             ("run", f"{run_name(run)} (version {run.version})"),
             ("id", run.id),
             ("state", run_state(run)),
-            ("error", run.error_message),
+            ("error", run_error(run)),
             ("started by", ", ".join(dict.fromkeys(filter(None, (trigger, run.caller))))),
             ("event", _event(run)),
             ("schedule", _schedule(run)),
-            ("missed before", _missed(run)),
+            ("missed", _missed(run)),
             ("scope", run.scope if run.scope != "full" else ""),
             ("retry of", names.get(run.retry_of, run.retry_of)),
             ("child of", _parent(run, names)),
@@ -136,7 +128,7 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
             ("finished", clock(run.finished_at, absent="")),
             ("took", span(run.started_at, run.finished_at, now).strip("-")),
             ("paused", clock(run.paused_at, absent="")),
-            ("cancel asked", clock(run.cancel_requested_at, absent="")),
+            ("cancel requested", clock(run.cancel_requested_at, absent="")),
             ("progress", _progress(run)),
             ("artifacts", _artifacts(run)),
         ],
@@ -155,10 +147,10 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
     show_resources(here, picture.processes)
     for tail in picture.tails:
         _write_tail(here, run, tail)
-    _say_what_next(here, run, hidden=any(row.step is None for row in rows))
+    _hint_next(here, run, hidden=any(row.step is None for row in rows))
 
 
-def _say_what_next(here: Session, run: run_pb2.Run, *, hidden: bool) -> None:
+def _hint_next(here: Session, run: run_pb2.Run, *, hidden: bool) -> None:
     missing = shortfall(run)
     if missing:
         here.warn(f"{run_name(run)} succeeded, but {missing}")
@@ -167,11 +159,11 @@ def _say_what_next(here: Session, run: run_pb2.Run, *, hidden: bool) -> None:
     for step in run.steps:
         if needs_approval(step):
             command = f"toban runs approve {run_name(run)} {typed(step.id)}"
-            here.note(f"hint: `{command}` lets {step.id} go on")
+            here.note(f"hint: `{command}` approves {step.id}")
     if run.HasField("paused_at") and not run.HasField("finished_at"):
-        here.note(f"hint: `toban runs resume {run_name(run)}` lets it go on")
+        here.note(f"hint: `toban runs resume {run_name(run)}` resumes it")
     elif run.state in _RETRYABLE or missing:
-        here.note(f"hint: `toban runs retry {run_name(run)}` repeats what did not succeed")
+        here.note(f"hint: `toban runs retry {run_name(run)}` runs the steps again that did not succeed")
 
 
 def _write_tail(here: Session, run: run_pb2.Run, tail: Tail) -> None:
@@ -180,8 +172,8 @@ def _write_tail(here: Session, run: run_pb2.Run, tail: Tail) -> None:
     for line in tail.lines:
         print(f"  {line}")
     if not tail.lines:
-        print("  (it printed nothing)")
-    here.note(f"hint: `toban logs {run_name(run)} --step {typed(tail.name)}` shows all of it")
+        print("  (no output)")
+    here.note(f"hint: `toban logs {run_name(run)} --step {typed(tail.name)}` shows the whole log")
 
 
 def _parent(run: run_pb2.Run, names: Mapping[str, str]) -> str:
@@ -193,7 +185,7 @@ def _parent(run: run_pb2.Run, names: Mapping[str, str]) -> str:
 def _event(run: run_pb2.Run) -> str:
     if not run.depth:
         return run_event(run)
-    return f"{run_event(run)}, {counted(run.depth, 'run')} before it in its chain"
+    return f"{run_event(run)}, after {counted(run.depth, 'run')} in its chain"
 
 
 def _schedule(run: run_pb2.Run) -> str:
@@ -203,11 +195,10 @@ def _schedule(run: run_pb2.Run) -> str:
 
 
 def _missed(run: run_pb2.Run) -> str:
-    """The due times that it stands for too."""
+    """The missed due times that the run also covers."""
     if len(run.missed) <= _MOST_MISSED:
         return ", ".join(clock(at) for at in run.missed)
-    told = counted(len(run.missed), "due time")
-    return f"{told}, from {clock(run.missed[0])} to {clock(run.missed[-1])}"
+    return f"{counted(len(run.missed), 'due time')}, from {clock(run.missed[0])} to {clock(run.missed[-1])}"
 
 
 def _artifacts(run: run_pb2.Run) -> str:

@@ -1,4 +1,4 @@
-"""When a schedule of a subject is due, as far as the command line can tell: five times, on the clocks of its zone."""
+"""Preview of a schedule: its next five due times, in its time zone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOMENT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """When, as it was asked for: exactly one of these is set."""
+    """The rule of a schedule: exactly one field is set."""
 
     words: str = ""
     cron: str = ""
@@ -42,9 +42,9 @@ class Rule:
 
 
 def preview(client: SyncClient, rule: Rule, timezone: str, most: int | None) -> schedule_pb2.InterpretTimeResponse:
-    """What it means now; `most` is how often it is due. Words are read by the daemon, the rest means the same anywhere.
+    """The next due times of a rule, at most `most`. The daemon reads words; other rules are read here.
 
-    Raises TobanError, and ValueError with what is wrong for a rule that cannot be read.
+    Raises TobanError, and ValueError for an invalid rule.
     """
     found = client.interpret_time(rule.words, timezone) if rule.words else _of_rule(client, rule, timezone)
     if most is not None:
@@ -73,17 +73,17 @@ def _of_rule(client: SyncClient, rule: Rule, timezone: str) -> schedule_pb2.Inte
 
 
 def _check(rule: Rule) -> None:
-    """Raises ValueError for what the daemon would refuse, though it can be read."""
+    """Raises ValueError for rules that the daemon would refuse."""
     from toban.definition.timing.cron import REBOOT, parse_cron
 
     if rule.cron and parse_cron(rule.cron).reboot:
-        raise ValueError(f"{REBOOT} is for workflows: give a time")
+        raise ValueError(f"{REBOOT} is only for workflows: give a time")
     if rule.every is not None and rule.every < 1:
-        raise ValueError("expected one second at least")
+        raise ValueError("must be at least one second")
 
 
 def local(at: Timestamp, timezone: str) -> str:
-    """Day, date and time on the clocks of the zone; in UTC if this machine does not know it, or these have none."""
+    """Day, date and time in the zone; in UTC if this machine does not know the zone."""
     here = at.ToDatetime(tzinfo=UTC)
     with suppress(OverflowError):
         here = here.astimezone(_zone(timezone) or UTC)
@@ -91,19 +91,18 @@ def local(at: Timestamp, timezone: str) -> str:
 
 
 def read_at(text: str, timezone: str, now: datetime) -> datetime:
-    """A single time: with a zone, or for the clocks of `timezone`, or else of this machine; `18:00` is today.
+    """Parses a single time: with a zone, or in `timezone`, or else in local time; `18:00` is today.
 
-    Of two that these clocks show alike it is the first. Raises ValueError with what was expected, and for a time that
-    they pass over.
+    An ambiguous time means the first one. Raises ValueError, also for a time that a clock change skips.
     """
     if _DAY.fullmatch(text):
-        raise ValueError(f"a day needs a time: write {text}T09:00, or say it in words")
+        raise ValueError(f"a date needs a time: write {text}T09:00, or use words")
     try:
         found = _written(text, timezone, now)
     except ValueError:
         raise ValueError(
             f"expected a time such as 2026-02-01T09:00:00+09:00, or 18:00 for today, not {text!r}; "
-            "other times can be said in words, such as 'in 2 hours'"
+            "for other times use words, such as 'in 2 hours'"
         ) from None
     if not _FIRST_YEAR <= found.year <= _LAST_YEAR:
         raise _beyond(text)
@@ -130,7 +129,7 @@ def _beyond(text: str) -> ValueError:
 
 
 def _on_clocks(found: datetime, timezone: str) -> datetime:
-    """A person who leaves the zone out means the clock on the wall. Raises ValueError if it never shows that."""
+    """A time without a zone is local time. Raises ValueError if it does not exist."""
     from toban.definition.timing.zones import check_zone
 
     zone = _zone(check_zone(timezone)) if timezone else None

@@ -1,4 +1,4 @@
-"""The steps of a run as lines for people: instances stand below their step, and many of them become a count."""
+"""Rows of the table of steps: instances follow their step; many instances become a count."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Final
 
 from toban.cli.human_text import clock, span
-from toban.cli.render.run_text import place, step_note, step_state, step_style, tally
+from toban.cli.render.step_text import step_note, step_order, step_state, step_style, tally
 from toban.v1 import run_pb2
 
-# More instances than this are counted rather than shown, except for the first of those that matter.
+# With more instances than this, only the first active or failed ones are shown; the rest is counted.
 _MOST: Final = 20
 _SHOWN: Final = 10
 _ITEM_WIDTH: Final = 40
@@ -27,7 +27,7 @@ _MATTERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line: a step, or what is left of its instances (`step` is None then)."""
+    """One row: a step, or a count of the remaining instances (`step` is None then)."""
 
     label: str
     step: run_pb2.Step | None
@@ -52,7 +52,7 @@ class Row:
         return clock(self.step.started_at) if self.step is not None else ""
 
     def took(self, now: datetime) -> str:
-        """How long it took, or has taken until now."""
+        """The time from start to finish, or until now."""
         if self.step is None:
             return ""
         return span(self.step.started_at, self.step.finished_at, now)
@@ -65,9 +65,9 @@ def step_rows(
     every: bool = False,
     names: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """All lines in the order of the definition. With `every`, no instance is left out."""
+    """All rows in the order of the definition. With `every`, no instance is left out."""
     rows: list[Row] = []
-    ordered = sorted(steps, key=place)
+    ordered = sorted(steps, key=step_order)
     below = instances(ordered)
     for step in ordered:
         if step.parent:
@@ -98,13 +98,13 @@ def row_note(
     now: datetime,
     names: Mapping[str, str] | None = None,
 ) -> str:
-    """The note of a step: with a count of its instances if it has some, with its item if it is one."""
+    """The note of a step, with a count of its instances or with its own item."""
     about = f"{len(own)} instances: {tally(own)}" if len(own) > 1 else _item(step)
     return "; ".join(filter(None, (about, step_note(step, now=now, names=names))))
 
 
 def _item(step: run_pb2.Step) -> str:
-    """What an instance is for, short enough for a line."""
+    """The item of an instance, short enough for a line."""
     text = step.item_json
     if step.item_bytes:
         return f"item of {step.item_bytes:,} bytes"

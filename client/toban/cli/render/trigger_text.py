@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 def next_due_of(definition: workflow_pb2.Workflow | job_pb2.Job) -> str:
-    """When its schedules are due next; empty if it has none."""
+    """The next due time of a definition; empty if it has no schedules."""
     if not definition.schedules:
         return ""
-    return clock(definition.next_due, absent="no time that is known") + _held(definition)
+    return clock(definition.next_due, absent="none") + _held(definition)
 
 
 def events_of(definition: workflow_pb2.Workflow | job_pb2.Job) -> str:
-    """The types of events that start it; empty if none does."""
+    """The event types that start a definition; empty if there are none."""
     if not definition.event_types:
         return ""
     return f"{', '.join(definition.event_types)}{_held(definition)}"
 
 
 def _held(definition: workflow_pb2.Workflow | job_pb2.Job) -> str:
-    return "" if definition.enabled else "; not started while it is disabled"
+    return "" if definition.enabled else "; disabled, so not started"

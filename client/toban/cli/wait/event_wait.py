@@ -10,7 +10,7 @@ import typer
 
 from toban.cli.error_report import doing
 from toban.cli.exits import Exit
-from toban.cli.render.event_text import came_of_it, started
+from toban.cli.render.event_text import event_outcome, started
 from toban.cli.render.output import emit_data, to_dict
 from toban.cli.render.run_text import run_exit
 from toban.cli.session import Output, Session, complain
@@ -79,11 +79,11 @@ async def _ended(here: Session, client: Client, event: event_pb2.Event) -> Exit:
 async def _resolved(here: Session, client: Client, event: event_pb2.Event) -> event_pb2.Event:
     if event.state != event_pb2.EVENT_STATE_PENDING:
         return event
-    here.note(came_of_it(event))
+    here.note(event_outcome(event))
     changes = client.watch_events(types=[event.type], after_sequence=event.sequence - 1)
     async with aclosing(changes):
         async for change in changes:
             if change.event.id == event.id:
-                here.note(came_of_it(change.event))
+                here.note(event_outcome(change.event))
                 return change.event
     return event

@@ -1,4 +1,4 @@
-"""The live view of a run on a terminal: its steps below, what they print scrolling above."""
+"""The live view of a run on a terminal: the list of steps below, their output scrolling above it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 from toban.cli.human_text import indented, last_state, one_line, span
-from toban.cli.render.run_text import (
-    ACTIVE_STEPS,
-    needs_approval,
-    place,
-    run_name,
-    run_state,
-    run_style,
-    step_state,
-    step_style,
-    tally,
-    typed,
-)
+from toban.cli.render.run_text import run_name, run_state, run_style
 from toban.cli.render.step_table import instances, row_note
+from toban.cli.render.step_text import ACTIVE_STEPS, needs_approval, step_order, step_state, step_style, tally, typed
 from toban.cli.session import Session
 from toban.cli.wait.run_views import Tracker, View
 from toban.v1 import run_pb2
 
-# Escape sequences except colours: a cursor that is moved would tear the list of steps.
+# Escape sequences except colors: moving the cursor would break the list of steps.
 _MOVES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-ln-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _OTHER_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 
-# Which steps are shown when not all of them have room: those that matter now come first.
+# Which steps are shown if there is no room for all: the lowest numbers first.
 _ORDER: Final = {
     run_pb2.STEP_STATE_RUNNING: 0,
     run_pb2.STEP_STATE_CHECKING: 0,
@@ -49,7 +39,7 @@ _ORDER: Final = {
 
 
 class _Raw:
-    """Text that goes to the terminal as it is."""
+    """Text that goes to the terminal unchanged."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -88,7 +78,7 @@ class LiveView(View):
         change: run_pb2.WatchRunResponse,
         moved: Sequence[run_pb2.Step],
     ) -> None:
-        """Takes the run as it is now; it is drawn with the next frame."""
+        """Stores the run; the next frame draws it."""
         self._tracker = tracker
 
     def wrote(self, text: bytes) -> None:
@@ -109,7 +99,7 @@ class LiveView(View):
         below = instances(steps)
         rows = Table.grid(padding=(0, 2, 0, 0))
         for step in chosen:
-            # One that waits for a person has nothing at work.
+            # A step that waits for approval has no process.
             running = step.state in ACTIVE_STEPS and not needs_approval(step)
             label = f"  {step.id}" if step.parent else step.id
             note = row_note(step, below.get(step.id, ()), now)
@@ -122,20 +112,20 @@ class LiveView(View):
             )
         parts: list[Text | Table] = [rows]
         if not tracker.run.HasField("finished_at"):
-            # Afterwards the line below says it.
+            # After the end the last line has it.
             parts.insert(0, _headline(tracker.run, now))
         if len(chosen) < len(steps):
             parts.append(_rest(steps, {step.id for step in chosen}))
         waiting = next(filter(needs_approval, steps), None)
         if waiting is not None:
             command = f"toban runs approve {run_name(tracker.run)} {typed(waiting.id)}"
-            text = one_line(f"`{command}` lets {waiting.id} go on")
+            text = one_line(f"`{command}` approves {waiting.id}")
             parts.append(Text(text, style="yellow"))
         return Group(*parts)
 
 
 def _calm(line: str) -> str:
-    """A line that may be coloured, and may do nothing else to the terminal."""
+    """A line without control sequences other than colors."""
     prefix, bar, rest = line.partition(" | ")
     if bar:
         line = f"{prefix} | {last_state(rest)}"
@@ -146,9 +136,9 @@ def _calm(line: str) -> str:
 
 def _choose(steps: Sequence[run_pb2.Step], room: int) -> list[run_pb2.Step]:
     if len(steps) <= room:
-        return sorted(steps, key=place)
-    first = sorted(steps, key=lambda step: (_ORDER.get(step.state, 5), place(step)))[:room]
-    return sorted(first, key=place)
+        return sorted(steps, key=step_order)
+    first = sorted(steps, key=lambda step: (_ORDER.get(step.state, 5), step_order(step)))[:room]
+    return sorted(first, key=step_order)
 
 
 def _headline(run: run_pb2.Run, now: datetime) -> Text:

@@ -15,9 +15,9 @@ from toban.cli.exits import Exit
 from toban.cli.human_text import clock, one_line, span
 from toban.cli.render.log_lines import Prefixer
 from toban.cli.render.output import emit_data, paint, to_dict
-from toban.cli.render.run_text import run_exit, run_name, run_state, run_style, shortfall
+from toban.cli.render.run_text import run_error, run_exit, run_name, run_state, run_style, shortfall
 from toban.cli.session import Output, Session, complain, is_terminal
-from toban.cli.wait.run_views import Objects, Plain, Tracker, View
+from toban.cli.wait.run_views import JsonLines, PlainOutput, Tracker, View
 from toban.v1 import run_pb2
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def view_for_follow(here: Session) -> View:
     """The view for `--follow`."""
     match here.output:
         case Output.JSON | Output.YAML:
-            return Objects()
+            return JsonLines()
         case Output.NAME:
             return View()
         case Output.TABLE if is_terminal() and os.environ.get("TERM", "dumb") != "dumb":
@@ -36,7 +36,7 @@ def view_for_follow(here: Session) -> View:
 
             return LiveView(here)
         case _:
-            return Plain(here)
+            return PlainOutput(here)
 
 
 def until_end(here: Session, client: SyncClient, run_id: str, view: View, *, name: str = "") -> Exit:
@@ -46,7 +46,7 @@ def until_end(here: Session, client: SyncClient, run_id: str, view: View, *, nam
         with doing(f"watch run {run_id}"):
             with view:
                 run = client.run_async(lambda client: _follow(here, client, run_id, view))
-            if here.output in (Output.JSON, Output.YAML) and not isinstance(view, Objects):
+            if here.output in (Output.JSON, Output.YAML) and not isinstance(view, JsonLines):
                 # A change omits large values.
                 emit_data(here, to_dict(client.get_run(run_id)))
     except KeyboardInterrupt:
@@ -113,4 +113,5 @@ def _ending(here: Session, run: run_pb2.Run) -> str:
         text += f" after {span(run.started_at, run.finished_at, datetime.now(UTC))}"
     else:
         text += f" at {clock(run.finished_at)}"
-    return f"{text}: {one_line(run.error_message)}" if run.error_message else text
+    error = run_error(run)
+    return f"{text}: {one_line(error)}" if error else text

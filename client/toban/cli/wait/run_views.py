@@ -1,4 +1,4 @@
-"""Ways to show a run while it goes on. The live one, for terminals, has a module of its own."""
+"""Views of a run while it is followed. The live one, for terminals, is in live_view."""
 
 from __future__ import annotations
 
@@ -6,31 +6,22 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Self
 
-from toban.cli.human_text import one_line, span
 from toban.cli.render.output import emit_line, flush_bytes, paint, to_dict, write_bytes
-from toban.cli.render.run_text import (
-    needs_approval,
-    run_name,
-    run_state,
-    run_style,
-    step_note,
-    step_state,
-    step_style,
-    typed,
-)
+from toban.cli.render.run_text import run_name, run_state, run_style
+from toban.cli.render.step_text import needs_approval, step_line, step_style, typed
 from toban.cli.session import Session
 from toban.v1 import run_pb2
 
 
 class Tracker:
-    """A run as its changes tell it."""
+    """The state of a run, built from its changes."""
 
     def __init__(self) -> None:
         self.run = run_pb2.Run()
         self.steps: dict[str, run_pb2.Step] = {}
 
     def take(self, change: run_pb2.WatchRunResponse) -> list[run_pb2.Step]:
-        """Takes a change in and gives the steps whose state it changed."""
+        """Applies a change and returns the steps whose state it changed."""
         moved = []
         for step in change.run.steps:
             before = self.steps.get(step.id)
@@ -42,9 +33,9 @@ class Tracker:
 
 
 class View:
-    """Shows nothing. Entered before the first change and left after the last."""
+    """Shows nothing. Entered before the first change and exited after the last one."""
 
-    # Whether the output of the steps is wanted, too.
+    # Whether the view also shows the output of the steps.
     logs = False
 
     def __enter__(self) -> Self:
@@ -54,21 +45,21 @@ class View:
         return
 
     def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
-        """The run changed; `moved` are the steps in another state than before."""
+        """The run changed; `moved` are the steps whose state changed."""
 
     def wrote(self, text: bytes) -> None:
-        """Whole lines of output came, each with its step."""
+        """Complete lines of output arrived, each with its step."""
 
 
-class Objects(View):
-    """Writes each change as one JSON object on a line."""
+class JsonLines(View):
+    """Writes each change as a JSON object on its own line."""
 
     def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
         emit_line(to_dict(change))
 
 
-class Plain(View):
-    """Writes what the steps print, and beside it which of them failed, are retried, or wait for a person."""
+class PlainOutput(View):
+    """Writes the output of the steps, and notes on failures, retries and approvals."""
 
     logs = True
 
@@ -78,10 +69,10 @@ class Plain(View):
     def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
         for step in moved:
             if self._here.verbose or _matters(step):
-                self._here.note(f"toban: step {told(step)}")
+                self._here.note(f"toban: step {step_line(step)}")
             if needs_approval(step):
                 command = f"toban runs approve {run_name(change.run)} {typed(step.id)}"
-                self._here.note(f"hint: `{command}` lets it go on")
+                self._here.note(f"hint: `{command}` approves it")
 
     def wrote(self, text: bytes) -> None:
         write_bytes(text)
@@ -89,13 +80,13 @@ class Plain(View):
 
 
 def _matters(step: run_pb2.Step) -> bool:
-    """Whether a person who follows the output should know of it."""
+    """Whether the change is worth a note in the output."""
     if step.state in (run_pb2.STEP_STATE_FAILED, run_pb2.STEP_STATE_INCOMPLETE):
         return not step.source_run
     return needs_approval(step) or (step.state == run_pb2.STEP_STATE_READY and step.HasField("not_before"))
 
 
-class Changes(View):
+class ChangeLines(View):
     """Writes one line per change of the run or of a step."""
 
     def __init__(self, here: Session) -> None:
@@ -103,10 +94,10 @@ class Changes(View):
         self._state = ""
 
     def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
-        # The first picture also holds steps to which nothing has happened yet.
+        # The first message also has steps that have not changed yet.
         for step in moved:
             if change.change or step.state != run_pb2.STEP_STATE_PENDING:
-                self._line(f"step {paint(self._here, told(step), step_style(step))}")
+                self._line(f"step {paint(self._here, step_line(step), step_style(step))}")
         state = run_state(change.run)
         if state != self._state:
             self._state = state
@@ -115,12 +106,3 @@ class Changes(View):
     def _line(self, text: str) -> None:
         now = datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         print(f"{now}  {text}", flush=True)
-
-
-def told(step: run_pb2.Step) -> str:
-    """A step in words: what became of it, after how long, and why."""
-    text = f"{step.id} {step_state(step)}"
-    if step.HasField("started_at") and step.HasField("finished_at"):
-        text += f" after {span(step.started_at, step.finished_at, datetime.now(UTC))}"
-    note = step_note(step)
-    return one_line(f"{text}: {note}" if note else text)

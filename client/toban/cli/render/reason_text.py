@@ -1,4 +1,4 @@
-"""Reasons and causes in words: every enum of the API that says why."""
+"""Text for reasons: why a step was skipped, what a run waits for, why it ends."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def skip_reason(reason: run_pb2.SkipReason.ValueType) -> str:
 
 
 def run_ending(ending: run_pb2.RunEnding) -> str:
+    """Why a run is ending."""
     return _ENDING.get(ending.cause, "")
 
 
@@ -50,6 +51,7 @@ def run_waits(run: run_pb2.Run) -> str:
 
 
 def step_waits(step: run_pb2.Step) -> str:
+    """What a step waits for; empty if it does not wait."""
     waits = _WAITING.get(step.waiting_for, "")
     approval = step.waiting_for == run_pb2.WAITING_FOR_APPROVAL
     return f"{waits} by {', '.join(step.approvers)}" if approval and step.approvers else waits
