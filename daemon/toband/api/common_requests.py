@@ -14,7 +14,7 @@ from toban.limits import MAX_APPLIED, MAX_REQUEST_ID_CHARS
 from toban.v1 import workflow_pb2
 from toband.api.handler import Context
 from toband.api.request_errors import InvalidFieldError
-from toband.engine.caller import Origin
+from toband.engine.caller import CallOrigin
 from toband.engine.definitions.catalog import DefinitionSource
 from toband.ports import Request
 
@@ -53,7 +53,7 @@ def caller(context: Context) -> str:
     return "local" if peer.startswith("unix") else peer.rpartition(":")[0]
 
 
-def origin_of(context: Context) -> Origin | None:
+def origin_of(context: Context) -> CallOrigin | None:
     """The attempt that the metadata of a call name; None if it is from outside. Raises InvalidFieldError."""
     given = [value for key, value in context.invocation_metadata() or () if key == _ORIGIN]
     if not given:
@@ -64,7 +64,7 @@ def origin_of(context: Context) -> Origin | None:
             _ORIGIN,
             "expected the run's id, `/` and the attempt's token, as a step's environment has them",
         )
-    return Origin(run_id=run_id, token=token)
+    return CallOrigin(run_id=run_id, token=token)
 
 
 def request_of(rpc: str, message: Message, request_id: str, context: Context) -> Request | None:

@@ -14,7 +14,7 @@ from toband.api.common_requests import origin_of
 from toband.api.handler import Context
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.lookup_keys import check_key
-from toband.engine.caller import Origin
+from toband.engine.caller import CallOrigin
 from toband.engine.errors import EventNotFoundError
 
 TYPES_MOST = 100
@@ -88,7 +88,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} has no form in JSON")
 
 
-def origin(request: pb.EmitEventRequest, context: Context) -> Origin | None:
+def origin(request: pb.EmitEventRequest, context: Context) -> CallOrigin | None:
     """None if it does not say that it comes from a step."""
     if not request.HasField("origin"):
         return origin_of(context)
@@ -98,4 +98,4 @@ def origin(request: pb.EmitEventRequest, context: Context) -> Origin | None:
         raise InvalidFieldError(f"origin.{missing}", "it is missing: a step has it in its environment")
     key(given.run_id, "origin.run_id")
     key(given.attempt_token, "origin.attempt_token")
-    return Origin(run_id=given.run_id, token=given.attempt_token)
+    return CallOrigin(run_id=given.run_id, token=given.attempt_token)

@@ -25,11 +25,11 @@ from toband.engine.errors import (
     WorkflowNotFoundError,
 )
 from toband.engine.execution.dispatcher import Launches
-from toband.engine.run_notifier import Changes
+from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.log_stream import LogChunk, LogEnd, LogStreams
-from toband.engine.runs.plan_cache import Plans
-from toband.engine.runs.resource_sampling import Usages
+from toband.engine.runs.plan_cache import PlanCache
+from toband.engine.runs.resource_sampling import ResourceSampler
 from toband.engine.runs.run_control import RunControl
 from toband.engine.runs.run_factory import RunFactory
 from toband.engine.runs.run_queue import RunQueue
@@ -49,14 +49,14 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         *,
         intake: RunIntake,
         factory: RunFactory,
-        plans: Plans,
+        plans: PlanCache,
         queue: RunQueue,
         launches: Launches,
         control: RunControl,
         logs: LogStreams,
         store: Store,
-        changes: Changes,
-        usages: Usages,
+        notifier: RunNotifier,
+        sampler: ResourceSampler,
         artifacts: ArtifactRpcs,
     ) -> None:
         self._intake = intake
@@ -66,10 +66,10 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         self._launches = launches
         self._control = control
         self._artifacts = artifacts
-        self._usages = usages
+        self._sampler = sampler
         self._logs = logs
         self._store = store
-        self._changes = changes
+        self._notifier = notifier
 
     @unary
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
@@ -205,7 +205,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @streaming
     async def WatchRun(self, request: pb.WatchRunRequest, context: Context) -> AsyncIterator[pb.WatchRunResponse]:
-        with self._changes.watching(request.id) as watch:
+        with self._notifier.watching(request.id) as watch:
             sequence = request.after_sequence
             run = await self._page(request.id, limit=0)
             plan = await self._plans.plan_of(run)
@@ -232,7 +232,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                         yield pb.WatchRunResponse(sequence=sequence, run=part, partial=rest, change=change)
                 if state.terminal:
                     return
-                if self._changes.closed:
+                if self._notifier.closed:
                     raise StoppingError
                 if len(entries) < CHANGES:
                     await watch.wait()
@@ -276,7 +276,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             limit=limit + 1,
         )
         names = {run_id: await self._workflow_of(run_id) for run_id in {a.run_id for a in found}}
-        usage = await self._usages.of([attempt.id for attempt in found[:limit]])
+        usage = await self._sampler.of([attempt.id for attempt in found[:limit]])
         attempts = [
             run_messages.process_execution(attempt, names[attempt.run_id], usage.get(attempt.id), only_latest=True)
             for attempt in found[:limit]
@@ -295,7 +295,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         if attempt is None:
             raise AttemptNotFoundError(request.id)
         name = await self._workflow_of(attempt.run_id)
-        usage = (await self._usages.of([attempt.id])).get(attempt.id)
+        usage = (await self._sampler.of([attempt.id])).get(attempt.id)
         return pb.GetProcessExecutionResponse(process_execution=run_messages.process_execution(attempt, name, usage))
 
     @unary

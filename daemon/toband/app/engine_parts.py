@@ -24,7 +24,7 @@ from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.file_loader import FileReader, Loader
 from toband.engine.definitions.file_sync import DefinitionFiles
-from toband.engine.drain import Draining
+from toband.engine.drain import DrainMode
 from toband.engine.events.event_router import Events
 from toband.engine.events.path_events import FileWatches
 from toband.engine.execution.expression_evaluator import Evaluation
@@ -33,16 +33,16 @@ from toband.engine.health.doctor import Doctor
 from toband.engine.health.health_conditions import Health
 from toband.engine.retention.collector import RetentionCollector
 from toband.engine.retention.retention_policy import Rules
-from toband.engine.run_notifier import Changes
+from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.log_stream import LogStreams
-from toband.engine.runs.resource_sampling import Usages
+from toband.engine.runs.resource_sampling import ResourceSampler
 from toband.engine.runs.run_artifacts import RunArtifacts
 from toband.engine.runs.run_control import RunControl
 from toband.engine.schedules.active_blackouts import Blackouts
 from toband.engine.schedules.schedule_queries import Outlook
 from toband.engine.schedules.scheduler import Scheduling
 from toband.engine.schedules.subject_schedules import Subjects
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 from toband.state_dir import StateDir
 
 
@@ -70,14 +70,14 @@ class EngineParts:
             boot_id=launcher.boot_id,
             random=random.random,
         )
-        announcing = Announcing(clock, ids)
-        draining = Draining()
+        announcing = SystemEvents(clock, ids)
+        draining = DrainMode()
         definitions_read = asyncio.Event()
         evaluation = Evaluation(adapters.evaluation_sandbox)
         blackouts = Blackouts(config.blackout, config.timezone)
         blackouts.tell(health)
-        self.changes = Changes()
-        self.usages = Usages(meter=adapters.meter, store=store, clock=clock)
+        self.notifier = RunNotifier()
+        self.sampler = ResourceSampler(meter=adapters.meter, store=store, clock=clock)
         self.retention = RetentionCollector(
             store=store, archive=adapters.archive, clock=clock, rules=_retention_rules(config), conditions=health
         )
@@ -90,7 +90,7 @@ class EngineParts:
             announcing,
             clock,
             ids,
-            self.changes,
+            self.notifier,
             server=listen[0],
             tools=tools,
         )
@@ -100,7 +100,7 @@ class EngineParts:
             logs=adapters.logs,
             active=self.runs.active,
             launches=self.runs.launches,
-            changes=self.changes,
+            notifier=self.notifier,
         )
         self.run_artifacts = RunArtifacts(store, adapters.artifacts, self.runs.context_of)
         self.doctor = Doctor(
@@ -184,7 +184,7 @@ class EngineParts:
         return [
             self.runs.recovery.recover(),
             self.retention.run(),
-            self.usages.run(),
+            self.sampler.run(),
             self.definition_files.run(),
             self.file_watches.run(),
         ]
@@ -192,7 +192,7 @@ class EngineParts:
     def end_streams(self) -> None:
         self.scheduling.close()
         self.events.close()
-        self.changes.close()
+        self.notifier.close()
 
     def _definitions_changed(self) -> None:
         self.scheduling.changed()

@@ -6,7 +6,7 @@ from toband.app.adapters import Adapters, SystemClock
 from toband.config import Config
 from toband.domain.run_model import Run
 from toband.domain.transition import Ids
-from toband.engine.caller import Origins
+from toband.engine.caller import OriginLookup
 from toband.engine.execution.artifact_collection import Collection
 from toband.engine.execution.artifact_flow import Handing
 from toband.engine.execution.dispatcher import Launches
@@ -16,18 +16,18 @@ from toband.engine.execution.run_metadata import Notes
 from toband.engine.execution.template_scope import Seen
 from toband.engine.health.admission import Admission
 from toband.engine.health.health_conditions import Health
-from toband.engine.run_notifier import Changes
+from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.background_tasks import BackgroundTasks
 from toband.engine.runs.child_runs import ChildRuns
 from toband.engine.runs.dead_letters import DeadLetters
 from toband.engine.runs.effects import Effects
 from toband.engine.runs.intake import RunIntake
-from toband.engine.runs.plan_cache import Plans
+from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.recovery import Recovery
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import RunFactory
 from toband.engine.runs.run_queue import RunQueue
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 
 
 class RunParts:
@@ -38,10 +38,10 @@ class RunParts:
         health: Health,
         admission: Admission,
         evaluation: Evaluation,
-        announcing: Announcing,
+        announcing: SystemEvents,
         clock: SystemClock,
         ids: Ids,
-        changes: Changes,
+        notifier: RunNotifier,
         *,
         server: str,
         tools: str,
@@ -49,10 +49,10 @@ class RunParts:
         store, launcher = adapters.store, adapters.launcher
         self._tasks = BackgroundTasks()
         start = self._tasks.start
-        self.plans = Plans(store)
+        self.plans = PlanCache(store)
         self.queue = RunQueue(event_slots=config.event_concurrency)
         self.active = ActiveRuns(store=store, clock=clock, ids=ids, announcing=announcing, start=start)
-        self.origins = Origins(store, self.active.run)
+        self.origins = OriginLookup(store, self.active.run)
         self.factory = RunFactory(
             store=store,
             plans=self.plans,
@@ -102,7 +102,7 @@ class RunParts:
         effects = Effects(
             active=self.active,
             queue=self.queue,
-            changes=changes,
+            notifier=notifier,
             launches=self.launches,
             rooms=self._rooms,
             notes=notes,

@@ -31,8 +31,8 @@ async def start_services(
         control=engine.control,
         logs=engine.log_streams,
         store=store,
-        changes=engine.changes,
-        usages=engine.usages,
+        notifier=engine.notifier,
+        sampler=engine.sampler,
         artifacts=ArtifactRpcs(engine.run_artifacts),
     )
     schedules = ScheduleRpcs(engine.outlook, store)

@@ -13,21 +13,21 @@ from toband.ports import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class CallOrigin:
     """The attempt that a call comes from, as its environment has it."""
 
     run_id: str
     token: str
 
 
-class Origins:
+class OriginLookup:
     """Belongs to the event loop. `active` gives runs that have not ended."""
 
     def __init__(self, store: Store, active: Callable[[str], Run | None]) -> None:
         self._store = store
         self._active = active
 
-    async def cause(self, origin: Origin | None) -> Cause | None:
+    async def cause(self, origin: CallOrigin | None) -> Cause | None:
         """None for a call from outside. What claims to be of an attempt that is not known is from outside too.
 
         Raises StoreError.
@@ -39,7 +39,7 @@ class Origins:
         except EventSourceNotFoundError:
             return None
 
-    async def find(self, origin: Origin) -> Cause:
+    async def find(self, origin: CallOrigin) -> Cause:
         """Raises EventSourceNotFoundError, StoreError."""
         run = self._active(origin.run_id)
         if run is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Draining:
+class DrainMode:
     """Belongs to the event loop. It ends with the daemon."""
 
     def __init__(self) -> None:

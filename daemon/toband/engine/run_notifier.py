@@ -10,7 +10,7 @@ PACE = 0.05
 """A watcher looks this often at most while a run moves quickly: what came meanwhile is read at once."""
 
 
-class Watch:
+class RunWatch:
     """One waiter. Clear `changed` before looking, not after."""
 
     __slots__ = ("changed", "ended")
@@ -27,11 +27,11 @@ class Watch:
         await self.changed.wait()
 
 
-class Changes:
+class RunNotifier:
     """Wakes waiters per run; costs nothing for runs that nobody watches, and nothing per change for slow readers."""
 
     def __init__(self) -> None:
-        self._watches: dict[str, set[Watch]] = {}
+        self._watches: dict[str, set[RunWatch]] = {}
         self.closed = False
 
     def notify(self, run_id: str, *, ended: bool = False) -> None:
@@ -47,8 +47,8 @@ class Changes:
             self.notify(run_id, ended=True)
 
     @contextlib.contextmanager
-    def watching(self, run_id: str) -> Iterator[Watch]:
-        watch = Watch()
+    def watching(self, run_id: str) -> Iterator[RunWatch]:
+        watch = RunWatch()
         if self.closed:
             watch.changed.set()
             watch.ended.set()

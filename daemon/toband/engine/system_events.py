@@ -17,7 +17,7 @@ from toband.ports import Clock
 _OF_RUNS = frozenset({RUN_SUCCEEDED, RUN_FAILED, STEP_FAILED})
 
 
-class Announcing:
+class SystemEvents:
     """Belongs to the event loop. `fresh` is set when events may have been stored that nobody has resolved."""
 
     def __init__(self, clock: Clock, ids: Ids) -> None:

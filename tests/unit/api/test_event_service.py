@@ -19,7 +19,7 @@ from toband.api.event_service import EventService
 from toband.api.handler import Context
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
 from toband.domain.run_model import RunState
-from toband.engine.caller import Origin
+from toband.engine.caller import CallOrigin
 from toband.engine.errors import EventNotFoundError, EventSourceNotFoundError
 from toband.engine.events.event_matching import Candidate
 from toband.engine.events.event_router import Events
@@ -85,7 +85,7 @@ class FakeEvents:
         *,
         caller: str,
         dedupe_key: str,
-        origin: Origin | None,
+        origin: CallOrigin | None,
         request: Request | None,
     ) -> tuple[Emitted, bool]:
         if origin is not None and origin.run_id == "none":
@@ -155,7 +155,7 @@ async def test_an_event_is_taken_as_it_was_sent(service: EventService, events: F
     [(kind, payload, caller, key, origin, request)] = events.emitted
     assert (kind, caller, key) == ("DATA_CHANGED", "local", "k 1")
     assert payload == {"entity": "課題", "n": 9007199254740993, "deep": [1.5, None, True]}
-    assert origin == Origin(run_id="run", token="t")
+    assert origin == CallOrigin(run_id="run", token="t")
     assert (request.rpc, request.id) == ("EmitEvent", "r")
     assert answer.created
     assert json.loads(answer.event.payload_json) == payload
@@ -165,10 +165,10 @@ async def test_an_event_is_taken_as_it_was_sent(service: EventService, events: F
 async def test_the_metadata_of_a_call_may_say_where_it_is_from(service: EventService, events: FakeEvents) -> None:
     context = cast(Context, FakeContext(**{"toban-origin": "run/t"}))
     await service.EmitEvent(pb.EmitEventRequest(type="A"), context)
-    assert events.emitted[0][4] == Origin(run_id="run", token="t")
+    assert events.emitted[0][4] == CallOrigin(run_id="run", token="t")
     own = pb.EventOrigin(run_id="other", attempt_token="u")
     await service.EmitEvent(pb.EmitEventRequest(type="A", origin=own), context)
-    assert events.emitted[1][4] == Origin(run_id="other", token="u")
+    assert events.emitted[1][4] == CallOrigin(run_id="other", token="u")
 
 
 @pytest.mark.parametrize("text", ["", "run", "/t", "run/"])

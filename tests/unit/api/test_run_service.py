@@ -43,8 +43,8 @@ def picture(store: Restless) -> AsyncIterator[tuple[Run, bool]]:
             "launches",
             "control",
             "logs",
-            "changes",
-            "usages",
+            "notifier",
+            "sampler",
             "artifacts",
         )
     )

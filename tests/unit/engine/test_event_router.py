@@ -35,8 +35,8 @@ from toband.domain.run_model import (
     Trigger,
 )
 from toband.domain.transition import Ids
-from toband.engine.caller import Origin, Origins
-from toband.engine.drain import Draining
+from toband.engine.caller import CallOrigin, OriginLookup
+from toband.engine.drain import DrainMode
 from toband.engine.errors import (
     EventNotFoundError,
     EventSourceNotFoundError,
@@ -47,7 +47,7 @@ from toband.engine.events import event_router as events_module
 from toband.engine.events.event_router import Events
 from toband.engine.execution.expression_evaluator import Evaluation
 from toband.engine.runs.run_factory import NewRun
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 from toband.ports import Counts, EventResolution, Request, Resolved, StoreError
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -206,8 +206,8 @@ class Refusing:
 
 class Scene:
     def __init__(self, **listeners: Sequence[Listener]) -> None:
-        self.store, self.runs, self.draining = Store(**listeners), Runs(), Draining()
-        self.origins = Origins(cast(Any, self.store), self.runs.active)
+        self.store, self.runs, self.draining = Store(**listeners), Runs(), DrainMode()
+        self.origins = OriginLookup(cast(Any, self.store), self.runs.active)
         self.admission = Refusing()
         numbers = count(1)
         ids = Ids(
@@ -216,7 +216,7 @@ class Scene:
             boot_id="b",
             random=lambda: 0.5,
         )
-        self.announcing = Announcing(Clock(NOW), ids)
+        self.announcing = SystemEvents(Clock(NOW), ids)
         self.events = Events(
             store=cast(Any, self.store),
             active=cast(Any, self.runs),
@@ -334,7 +334,7 @@ async def test_a_stored_event_is_judged_as_it_is_stored() -> None:
     outside = "event.source == 'client' && event.depth == 0 && event.payload.n == 1"
     async with Scene(T=[listener("w", outside)]) as scene:
         scene.runs.known["r"] = emitting(depth=0)
-        inside = await scene.emit(payload={"n": 1}, origin=Origin(run_id="r", token="token"))
+        inside = await scene.emit(payload={"n": 1}, origin=CallOrigin(run_id="r", token="token"))
         assert started(inside) == []
         assert await reasons(scene, inside.id) == [("w", False, "its condition is false")]
         from_outside = await scene.emit(payload={"n": 1})
@@ -347,7 +347,7 @@ async def test_nothing_is_told_to_start_behind_a_chain_that_is_too_long() -> Non
     async with Scene(T=[listener("w")]) as scene:
         run = emitting(depth=DEPTH_MOST - 1)
         scene.runs.known[run.id] = run
-        event = await scene.emit(origin=Origin(run_id=run.id, token="token"))
+        event = await scene.emit(origin=CallOrigin(run_id=run.id, token="token"))
         ((_, matches, reason),) = await reasons(scene, event.id)
         assert (matches, reason) == (False, event.reason)
 
@@ -416,7 +416,7 @@ async def test_a_chain_that_is_too_long_is_cut() -> None:
         for depth, state in ((DEPTH_MOST - 1, EventState.RESOLVED), (DEPTH_MOST, EventState.CUT)):
             run = emitting(depth=depth - 1)
             scene.runs.known[run.id] = run
-            event = await scene.emit(origin=Origin(run_id=run.id, token="token"))
+            event = await scene.emit(origin=CallOrigin(run_id=run.id, token="token"))
             assert (event.depth, event.state) == (depth, state)
             assert (event.source, event.source_run) == (EventSource.STEP, run.id)
             assert event.source_step == "step"
@@ -455,11 +455,11 @@ async def test_an_attempt_that_is_over_may_have_left_somebody_who_emits() -> Non
         attempt = run.steps["step"].attempt
         assert attempt is not None
         scene.store.attempts = [replace(attempt, step="gone", ordinal=3)]
-        assert (await scene.emit(origin=Origin(run_id="r", token="token"))).source_step == "gone"
+        assert (await scene.emit(origin=CallOrigin(run_id="r", token="token"))).source_step == "gone"
         with pytest.raises(EventSourceNotFoundError):
-            await scene.emit(origin=Origin(run_id="r", token="forged"))
+            await scene.emit(origin=CallOrigin(run_id="r", token="forged"))
         with pytest.raises(EventSourceNotFoundError):
-            await scene.emit(origin=Origin(run_id="nowhere", token="token"))
+            await scene.emit(origin=CallOrigin(run_id="nowhere", token="token"))
 
 
 async def test_what_comes_of_a_call_is_as_deep_as_the_run_of_its_step() -> None:
@@ -467,10 +467,10 @@ async def test_what_comes_of_a_call_is_as_deep_as_the_run_of_its_step() -> None:
     scene.runs.known["r"] = emitting(depth=3)
     origins = scene.origins
     assert origins is not None
-    found = await origins.cause(Origin(run_id="r", token="token"))
+    found = await origins.cause(CallOrigin(run_id="r", token="token"))
     assert found == Cause(run_id="r", step="step", depth=3)
     # A process may outlive its run by weeks, and may still start runs.
-    for unknown in (None, Origin(run_id="r", token="forged"), Origin(run_id="gone", token="t")):
+    for unknown in (None, CallOrigin(run_id="r", token="forged"), CallOrigin(run_id="gone", token="t")):
         assert await origins.cause(unknown) is None
 
 

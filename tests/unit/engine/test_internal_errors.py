@@ -42,7 +42,7 @@ from toband.engine.execution.run_actor import RunActor
 from toband.engine.health import internal_errors
 from toband.engine.health.health_conditions import Health
 from toband.engine.runs.effects import Effects
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 from toband.ports import HealthStatus, Store
 from toband.store import SqlStore
 
@@ -77,7 +77,7 @@ class Stage:
             ids=self.ids,
             act=self._act,
             start=self.start,
-            announcing=Announcing(Clock(NOW), self.ids),
+            announcing=SystemEvents(Clock(NOW), self.ids),
         )
 
     def fail_at(self, event: str) -> None:
@@ -142,7 +142,7 @@ def effects_of(stage: Stage, launch: Callable[[], None] | None = None) -> Effect
             launch()
 
     made: dict[str, Any] = dict.fromkeys(
-        ("active", "queue", "changes", "rooms", "notes", "children", "collection", "evaluation", "seen")
+        ("active", "queue", "notifier", "rooms", "notes", "children", "collection", "evaluation", "seen")
     )
     return Effects(**made, launches=cast(Any, Launches()), start=stage.start)
 

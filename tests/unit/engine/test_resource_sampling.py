@@ -15,7 +15,7 @@ from doubles.clock import Clock
 from doubles.store import FaultyStore
 from helpers.waiting import wait_for
 from toband.engine.runs import resource_sampling
-from toband.engine.runs.resource_sampling import SAMPLES_MOST, Series, Usages
+from toband.engine.runs.resource_sampling import SAMPLES_MOST, ResourceSampler, Series
 from toband.ports import Reading, Store, StoreError
 from toband.store import SqlStore
 
@@ -93,7 +93,7 @@ async def test_what_ended_is_stored_and_forgotten(store: SqlStore, monkeypatch: 
     attempt = (await save(store, run, launched(run, "s0"))).steps["s0"].attempt
     assert attempt is not None
     meter, faulty = Meter(), FaultyStore(store)
-    usages = Usages(meter=meter, store=cast(Store, faulty), clock=Clock(START))
+    usages = ResourceSampler(meter=meter, store=cast(Store, faulty), clock=Clock(START))
     task = asyncio.create_task(usages.run())
     meter.there[attempt.id] = reading(rss=50)
     await wait_for(lambda: attempt.id in usages._series, "it is not looked at")
@@ -114,7 +114,7 @@ async def test_what_ended_is_stored_and_forgotten(store: SqlStore, monkeypatch: 
 
 async def test_what_is_over_before_the_second_look_is_not_read(store: SqlStore) -> None:
     meter = Meter()
-    usages = Usages(meter=meter, store=store, clock=Clock(START))
+    usages = ResourceSampler(meter=meter, store=store, clock=Clock(START))
     meter.there["short"] = reading()
     await usages._look()
     meter.there.clear()

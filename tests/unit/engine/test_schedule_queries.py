@@ -14,7 +14,7 @@ from doubles.clock import Clock
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
-from toband.engine.drain import Draining
+from toband.engine.drain import DrainMode
 from toband.engine.errors import ZoneGoneError
 from toband.engine.schedules.active_blackouts import Blackouts
 from toband.engine.schedules.due_times import jitter_by
@@ -103,7 +103,7 @@ def outlook_of(store: Store) -> Outlook:
         store=cast(Any, store),
         clock=Clock(NOW),
         blackouts=Blackouts((), "UTC"),
-        draining=Draining(),
+        draining=DrainMode(),
     )
 
 

@@ -24,13 +24,13 @@ from toband.domain.misfire import LINES_AT_ONCE
 from toband.domain.overlap import OverlapRule
 from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
-from toband.engine.drain import Draining
+from toband.engine.drain import DrainMode
 from toband.engine.health.admission import Always
 from toband.engine.health.health_conditions import Health
 from toband.engine.schedules.active_blackouts import Blackouts
 from toband.engine.schedules.catch_up import CATCH_UP_AT_ONCE
 from toband.engine.schedules.scheduler import AT_ONCE, CLOCK, CONDITION, Scheduling
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 from toband.ports import Firing, Store, StoredWorkflow, StoreError, WorkflowText
 from toband.store import SqlStore
 
@@ -118,8 +118,8 @@ class Scene:
             blackouts=Blackouts((), "UTC"),
             boot=self.boot,
             definitions_read=self.definitions_read,
-            draining=Draining(),
-            announcing=Announcing(self.clock, numbered_ids()),
+            draining=DrainMode(),
+            announcing=SystemEvents(self.clock, numbered_ids()),
         )
 
     def __call__(self, *entries: ScheduleEntry) -> Scene:

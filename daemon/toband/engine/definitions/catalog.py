@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from toban.definition import DefinitionKind, Problem
 from toban.limits import MAX_APPLIED
 from toband.domain.emitted_events import Cause
-from toband.engine.caller import Origin, Origins
+from toband.engine.caller import CallOrigin, OriginLookup
 from toband.engine.definitions.applier import Applier, ApplyPlan, retry_on_conflict
 from toband.engine.definitions.resolver import UNNAMED, ParsedText, ResolvedDefinition
 from toband.engine.errors import (
@@ -59,7 +59,7 @@ class Applied:
 
 class Workflows:
     def __init__(
-        self, applier: Applier, *, changed: Callable[[], None] = lambda: None, origins: Origins | None = None
+        self, applier: Applier, *, changed: Callable[[], None] = lambda: None, origins: OriginLookup | None = None
     ) -> None:
         """`changed` is called when schedules may have changed. `origins` finds the steps that make changes, so that
         events about the changes continue their chain.
@@ -82,7 +82,7 @@ class Workflows:
         request: Request | None,
         *,
         kind: DefinitionKind = DefinitionKind.WORKFLOW,
-        origin: Origin | None = None,
+        origin: CallOrigin | None = None,
     ) -> tuple[StoredWorkflow, Sequence[Problem]]:
         """The workflow, or job, and its warnings.
 
@@ -110,7 +110,7 @@ class Workflows:
         *,
         kind: DefinitionKind = DefinitionKind.WORKFLOW,
         force: bool = False,
-        origin: Origin | None = None,
+        origin: CallOrigin | None = None,
     ) -> Updated:
         """Replaces the definition; a job's together with those of the workflows that use it.
 
@@ -155,7 +155,7 @@ class Workflows:
         etags: Mapping[str, str] | None = None,
         force: bool = False,
         validate_only: bool = False,
-        origin: Origin | None = None,
+        origin: CallOrigin | None = None,
     ) -> Applied:
         """Creates or updates all definitions of the texts in one transaction, or none of them.
 
@@ -226,7 +226,7 @@ class Workflows:
         request: Request | None,
         *,
         force: bool = False,
-        origin: Origin | None = None,
+        origin: CallOrigin | None = None,
     ) -> Updated:
         """Stores the text of an old version as a new one. Raises VersionNotFoundError, and the errors of `update`."""
         stored = await self._store.get_workflow(name)
@@ -260,7 +260,7 @@ class Workflows:
         *,
         kind: DefinitionKind = DefinitionKind.WORKFLOW,
         force: bool = False,
-        origin: Origin | None = None,
+        origin: CallOrigin | None = None,
     ) -> None:
         """A definition that a file owns is deleted with `force` only, and returns when the file is read again.
 
@@ -279,7 +279,7 @@ class Workflows:
         enabled: bool,
         *,
         kind: DefinitionKind = DefinitionKind.WORKFLOW,
-        origin: Origin | None = None,
+        origin: CallOrigin | None = None,
     ) -> StoredWorkflow:
         """Raises WorkflowNotFoundError or JobNotFoundError."""
         await self.get(name, kind=kind)
@@ -298,7 +298,7 @@ class Workflows:
             return replace(text, problems=(*text.problems, _problem(message)))
         return replace(text, documents=[replace(each, source=source, line=1) for each in text.documents])
 
-    async def _cause(self, origin: Origin | None) -> Cause | None:
+    async def _cause(self, origin: CallOrigin | None) -> Cause | None:
         return await self._origins.cause(origin) if self._origins is not None else None
 
 

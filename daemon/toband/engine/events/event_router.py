@@ -26,8 +26,8 @@ from toband.domain.emitted_events import (
 )
 from toband.domain.lookup_keys import check_key
 from toband.domain.transition import Ids
-from toband.engine.caller import Origin, Origins
-from toband.engine.drain import Draining
+from toband.engine.caller import CallOrigin, OriginLookup
+from toband.engine.drain import DrainMode
 from toband.engine.errors import (
     EventNotFoundError,
     RefusedError,
@@ -40,7 +40,7 @@ from toband.engine.health.admission import Admits
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_queue import RunQueue
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 from toband.ports import (
     Clock,
     Request,
@@ -71,12 +71,12 @@ class Events:
         active: ActiveRuns,
         queue: RunQueue,
         intake: RunIntake,
-        origins: Origins,
+        origins: OriginLookup,
         clock: Clock,
         ids: Ids,
-        announcing: Announcing,
+        announcing: SystemEvents,
         admission: Admits,
-        draining: Draining,
+        draining: DrainMode,
         evaluation: Evaluation,
         started: Mapping[str, Any],
     ) -> None:
@@ -176,7 +176,7 @@ class Events:
         *,
         caller: str,
         dedupe_key: str = "",
-        origin: Origin | None = None,
+        origin: CallOrigin | None = None,
         request: Request | None = None,
     ) -> tuple[Emitted, bool]:
         """The event, and whether it is new; as a rule what it started is decided by then.

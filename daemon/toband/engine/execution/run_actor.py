@@ -28,7 +28,7 @@ from toband.domain.run_events import (
 from toband.domain.run_model import Orphans, Run
 from toband.domain.transition import Ids, transition
 from toband.engine.health.internal_errors import unexpected
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 from toband.ports import Clock, RunChange, Store, StoreError, UpdateResult
 
 log = structlog.get_logger()
@@ -63,7 +63,7 @@ class RunActor:
         ids: Ids,
         act: Act,
         start: Callable[[Coroutine[Any, Any, None]], object],
-        announcing: Announcing,
+        announcing: SystemEvents,
     ) -> None:
         self.plan = plan
         self.run = run

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from toband.domain.run_model import DeadLetter, DeadLetterState, Run
-from toband.engine.caller import Origin
+from toband.engine.caller import CallOrigin
 from toband.engine.errors import DeadLetterNotFoundError
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.run_factory import NewRun, RunFactory
@@ -30,7 +30,7 @@ class DeadLetters:
         return letter
 
     async def requeue(
-        self, letter_id: str, *, caller: str, request: Request | None, origin: Origin | None = None
+        self, letter_id: str, *, caller: str, request: Request | None, origin: CallOrigin | None = None
     ) -> Run:
         """Starts a run that repeats the failed step and all steps after it.
 

@@ -40,7 +40,7 @@ from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_metadata import Notes
 from toband.engine.execution.template_scope import Seen
 from toband.engine.health.internal_errors import unexpected
-from toband.engine.run_notifier import Changes
+from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.child_runs import ChildRuns
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_queue import RunQueue
@@ -57,7 +57,7 @@ class Effects:
         *,
         active: ActiveRuns,
         queue: RunQueue,
-        changes: Changes,
+        notifier: RunNotifier,
         launches: Launches,
         rooms: Rooms,
         notes: Notes,
@@ -69,7 +69,7 @@ class Effects:
     ) -> None:
         self._active = active
         self._queue = queue
-        self._changes = changes
+        self._notifier = notifier
         self._launches = launches
         self._rooms = rooms
         self._notes = notes
@@ -82,7 +82,7 @@ class Effects:
     async def saved(self, actor: RunActor, effects: tuple[Effect, ...]) -> None:
         """Called after each saved transition: wakes watchers, writes the run's metadata, carries out the effects."""
         run = actor.run
-        self._changes.notify(run.id, ended=run.state.terminal)
+        self._notifier.notify(run.id, ended=run.state.terminal)
         if not actor.prepared and any(step.source for step in run.steps.values()):
             # The run gets its own copy of results that it keeps before anything else happens.
             # The start of its first process reports the same error.

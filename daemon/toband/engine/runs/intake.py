@@ -18,7 +18,7 @@ from toband.backoff import Backoff
 from toband.domain.emitted_events import Emitted
 from toband.domain.overlap import QUEUE_LIMIT
 from toband.domain.run_model import Run, Trigger
-from toband.engine.caller import Origin, Origins
+from toband.engine.caller import CallOrigin, OriginLookup
 from toband.engine.errors import QueueFullError, StoppingError
 from toband.engine.health.admission import Admits
 from toband.engine.runs.registry import ActiveRuns
@@ -36,7 +36,7 @@ class RunIntake:
         factory: RunFactory,
         store: Store,
         queue: RunQueue,
-        origins: Origins,
+        origins: OriginLookup,
         admission: Admits,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
@@ -58,7 +58,7 @@ class RunIntake:
         caller: str,
         request: Request | None,
         selection: Selection = ALL_STEPS,
-        origin: Origin | None = None,
+        origin: CallOrigin | None = None,
     ) -> Run:
         """Starts a run. One that a step starts, `origin`, is as deep in a chain of events as the run of the step.
 
@@ -77,7 +77,7 @@ class RunIntake:
         newest: bool = False,
         caller: str,
         request: Request | None,
-        origin: Origin | None = None,
+        origin: CallOrigin | None = None,
     ) -> Run:
         """Starts a run that repeats what failed in an ended one. Raises as `RunFactory.retry`, and as `start`."""
         make = partial(
@@ -91,7 +91,7 @@ class RunIntake:
         *,
         doing: str,
         request: Request | None,
-        origin: Origin | None,
+        origin: CallOrigin | None,
         requeue: str = "",
         by: str = "",
     ) -> Run:

@@ -21,7 +21,7 @@ from toband.engine.errors import (
     StoppingError,
 )
 from toband.engine.execution.dispatcher import Launches
-from toband.engine.run_notifier import Changes, Watch
+from toband.engine.run_notifier import RunNotifier, RunWatch
 from toband.engine.runs.registry import ActiveRuns
 from toband.ports import PAGE, LogKind, LogPiece, Logs, Store
 
@@ -111,12 +111,14 @@ def _reached(text: str) -> tuple[int, int]:
 
 
 class LogStreams:
-    def __init__(self, *, store: Store, logs: Logs, active: ActiveRuns, launches: Launches, changes: Changes) -> None:
+    def __init__(
+        self, *, store: Store, logs: Logs, active: ActiveRuns, launches: Launches, notifier: RunNotifier
+    ) -> None:
         self._store = store
         self._logs = logs
         self._active = active
         self._launches = launches
-        self._changes = changes
+        self._notifier = notifier
         self._open = 0
         self._turns = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -139,7 +141,7 @@ class LogStreams:
         )
         self._open += 1
         try:
-            with self._changes.watching(query.run_id) as watch:
+            with self._notifier.watching(query.run_id) as watch:
                 async for item in self._stream(query, reader, watch):
                     yield item
         finally:
@@ -151,7 +153,7 @@ class LogStreams:
             return PAGE
         return max(PAGE, min(LARGE_PAGE, LARGE_PAGES_OF_ALL // self._open))
 
-    async def _stream(self, query: LogQuery, reader: _Reader, watch: Watch) -> AsyncIterator[LogChunk | LogEnd]:
+    async def _stream(self, query: LogQuery, reader: _Reader, watch: RunWatch) -> AsyncIterator[LogChunk | LogEnd]:
         printed = None
         try:
             while True:
@@ -168,7 +170,7 @@ class LogStreams:
                     complete = reader.complete and self._over(query, run)
                     yield LogEnd(state=run.state, complete=complete, position=str(reader.place))
                     return
-                if self._changes.closed:
+                if self._notifier.closed:
                     # Not the end of the log: the reader comes back with its position.
                     raise StoppingError
                 if printed is None:

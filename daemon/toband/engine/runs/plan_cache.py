@@ -10,7 +10,7 @@ from toband.ports import Store, WorkflowVersion
 KEPT = 256
 
 
-class Plans:
+class PlanCache:
     """The plan of a version, with the directory that its relative paths start at."""
 
     def __init__(self, store: Store) -> None:

@@ -19,7 +19,7 @@ from toband.engine.execution.run_actor import RunActor
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.runs.child_runs import ChildRuns
 from toband.engine.runs.effects import Effects
-from toband.engine.runs.plan_cache import Plans
+from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_queue import RunQueue
 from toband.ports import Clock, Launcher, Store, StoreError
@@ -56,7 +56,7 @@ class Recovery:
         launches: Launches,
         children: ChildRuns,
         effects: Effects,
-        plans: Plans,
+        plans: PlanCache,
         clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:

@@ -14,7 +14,7 @@ from toband.domain.run_model import Run
 from toband.domain.transition import Ids
 from toband.engine.errors import RunNotFoundError, RunTerminalError
 from toband.engine.execution.run_actor import Act, RunActor
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 from toband.ports import Clock, Store
 
 log = structlog.get_logger()
@@ -29,7 +29,7 @@ class ActiveRuns:
         store: Store,
         clock: Clock,
         ids: Ids,
-        announcing: Announcing,
+        announcing: SystemEvents,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._store = store

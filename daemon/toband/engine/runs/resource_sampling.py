@@ -81,7 +81,7 @@ class Series:
         self.changed = True
 
 
-class Usages:
+class ResourceSampler:
     def __init__(self, *, meter: Meter, store: Store, clock: Clock) -> None:
         self._meter = meter
         self._store = store

@@ -18,7 +18,7 @@ from toband.engine.errors import (
     WorkflowNotFoundError,
 )
 from toband.engine.execution.expression_evaluator import Evaluation
-from toband.engine.runs.plan_cache import Plans
+from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.step_selection import ALL_STEPS, Selection, StepSelector
 from toband.ports import Clock, Store, StoredWorkflow
 
@@ -63,7 +63,7 @@ class RunFactory:
         self,
         *,
         store: Store,
-        plans: Plans,
+        plans: PlanCache,
         clock: Clock,
         ids: Ids,
         evaluation: Evaluation,

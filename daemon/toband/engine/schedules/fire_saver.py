@@ -13,14 +13,14 @@ from toband import failpoints
 from toband.domain.misfire import Decision
 from toband.domain.run_model import Run
 from toband.domain.schedule_model import EVENT, Fire, FireOutcome, ScheduleEntry, Start
-from toband.engine.drain import Draining
+from toband.engine.drain import DrainMode
 from toband.engine.errors import EngineError, RefusedError, WorkflowNotFoundError
 from toband.engine.health.admission import Admits
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.run_factory import NewRun
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.schedules.subject_schedules import triggered
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 from toband.ports import Clock, Firing, Store, StoredWorkflow, StoreError
 
 CALLER = "schedule"
@@ -39,8 +39,8 @@ class DueRuns:
         intake: RunIntake,
         clock: Clock,
         admission: Admits,
-        draining: Draining,
-        announcing: Announcing,
+        draining: DrainMode,
+        announcing: SystemEvents,
     ) -> None:
         self._store = store
         self._queue = queue

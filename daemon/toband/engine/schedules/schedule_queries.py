@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 
 from toband.domain.emitted_events import Emitted
 from toband.domain.schedule_model import Fire, ScheduleEntry
-from toband.engine.drain import Draining
+from toband.engine.drain import DrainMode
 from toband.engine.errors import WorkflowNotFoundError, ZoneGoneError
 from toband.engine.schedules.active_blackouts import Blackouts
 from toband.engine.schedules.due_times import Upcoming, jitter_by, latest, upcoming, zone_of
@@ -35,7 +35,7 @@ class Explanation:
 
 
 class Outlook:
-    def __init__(self, *, store: Store, clock: Clock, blackouts: Blackouts, draining: Draining) -> None:
+    def __init__(self, *, store: Store, clock: Clock, blackouts: Blackouts, draining: DrainMode) -> None:
         self._store = store
         self._clock = clock
         self._blackouts = blackouts

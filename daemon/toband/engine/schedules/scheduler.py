@@ -20,7 +20,7 @@ from toband.domain.misfire import (
 )
 from toband.domain.overlap import is_full, scheduled_limit
 from toband.domain.schedule_model import ScheduleEntry, first_due
-from toband.engine.drain import Draining
+from toband.engine.drain import DrainMode
 from toband.engine.health.admission import Admits
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
@@ -29,7 +29,7 @@ from toband.engine.schedules.active_blackouts import Blackouts
 from toband.engine.schedules.catch_up import Turns, Waiting
 from toband.engine.schedules.fire_saver import DueRuns
 from toband.engine.schedules.uptime import Presence
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 from toband.ports import (
     AlarmClock,
     Boot,
@@ -76,8 +76,8 @@ class Scheduling:
         admission: Admits,
         conditions: Conditions,
         blackouts: Blackouts,
-        draining: Draining,
-        announcing: Announcing,
+        draining: DrainMode,
+        announcing: SystemEvents,
         boot: Boot,
         definitions_read: asyncio.Event,
     ) -> None:

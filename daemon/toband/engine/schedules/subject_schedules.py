@@ -28,7 +28,7 @@ from toband.engine.errors import (
     WorkflowNotFoundError,
 )
 from toband.engine.health.admission import Admits
-from toband.engine.system_events import Announcing
+from toband.engine.system_events import SystemEvents
 from toband.ports import Clock, Request, Store
 
 NEVER_TOO_LATE = 100 * 365 * 86400.0
@@ -254,7 +254,7 @@ def request_text(entry: ScheduleEntry) -> str:
         return spec.at.isoformat()
 
 
-def triggered(entry: ScheduleEntry, start: Start, after: ScheduleEntry, announcing: Announcing) -> Emitted:
+def triggered(entry: ScheduleEntry, start: Start, after: ScheduleEntry, announcing: SystemEvents) -> Emitted:
     """The event that tells that a schedule of a subject is due. `after` is the schedule once that is decided."""
     metadata: dict[str, object] = {"occurrences": after.occurrences}
     if after.next_due is not None:

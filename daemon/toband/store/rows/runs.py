@@ -187,7 +187,7 @@ class SqlRuns(OpenDatabase):
         return run_history.read_history(connection, run_id, after, limit)
 
 
-class NewRun(NamedTuple):
+class EncodedRun(NamedTuple):
     """Raw rows, ready for the driver."""
 
     run: Run
@@ -198,12 +198,12 @@ class NewRun(NamedTuple):
     sources: list[str]
 
 
-def encode(run: Run) -> NewRun:
+def encode(run: Run) -> EncodedRun:
     """Call it in the caller's thread, to spare the writer's."""
     steps = [step_row(run.id, step) for step in run.steps.values()]
     items = [item for step in run.steps.values() if (item := step_item(run.id, step)) is not None]
     header = run_identity(run) | run_facts(run)
-    return NewRun(run, header, run_values_row(run), steps, items, _sources(run))
+    return EncodedRun(run, header, run_values_row(run), steps, items, _sources(run))
 
 
 def check_active(sql: Statements, session: Session, workflow: str, max_active: int | None) -> None:
@@ -215,7 +215,7 @@ def check_active(sql: Statements, session: Session, workflow: str, max_active: i
         raise ActiveRunError(oldest)
 
 
-def add(sql: Statements, session: Session, new: NewRun) -> Run:
+def add(sql: Statements, session: Session, new: EncodedRun) -> Run:
     """Inserts the run; returns it with its number."""
     run = new.run
     last, last_deleted = session.fetch(sql.last_number, {"workflow": run.workflow})[0]
