@@ -21,7 +21,7 @@ from toband.ports import (
 )
 from toband.store.rows import (
     database_check,
-    definitions,
+    definition_rows,
     events,
     idempotent_calls,
     runs,
@@ -88,10 +88,10 @@ class SqlStore(SqlRuns, SqlAttempts, SqlDeadLetters, SqlSchedules, SqlFires, Sql
         return await self._write.do(workflows.disown(self._sql, name, owner, at))
 
     async def list_file_owned(self) -> Sequence[StoredWorkflow]:
-        return await self._read(definitions.read_owned)
+        return await self._read(definition_rows.read_owned)
 
     async def get_workflow(self, name: str) -> StoredWorkflow | None:
-        return await self._read(definitions.read, name)
+        return await self._read(definition_rows.read, name)
 
     async def list_workflows(
         self,
@@ -101,10 +101,10 @@ class SqlStore(SqlRuns, SqlAttempts, SqlDeadLetters, SqlSchedules, SqlFires, Sql
         labels: Mapping[str, str] | None = None,
         kind: DefinitionKind | None = DefinitionKind.WORKFLOW,
     ) -> Sequence[StoredWorkflow]:
-        return await self._read(definitions.read_all, after, limit, labels or {}, kind)
+        return await self._read(definition_rows.read_all, after, limit, labels or {}, kind)
 
     async def workflows_using(self, job: str) -> Sequence[str]:
-        return await self._read(definitions.read_users, job)
+        return await self._read(definition_rows.read_users, job)
 
     async def delete_workflow(
         self,
@@ -125,10 +125,10 @@ class SqlStore(SqlRuns, SqlAttempts, SqlDeadLetters, SqlSchedules, SqlFires, Sql
     async def list_versions(
         self, workflow: str, *, before: int | None = None, limit: int = 100
     ) -> Sequence[WorkflowVersion]:
-        return await self._read(definitions.read_versions, workflow, before, limit)
+        return await self._read(definition_rows.read_versions, workflow, before, limit)
 
     async def get_version(self, workflow: str, version: int) -> WorkflowVersion | None:
-        return await self._read(definitions.read_version, workflow, version)
+        return await self._read(definition_rows.read_version, workflow, version)
 
     # the whole
 
@@ -153,7 +153,7 @@ class SqlStore(SqlRuns, SqlAttempts, SqlDeadLetters, SqlSchedules, SqlFires, Sql
 
 
 def _counts(connection: Connection) -> Counts:
-    stored = definitions.count(connection)
+    stored = definition_rows.count(connection)
     return Counts(
         workflows=stored.get(DefinitionKind.WORKFLOW, 0),
         active_runs=runs.count_active(connection),

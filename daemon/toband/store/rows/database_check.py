@@ -6,7 +6,7 @@ from sqlalchemy import Connection, Table, exc, func, select, text
 
 from toban.definition import DefinitionKind
 from toband.ports import Inspection
-from toband.store.rows import definitions
+from toband.store.rows import definition_rows
 from toband.store.sql import schema
 from toband.store.sql.database import Database
 from toband.store.sql.errors import reason
@@ -62,7 +62,7 @@ def _server(connection: Connection, sqlite: bool) -> str:
 
 
 def _counts(connection: Connection) -> list[str]:
-    by_kind = definitions.count(connection)
+    by_kind = definition_rows.count(connection)
     numbers = {
         "workflow": by_kind.get(DefinitionKind.WORKFLOW, 0),
         "run": _rows(connection, runs),

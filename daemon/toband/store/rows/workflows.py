@@ -27,7 +27,7 @@ from toband.ports import (
 )
 from toband.store.rows import event_triggers, retention, schedules
 from toband.store.rows.definition_events import Action, DataChanges
-from toband.store.rows.definitions import (
+from toband.store.rows.definition_rows import (
     VERSION,
     etag_of,
     find,
