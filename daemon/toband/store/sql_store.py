@@ -22,11 +22,11 @@ from toband.ports import (
 from toband.store.rows import (
     database_check,
     definition_rows,
+    definitions,
     events,
     idempotent_calls,
     runs,
     schedules,
-    workflows,
 )
 from toband.store.rows.attempts import SqlAttempts
 from toband.store.rows.dead_letters import SqlDeadLetters
@@ -55,7 +55,7 @@ class SqlStore(SqlRuns, SqlAttempts, SqlDeadLetters, SqlSchedules, SqlFires, Sql
         request: Request | None = None,
         cause: Cause | None = None,
     ) -> StoredWorkflow:
-        return await self._write.do(workflows.create(self._sql, text, at, request, cause))
+        return await self._write.do(definitions.create(self._sql, text, at, request, cause))
 
     async def update_workflow(
         self,
@@ -67,7 +67,7 @@ class SqlStore(SqlRuns, SqlAttempts, SqlDeadLetters, SqlSchedules, SqlFires, Sql
         also: Sequence[WorkflowText] = (),
         cause: Cause | None = None,
     ) -> tuple[StoredWorkflow, bool] | None:
-        return await self._write.do(workflows.change(self._sql, text, at, etag, request, also, cause))
+        return await self._write.do(definitions.change(self._sql, text, at, etag, request, also, cause))
 
     async def put_definitions(
         self,
@@ -81,11 +81,11 @@ class SqlStore(SqlRuns, SqlAttempts, SqlDeadLetters, SqlSchedules, SqlFires, Sql
         cause: Cause | None = None,
         dry_run: bool = False,
     ) -> Mapping[str, PutResult]:
-        put = workflows.put_all(self._sql, texts, at, also, take_over or {}, etags or {}, request, cause, dry_run)
+        put = definitions.put_all(self._sql, texts, at, also, take_over or {}, etags or {}, request, cause, dry_run)
         return await self._write.do(put)
 
     async def disown_definition(self, name: str, owner: str, *, at: datetime) -> bool:
-        return await self._write.do(workflows.disown(self._sql, name, owner, at))
+        return await self._write.do(definitions.disown(self._sql, name, owner, at))
 
     async def list_file_owned(self) -> Sequence[StoredWorkflow]:
         return await self._read(definition_rows.read_owned)
@@ -115,12 +115,12 @@ class SqlStore(SqlRuns, SqlAttempts, SqlDeadLetters, SqlSchedules, SqlFires, Sql
         kind: DefinitionKind | None = None,
         cause: Cause | None = None,
     ) -> bool:
-        return await self._write.do(workflows.remove(self._sql, name, at, etag, kind, cause))
+        return await self._write.do(definitions.remove(self._sql, name, at, etag, kind, cause))
 
     async def set_enabled(
         self, name: str, enabled: bool, *, at: datetime, cause: Cause | None = None
     ) -> StoredWorkflow | None:
-        return await self._write.do(workflows.enable(self._sql, name, enabled, at, cause))
+        return await self._write.do(definitions.enable(self._sql, name, enabled, at, cause))
 
     async def list_versions(
         self, workflow: str, *, before: int | None = None, limit: int = 100
