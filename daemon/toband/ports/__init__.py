@@ -25,6 +25,7 @@ from toband.ports.definition_files import (
     Listing,
     Mark,
 )
+from toband.ports.definitions import DefinitionStore
 from toband.ports.events import EventStore, TriggerStore
 from toband.ports.health import (
     Conditions,
@@ -96,6 +97,7 @@ from toband.ports.runs import RunStore
 from toband.ports.sandbox import OverLimitError, Sandbox
 from toband.ports.schedules import FireLedger, ScheduleStore
 from toband.ports.store import (
+    DatabaseChecks,
     Store,
     StoreBusyError,
     StoreError,
@@ -130,10 +132,12 @@ __all__ = [
     "Conditions",
     "ConflictError",
     "Counts",
+    "DatabaseChecks",
     "DeadLetterClosedError",
     "DeadLetterStore",
     "DefinitionMemory",
     "DefinitionSource",
+    "DefinitionStore",
     "Descriptors",
     "Disk",
     "EndedRun",

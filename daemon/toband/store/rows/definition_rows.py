@@ -1,18 +1,22 @@
-"""Workflows and jobs, and their versions, as they are read."""
+"""Workflows, jobs and their versions as rows, and back; in whatever transaction needs them."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
 from toban.definition import DefinitionKind
-from toband.ports import BY_API, StoredWorkflow, WorkflowVersion
+from toband.ports import StoredWorkflow, WorkflowText, WorkflowVersion
+from toband.store.sql.columns import from_json, to_json
 from toband.store.sql.tables import workflow_labels, workflow_uses, workflow_versions, workflows
+from toband.store.sql.writer import Session
 
 _WORKFLOW = select(workflows).where(workflows.c.name == bindparam("of_name"))
-VERSION = select(workflow_versions).where(
+_VERSION = select(workflow_versions).where(
     workflow_versions.c.workflow == bindparam("of_name"),
     workflow_versions.c.version == bindparam("of_version"),
 )
@@ -21,6 +25,11 @@ _USERS = (
     .where(workflow_uses.c.job == bindparam("of_job"))
     .order_by(workflow_uses.c.workflow)
 )
+_LAST_VERSION = select(func.max(workflow_versions.c.version)).where(
+    workflow_versions.c.workflow == bindparam("of_name")
+)
+_DELETE_LABELS = delete(workflow_labels).where(workflow_labels.c.workflow == bindparam("of_name"))
+_DELETE_USES = delete(workflow_uses).where(workflow_uses.c.workflow == bindparam("of_name"))
 _COUNT = select(workflows.c.kind, func.count()).group_by(workflows.c.kind)
 
 
@@ -30,7 +39,7 @@ def find(connection: Connection, name: str) -> Mapping[str, Any] | None:
 
 
 def etag_of(stored: Mapping[str, Any]) -> str:
-    """A version's number is never used again, so no two states of a workflow share one."""
+    """Version numbers are never reused, so no two states of a definition share an etag."""
     return f"{stored['version']}-{stored['revision']}"
 
 
@@ -41,47 +50,8 @@ def read(connection: Connection, name: str) -> StoredWorkflow | None:
     return workflow_from(stored, read_version(connection, name, stored["version"]))
 
 
-def read_all(
-    connection: Connection,
-    after: str,
-    limit: int,
-    labels: Mapping[str, str],
-    kind: DefinitionKind | None,
-) -> Sequence[StoredWorkflow]:
-    query, name = select(workflows), workflows.c.name
-    if kind is not None:
-        query = query.where(workflows.c.kind == kind)
-    for count, (label, content) in enumerate(labels.items()):
-        labelled = workflow_labels.alias(f"label_{count}")
-        query = query.join(labelled, labelled.c.workflow == workflows.c.name).where(
-            labelled.c.label == label, labelled.c.content == content
-        )
-        # The walk is along those with the first label, so that workflows without it cost nothing.
-        name = name if count else labelled.c.workflow
-    query = query.where(name > after).order_by(name).limit(limit)
-    return [workflow_from(dict(row)) for row in connection.execute(query).mappings()]
-
-
-def read_owned(connection: Connection) -> Sequence[StoredWorkflow]:
-    query = select(workflows).where(workflows.c.owner != BY_API).order_by(workflows.c.name)
-    return [workflow_from(dict(row)) for row in connection.execute(query).mappings()]
-
-
-def read_versions(connection: Connection, name: str, before: int | None, limit: int) -> Sequence[WorkflowVersion]:
-    table = workflow_versions
-    query = (
-        select(table.c.version, table.c.digest, table.c.base_dir, table.c.created_at)
-        .where(table.c.workflow == name)
-        .order_by(table.c.version.desc())
-        .limit(limit)
-    )
-    if before is not None:
-        query = query.where(table.c.version < before)
-    return [WorkflowVersion(workflow=name, **row) for row in connection.execute(query).mappings()]
-
-
 def read_version(connection: Connection, name: str, version: int) -> WorkflowVersion | None:
-    row = connection.execute(VERSION, {"of_name": name, "of_version": version}).first()
+    row = connection.execute(_VERSION, {"of_name": name, "of_version": version}).first()
     if row is None:
         return None
     return WorkflowVersion(
@@ -100,7 +70,7 @@ def read_users(connection: Connection, job: str) -> Sequence[str]:
 
 
 def count(connection: Connection) -> Mapping[DefinitionKind, int]:
-    """By kind; without those that there are none of."""
+    """By kind; without kinds that have none."""
     return {kind: number for kind, number in connection.execute(_COUNT)}  # noqa: C416 - rows
 
 
@@ -117,7 +87,73 @@ def workflow_from(stored: Mapping[str, Any], definition: WorkflowVersion | None 
         created_at=stored["created_at"],
         updated_at=stored["updated_at"],
         etag=etag_of(stored),
-        # An answer that was remembered by an older release has none.
+        # An answer that an older release remembered has none.
         kind=DefinitionKind(stored.get("kind", DefinitionKind.WORKFLOW)),
         definition=definition,
     )
+
+
+def header_of(text: WorkflowText) -> dict[str, Any]:
+    return {
+        "title": text.title,
+        "description": text.description,
+        "labels": text.labels,
+        "owner": text.owner,
+        "owner_removed": text.owner_removed,
+    }
+
+
+def add_version(session: Session, text: WorkflowText, at: datetime) -> int:
+    last = session.connection.execute(_LAST_VERSION, {"of_name": text.name}).scalar()
+    version = (last or 0) + 1
+    row = {
+        "workflow": text.name,
+        "version": version,
+        "digest": hashlib.sha256(text.source.encode()).hexdigest(),
+        "source": text.source,
+        "base_dir": text.base_dir,
+        "parsed": text.parsed,
+        "enabled": text.enabled,
+        "created_at": at,
+    }
+    session.connection.execute(insert(workflow_versions), row)
+    return version
+
+
+def set_labels(session: Session, text: WorkflowText) -> None:
+    session.connection.execute(_DELETE_LABELS, {"of_name": text.name})
+    rows = [{"workflow": text.name, "label": label, "content": content} for label, content in text.labels.items()]
+    if rows:
+        session.connection.execute(insert(workflow_labels), rows)
+
+
+def set_uses(session: Session, text: WorkflowText) -> None:
+    session.connection.execute(_DELETE_USES, {"of_name": text.name})
+    rows = [{"workflow": text.name, "job": job} for job in sorted(text.uses)]
+    if rows:
+        session.connection.execute(insert(workflow_uses), rows)
+
+
+def changed_columns(session: Session, stored: Mapping[str, Any], text: WorkflowText, at: datetime) -> dict[str, Any]:
+    """The columns to change; empty if nothing differs. Adds a version if the definition differs."""
+    key = {"of_name": text.name, "of_version": stored["version"]}
+    current = session.connection.execute(_VERSION, key).one()
+    header = header_of(text)
+    # Its file was removed, which disabled it, and now it has an owner again.
+    taken_up = stored["owner_removed"] and not text.owner_removed
+    if (
+        text.source == current.source
+        and text.base_dir == current.base_dir
+        # Through JSON, because the stored one came from there: it has lists for tuples.
+        and from_json(to_json(text.parsed)) == current.parsed
+    ):
+        if all(stored[name] == value for name, value in header.items()):
+            return {}
+        enabled = text.enabled if taken_up else stored["enabled"]
+        return header | {"enabled": enabled, "revision": stored["revision"] + 1}
+    by_definition = taken_up or text.enabled is not current.enabled
+    return header | {
+        "enabled": text.enabled if by_definition else stored["enabled"],
+        "version": add_version(session, text, at),
+        "revision": 0,
+    }

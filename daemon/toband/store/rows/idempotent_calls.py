@@ -1,8 +1,7 @@
-"""Calls that may be repeated: what each answered is stored with what it created."""
+"""Idempotent calls: the answer to each request, stored in the transaction of what it created."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +21,7 @@ _FORGET = delete(requests).where(requests.c.created_at < bindparam("before"))
 
 
 def recall(connection: Connection, request: Request | None) -> Any:
-    """What the request answered the first time, or None. Raises RequestReusedError."""
+    """The first answer to the request; None if it was not made before. Raises RequestReusedError."""
     if request is None:
         return None
     key = {"of_caller": request.caller, "of_rpc": request.rpc, "of_id": request.id}
@@ -35,7 +34,7 @@ def recall(connection: Connection, request: Request | None) -> Any:
 
 
 def remember(session: Session, request: Request | None, answer: Any, at: datetime) -> None:
-    """In the transaction that created what the answer tells of."""
+    """Stores the answer. Call it in the transaction that creates what the answer names."""
     if request is None:
         return
     row = {
@@ -49,8 +48,6 @@ def remember(session: Session, request: Request | None, answer: Any, at: datetim
     session.connection.execute(_ADD, row)
 
 
-def forget(before: datetime) -> Callable[[Session], int]:
-    def operation(session: Session) -> int:
-        return session.connection.execute(_FORGET, {"before": before}).rowcount
-
-    return operation
+def forget(session: Session, before: datetime) -> int:
+    """Removes requests made before then; returns their number."""
+    return session.connection.execute(_FORGET, {"before": before}).rowcount
