@@ -104,7 +104,11 @@ def test_words_that_are_no_parameters(cli: Cli, nightly: FakeDaemon) -> None:
         (b"a: \xff", "not UTF-8"),
         (b"a: 1\n---\nb: 2", "found 2 documents, expected one"),
         (b'{"a": "\\ud83d"}', "1:7: the text contains a character that cannot be passed to a process"),
-        (b"x: &a {k: 1}\ny:\n" + b"  <<: *a\n" * 300_000, "3:3: found more than 500,000 values"),
+        pytest.param(
+            b"x: &a {k: 1}\ny:\n" + b"  <<: *a\n" * 300_000,
+            "3:3: found more than 500,000 values",
+            marks=pytest.mark.slow,
+        ),
         (None, "No such file or directory"),
     ],
 )
