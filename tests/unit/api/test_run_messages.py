@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from helpers.daemon import waits_for
+from helpers.messages import waits_for
 from toban.definition import ErrorClass, JobType, parse
 from toban.v1 import dead_letter_pb2, run_pb2
 from toband.api import run_messages
