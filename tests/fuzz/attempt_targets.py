@@ -25,7 +25,7 @@ from toband.supervise.artifacts.value_files import ValueFiles
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.host.run_archive import RunArchive
 from toband.supervise.launch import end_record
-from toband.supervise.launch.attempt_probe import Lookup
+from toband.supervise.launch.attempt_probe import AttemptProbe
 from toband.supervise.launch.end_record import Claim, EndRecord
 from toband.supervise.logs.compressed_log import SUFFIX, compress, encode_member
 from toband.supervise.logs.log_reader import LogFiles
@@ -140,16 +140,16 @@ def _lookup(work: Path) -> Iterator[Check]:
     files, path = _prepared(work)
     clock = _Clock()
     health = Health(clock)
-    lookup: Lookup[int] = Lookup(files, _StillDisk(), clock, health, "shim.log")
+    probe: AttemptProbe[int] = AttemptProbe(files, _StillDisk(), clock, health, "shim.log")
 
     def check(data: bytes) -> str:
         """An attempt file of any content tells how the attempt ended, or that nobody knows."""
         path.write_bytes(data)
-        started = lookup.started(ATTEMPT)
+        started = probe.started(ATTEMPT)
         expect_type(started, AttemptStarted | None, "started")
-        found = asyncio.run(lookup.once(ATTEMPT))
+        found = asyncio.run(probe.once(ATTEMPT))
         assert not isinstance(found, int)
-        event = lookup.event_of(ATTEMPT, found)
+        event = probe.event_of(ATTEMPT, found)
         expect_type(event, AttemptEnded | AttemptLost | AttemptVoided, "event")
         return f"{type(event).__name__} {getattr(event, 'error', '')}"
 
@@ -255,7 +255,7 @@ def _values(work: Path) -> Iterator[Check]:
 @contextlib.contextmanager
 def _side_files(work: Path) -> Iterator[Check]:
     files, path = _prepared(work)
-    lookup: Lookup[int] = Lookup(files, _StillDisk(), _Clock(), Health(_Clock()), "shim.log")
+    probe: AttemptProbe[int] = AttemptProbe(files, _StillDisk(), _Clock(), Health(_Clock()), "shim.log")
 
     def check(data: bytes) -> str:
         """A step may write anything to $TOBAN_OUTPUT and as its result: the rest of its end is known all the same."""
@@ -263,9 +263,9 @@ def _side_files(work: Path) -> Iterator[Check]:
         text = data[: 1024 * 1024].decode(errors="replace")
         end = frames.encode_end(NOW, {**_END, "output": text, "result": text})
         path.write_bytes(CLAIM + STARTED + end)
-        found = asyncio.run(lookup.once(ATTEMPT))
+        found = asyncio.run(probe.once(ATTEMPT))
         assert isinstance(found, EndRecord)
-        event = lookup.event_of(ATTEMPT, found)
+        event = probe.event_of(ATTEMPT, found)
         assert isinstance(event, AttemptEnded)
         assert event.exit_code == 0
         expect_type(event, AttemptEnded, "event")

@@ -170,6 +170,8 @@ async def test_an_attempt_whose_shim_never_read_it_is_void(supervision: Supervis
     await supervision.voided(attempt)
 
     assert supervision.witnessed() == 0
+    # A launch that is given to another one of them before it has died is void as well.
+    await wait_for(lambda: all(gone(shim) for shim in shims), "the killed shims do not end")
     assert (await supervision.run(shell("exit 4"))).exit_code == 4
 
 

@@ -14,7 +14,7 @@ from helpers.waiting import wait_for
 from toban.definition import Resources
 from toband.domain.run_model import TreeCause
 from toband.ports import LogKind
-from toband.supervise.shim.shim import _oom_kills
+from toband.supervise.shim.shim import oom_kills
 
 MIB = 1024 * 1024
 
@@ -185,10 +185,10 @@ async def test_a_limited_step_is_ended_like_any_other(supervision: Supervision) 
 
 
 async def test_a_step_killed_from_outside_is_not_blamed_on_memory(opened: Opener) -> None:
-    before = _oom_kills()
+    before = oom_kills()
     supervision = await opened()
     ended = await supervision.run(shell("kill -KILL $$"))
 
     assert (ended.signal, ended.ending.cause) == (9, TreeCause.EXITED)
     # The kernel counts for the whole machine: somebody else may just have run out of memory.
-    assert ended.error == "" or _oom_kills() > before
+    assert ended.error == "" or oom_kills() > before

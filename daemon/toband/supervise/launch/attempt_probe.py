@@ -37,8 +37,8 @@ ShimT = TypeVar("ShimT")
 log = structlog.get_logger()
 
 
-class Machine(Protocol[ShimT]):
-    """What is different on each system. Everything is called in threads."""
+class ProbedHost(Protocol[ShimT]):
+    """What differs between systems. Every method is called in threads."""
 
     @property
     def boot_id(self) -> str: ...
@@ -89,19 +89,19 @@ class _Seen(Generic[ShimT]):
     reason: str = ""
 
 
-class Lookup(Generic[ShimT]):
+class AttemptProbe(Generic[ShimT]):
     """Tells the conditions when the disk does not answer, and when a record says that it failed."""
 
     def __init__(
         self,
         files: RunFiles,
-        machine: Machine[ShimT],
+        host: ProbedHost[ShimT],
         clock: Clock,
         conditions: Conditions,
         shim_log: str,
     ) -> None:
         self._files = files
-        self._machine = machine
+        self._host = host
         self._clock = clock
         self._conditions = conditions
         self._shim_log = shim_log
@@ -221,10 +221,10 @@ class Lookup(Generic[ShimT]):
     def _opened(self, attempt: Attempt) -> Iterator[int]:
         """A descriptor of its file. Raises OSError; FileNotFoundError if it has neither of its names."""
         try:
-            fd = self._machine.open(self._files.claim(attempt))
+            fd = self._host.open(self._files.claim(attempt))
             self._name_again(attempt, fd)
         except FileNotFoundError:
-            fd = self._machine.open(self._files.log(attempt))
+            fd = self._host.open(self._files.log(attempt))
         try:
             yield fd
         finally:
@@ -293,7 +293,7 @@ class Lookup(Generic[ShimT]):
         if seen is None or seen.file in (FileState.CLAIM, FileState.END):
             return seen
         # Only now: the claim is taken, so that a shim that is not found here has begun nothing, and never will.
-        return replace(seen, shim=self._machine.holder(self._files.log(attempt)))
+        return replace(seen, shim=self._host.holder(self._files.log(attempt)))
 
     def _void(self, attempt: Attempt) -> bool:
         """Whether the claim could be had."""
@@ -306,7 +306,7 @@ class Lookup(Generic[ShimT]):
             "void": True,
         }
         name, second = self._files.log_name(attempt), self._files.claim(attempt)
-        won = self._machine.claim(directory, name, facts, second)
+        won = self._host.claim(directory, name, facts, second)
         if won is None:
             return False
         os.close(won)
@@ -321,14 +321,14 @@ class Lookup(Generic[ShimT]):
         claim = end_record.claim_of(attempt, facts)
         if claim.void:
             return _Seen(FileState.VOID)
-        if self._machine.locked(fd):
-            if claim.boot_id != self._machine.boot_id:
+        if self._host.locked(fd):
+            if claim.boot_id != self._host.boot_id:
                 return None
-            shim = self._machine.shim(claim)
-            if shim is not None and self._machine.locked(fd):
+            shim = self._host.shim(claim)
+            if shim is not None and self._host.locked(fd):
                 return _Seen(FileState.CLAIM, shim, claim)
             if shim is not None:
-                self._machine.let_go(shim)
+                self._host.let_go(shim)
             return None
         record = frames.read_end(fd, facts)
         if record is None:
@@ -338,7 +338,7 @@ class Lookup(Generic[ShimT]):
     def _lost(self, attempt: Attempt, seen: _Seen[ShimT]) -> AttemptLost | _Unbelieved:
         # The database first: a step of the daemon's own user could have changed its claim.
         boot_id = attempt.boot_id or (seen.claim.boot_id if seen.claim else "")
-        booted = boot_id not in ("", self._machine.boot_id)
+        booted = boot_id not in ("", self._host.boot_id)
         unknown = "whether the step did its work is unknown"
         match seen.file:
             case _ if booted:
@@ -353,7 +353,7 @@ class Lookup(Generic[ShimT]):
             step=attempt.step,
             token=attempt.token,
             error=error,
-            orphans=Orphans.NONE if booted else self._machine.end_left(attempt, seen.claim),
+            orphans=Orphans.NONE if booted else self._host.end_left(attempt, seen.claim),
         )
         damaged = seen.file is FileState.DAMAGED and not booted
         return _Unbelieved(lost, seen.reason) if damaged else lost

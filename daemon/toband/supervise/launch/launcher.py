@@ -10,14 +10,13 @@ if sys.platform == "win32":
 import asyncio
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import signal
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
@@ -28,16 +27,15 @@ from toband.domain.run_model import Attempt, Orphans, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import shim_watch, step_limits
-from toband.supervise.launch.attempt_probe import LOOK_AGAIN, Lookup
+from toband.supervise.launch.attempt_probe import LOOK_AGAIN, AttemptProbe
 from toband.supervise.launch.bootstrap import message_of
-from toband.supervise.launch.claim_holders import Holders
 from toband.supervise.launch.claim_names import ClaimNames
 from toband.supervise.launch.end_record import Claim, EndRecord
+from toband.supervise.launch.posix_host import PosixHost, PosixShim
 from toband.supervise.launch.shim_pool import PAUSE, Pool
 from toband.supervise.launch.shim_watch import Duty, ShimWatch
 from toband.supervise.launch.survivors import Survivors
 from toband.supervise.shim import cgroups, process_tree
-from toband.supervise.shim.attempt_file import claim
 from toband.supervise.shim.cgroups import Cgroups
 from toband.supervise.shim.shim import START_PATIENCE
 
@@ -45,8 +43,6 @@ STARTED_AFTER = 0.1
 """An attempt that is over sooner is never reported as started: its end says all, and costs one commit less."""
 ORPHANS_WITHIN = 10.0
 """How long the spawner may take to end what a killed shim left."""
-CGROUP_PATIENCE = 5.0
-"""How long what a killed shim left in its cgroup may take to be gone."""
 SWEEP_EVERY = 60.0
 SPAWNER = "spawner"
 
@@ -55,14 +51,6 @@ _ENDING = 10.0 + 30.0
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS, errno.ENOMEM, errno.ENOBUFS)
 
 log = structlog.get_logger()
-
-
-class Shim(NamedTuple):
-    """A living shim, and its claim if that can be read."""
-
-    pid: int
-    pidfd: int
-    claim: Claim | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +110,8 @@ class ProcessLauncher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._shims_missing = False
-        machine = _Machine(self._boot_id, self._cgroups)
-        self._lookup: Lookup[Shim] = Lookup(files, machine, clock, conditions, spawner_log)
+        host = PosixHost(self._boot_id, self._cgroups)
+        self._probe: AttemptProbe[PosixShim] = AttemptProbe(files, host, clock, conditions, spawner_log)
         self._names = ClaimNames(files)
         self._shim_watch = ShimWatch(self._cgroups, self._shims)
         self._survivors = Survivors(conditions)
@@ -236,8 +224,8 @@ class ProcessLauncher:
 
         Takes seconds at most, those apart that the disk takes. Raises OSError; it may be asked again then.
         """
-        found = await self._lookup.once(attempt)
-        if isinstance(found, Shim):
+        found = await self._probe.once(attempt)
+        if isinstance(found, PosixShim):
             duty = _duty_of(found.claim)
             live = _Live(attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True, duty=duty)
             self._watch(live)
@@ -365,7 +353,7 @@ class ProcessLauncher:
 
     def _tell_started(self, live: _Live) -> None:
         live.timer = None
-        started = self._lookup.started(live.attempt)
+        started = self._probe.started(live.attempt)
         if started is None:
             live.timer = self._loop.call_later(STARTED_AFTER, self._tell_started, live)
             return
@@ -400,7 +388,7 @@ class ProcessLauncher:
 
     def _take_record(self, live: _Live) -> bool:
         """Whether there is one. Raises OSError if that cannot be known now."""
-        record = self._lookup.record(live.attempt)
+        record = self._probe.record(live.attempt)
         if record is None:
             return False
         self._finish(live, _told_by(live.duty, self._event_of(live.attempt, record)))
@@ -449,11 +437,11 @@ class ProcessLauncher:
 
     async def _lost_or_void(self, live: _Live, orphans: Orphans) -> None:
         try:
-            found = await self._lookup.after_shim(live.attempt, claimed=live.claimed)
+            found = await self._probe.after_shim(live.attempt, claimed=live.claimed)
         except Exception as error:
             self._broken(live, error)
             return
-        if isinstance(found, Shim):
+        if isinstance(found, PosixShim):
             os.close(found.pidfd)
             return
         if isinstance(found, AttemptLost):
@@ -465,13 +453,13 @@ class ProcessLauncher:
     def _event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
         if isinstance(found, EndRecord):
             self._survivors.take(attempt, found)
-        return self._lookup.event_of(attempt, found)
+        return self._probe.event_of(attempt, found)
 
     def _finish(self, live: _Live, event: Event) -> None:
         if self._live.pop(live.attempt.token, None) is not None:
             self._let_go(live)
             if not isinstance(event, AttemptVoided):
-                self._lookup.forget(live.attempt)
+                self._probe.forget(live.attempt)
             self._report(live.attempt.run_id, event)
 
     def _let_go(self, live: _Live) -> None:
@@ -532,61 +520,3 @@ def _known(by_cgroup: Orphans, by_spawner: Orphans) -> Orphans:
     if by_cgroup is Orphans.UNKNOWN:
         return by_spawner
     return Orphans.ENDED if by_cgroup is Orphans.NONE and by_spawner is Orphans.ENDED else by_cgroup
-
-
-class _Machine:
-    """Implements `lookup.Machine`."""
-
-    def __init__(self, boot_id: str, cgroups: Cgroups) -> None:
-        self.boot_id = boot_id
-        self._cgroups = cgroups
-        self._holders = Holders()
-
-    def open(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def claim(self, directory: str, name: str, facts: dict[str, Any], second: str) -> int | None:
-        return claim(directory, name, facts, second)
-
-    def locked(self, fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        return False
-
-    def shim(self, claim: Claim) -> Shim | None:
-        return self._shim(claim.pid, claim.start, claim)
-
-    def _shim(self, pid: int, start: int, claim: Claim | None) -> Shim | None:
-        try:
-            pidfd = os.pidfd_open(pid)
-        except (ProcessLookupError, OverflowError):
-            return None
-        seen = process_tree.stat_of(pid)
-        if seen is not None and seen[1] == start and seen[2] != "Z":
-            return Shim(pid, pidfd, claim)
-        os.close(pidfd)
-        return None
-
-    def holder(self, path: str) -> Shim | None:
-        pid = self._holders.of(path)
-        seen = process_tree.stat_of(pid) if pid is not None else None
-        return self._shim(pid, seen[1], None) if pid is not None and seen is not None else None
-
-    def let_go(self, shim: Shim) -> None:
-        os.close(shim.pidfd)
-
-    def end_left(self, attempt: Attempt, claim: Claim | None) -> Orphans:
-        """What is in the cgroup of a dead shim is ended: then it is known that nothing is left.
-
-        Without a claim that names it, only the cgroup that this daemon would have given it can be meant.
-        """
-        if claim is None:
-            path = self._cgroups.of(attempt.token) if self._cgroups.attempts else ""
-            return Orphans(cgroups.end(path, CGROUP_PATIENCE)) if path and os.path.isdir(path) else Orphans.UNKNOWN
-        path, namespace = claim.cgroup, claim.cgroup_namespace
-        if not path or not self._cgroups.knows(path, namespace, attempt.token):
-            return Orphans.UNKNOWN
-        return Orphans(cgroups.end(path, CGROUP_PATIENCE))

@@ -14,7 +14,7 @@ import os
 import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import structlog
 
@@ -24,12 +24,11 @@ from toband.domain.run_events import AttemptLost, AttemptVoided, Event, not_star
 from toband.domain.run_model import Attempt, Orphans, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.files.run_files import RunFiles
-from toband.supervise.launch.attempt_probe import LOOK_AGAIN, Lookup
+from toband.supervise.launch.attempt_probe import LOOK_AGAIN, AttemptProbe
 from toband.supervise.launch.bootstrap import message_of
 from toband.supervise.launch.claim_names import ClaimNames
-from toband.supervise.launch.end_record import Claim
+from toband.supervise.launch.windows_host import WindowsHost, WindowsShim
 from toband.supervise.shim.windows import win32
-from toband.supervise.shim.windows.attempt_file import claim
 from toband.supervise.shim.windows.shim import EXIT_DONE, KILL_PATIENCE, RECORD_PATIENCE
 
 STARTED_AFTER = 0.1
@@ -47,13 +46,6 @@ _PASSED_ON = ("PATH", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "TOBAN_BOOT_ID
 _CREATE_BREAKAWAY_FROM_JOB = 0x01000000
 
 log = structlog.get_logger()
-
-
-class Shim(NamedTuple):
-    """A shim, and a handle of its process."""
-
-    pid: int
-    process: int
 
 
 @dataclass(slots=True, eq=False)
@@ -93,8 +85,8 @@ class WindowsLauncher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
         self._shims_missing = False
-        machine = _Machine(self._boot_id)
-        self._lookup: Lookup[Shim] = Lookup(files, machine, clock, conditions, shim_log)
+        host = WindowsHost(self._boot_id)
+        self._probe: AttemptProbe[WindowsShim] = AttemptProbe(files, host, clock, conditions, shim_log)
         self._names = ClaimNames(files)
 
     async def open(self, report: Report) -> None:
@@ -173,13 +165,13 @@ class WindowsLauncher:
 
         Raises OSError; it may be asked again then.
         """
-        found = await self._lookup.once(attempt)
-        if isinstance(found, Shim):
+        found = await self._probe.once(attempt)
+        if isinstance(found, WindowsShim):
             live = _Live(attempt, claimed=True)
             self._live[attempt.token] = live
             self._watch(live, found)
             return None
-        return self._lookup.event_of(attempt, found)
+        return self._probe.event_of(attempt, found)
 
     def settle(self, token: str) -> None:
         self._names.settle(token)
@@ -216,7 +208,7 @@ class WindowsLauncher:
         detail = f"cannot start steps' supervisors, trying again: {error.strerror or error}"
         self._conditions.trouble(SHIMS, HealthStatus.DEGRADED, detail)
 
-    def _start_shim(self, message: bytes) -> Shim:
+    def _start_shim(self, message: bytes) -> WindowsShim:
         """A shim that was given its message, or died before. Raises OSError: there is none. In a thread."""
         failpoints.hit("launch.before_send")
         environment = {key: value for key, value in os.environ.items() if key.upper() in _PASSED_ON}
@@ -252,7 +244,7 @@ class WindowsLauncher:
         assert process is not None, "a process is there as long as somebody has a handle of it"
         # It outlives us, and is not Popen's to wait for.
         shim.returncode = 0
-        return Shim(shim.pid, process)
+        return WindowsShim(shim.pid, process)
 
     def _open_log(self) -> BinaryIO:
         return open(self._shim_log, "ab")
@@ -273,7 +265,7 @@ class WindowsLauncher:
             with contextlib.suppress(OSError):
                 win32.terminate(live.process)
 
-    def _watch(self, live: _Live, shim: Shim) -> None:
+    def _watch(self, live: _Live, shim: WindowsShim) -> None:
         live.pid, live.process = shim
         if live.timeout is not None and live.overdue is None:
             self._expect_end(live, live.timeout + live.ending)
@@ -293,11 +285,11 @@ class WindowsLauncher:
 
     def _watch_again(self, live: _Live) -> None:
         live.timer = None
-        self._watch(live, Shim(live.pid, live.process))
+        self._watch(live, WindowsShim(live.pid, live.process))
 
     def _tell_started(self, live: _Live) -> None:
         live.timer = None
-        started = self._lookup.started(live.attempt)
+        started = self._probe.started(live.attempt)
         if started is None:
             live.timer = self._loop.call_later(STARTED_AFTER, self._tell_started, live)
             return
@@ -313,18 +305,18 @@ class WindowsLauncher:
         # One that ended in order had its claim, or knew that another has it.
         claimed = live.claimed or win32.exit_code(live.process) == EXIT_DONE
         try:
-            found = await self._lookup.after_shim(live.attempt, claimed=claimed)
+            found = await self._probe.after_shim(live.attempt, claimed=claimed)
         except Exception as error:
             self._broken(live, error)
             return
         if live.attempt.token not in self._live:
             return
-        if isinstance(found, Shim):
+        if isinstance(found, WindowsShim):
             # Another one has the claim: ours came second.
             self._let_go(live)
             self._watch(live, found)
         else:
-            self._finish(live, self._lookup.event_of(live.attempt, found))
+            self._finish(live, self._probe.event_of(live.attempt, found))
 
     def _broken(self, live: _Live, error: Exception) -> None:
         """Its shim has ended, and something happened that no code expected: its run must not wait for ever."""
@@ -339,7 +331,7 @@ class WindowsLauncher:
         if self._live.pop(live.attempt.token, None) is not None:
             self._let_go(live)
             if not isinstance(event, AttemptVoided):
-                self._lookup.forget(live.attempt)
+                self._probe.forget(live.attempt)
             self._report(live.attempt.run_id, event)
 
     def _let_go(self, live: _Live) -> None:
@@ -366,42 +358,3 @@ class WindowsLauncher:
         if not task.cancelled() and (error := task.exception()) is not None:
             message = "a task of the launcher failed"
             self._loop.call_exception_handler({"message": message, "exception": error})
-
-
-class _Machine:
-    """Implements `lookup.Machine`."""
-
-    def __init__(self, boot_id: str) -> None:
-        self.boot_id = boot_id
-
-    def open(self, path: str) -> int:
-        return win32.open_to_read(path)
-
-    def claim(self, directory: str, name: str, facts: dict[str, Any], second: str) -> int | None:
-        return claim(directory, name, facts, second)
-
-    def locked(self, fd: int) -> bool:
-        if not win32.try_lock(fd):
-            return True
-        win32.unlock(fd)
-        return False
-
-    def shim(self, claim: Claim) -> Shim | None:
-        process = win32.open_process(claim.pid)
-        if process is None:
-            return None
-        if win32.created(process) == claim.start and win32.lives(process):
-            return Shim(claim.pid, process)
-        win32.close(process)
-        return None
-
-    def holder(self, path: str) -> Shim | None:
-        """A file that is open keeps its name there, or nothing can be known."""
-        return None
-
-    def let_go(self, shim: Shim) -> None:
-        win32.close(shim.process)
-
-    def end_left(self, attempt: Attempt, claim: Claim | None) -> Orphans:
-        """The system ends a job with its last handle, and the shim had the only one."""
-        return Orphans.ENDED

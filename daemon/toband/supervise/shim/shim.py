@@ -13,29 +13,19 @@ import sys
 if sys.platform == "win32":
     raise ImportError("the POSIX shim needs fork")
 
-import contextlib
-import json
 import os
 import resource
 import select
 import signal
-import socket
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 from toband import failpoints
 from toband.supervise.shim import cgroups, exec_step, frames, process_tree
-from toband.supervise.shim.attempt_file import AttemptFile, amount, claim, now_us
-
-CLAIMED = b"claimed"
-EXIT_DONE = 0
-EXIT_NOT_MINE = 3
-EXIT_BROKEN = 4
+from toband.supervise.shim.attempt_file import AttemptFile, amount, now_us
 
 KILL_PATIENCE = 30.0
 """How long a KILLed tree may take to vanish before it is given up as unkillable."""
-REHEARSE_AFTER = 2
-"""Milliseconds: a shim that is used at once has no time to prepare."""
 RECORD_PATIENCE = 600.0
 """How long a disk that takes no end record is asked again before the end is given up as lost."""
 RECORD_PAUSE = 1.0
@@ -344,7 +334,7 @@ class Shim:
                 self._limit = f"memory: a process of it held {amount(peak)}, and was refused more than {amount(data)}"
         if self._cause == "limit":
             self._error = self._limit
-        elif self._killed_by_others and _oom_kills() > self._boot.get("oom_kills", 1 << 62):
+        elif self._killed_by_others and oom_kills() > self._boot.get("oom_kills", 1 << 62):
             self._error = "killed by signal 9; the kernel's out-of-memory killer was at work while it ran"
 
     def _drain(self) -> None:
@@ -405,7 +395,7 @@ def _max_rss(usage: Any) -> int:
     return largest * 1024 if largest > mine else 0
 
 
-def _oom_kills() -> int:
+def oom_kills() -> int:
     """How many processes the kernel has killed for want of memory since it was booted; 0 if it does not say."""
     try:
         fd = os.open("/proc/vmstat", os.O_RDONLY | os.O_CLOEXEC)
@@ -435,118 +425,3 @@ def _side_file(path: str | None) -> str | None:
     if len(data) > _SIDE_FILE_LIMIT:
         raise ValueError(f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path")
     return data.decode(errors="replace")
-
-
-def main(sock: socket.socket, boot_id: str) -> NoReturn:
-    """Runs in a fresh fork of the spawner: waits parked for its one bootstrap message, which nobody else reads."""
-    code = EXIT_BROKEN
-    try:
-        wake, wake_write = os.pipe()
-        os.set_blocking(wake_write, False)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        process_tree.become_subreaper()
-        me = os.getpid()
-        seen = process_tree.stat_of(me)
-        facts = {
-            "format": frames.FORMAT,
-            "pid": me,
-            "start": seen[1] if seen else 0,
-            "boot_id": boot_id,
-            "seal": os.urandom(8).hex(),
-        }
-        oom_kills = _oom_kills()
-        boot = _parked(sock, wake, facts)
-        if boot is None:
-            os._exit(EXIT_NOT_MINE if got else EXIT_DONE)
-        boot["seal"] = facts["seal"]
-        boot["oom_kills"] = oom_kills
-        facts |= {"attempt": boot["attempt"], "token": boot["token"], **_duty(boot)}
-        failpoints.hit("shim.before_claim")
-        if boot.get("cgroup"):
-            _make_cgroup(boot, facts)
-        fd = claim(boot["dir"], boot["file"], facts, boot.get("second", ""))
-        if fd is None:
-            if boot.get("cgroup"):
-                cgroups.remove(boot["cgroup"]["path"])
-            os._exit(EXIT_NOT_MINE)
-        failpoints.hit("shim.claimed")
-        # From here on the step may have begun: a daemon that listens knows it, whatever becomes of the file.
-        with contextlib.suppress(OSError):
-            sock.send(CLAIMED)
-        file = AttemptFile(fd, boot.get("log_limit"), boot.get("logs_full", ""))
-        Shim(boot, file, wake).run()
-        # All is on disk. Closing this tells a daemon that still listens, sooner than the end of this process can.
-        sock.close()
-        code = EXIT_DONE
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        os._exit(code)
-
-
-def _duty(boot: dict[str, Any]) -> dict[str, Any]:
-    """How long the step has, and ending it may take, by the clock of this boot: for a daemon that comes later."""
-    ending = float(boot.get("grace", 10.0)) + float(boot.get("kill_patience", KILL_PATIENCE))
-    facts: dict[str, Any] = {"ending": ending}
-    if boot.get("timeout") is not None:
-        facts["over"] = time.monotonic() + START_PATIENCE + boot["timeout"]
-        facts["timeout_kind"] = boot.get("timeout_kind", "timeout")
-    return facts
-
-
-def _make_cgroup(boot: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Before the claim, which names it: whoever finds a claim without an owner knows what to end.
-
-    A step that needs no more of it than to be killed with it is started without one if there can be none.
-    """
-    cgroup = boot["cgroup"]
-    # Its descriptor stays open: the lock on it says that somebody looks after it.
-    if cgroups.make(cgroup["path"]) is not None:
-        facts |= {"cgroup": cgroup["path"], "cgroup_ns": cgroup["namespace"]}
-        return
-    boot["cgroup"] = None
-    if (boot.get("limits") or {}).get("cgroup"):
-        boot["refused"] = f"cannot start {boot['argv'][0]}: cannot make the cgroup that is to keep its limits"
-
-
-def _parked(sock: socket.socket, wake: int, facts: dict[str, Any]) -> dict[str, Any] | None:
-    """The bootstrap message; None if the daemon went away, or somebody ended this process, before there was one."""
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    poll.register(wake, select.POLLIN)
-    if not poll.poll(REHEARSE_AFTER) and not failpoints.armed():
-        _rehearse(facts)
-    while True:
-        poll.poll()
-        # A daemon sends the message first, and only then perhaps a signal: look for it once more after that.
-        told = signal.SIGTERM in got
-        if select.select([sock], [], [], 0)[0]:
-            break
-        if told:
-            return None
-        os.read(wake, 4096)
-    try:
-        _, fds, _, _ = socket.recv_fds(sock, 16, 1)
-    except ConnectionError:
-        return None
-    if not fds:
-        return None
-    try:
-        message = frames.pread(fds[0], os.fstat(fds[0]).st_size, 0)
-    finally:
-        os.close(fds[0])
-    boot: dict[str, Any] = json.loads(message)
-    return boot
-
-
-def _rehearse(facts: dict[str, Any]) -> None:
-    """Touches, while nobody waits, the memory that an attempt will use: after a fork each first touch costs a copy."""
-    frames.encode_json(frames.CLAIM, now_us(), facts)
-    json.loads('{"argv": ["a"], "env": {"PATH": "/bin"}, "timeout": null, "grace": 10.0}')
-    reader, writer = os.pipe()
-    scratch = os.memfd_create("toban-rehearsal")
-    rehearsal = Shim({"argv": ["a"], "env": {}, "seal": ""}, AttemptFile(scratch), reader)
-    rehearsal.rehearse()
-    for fd in (scratch, reader, writer):
-        os.close(fd)

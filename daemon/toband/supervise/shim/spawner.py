@@ -25,7 +25,7 @@ import socket
 import time
 
 from toband import failpoints
-from toband.supervise.shim import process_tree, shim
+from toband.supervise.shim import parked_shim, process_tree, shim
 
 MOST_BYTES = 4096
 ORPHAN_PATIENCE = 2.0
@@ -105,7 +105,7 @@ class Spawner:
             theirs.close()
             os.close(self._wake)
             os.close(self._wake_write)
-            shim.main(ours, self._boot_id)
+            parked_shim.main(ours, self._boot_id)
         self._shims.add(pid)
         # The child cannot be reaped, and so its pid not be reused, before _guard runs.
         try:
@@ -123,7 +123,7 @@ class Spawner:
         process_tree.reap(self._took_up)
         orphans, left = self._end_orphans()
         # Only now: others may have died meanwhile, and what they left was ended with the rest.
-        broken = [pid for pid, code in self._ended if code != shim.EXIT_DONE]
+        broken = [pid for pid, code in self._ended if code != parked_shim.EXIT_DONE]
         self._ended.clear()
         for pid in broken:
             self._tell(f"gone {pid} {orphans} {left}")
