@@ -14,13 +14,13 @@ from toband.api.request_errors import InvalidFieldError
 from toband.api.run_service import RunService
 from toband.domain.run_model import DeadLetter, DeadLetterState
 from toband.engine.runs.dead_letters import DeadLetters
-from toband.ports import Store
+from toband.ports import DeadLetterStore
 
 
 class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
     """`shows` gives the new runs the form that all runs have."""
 
-    def __init__(self, dead_letters: DeadLetters, store: Store, shows: RunService) -> None:
+    def __init__(self, dead_letters: DeadLetters, store: DeadLetterStore, shows: RunService) -> None:
         self._dead_letters = dead_letters
         self._store = store
         self._shows = shows

@@ -14,11 +14,11 @@ from toband.api.handler import Context, unary
 from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError
-from toband.ports import Store, StoredWorkflow
+from toband.ports import DefinitionStore, StoredWorkflow
 
 
 class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
-    def __init__(self, workflows: Workflows, store: Store, schedules: ScheduleRpcs) -> None:
+    def __init__(self, workflows: Workflows, store: DefinitionStore, schedules: ScheduleRpcs) -> None:
         self._workflows = workflows
         self._store = store
         self._schedules = schedules

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toban.definition import JobType, Workflow
-from toband.ports import Store
+from toband.ports import DefinitionStore
 
 
 class ChildGraph:
     """The stored workflows, with `replaced` in place of the stored definitions of the same names."""
 
-    def __init__(self, store: Store, replaced: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, store: DefinitionStore, replaced: Mapping[str, Mapping[str, Any]]) -> None:
         self._store = store
         self._targets: dict[str, Mapping[str, str] | None] = {
             name: _targets(parsed) for name, parsed in replaced.items()

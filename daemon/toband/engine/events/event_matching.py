@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from toban.definition import CostlyError, EventView, RenderError
 from toband.domain.emitted_events import Emitted, Listener
 from toband.engine.execution.expression_evaluator import Evaluation
-from toband.ports import Store
+from toband.ports import TriggerStore
 
 AT_ONCE = 0.02
 """Seconds for which conditions are evaluated before others have their turn."""
@@ -30,7 +30,7 @@ class Candidate:
 class Matching:
     """Belongs to the event loop. Keeps who listens to what until it is told that definitions have changed."""
 
-    def __init__(self, store: Store, evaluation: Evaluation) -> None:
+    def __init__(self, store: TriggerStore, evaluation: Evaluation) -> None:
         self._store = store
         self._evaluation = evaluation
         self._known: dict[str, Sequence[Listener]] = {}

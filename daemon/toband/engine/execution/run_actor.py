@@ -29,7 +29,7 @@ from toband.domain.run_model import Orphans, Run
 from toband.domain.transition import Ids, transition
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.system_events import SystemEvents
-from toband.ports import Clock, RunChange, Store, StoreError, UpdateResult
+from toband.ports import Clock, RunChange, RunStore, StoreError, UpdateResult
 
 log = structlog.get_logger()
 
@@ -58,7 +58,7 @@ class RunActor:
         run: Run,
         *,
         base_dir: str,
-        store: Store,
+        store: RunStore,
         clock: Clock,
         ids: Ids,
         act: Act,

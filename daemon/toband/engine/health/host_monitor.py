@@ -17,10 +17,10 @@ from toban.quantity_text import size_text
 from toband.engine.health.admission import DATABASE, Admission
 from toband.engine.health.health_conditions import Health
 from toband.ports import (
+    DatabaseChecks,
     Descriptors,
     Disk,
     HealthStatus,
-    Store,
     StoreBusyError,
     StoreError,
     StoreFullError,
@@ -116,7 +116,7 @@ class HostMonitor:
         except OSError:
             return
 
-    async def watch(self, store: Store) -> None:
+    async def watch(self, store: DatabaseChecks) -> None:
         """Runs until it is cancelled; no error ends it."""
         try:
             while True:
@@ -137,7 +137,7 @@ class HostMonitor:
             if self._probe is not None:
                 self._probe.cancel()
 
-    async def _look(self, store: Store) -> None:
+    async def _look(self, store: DatabaseChecks) -> None:
         await self._look_at_space()
         now = self._monotonic()
         pause = PROBE_AGAIN if self._write_refused else PROBE_EVERY

@@ -16,7 +16,7 @@ from toban.definition import format_duration, format_size
 from toband.domain.run_ids import first_id
 from toband.engine.retention.retention_policy import Removed, Rules
 from toband.engine.retention.run_sizes import RunSizes
-from toband.ports import Clock, EndedRun, RunSpan, Store
+from toband.ports import Clock, EndedRun, RetentionStore, RunSpan
 
 ROWS_AT_ONCE = 2000
 """Rows removed per transaction, unless a single run has more."""
@@ -66,7 +66,7 @@ class _Suspect:
 
 
 class RemovalPlanner:
-    def __init__(self, *, store: Store, clock: Clock, rules: Rules, sizes: RunSizes) -> None:
+    def __init__(self, *, store: RetentionStore, clock: Clock, rules: Rules, sizes: RunSizes) -> None:
         self._store = store
         self._clock = clock
         self._rules = rules

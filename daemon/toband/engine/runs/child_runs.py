@@ -21,7 +21,7 @@ from toband.engine.execution.launch_spec import Rooms, call_params
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
-from toband.ports import Clock, Store, StoreError
+from toband.ports import Clock, RunStore, StoreError
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ class ChildRuns:
         active: ActiveRuns,
         intake: RunIntake,
         rooms: Rooms,
-        store: Store,
+        store: RunStore,
         clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:

@@ -12,11 +12,11 @@ from toband.engine.caller import CallOrigin
 from toband.engine.errors import DeadLetterNotFoundError
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.run_factory import NewRun, RunFactory
-from toband.ports import Clock, DeadLetterClosedError, Request, Store
+from toband.ports import Clock, DeadLetterClosedError, DeadLetterStore, Request
 
 
 class DeadLetters:
-    def __init__(self, *, store: Store, clock: Clock, factory: RunFactory, intake: RunIntake) -> None:
+    def __init__(self, *, store: DeadLetterStore, clock: Clock, factory: RunFactory, intake: RunIntake) -> None:
         self._store = store
         self._clock = clock
         self._factory = factory

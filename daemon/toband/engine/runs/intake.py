@@ -25,7 +25,7 @@ from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import NewRun, RunFactory
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.step_selection import ALL_STEPS, Selection
-from toband.ports import Request, Store, StoredWorkflow, StoreError
+from toband.ports import Request, RunStore, StoredWorkflow, StoreError
 
 
 class RunIntake:
@@ -34,7 +34,7 @@ class RunIntake:
         *,
         active: ActiveRuns,
         factory: RunFactory,
-        store: Store,
+        store: RunStore,
         queue: RunQueue,
         origins: OriginLookup,
         admission: Admits,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toban.definition import Workflow
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run
-from toband.ports import Store, WorkflowVersion
+from toband.ports import DefinitionStore, WorkflowVersion
 
 KEPT = 256
 
@@ -13,7 +13,7 @@ KEPT = 256
 class PlanCache:
     """The plan of a version, with the directory that its relative paths start at."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: DefinitionStore) -> None:
         self._store = store
         self._plans: dict[tuple[str, int], tuple[Plan, str]] = {}
 

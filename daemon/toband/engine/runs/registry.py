@@ -15,7 +15,7 @@ from toband.domain.transition import Ids
 from toband.engine.errors import RunNotFoundError, RunTerminalError
 from toband.engine.execution.run_actor import Act, RunActor
 from toband.engine.system_events import SystemEvents
-from toband.ports import Clock, Store
+from toband.ports import Clock, RunStore
 
 log = structlog.get_logger()
 
@@ -26,7 +26,7 @@ class ActiveRuns:
     def __init__(
         self,
         *,
-        store: Store,
+        store: RunStore,
         clock: Clock,
         ids: Ids,
         announcing: SystemEvents,

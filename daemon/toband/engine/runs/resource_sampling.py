@@ -13,7 +13,7 @@ from datetime import datetime
 import structlog
 
 from toband.domain.run_model import Sample, Usage
-from toband.ports import Clock, Meter, Reading, Store, StoreError
+from toband.ports import AttemptStore, Clock, Meter, Reading, StoreError
 
 TICK = 1.0
 SAMPLES_MOST = 60
@@ -82,7 +82,7 @@ class Series:
 
 
 class ResourceSampler:
-    def __init__(self, *, meter: Meter, store: Store, clock: Clock) -> None:
+    def __init__(self, *, meter: Meter, store: AttemptStore, clock: Clock) -> None:
         self._meter = meter
         self._store = store
         self._clock = clock

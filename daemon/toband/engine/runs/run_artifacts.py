@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from toband.domain.run_model import Artifact, Run
 from toband.engine.errors import ArtifactNotFoundError, RunNotFoundError, StepNotFoundError
-from toband.ports import ArtifactError, Artifacts, Store, Stored
+from toband.ports import ArtifactError, Artifacts, RunStore, Stored
 
 
 class RunArtifacts:
     """`context_of` says where a run keeps them. Those of steps whose results were taken over are the run's own too."""
 
-    def __init__(self, store: Store, artifacts: Artifacts, context_of: Callable[[Run], Awaitable[str]]) -> None:
+    def __init__(self, store: RunStore, artifacts: Artifacts, context_of: Callable[[Run], Awaitable[str]]) -> None:
         self._store = store
         self._artifacts = artifacts
         self._context_of = context_of

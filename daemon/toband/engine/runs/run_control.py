@@ -16,11 +16,11 @@ from toband.engine.errors import (
     StepNotFoundError,
 )
 from toband.engine.runs.registry import ActiveRuns
-from toband.ports import Store
+from toband.ports import RunStore
 
 
 class RunControl:
-    def __init__(self, active: ActiveRuns, store: Store, *, remove: Callable[[str], Awaitable[bool]]) -> None:
+    def __init__(self, active: ActiveRuns, store: RunStore, *, remove: Callable[[str], Awaitable[bool]]) -> None:
         """`remove` takes an ended run away with its files, and says whether it could."""
         self._active = active
         self._store = store

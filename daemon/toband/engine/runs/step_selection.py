@@ -17,7 +17,7 @@ from toband.engine.errors import (
     UnknownScopeError,
     UnknownStepError,
 )
-from toband.ports import Clock, Store
+from toband.ports import Clock, RunStore
 
 FULL = "full"
 
@@ -59,7 +59,7 @@ class SelectedSteps:
 class StepSelector:
     """Selects steps with the results that earlier runs have in the store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: RunStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 

@@ -21,7 +21,7 @@ from toband.engine.runs.run_factory import NewRun
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.schedules.subject_schedules import triggered
 from toband.engine.system_events import SystemEvents
-from toband.ports import Clock, Firing, Store, StoredWorkflow, StoreError
+from toband.ports import Clock, FireLedger, Firing, StoredWorkflow, StoreError
 
 CALLER = "schedule"
 
@@ -34,7 +34,7 @@ class DueRuns:
     def __init__(
         self,
         *,
-        store: Store,
+        store: FireLedger,
         queue: RunQueue,
         intake: RunIntake,
         clock: Clock,
