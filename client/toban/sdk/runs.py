@@ -226,7 +226,8 @@ class RunCalls(Calls):
         messages = self._connection.stream(open_stream, ended=lambda _: over, reconnect=reconnect)
         async with aclosing(messages):
             async for message in messages:
-                if seen and message.sequence <= seen:
+                progress = message.change == run_pb2.RUN_CHANGE_KIND_PROGRESS_REPORTED
+                if seen and message.sequence <= seen and not progress:
                     continue
                 if picture is not None:
                     picture.run.steps.extend(message.run.steps)

@@ -96,7 +96,7 @@ def _number(value: float) -> str:
 
 
 def progress(current: float, total: float | None = None, message: str = "") -> None:
-    """Says in the log how far the step is."""
+    """Reports progress: a line `::progress` in the output, which the run shows as its progress."""
     far = _number(current) if total is None else f"{_number(current)}/{_number(total)}"
     print(f"::progress {far} {message}".rstrip(), flush=True)
 

@@ -467,6 +467,8 @@ class _RunChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunChan
     """A ready step may be launched."""
     RUN_CHANGE_KIND_CANCEL_REQUESTED: _RunChangeKind.ValueType  # 18
     RUN_CHANGE_KIND_RUN_TIMEOUT_PASSED: _RunChangeKind.ValueType  # 19
+    RUN_CHANGE_KIND_PROGRESS_REPORTED: _RunChangeKind.ValueType  # 20
+    """The current step reported progress. The sequence stays the same."""
 
 class RunChangeKind(_RunChangeKind, metaclass=_RunChangeKindEnumTypeWrapper):
     """Kind of a change of a run."""
@@ -502,6 +504,8 @@ RUN_CHANGE_KIND_LAUNCH_DUE: RunChangeKind.ValueType  # 17
 """A ready step may be launched."""
 RUN_CHANGE_KIND_CANCEL_REQUESTED: RunChangeKind.ValueType  # 18
 RUN_CHANGE_KIND_RUN_TIMEOUT_PASSED: RunChangeKind.ValueType  # 19
+RUN_CHANGE_KIND_PROGRESS_REPORTED: RunChangeKind.ValueType  # 20
+"""The current step reported progress. The sequence stays the same."""
 Global___RunChangeKind: _TypeAlias = RunChangeKind  # noqa: Y015
 
 class _LogStream:
@@ -575,6 +579,8 @@ class Run(_message.Message):
     FINISHED_AT_FIELD_NUMBER: _builtins.int
     CURRENT_STEP_FIELD_NUMBER: _builtins.int
     CURRENT_STEP_INDEX_FIELD_NUMBER: _builtins.int
+    STEPS_ENDED_FIELD_NUMBER: _builtins.int
+    STEPS_TOTAL_FIELD_NUMBER: _builtins.int
     PROGRESS_CURRENT_FIELD_NUMBER: _builtins.int
     PROGRESS_TOTAL_FIELD_NUMBER: _builtins.int
     PROGRESS_MESSAGE_FIELD_NUMBER: _builtins.int
@@ -617,9 +623,17 @@ class Run(_message.Message):
     """Id of the running step that was started last; empty if none is running."""
     current_step_index: _builtins.int
     """Index of that step in the definition, counted from 0; -1 if none is running."""
-    progress_current: _builtins.int
-    """Steps of the definition that have ended; instances of a `for_each` step are not counted."""
-    progress_total: _builtins.int
+    steps_ended: _builtins.int
+    """Number of steps of the definition that have ended, without instances of `for_each` steps."""
+    steps_total: _builtins.int
+    """Number of steps of the definition."""
+    progress_current: _builtins.float
+    """The last progress that was reported, with a line such as `::progress 5/20 message` in the output of a step: by the
+    current step, or else by the last step that had reported some when it ended. Only the last 64 KiB of an attempt's
+    output are searched.
+    """
+    progress_total: _builtins.float
+    """0 if the step gave none."""
     progress_message: _builtins.str
     error_message: _builtins.str
     """For people: the first cause of the failure."""
@@ -700,8 +714,10 @@ class Run(_message.Message):
         finished_at: _timestamp_pb2.Timestamp | None = ...,
         current_step: _builtins.str = ...,
         current_step_index: _builtins.int = ...,
-        progress_current: _builtins.int = ...,
-        progress_total: _builtins.int = ...,
+        steps_ended: _builtins.int = ...,
+        steps_total: _builtins.int = ...,
+        progress_current: _builtins.float = ...,
+        progress_total: _builtins.float = ...,
         progress_message: _builtins.str = ...,
         error_message: _builtins.str = ...,
         summary_json: _builtins.str = ...,
@@ -727,7 +743,7 @@ class Run(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

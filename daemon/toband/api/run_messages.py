@@ -70,8 +70,8 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         finished_at=timestamp(value.finished_at),
         current_step=value.current_step,
         current_step_index=index if value.current_step else -1,
-        progress_current=value.ended_steps,
-        progress_total=value.total_steps,
+        steps_ended=value.ended_steps,
+        steps_total=value.total_steps,
         error_message=value.error,
         failed_steps=value.failed_steps,
         incomplete_steps=value.incomplete_steps,
@@ -91,6 +91,10 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         steps=[step(s, plan, paused=value.paused_at is not None) for s in value.steps.values()],
     )
     made.params.update(dict(value.params))
+    if value.progress is not None:
+        made.progress_current = value.progress.current
+        made.progress_total = value.progress.total
+        made.progress_message = value.progress.message
     if not made.waiting_for and value.state is RunState.RUNNING:
         _add_held_up(made, value)
     if value.ending is not None:

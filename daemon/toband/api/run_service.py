@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from operator import attrgetter
 
 from toban.v1 import run_pb2 as pb
@@ -14,33 +13,26 @@ from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.common_requests import caller, origin_of, request_of
 from toband.api.handler import Context, streaming, unary
 from toband.api.request_errors import InvalidFieldError
+from toband.api.run_pages import STEPS, next_run_page, run_page
+from toband.api.run_watch_rpc import RunWatchRpc
 from toband.domain.run_model import Run, StepRun
 from toband.engine.errors import (
     AttemptNotFoundError,
     NeverRunError,
     NotWaitingError,
-    RunNotFoundError,
     RunTerminalError,
-    StoppingError,
     WorkflowNotFoundError,
 )
 from toband.engine.execution.dispatcher import Launches
-from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.log_stream import LogChunk, LogEnd, LogStreams
 from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.resource_sampling import ResourceSampler
 from toband.engine.runs.run_control import RunControl
 from toband.engine.runs.run_factory import RunFactory
+from toband.engine.runs.run_progress import RunProgress
 from toband.engine.runs.run_queue import RunQueue
 from toband.ports import Store
-
-STEPS = 500
-WATCHED_STEPS = 200
-CHANGES = 50
-"""What a watcher reads at once, steps or changes: one that does not take them keeps them in memory."""
-WATCHED_ROOM = 128 * 1024
-"""For the steps of one message to a watcher."""
 
 
 class RunService(run_pb2_grpc.RunServiceServicer):
@@ -55,7 +47,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         control: RunControl,
         logs: LogStreams,
         store: Store,
-        notifier: RunNotifier,
+        watch: RunWatchRpc,
+        progress: RunProgress,
         sampler: ResourceSampler,
         artifacts: ArtifactRpcs,
     ) -> None:
@@ -69,7 +62,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         self._sampler = sampler
         self._logs = logs
         self._store = store
-        self._notifier = notifier
+        self._watch = watch
+        self._progress = progress
 
     @unary
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
@@ -159,8 +153,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         limit = pages.size(request.step_page_size, STEPS, "step_page_size")
         given = request.step_page_token
         after = pages.number(given, "step_page_token") if given else -1
-        page, more = await self._next_page(request.id, after, limit)
-        run = await self._whole(page)
+        page, more = await next_run_page(self._store, request.id, after, limit)
+        run = await self._whole(await self._with_progress(page))
         given_steps = list(page.steps.values())[: len(run.steps)]
         more = more or len(given_steps) < len(page.steps)
         return pb.GetRunResponse(
@@ -175,7 +169,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             if await self._store.get_workflow(request.workflow) is None:
                 raise WorkflowNotFoundError(request.workflow)
             raise NeverRunError(request.workflow)
-        return pb.GetCurrentRunResponse(run=await self._whole(run))
+        return pb.GetCurrentRunResponse(run=await self._whole(await self._with_progress(run)))
 
     @unary
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
@@ -193,7 +187,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             )
 
         async def make(run: Run) -> pb.Run:
-            return await self._whole(run) if run.current_step else run_messages.run(run)
+            return await self._whole(await self._with_progress(run)) if run.current_step else run_messages.run(run)
 
         page = await pages.filled(pages.size(request.page_size, 50), read, make)
         return pb.ListRunsResponse(runs=page.parts, next_page_token=page.token(attrgetter("id")))
@@ -205,51 +199,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @streaming
     async def WatchRun(self, request: pb.WatchRunRequest, context: Context) -> AsyncIterator[pb.WatchRunResponse]:
-        with self._notifier.watching(request.id) as watch:
-            sequence = request.after_sequence
-            run = await self._page(request.id, limit=0)
-            plan = await self._plans.plan_of(run)
-            if not 0 <= sequence <= run.sequence:
-                raise InvalidFieldError("after_sequence", f"found {sequence}, the run has come to {run.sequence}")
-            if sequence == 0:
-                first = True
-                async for run, more in self._picture(request.id):
-                    sequence = run.sequence
-                    made = run_messages.run(run, plan)
-                    if not first:
-                        run_messages.leave_out_params(made)
-                    first = False
-                    for part, rest in _parts(made, WATCHED_ROOM):
-                        yield pb.WatchRunResponse(sequence=sequence, run=part, partial=more or rest)
-            state = run.state
-            while True:
-                watch.changed.clear()
-                entries = await self._store.history(request.id, after=sequence, limit=CHANGES)
-                for entry in entries:
-                    sequence, state = entry.sequence, entry.run.state
-                    for part, rest in _parts(run_messages.run(entry.run, plan), WATCHED_ROOM):
-                        change = run_messages.change_kind(entry.event)
-                        yield pb.WatchRunResponse(sequence=sequence, run=part, partial=rest, change=change)
-                if state.terminal:
-                    return
-                if self._notifier.closed:
-                    raise StoppingError
-                if len(entries) < CHANGES:
-                    await watch.wait()
-
-    async def _picture(self, run_id: str) -> AsyncIterator[tuple[Run, bool]]:
-        """The whole run in pages, each read when the one before was taken.
-
-        All have the sequence of the first: of a run that moves meanwhile, the changes since then come once more.
-        """
-        page, more = await self._next_page(run_id, -1, WATCHED_STEPS)
-        sequence = page.sequence
-        while True:
-            yield replace(page, sequence=sequence), more
-            if not more:
-                return
-            after = max(step.position for step in page.steps.values())
-            page, more = await self._next_page(run_id, after, WATCHED_STEPS)
+        async for message in self._watch.watch(request):
+            yield message
 
     @streaming
     async def StreamLogs(self, request: pb.StreamLogsRequest, context: Context) -> AsyncIterator[pb.StreamLogsResponse]:
@@ -268,7 +219,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     ) -> pb.ListProcessExecutionsResponse:
         limit = pages.size(request.page_size, 100)
         if request.run_id:
-            await self._page(request.run_id, limit=0)
+            await run_page(self._store, request.run_id, limit=0)
         found = await self._store.list_attempts(
             run_id=request.run_id,
             step=request.step,
@@ -311,19 +262,11 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     async def shown(self, run_id: str) -> pb.Run:
         """As it is now, with the first of its steps. Raises RunNotFoundError."""
-        return await self._whole(await self._page(run_id))
+        return await self._whole(await run_page(self._store, run_id))
 
-    async def _page(self, run_id: str, *, after: int = -1, limit: int = STEPS) -> Run:
-        run = await self._store.get_run_page(run_id, after=after, limit=limit)
-        if run is None:
-            raise RunNotFoundError(run_id)
-        return run
-
-    async def _next_page(self, run_id: str, after: int, limit: int) -> tuple[Run, bool]:
-        """The run with its steps behind that position, and whether there are more of them."""
-        run = await self._page(run_id, after=after, limit=limit + 1)
-        steps = dict(islice(run.steps.items(), limit))
-        return replace(run, steps=steps), len(run.steps) > limit
+    async def _with_progress(self, run: Run) -> Run:
+        """With what its current step has reported so far."""
+        return replace(run, progress=await self._progress.of(run))
 
     async def _whole(self, run: Run) -> pb.Run:
         """With what only its definition knows, and as many of its steps as fit."""
@@ -346,20 +289,6 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def _workflow_of(self, run_id: str) -> str:
         run = await self._store.get_run_page(run_id, limit=0)
         return run.workflow if run is not None else ""
-
-
-def _parts(run: pb.Run, room: int) -> Iterator[tuple[pb.Run, bool]]:
-    """The run in as many messages as its steps need, and whether more follow."""
-    steps = list(run.steps)
-    while True:
-        count = pages.fitting(steps, room - run.params.ByteSize())
-        del run.steps[:]
-        run.steps.extend(steps[:count])
-        steps = steps[count:]
-        yield run, bool(steps)
-        if not steps:
-            return
-        run_messages.leave_out_params(run)
 
 
 def _chunk(item: LogChunk) -> pb.StreamLogsResponse:

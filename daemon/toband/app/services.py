@@ -9,6 +9,7 @@ from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
 from toband.api.job_service import JobService
 from toband.api.run_service import RunService
+from toband.api.run_watch_rpc import RunWatchRpc
 from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.api.schedule_service import ScheduleService
 from toband.api.system_service import SystemService
@@ -16,12 +17,14 @@ from toband.api.workflow_service import WorkflowService
 from toband.app.adapters import Adapters
 from toband.app.engine_parts import EngineParts
 from toband.config import Config
+from toband.engine.runs.run_progress import RunProgress
 
 
 async def start_services(
     config: Config, adapters: Adapters, engine: EngineParts, *, listen: list[str], started_at: datetime
 ) -> None:
     store = adapters.store
+    progress = RunProgress(engine.runs.active, adapters.logs)
     runs = RunService(
         intake=engine.runs.intake,
         factory=engine.runs.factory,
@@ -31,7 +34,8 @@ async def start_services(
         control=engine.control,
         logs=engine.log_streams,
         store=store,
-        notifier=engine.notifier,
+        watch=RunWatchRpc(engine.runs.plans, store, engine.notifier, progress),
+        progress=progress,
         sampler=engine.sampler,
         artifacts=ArtifactRpcs(engine.run_artifacts),
     )

@@ -12,6 +12,7 @@ from toband.domain.run_model import (
     Attempt,
     DeadLetter,
     Orphans,
+    Progress,
     ResourceUse,
     RunState,
     TreeCause,
@@ -56,6 +57,8 @@ class AttemptEnded:
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     dropped_bytes: int = 0
+    progress: Progress | None = None
+    """The last that it reported, if any."""
     result: Any = None
     outputs: Mapping[str, str] = field(default_factory=dict)
     spilled: int = 0

@@ -24,6 +24,7 @@ __all__ = [
     "ErrorClass",
     "Orphans",
     "Phase",
+    "Progress",
     "ResourceUse",
     "Run",
     "RunState",
@@ -224,6 +225,15 @@ class ResourceUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Progress that a step reported with a line `::progress`. `total` is 0 if it gave none."""
+
+    current: float
+    total: float = 0.0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """What a process tree used at one moment. `cpu` is in cores, over the time since the sample before.
 
@@ -401,6 +411,7 @@ class Run:
     ended_steps: int = 0
     total_steps: int = 0
     current_step: str = ""
+    progress: Progress | None = None
     cancel_requested_at: datetime | None = None
     paused_at: datetime | None = None
     retry_of: str = ""

@@ -253,6 +253,8 @@ class _Move(Outcomes):
             return
         definition = self._plan.definition(attempt.step)
         self._then = min(self._at, event.finished_at)
+        if event.progress is not None:
+            self._set_run(progress=event.progress)
         run_ending = self._run.ending
         timed_out = run_ending is not None and run_ending.cause is EndingCause.TIMED_OUT
         if timed_out and event.ending.cause is TreeCause.CANCEL:

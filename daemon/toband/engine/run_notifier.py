@@ -19,12 +19,14 @@ class RunWatch:
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
 
-    async def wait(self) -> None:
-        """Until something has changed, but not sooner than the pace allows, unless the run has ended."""
+    async def wait(self, within: float | None = None) -> None:
+        """Until something has changed, or the time is over; not before the pace allows, unless the run has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PACE):
                 await self.ended.wait()
-        await self.changed.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self.changed.wait()
 
 
 class RunNotifier:

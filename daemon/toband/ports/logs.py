@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from toband.domain.run_model import Attempt
+from toband.domain.run_model import Attempt, Progress
 from toband.ports.records import RunSize
 
 PAGE = 32 * 1024
@@ -69,6 +69,10 @@ class Logs(Protocol):
 
     def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
         """All of a stream. Raises OutputTooLargeError if it is more than `limit`."""
+        ...
+
+    async def progress(self, attempt: Attempt) -> Progress | None:
+        """The last progress that an attempt reported, if it is near the end of its log."""
         ...
 
     def watching(self, run_id: str, event: asyncio.Event) -> AbstractContextManager[None]:

@@ -81,7 +81,7 @@ class Driver:
         for message in self._runs.WatchRun(watch, timeout=TIMEOUT):
             last = message.run
         took = time.perf_counter() - began
-        done = (last.state, last.progress_current, last.progress_total)
+        done = (last.state, last.steps_ended, last.steps_total)
         if done != (run_pb2.RUN_STATE_SUCCEEDED, int(steps), int(steps)):
             raise SystemExit(f"the run did not do its work: {last}")
         return {

@@ -158,7 +158,7 @@ def test_instances_come_in_pages_behind_their_step(daemon: Daemon) -> None:
     }
     apply(daemon, "instances", steps)
     run = daemon.run("instances")
-    assert (run.progress_current, run.progress_total) == (2, 2)
+    assert (run.steps_ended, run.steps_total) == (2, 2)
     assert json.loads(run.summary_json) == {"SUCCEEDED": 2}
     names = ["many", *(f"many[{number}]" for number in range(7)), "last"]
     assert [step.id for step in run.steps] == names

@@ -67,13 +67,13 @@ def test_a_started_run_is_told_whole(daemon: Daemon, tmp_path: Path) -> None:
     ):
         assert (run.id, run_state(run)) == (made.id, "RUNNING")
         assert (run.current_step, run.current_step_index) == ("second", 1)
-        assert (run.progress_current, run.progress_total) == (1, 2)
+        assert (run.steps_ended, run.steps_total) == (1, 2)
         assert run.HasField("started_at")
         assert not run.HasField("finished_at")
     gate.release_now()
     run = daemon.wait_run(made.id)
     assert (run_state(run), run.current_step, run.current_step_index) == ("SUCCEEDED", "", -1)
-    assert (run.progress_current, run.progress_total, run.failed_steps) == (2, 2, 0)
+    assert (run.steps_ended, run.steps_total, run.failed_steps) == (2, 2, 0)
     assert json.loads(run.summary_json) == {"SUCCEEDED": 2}
     times = [run.created_at, run.started_at, run.steps[0].started_at, run.steps[0].finished_at]
     times += [run.steps[1].started_at, run.steps[1].finished_at, run.finished_at]
@@ -150,7 +150,7 @@ def test_the_steps_of_a_large_run_come_in_pages(daemon: Daemon, tmp_path: Path) 
             request = pb.GetRunRequest(id=run_id, step_page_size=size, step_page_token=token)
             page = daemon.runs.GetRun(request, timeout=20)
             found.append([step.id for step in page.run.steps])
-            assert page.run.progress_total == 1200
+            assert page.run.steps_total == 1200
             token = page.next_step_page_token
             if not token:
                 return found

@@ -65,7 +65,7 @@ def test_each_change_comes_once_in_order_and_the_last_one_is_the_end(
     assert [run_state(message.run) for message in changes[:-1]] == ["RUNNING"] * (len(changes) - 1)
     assert run_state(changes[-1].run) == "SUCCEEDED"
     assert changes[-1].run.failed_steps == 1
-    progress = [message.run.progress_current for message in changes]
+    progress = [message.run.steps_ended for message in changes]
     assert progress == sorted(progress)
     assert (progress[0], progress[-1]) == (0, 4)
 
@@ -141,3 +141,35 @@ def test_a_cancelled_run_is_watched_to_its_end(daemon: Daemon, tmp_path: Path) -
     assert messages[asked].run.waiting_for
     assert (kinds[-1], run_state(messages[-1].run)) == (pb.RUN_CHANGE_KIND_ATTEMPT_ENDED, "CANCELLED")
     assert messages[-1].run.error_message == "cancelled: enough"
+
+
+def reported(run: pb.Run) -> tuple[float, float, str]:
+    return run.progress_current, run.progress_total, run.progress_message
+
+
+def test_the_last_reported_progress_is_shown_while_a_step_runs_and_kept_after_it(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    gate, end = Gate(str(tmp_path / "gate")), Gate(str(tmp_path / "end"))
+    count = f"echo '::progress 1/4 rows'; read _ < {gate.path}; echo '::progress 4/4 rows'; echo done"
+    steps = {"count": {"run": count}, "wait": {"run": f"read _ < {end.path}", "depends_on": ["count"]}}
+    apply(daemon, "reporting", steps)
+    run_id = daemon.start_run("reporting")
+    stream = iter(daemon.runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
+    message = next(each for each in stream if each.change == pb.RUN_CHANGE_KIND_PROGRESS_REPORTED)
+    assert (reported(message.run), run_state(message.run)) == ((1, 4, "rows"), "RUNNING")
+    assert message.run.steps_total == 2
+    assert not message.run.steps
+    assert reported(daemon.get_run(run_id)) == (1, 4, "rows")
+    listed = daemon.runs.ListRuns(pb.ListRunsRequest(workflow="reporting"), timeout=20).runs
+    assert [reported(run) for run in listed] == [(1, 4, "rows")]
+
+    gate.release_now()
+    after = next(each for each in stream if each.change == pb.RUN_CHANGE_KIND_ATTEMPT_ENDED)
+    assert (reported(after.run), after.run.steps_ended) == ((4, 4, "rows"), 1)
+    daemon.wait_started(run_id, "wait")
+    assert reported(daemon.get_run(run_id)) == (4, 4, "rows")
+    end.release_now()
+    last = list(stream)[-1]
+    assert (reported(last.run), run_state(last.run)) == ((4, 4, "rows"), "SUCCEEDED")
+    assert reported(daemon.get_run(run_id)) == (4, 4, "rows")

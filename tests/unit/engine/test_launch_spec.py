@@ -22,6 +22,7 @@ from toband.domain.plan import Plan
 from toband.domain.run_model import (
     Attempt,
     AttemptState,
+    Progress,
     Run,
     RunState,
     StepState,
@@ -56,6 +57,9 @@ class MemoryLogs:
         if len(data) > limit:
             raise OutputTooLargeError
         return data
+
+    async def progress(self, attempt: Attempt) -> Progress | None:
+        return None
 
     def watching(self, run_id: str, event: asyncio.Event) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -182,7 +182,7 @@ class FakeDaemon:
         run.started_at.GetCurrentTime()
         for index, step in enumerate(steps):
             run.steps.add(id=step, index=index, state=run_pb2.STEP_STATE_PENDING)
-        run.progress_total = len(run.steps)
+        run.steps_total = len(run.steps)
         record = RunRecord(run)
         self.runs[run.id] = record
         self.change(record, run_pb2.RUN_CHANGE_KIND_RUN_STARTED)
@@ -235,7 +235,7 @@ class FakeDaemon:
             changed.attempts = changed.attempts or 1
         elif state != run_pb2.STEP_STATE_PENDING:
             changed.finished_at.GetCurrentTime()
-            record.run.progress_current += 1
+            record.run.steps_ended += 1
         if state == run_pb2.STEP_STATE_FAILED:
             record.run.failed_steps += 1
         self.change(record, run_pb2.RUN_CHANGE_KIND_ATTEMPT_STARTED, changed)

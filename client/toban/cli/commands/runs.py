@@ -94,7 +94,7 @@ def list_runs(
     columns: list[Column[run_pb2.Run]] = [
         Column("RUN", run_name, lambda _: "bold"),
         Column("STATE", run_state, run_style, folds=True),
-        Column("STEPS", lambda run: f"{run.progress_current}/{run.progress_total}"),
+        Column("STEPS", lambda run: f"{run.steps_ended}/{run.steps_total}"),
         Column("CREATED", lambda run: clock(run.created_at)),
         Column("TOOK", lambda run: span(run.started_at, run.finished_at, now)),
         Column("ID", lambda run: run.id, optional=True),

@@ -13,7 +13,7 @@ from toban.cli.render.log_tail import LastLines
 from toban.cli.render.output import Column, fields, paint, table, to_dict
 from toban.cli.render.resource_text import sampled, show_resources
 from toban.cli.render.run_names import mentioned, names_of
-from toban.cli.render.run_text import run_error, run_event, run_name, run_state, run_style, shortfall
+from toban.cli.render.run_text import progress_text, run_error, run_event, run_name, run_state, run_style, shortfall
 from toban.cli.render.step_table import Row, step_rows
 from toban.cli.render.step_text import CHECK, needs_approval, typed
 from toban.cli.session import Session
@@ -217,5 +217,5 @@ def _params(run: run_pb2.Run) -> str:
 def _progress(run: run_pb2.Run) -> str:
     if run.HasField("finished_at"):
         return ""
-    steps = f"{run.progress_current} of {counted(int(run.progress_total), 'step')}"
-    return f"{steps}: {run.progress_message}" if run.progress_message else steps
+    steps = f"{run.steps_ended} of {counted(int(run.steps_total), 'step')}"
+    return f"{steps}: {reported}" if (reported := progress_text(run)) else steps

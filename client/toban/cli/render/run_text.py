@@ -78,3 +78,13 @@ def shortfall(run: run_pb2.Run) -> str:
         verb = "is" if run.incomplete_steps == 1 else "are"
         parts.append(f"{counted(run.incomplete_steps, 'step')} {verb} incomplete")
     return ", ".join(parts)
+
+
+def progress_text(run: run_pb2.Run) -> str:
+    """The last progress that a step reported, such as `5/20 rows`; empty if none did."""
+    if not (run.progress_current or run.progress_total or run.progress_message):
+        return ""
+    amount = f"{run.progress_current:.15g}"
+    if run.progress_total:
+        amount += f"/{run.progress_total:.15g}"
+    return f"{amount} {run.progress_message}".rstrip()

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toban.cli.human_text import indented, last_state, one_line, span
-from toban.cli.render.run_text import run_name, run_state, run_style
+from toban.cli.render.run_text import progress_text, run_name, run_state, run_style
 from toban.cli.render.step_table import instances, row_note
 from toban.cli.render.step_text import ACTIVE_STEPS, needs_approval, step_order, step_state, step_style, tally, typed
 from toban.cli.session import Session
@@ -147,10 +147,10 @@ def _headline(run: run_pb2.Run, now: datetime) -> Text:
     text.append(" ")
     text.append(one_line(run_state(run)), style=run_style(run))
     text.append(f" {span(run.started_at, run.finished_at, now)}", style="dim")
-    if run.progress_total:
-        text.append(f"  {run.progress_current}/{run.progress_total}")
-    if run.progress_message:
-        text.append(f" {one_line(run.progress_message)}")
+    if run.steps_total:
+        text.append(f"  {run.steps_ended}/{run.steps_total}")
+    if reported := progress_text(run):
+        text.append(f"  {one_line(reported)}")
     return text
 
 

@@ -20,6 +20,7 @@ from toband.domain.run_model import (
     Ending,
     Orphans,
     Phase,
+    Progress,
     ResourceUse,
     Run,
     StepRun,
@@ -147,6 +148,7 @@ def run_facts(run: Run) -> Raw:
         "ended_steps": run.ended_steps,
         "total_steps": run.total_steps,
         "current_step": printable(run.current_step),
+        "progress": None if run.progress is None else _progress_json(run.progress),
         "cancel_requested_at": _time(run.cancel_requested_at),
         "paused_at": _time(run.paused_at),
         "ending_cause": None if ending is None else ending.cause.value,
@@ -154,6 +156,10 @@ def run_facts(run: Run) -> Raw:
         "launches": run.launches,
         "timeout": run.timeout,
     }
+
+
+def _progress_json(progress: Progress) -> str:
+    return to_json([progress.current, progress.total, progress.message])
 
 
 def step_row(run_id: str, step: StepRun) -> Raw:
@@ -325,6 +331,7 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
         ended_steps=values["ended_steps"],
         total_steps=values["total_steps"],
         current_step=values["current_step"],
+        progress=None if values["progress"] is None else _progress(*values["progress"]),
         cancel_requested_at=values["cancel_requested_at"],
         paused_at=values["paused_at"],
         retry_of=values["retry_of"] or "",
@@ -342,6 +349,10 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
         launches=values["launches"],
         timeout=values["timeout"],
     )
+
+
+def _progress(current: float, total: float, message: str) -> Progress:
+    return Progress(current=current, total=total, message=message)
 
 
 def step_from(values: Values, attempt: Attempt | None) -> StepRun:

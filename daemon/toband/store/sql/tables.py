@@ -193,6 +193,8 @@ runs = Table(
     Column("ended_steps", Integer, nullable=False),
     Column("total_steps", Integer, nullable=False),
     Column("current_step", Prose, nullable=False),
+    # The last progress that a step had reported when it ended: current, total and message.
+    Column("progress", JsonText),
     Column("cancel_requested_at", Micros),
     Column("paused_at", Micros),
     Column("ending_cause", Name(EndingCause)),

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import end_record
 from toband.supervise.launch.end_record import Claim, EndRecord, RecordError
 from toband.supervise.launch.verdict import FileState, Verdict, judge
+from toband.supervise.logs.progress_lines import TAIL, last_progress
 from toband.supervise.shim import frames
 
 LOOK_AGAIN = 1.0
@@ -163,7 +164,7 @@ class AttemptProbe(Generic[ShimT]):
             claim = frames.read_claim(fd) or {}
             end_record.claim_of(attempt, claim)
             facts = frames.read_end(fd, claim)
-            return None if facts is None else end_record.end_of(attempt, facts)
+            return None if facts is None else _end_of(attempt, fd, facts)
         return None
 
     def event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
@@ -333,7 +334,7 @@ class AttemptProbe(Generic[ShimT]):
         record = frames.read_end(fd, facts)
         if record is None:
             return _Seen(FileState.CLAIM, None, claim)
-        return _Seen(FileState.END, None, claim, end_record.end_of(attempt, record))
+        return _Seen(FileState.END, None, claim, _end_of(attempt, fd, record))
 
     def _lost(self, attempt: Attempt, seen: _Seen[ShimT]) -> AttemptLost | _Unbelieved:
         # The database first: a step of the daemon's own user could have changed its claim.
@@ -357,3 +358,14 @@ class AttemptProbe(Generic[ShimT]):
         )
         damaged = seen.file is FileState.DAMAGED and not booted
         return _Unbelieved(lost, seen.reason) if damaged else lost
+
+
+def _end_of(attempt: Attempt, fd: int, facts: Mapping[str, Any]) -> EndRecord:
+    """Its end record, with the last progress that it reported. Raises RecordError."""
+    found = end_record.end_of(attempt, facts)
+    if not found.event.stdout_bytes:
+        return found
+    end = frames.log_size(fd)
+    start = max(0, end - TAIL)
+    progress = last_progress(frames.pread(fd, end - start, start))
+    return found if progress is None else replace(found, event=replace(found.event, progress=progress))

@@ -8,11 +8,12 @@ import sys
 from collections import deque
 from collections.abc import Collection, Iterator
 
-from toband.domain.run_model import Attempt
+from toband.domain.run_model import Attempt, Progress
 from toband.ports import PAGE, LogKind, LogPage, LogPiece, OutputTooLargeError
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.logs.compressed_log import Indexes
 from toband.supervise.logs.log_sources import all_frames, opened, read_frames
+from toband.supervise.logs.progress_lines import TAIL, last_progress
 from toband.supervise.shim import frames
 
 PIECE_WEIGHT = 128
@@ -54,6 +55,17 @@ class LogFiles:
                         raise OutputTooLargeError
                     parts.append(bytes(frame.payload))
         return b"".join(parts)
+
+    async def progress(self, attempt: Attempt) -> Progress | None:
+        return await asyncio.to_thread(self._progress, self._files.log(attempt))
+
+    def _progress(self, path: str) -> Progress | None:
+        try:
+            with opened(path, self._indexes) as source:
+                start = max(0, source.size - TAIL)
+                return last_progress(source.read(TAIL, start))
+        except FileNotFoundError:
+            return None
 
     @contextlib.contextmanager
     def watching(self, run_id: str, event: asyncio.Event) -> Iterator[None]:

@@ -175,6 +175,13 @@ def read_end(fd: int, claim: dict[str, Any] | None = None) -> dict[str, Any] | N
     return record if record.get("seal") == claim.get("seal") else None
 
 
+def log_size(fd: int) -> int:
+    """Size of the file without its end record, which `read_end` has found."""
+    size = os.fstat(fd).st_size
+    length, _ = _TRAILER.unpack(pread(fd, _TRAILER.size, size - _TRAILER.size))
+    return size - int(length)
+
+
 def frames_of(fd: int, *, start: int = 0, chunk: int = 1024 * 1024) -> Iterator[Frame]:
     """All whole, undamaged frames from `start` on, in bounded memory."""
     position = start

@@ -29,6 +29,7 @@ STOPPED = {
 def upgrade() -> None:
     op.add_column("step_runs", sa.Column("skip_reason", sa.String()))
     op.add_column("step_runs", sa.Column("source", KEY))
+    op.add_column("runs", sa.Column("progress", sa.Text()))
     removed: sa.Column[bool] = sa.Column("owner_removed", sa.Boolean(), nullable=False, server_default=sa.false())
     op.add_column("workflows", removed)
     _map_owners(op.get_bind())

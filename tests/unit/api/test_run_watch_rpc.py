@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from toband.api.run_service import WATCHED_STEPS, RunService
+from toban.v1 import run_pb2 as pb
+from toband.api.run_watch_rpc import WATCHED_STEPS, RunWatchRpc
 from toband.domain.run_model import Run, StepRun
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,29 +34,15 @@ class Restless:
         )
 
 
-def picture(store: Restless) -> AsyncIterator[tuple[Run, bool]]:
-    unused: dict[str, Any] = dict.fromkeys(
-        (
-            "intake",
-            "factory",
-            "plans",
-            "queue",
-            "launches",
-            "control",
-            "logs",
-            "notifier",
-            "sampler",
-            "artifacts",
-        )
-    )
-    service = RunService(**unused, store=cast(Any, store))
-    return service._picture("r")
+def whole(store: Restless) -> AsyncIterator[pb.WatchRunResponse]:
+    unused = cast(Any, None)
+    return RunWatchRpc(unused, cast(Any, store), unused, unused)._whole("r", None)
 
 
 async def test_a_run_that_changes_while_it_is_read_is_of_its_first_moment() -> None:
     """Its changes since then come once more."""
-    pages = [page async for page in picture(Restless(changes=10**6))]
-    assert [(run.sequence, len(run.steps), more) for run, more in pages] == [
+    pages = [page async for page in whole(Restless(changes=10**6))]
+    assert [(page.sequence, len(page.run.steps), page.partial) for page in pages] == [
         (1, WATCHED_STEPS, True),
         (1, 10, False),
     ]
@@ -63,7 +50,7 @@ async def test_a_run_that_changes_while_it_is_read_is_of_its_first_moment() -> N
 
 async def test_a_page_is_read_when_the_one_before_was_taken() -> None:
     store = Restless(changes=1)
-    pages = picture(store)
+    pages = whole(store)
     await anext(pages)
     assert store.reads == 1
     await anext(pages)
