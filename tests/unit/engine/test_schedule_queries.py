@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from contract.builders import text
 from doubles.clock import Clock
 from toban.definition.timing.schedule_spec import Schedule
-from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource
+from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.drain import DrainMode
 from toband.engine.errors import ZoneGoneError
 from toband.engine.schedules.active_blackouts import Blackouts
 from toband.engine.schedules.due_times import jitter_by
 from toband.engine.schedules.schedule_queries import Outlook
+from toband.ports import EventResolution, Firing
+from toband.store import SqlStore
 
 NOW = datetime(2026, 3, 2, 12, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -26,59 +28,6 @@ HOUR = timedelta(hours=1)
 
 def at(hour: int, day: int = 2) -> datetime:
     return datetime(2026, 3, day, hour, tzinfo=UTC)
-
-
-class Store:
-    """Schedules and the ledger of the workflow `w`, in memory."""
-
-    def __init__(self, *entries: ScheduleEntry, blackout: Sequence[str] = ()) -> None:
-        self.entries = entries
-        self.lines: list[Fire] = []
-        self.events: dict[str, Emitted] = {}
-        self.blackout = blackout
-
-    async def get_workflow(self, name: str) -> Any:
-        parsed = {"blackout": self.blackout}
-        return SimpleNamespace(enabled=True, definition=SimpleNamespace(parsed=parsed))
-
-    async def get_event(self, event_id: str) -> Emitted | None:
-        return self.events.get(event_id)
-
-    async def get_schedule(self, schedule_id: str) -> ScheduleEntry | None:
-        return next((entry for entry in self.entries if entry.id == schedule_id), None)
-
-    async def list_schedules(
-        self,
-        *,
-        workflow: str,
-        after: str = "",
-        limit: int,
-        active_only: bool = True,
-        of_subjects: bool = False,
-    ) -> list[ScheduleEntry]:
-        return [
-            entry
-            for entry in sorted(self.entries, key=lambda entry: entry.id)
-            if entry.id > after
-            if not (of_subjects and not entry.subject)
-            if not (active_only and entry.next_due is None and entry.spec.cron != "@reboot")
-        ][:limit]
-
-    async def fires(
-        self,
-        *,
-        workflow: str,
-        after: datetime | None = None,
-        before: datetime | None = None,
-        limit: int = 100,
-    ) -> list[Fire]:
-        lines = [
-            line
-            for line in sorted(self.lines, key=lambda line: line.due_at, reverse=True)
-            if after is None or line.due_at > after
-            if before is None or line.due_at < before
-        ]
-        return lines[:limit]
 
 
 def entry(spec: Schedule, next_due: datetime | None, index: int = 0, **more: Any) -> ScheduleEntry:
@@ -94,17 +43,29 @@ def entry(spec: Schedule, next_due: datetime | None, index: int = 0, **more: Any
     return replace(made, **more)
 
 
-def outlook(*entries: ScheduleEntry, blackout: Sequence[str] = ()) -> Outlook:
-    return outlook_of(Store(*entries, blackout=blackout))
-
-
-def outlook_of(store: Store) -> Outlook:
+async def outlook(store: SqlStore, *entries: ScheduleEntry, blackout: Sequence[str] = ()) -> Outlook:
+    """Of the workflow `w`, which has these schedules now and no others."""
+    await store.delete_workflow("w", at=NOW)
+    own = tuple(each for each in entries if not each.subject)
+    await store.create_workflow(text("w", parsed={"blackout": blackout}, schedules=own), at=NOW)
+    for each in entries:
+        if each.subject:
+            await store.create_schedule(each)
     return Outlook(
-        store=cast(Any, store),
+        store=store,
         clock=Clock(NOW),
         blackouts=Blackouts((), "UTC"),
         draining=DrainMode(),
     )
+
+
+async def write(store: SqlStore, *lines: Fire) -> None:
+    """Writes lines into the ledger."""
+    for schedule_id in {line.schedule_id for line in lines}:
+        of = await store.get_schedule(schedule_id)
+        assert of is not None
+        found = tuple(line for line in lines if line.schedule_id == schedule_id)
+        assert await store.fire(Firing(before=of, after=of, fires=found)) is not None
 
 
 HOURLY = Schedule(cron="0 * * * *")
@@ -114,15 +75,15 @@ async def due(found: Outlook, count: int = 3, start: datetime | None = None) -> 
     return [each.due for each in await found.preview("w", count, start)]
 
 
-async def test_times_of_all_schedules_in_order() -> None:
+async def test_times_of_all_schedules_in_order(store: SqlStore) -> None:
     halves = entry(Schedule(cron="30 * * * *"), NOW + timedelta(minutes=20), 1)
     bound = entry(Schedule(at=at(13) + HOUR / 4), at(13) + HOUR / 4, id="0-bound", subject="s")
-    found = await due(outlook(entry(HOURLY, at(13)), halves, bound), 4)
+    found = await due(await outlook(store, entry(HOURLY, at(13)), halves, bound), 4)
     assert found == [at(12) + HOUR / 2, at(13), at(13) + HOUR / 4, at(13) + HOUR / 2]
 
 
-async def test_what_was_decided_before_the_clock_was_put_right_does_not_come_again() -> None:
-    ahead = outlook(entry(HOURLY, at(18)))
+async def test_what_was_decided_before_the_clock_was_put_right_does_not_come_again(store: SqlStore) -> None:
+    ahead = await outlook(store, entry(HOURLY, at(18)))
     assert await due(ahead, 2) == [at(18), at(19)]
     explained = await ahead.explain("w")
     assert explained.after == at(18)
@@ -132,30 +93,30 @@ async def test_what_was_decided_before_the_clock_was_put_right_does_not_come_aga
     assert asked.after == at(18)
 
 
-async def test_a_limit_is_counted_from_what_is_due_next() -> None:
+async def test_a_limit_is_counted_from_what_is_due_next(store: SqlStore) -> None:
     limited = entry(replace(HOURLY, max_occurrences=5), at(13), occurrences=2)
-    assert await due(outlook(limited), 10) == [at(13), at(14), at(15)]
-    assert await due(outlook(limited), 10, at(13)) == [at(14), at(15)]
-    assert await due(outlook(limited), 10, datetime(2030, 1, 1, tzinfo=UTC)) == []
+    assert await due(await outlook(store, limited), 10) == [at(13), at(14), at(15)]
+    assert await due(await outlook(store, limited), 10, at(13)) == [at(14), at(15)]
+    assert await due(await outlook(store, limited), 10, datetime(2030, 1, 1, tzinfo=UTC)) == []
 
 
-async def test_nothing_is_shown_from_before_what_is_due_next() -> None:
-    assert await due(outlook(entry(HOURLY, at(13))), 1, at(0, day=1)) == [at(13)]
+async def test_nothing_is_shown_from_before_what_is_due_next(store: SqlStore) -> None:
+    assert await due(await outlook(store, entry(HOURLY, at(13))), 1, at(0, day=1)) == [at(13)]
 
 
-async def test_one_that_waits_for_its_jitter_is_still_to_come() -> None:
+async def test_one_that_waits_for_its_jitter_is_still_to_come(store: SqlStore) -> None:
     waiting = entry(replace(HOURLY, jitter=7200.0), at(12))
     jitter = jitter_by(waiting)
     assert jitter > timedelta(minutes=10)
-    (first, *_) = await outlook(waiting).preview("w", 1)
+    (first, *_) = await (await outlook(store, waiting)).preview("w", 1)
     assert (first.due, first.at) == (at(12), at(12) + jitter)
-    assert await due(outlook(waiting), 1, NOW) == [at(13)]
-    (said,) = (await outlook(waiting).explain("w", at(12))).sentences
+    assert await due(await outlook(store, waiting), 1, NOW) == [at(13)]
+    (said,) = (await (await outlook(store, waiting)).explain("w", at(12))).sentences
     assert said.startswith("It was due at 2026-03-02 12:00:00 UTC, its run ")
 
 
-async def test_blackouts_are_marked_and_told() -> None:
-    shut = outlook(entry(HOURLY, at(13)), blackout=["0 13 * * */30m"])
+async def test_blackouts_are_marked_and_told(store: SqlStore) -> None:
+    shut = await outlook(store, entry(HOURLY, at(13)), blackout=["0 13 * * */30m"])
     found = await shut.preview("w", 2)
     assert [each.blackout for each in found] == ["blackout until 2026-03-02T13:30:00+00:00", ""]
     assert (await shut.explain("w")).sentences[-1] == (
@@ -171,13 +132,13 @@ async def test_blackouts_are_marked_and_told() -> None:
         ("* * 1-7 * */1m", "blackout until 2026-03-02T14:41:00+00:00 or longer"),
     ],
 )
-async def test_a_window_without_an_end_in_sight_says_so(window: str, until: str) -> None:
-    (first,) = await outlook(entry(HOURLY, at(13)), blackout=[window]).preview("w", 1)
+async def test_a_window_without_an_end_in_sight_says_so(store: SqlStore, window: str, until: str) -> None:
+    (first,) = await (await outlook(store, entry(HOURLY, at(13)), blackout=[window])).preview("w", 1)
     assert first.blackout == until
 
 
-async def test_a_time_to_come_is_told_with_those_around_it() -> None:
-    hourly = outlook(entry(HOURLY, at(13)))
+async def test_a_time_to_come_is_told_with_those_around_it(store: SqlStore) -> None:
+    hourly = await outlook(store, entry(HOURLY, at(13)))
     far = at(6, day=20)
     explained = await hourly.explain("w", far)
     assert explained.sentences == ("It is due then, at 2026-03-20 06:00:00 UTC.",)
@@ -187,16 +148,17 @@ async def test_a_time_to_come_is_told_with_those_around_it() -> None:
         "It is not scheduled at 2026-03-20 06:30:00 UTC.",
         "The nearest due times are 2026-03-20 06:00:00 UTC and 2026-03-20 07:00:00 UTC.",
     )
-    limited = outlook(entry(replace(HOURLY, max_occurrences=3), at(13)))
+    limited = await outlook(store, entry(replace(HOURLY, max_occurrences=3), at(13)))
     assert (await limited.explain("w", far)).sentences == (
         "It is not scheduled at 2026-03-20 06:00:00 UTC.",
         "The nearest due time is 2026-03-02 15:00:00 UTC.",
     )
 
 
-async def test_the_ledger_knows_the_times_before() -> None:
-    store = Store(entry(HOURLY, at(13)))
-    store.lines.append(
+async def test_the_ledger_knows_the_times_before(store: SqlStore) -> None:
+    hourly = await outlook(store, entry(HOURLY, at(13)))
+    await write(
+        store,
         Fire(
             schedule_id="w/0",
             workflow="w",
@@ -204,22 +166,22 @@ async def test_the_ledger_knows_the_times_before() -> None:
             outcome=FireOutcome.FIRED,
             at=at(11),
             run_id="r1",
-        )
+        ),
     )
-    explained = await outlook_of(store).explain("w", NOW)
+    explained = await hourly.explain("w", NOW)
     assert (explained.before, explained.after) == (at(11), at(13))
 
 
-async def test_a_schedule_that_has_run_out_is_not_denied() -> None:
-    over = outlook(entry(Schedule(at=datetime(2020, 1, 1, tzinfo=UTC)), None))
+async def test_a_schedule_that_has_run_out_is_not_denied(store: SqlStore) -> None:
+    over = await outlook(store, entry(Schedule(at=datetime(2020, 1, 1, tzinfo=UTC)), None))
     (first, *_, last) = (await over.explain("w")).sentences
     assert first == "It was to run once at 2020-01-01 00:00+00:00 (UTC): its time has passed."
     assert last == "It will not be due again."
     assert await due(over) == []
 
 
-async def test_a_zone_that_is_gone_is_named() -> None:
-    lost = outlook(entry(HOURLY, at(13), zone="No/Where"), entry(HOURLY, at(13), 1))
+async def test_a_zone_that_is_gone_is_named(store: SqlStore) -> None:
+    lost = await outlook(store, entry(HOURLY, at(13), zone="No/Where"), entry(HOURLY, at(13), 1))
     with pytest.raises(ZoneGoneError, match='the time zone "No/Where" of schedule w/0 is not in'):
         await lost.preview("w", 3)
     sentences = (await lost.explain("w")).sentences
@@ -228,9 +190,10 @@ async def test_a_zone_that_is_gone_is_named() -> None:
     assert (await lost.explain("w", at(13))).sentences[0].startswith("It is due then")
 
 
-async def test_of_many_due_times_those_are_told_that_somebody_means() -> None:
-    store = Store(entry(Schedule(cron="* * * * * *"), at(13)))
-    store.lines += [
+async def test_of_many_due_times_those_are_told_that_somebody_means(store: SqlStore) -> None:
+    often = Schedule(cron="* * * * * *")
+    seconds = await outlook(store, entry(often, at(13)), entry(often, at(13), 1))
+    lines = [
         Fire(
             schedule_id=f"w/{index}",
             workflow="w",
@@ -242,17 +205,19 @@ async def test_of_many_due_times_those_are_told_that_somebody_means() -> None:
         for second in range(0, 100, 2)
         for index in (0, 1)
     ]
+    await write(store, *lines)
     asked = at(11) + timedelta(seconds=10)
-    exact = await outlook_of(store).explain("w", asked)
+    exact = await seconds.explain("w", asked)
     assert [fire.due_at for fire in exact.fires] == [asked, asked]
-    nearest = await outlook_of(store).explain("w", asked + timedelta(seconds=1))
+    nearest = await seconds.explain("w", asked + timedelta(seconds=1))
     assert [(fire.due_at - asked).total_seconds() for fire in nearest.fires] == [4, 2, 2, 0, 0]
     assert len(nearest.sentences) == 5
 
 
-async def test_a_time_to_come_is_told_of_although_others_have_just_passed() -> None:
-    store = Store(entry(Schedule(cron="*/2 * * * * *"), NOW + timedelta(seconds=2)))
-    store.lines.append(
+async def test_a_time_to_come_is_told_of_although_others_have_just_passed(store: SqlStore) -> None:
+    often = await outlook(store, entry(Schedule(cron="*/2 * * * * *"), NOW + timedelta(seconds=2)))
+    await write(
+        store,
         Fire(
             schedule_id="w/0",
             workflow="w",
@@ -260,16 +225,16 @@ async def test_a_time_to_come_is_told_of_although_others_have_just_passed() -> N
             outcome=FireOutcome.FIRED,
             at=NOW,
             run_id="r1",
-        )
+        ),
     )
-    (sentence,) = (await outlook_of(store).explain("w", NOW + timedelta(seconds=10))).sentences
+    (sentence,) = (await often.explain("w", NOW + timedelta(seconds=10))).sentences
     assert sentence.startswith("It is due then, at ")
 
 
-async def test_what_a_schedule_of_a_subject_started_is_looked_up() -> None:
+async def test_what_a_schedule_of_a_subject_started_is_looked_up(store: SqlStore) -> None:
     """Also of one that is over, which tells the time on its own clocks."""
     over = entry(HOURLY, None, id="0-over", subject="s", zone="Asia/Tokyo")
-    store = Store(over)
+    found = await outlook(store, over)
     line = Fire(
         schedule_id=over.id,
         workflow="w",
@@ -278,17 +243,21 @@ async def test_what_a_schedule_of_a_subject_started_is_looked_up() -> None:
         at=at(11),
         reason="event e1",
     )
-    store.lines = [line, replace(line, due_at=at(10), reason="event gone")]
+    await write(store, line, replace(line, due_at=at(10), reason="event gone"))
     skipped = EventRun(workflow="w", priority=0, outcome=EventRunOutcome.SKIPPED, reason="disabled")
-    store.events["e1"] = Emitted(
-        id="e1",
-        type="SCHEDULE_TRIGGERED",
-        payload={},
-        at=at(11),
-        source=EventSource.DAEMON,
-        runs=(skipped,),
+    await store.add_events(
+        [
+            Emitted(
+                id="e1",
+                type="SCHEDULE_TRIGGERED",
+                payload={},
+                at=at(11),
+                source=EventSource.DAEMON,
+            )
+        ]
     )
-    first, second = (await outlook_of(store).explain("w")).sentences
+    await store.resolve_event(EventResolution(event_id="e1", state=EventState.RESOLVED, at=at(11), skipped=(skipped,)))
+    first, second = (await found.explain("w")).sentences
     assert first == (
         "It was due at 2026-03-02 20:00:00 JST, and event e1 was emitted, 0ms later; not started: disabled."
     )
