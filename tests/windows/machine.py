@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from helpers.waiting import wait_until
-from toban.sdk import SyncClient, Unreachable
+from toban.sdk import DefinitionText, SyncClient, Unreachable
 from toban.v1 import run_pb2
 from toband.supervise.shim import frames
 from toband.supervise.shim.windows import win32
@@ -231,7 +231,7 @@ class Daemon:
         """Makes a workflow of these steps."""
         definition = {"name": name, "description": "x", "steps": list(steps), **fields}
         source = json.dumps(definition, ensure_ascii=False)
-        self.client.apply_workflow(name, source, base_dir=str(self.work))
+        self.client.apply_definitions([DefinitionText(source=source, base_dir=str(self.work))])
 
     def begin(self, name: str, *steps: Mapping[str, Any], **fields: Any) -> str:
         """Makes a workflow of these steps and starts it; the id of the run."""

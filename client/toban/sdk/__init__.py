@@ -22,16 +22,13 @@ from toban.sdk.errors import (
     Unreachable,
     Violation,
 )
-from toban.sdk.jobs import AppliedJob
 from toban.sdk.runs import TERMINAL
 from toban.sdk.sync import SyncClient
-from toban.sdk.workflows import Applied, DefinitionText, Outcome
+from toban.sdk.workflows import DefinitionText
 
 __all__ = [
     "TERMINAL",
     "Address",
-    "Applied",
-    "AppliedJob",
     "Client",
     "Conflict",
     "DefinitionText",
@@ -39,7 +36,6 @@ __all__ = [
     "InvalidArgument",
     "InvalidDefinition",
     "NotFound",
-    "Outcome",
     "Refused",
     "ResourceExhausted",
     "SyncClient",

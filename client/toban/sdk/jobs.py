@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from toban.sdk.base import Calls, new_request_id, paged
-from toban.sdk.errors import Conflict, NotFound
-from toban.sdk.workflows import Outcome
 from toban.v1 import job_pb2, job_pb2_grpc, run_pb2, workflow_pb2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedJob:
-    """What became of a job that was applied. `updated_workflows` use it, and got a new version with it."""
-
-    outcome: Outcome
-    job: job_pb2.Job
-    warnings: tuple[workflow_pb2.DefinitionProblem, ...] = ()
-    updated_workflows: tuple[str, ...] = ()
 
 
 class JobCalls(Calls):
@@ -66,30 +53,6 @@ class JobCalls(Calls):
         request = job_pb2.UpdateJobRequest(job=job, request_id=new_request_id(request_id), force=force)
         request.update_mask.paths.append("definition")
         return await self._connection.call(self._jobs.UpdateJob, request)
-
-    async def apply_job(self, name: str, source: str, *, base_dir: str = "", force: bool = False) -> AppliedJob:
-        """Creates the job, or updates it if it is there. Raises InvalidDefinition and Conflict."""
-        try:
-            return await self._update_job(name, source, base_dir, force)
-        except NotFound:
-            pass
-        try:
-            created = await self.create_job(source, base_dir=base_dir)
-        except Conflict as error:
-            if error.reason != "JOB_EXISTS":
-                raise
-            # Somebody was faster.
-            return await self._update_job(name, source, base_dir, force)
-        return AppliedJob(outcome=Outcome.CREATED, job=created.job, warnings=tuple(created.warnings))
-
-    async def _update_job(self, name: str, source: str, base_dir: str, force: bool) -> AppliedJob:
-        updated = await self.update_job(name, source, base_dir=base_dir, force=force)
-        return AppliedJob(
-            outcome=Outcome.UPDATED if updated.changed else Outcome.UNCHANGED,
-            job=updated.job,
-            warnings=tuple(updated.warnings),
-            updated_workflows=tuple(updated.updated_workflows),
-        )
 
     async def get_job(self, name: str) -> job_pb2.Job:
         """One job with its definition and the workflows that use it. Raises NotFound."""

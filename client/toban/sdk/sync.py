@@ -80,7 +80,6 @@ class SyncClient:
 
     create_workflow = _blocking(Client.create_workflow)
     update_workflow = _blocking(Client.update_workflow)
-    apply_workflow = _blocking(Client.apply_workflow)
     apply_definitions = _blocking(Client.apply_definitions)
     get_workflow = _blocking(Client.get_workflow)
     list_workflows = _iterating(Client.list_workflows)
@@ -96,7 +95,6 @@ class SyncClient:
 
     create_job = _blocking(Client.create_job)
     update_job = _blocking(Client.update_job)
-    apply_job = _blocking(Client.apply_job)
     get_job = _blocking(Client.get_job)
     list_jobs = _iterating(Client.list_jobs)
     delete_job = _blocking(Client.delete_job)

@@ -5,32 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from functools import cached_property
 
 from toban.limits import MAX_APPLIED, MAX_MESSAGE_BYTES
 from toban.quantity_text import counted, size_text
 from toban.sdk.base import Calls, new_request_id, paged
-from toban.sdk.errors import Conflict, InvalidArgument, NotFound
+from toban.sdk.errors import InvalidArgument
 from toban.sdk.message_values import to_timestamp
 from toban.v1 import workflow_pb2, workflow_pb2_grpc
-
-
-class Outcome(Enum):
-    """What applying a definition did."""
-
-    CREATED = "created"
-    UPDATED = "updated"
-    UNCHANGED = "unchanged"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
-    """What became of a definition that was applied."""
-
-    outcome: Outcome
-    workflow: workflow_pb2.Workflow
-    warnings: tuple[workflow_pb2.DefinitionProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,29 +67,6 @@ class WorkflowCalls(Calls):
         )
         request.update_mask.paths.append("definition")
         return await self._connection.call(self._workflows.UpdateWorkflow, request)
-
-    async def apply_workflow(self, name: str, source: str, *, base_dir: str = "", force: bool = False) -> Applied:
-        """Creates the workflow, or updates it if it is there. Raises InvalidDefinition and Conflict."""
-        try:
-            return await self._update(name, source, base_dir, force)
-        except NotFound:
-            pass
-        try:
-            created = await self.create_workflow(source, base_dir=base_dir)
-        except Conflict as error:
-            if error.reason != "WORKFLOW_EXISTS":
-                raise
-            # Somebody was faster.
-            return await self._update(name, source, base_dir, force)
-        return Applied(outcome=Outcome.CREATED, workflow=created.workflow, warnings=tuple(created.warnings))
-
-    async def _update(self, name: str, source: str, base_dir: str, force: bool) -> Applied:
-        updated = await self.update_workflow(name, source, base_dir=base_dir, force=force)
-        return Applied(
-            outcome=Outcome.UPDATED if updated.changed else Outcome.UNCHANGED,
-            workflow=updated.workflow,
-            warnings=tuple(updated.warnings),
-        )
 
     async def apply_definitions(
         self,
@@ -263,6 +222,6 @@ def _check_size(request: workflow_pb2.ApplyDefinitionsRequest) -> None:
     """Raises InvalidArgument."""
     size, count = request.ByteSize(), len(request.texts)
     if size > MAX_MESSAGE_BYTES or count > MAX_APPLIED:
-        found = f"{counted(count, 'text')} with {size_text(size)}"
-        most = f"one call takes at most {MAX_APPLIED:,} definitions and {size_text(MAX_MESSAGE_BYTES)}"
-        raise InvalidArgument(f"found {found}, but {most}: apply them in several calls", reason="TOO_LARGE")
+        most = f"at most {MAX_APPLIED:,} definitions and {size_text(MAX_MESSAGE_BYTES)} in one call"
+        text = f"found {counted(count, 'text')} with {size_text(size)}, expected {most}: split them"
+        raise InvalidArgument(text, reason="TOO_LARGE")

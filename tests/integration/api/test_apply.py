@@ -153,7 +153,7 @@ def test_what_is_too_much_for_one_call(daemon: Daemon) -> None:
     filler = "#" * (MAX_MESSAGE_BYTES // 4) + "\n"
     with SyncClient(daemon.socket) as client, pytest.raises(InvalidArgument, match="found 5 texts with 5") as large:
         client.apply_definitions(DefinitionText(source=filler + flow(f"la-{n}"), file=str(n)) for n in range(5))
-    assert "at most 1,000 definitions and 4 MiB: apply them in several calls" in str(large.value)
+    assert "expected at most 1,000 definitions and 4 MiB in one call: split them" in str(large.value)
 
 
 def test_the_most_definitions_of_one_call(daemon: Daemon) -> None:

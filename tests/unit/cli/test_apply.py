@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from toban import limits
 from toban.sdk.address import Address
 from toban.v1 import workflow_pb2
 
@@ -38,6 +39,7 @@ def test_created_unchanged_updated(cli: Cli, daemon: FakeDaemon, tmp_path: Path)
     assert cli("apply", str(file)).out == "nightly unchanged (version 1)\n"
     file.write_text(definition("nightly", "echo other"))
     assert cli("apply", str(file)).out == "nightly updated (version 2)\n"
+    assert daemon.calls == {"ApplyDefinitions": 3}
     stored = daemon.workflows["nightly"].definition
     assert stored.source == definition("nightly", "echo other")
     assert stored.base_dir == str(tmp_path)
@@ -159,7 +161,8 @@ def test_a_dry_run_shows_the_difference_and_stores_nothing(cli: Cli, daemon: Fak
         "+    run: echo hello",
         "cc would be created (version 1)",
     ]
-    assert daemon.calls["CreateWorkflow"] == daemon.calls["UpdateWorkflow"] == 0
+    assert daemon.calls == {"ApplyDefinitions": 1, "GetWorkflow": 1}
+    assert "ac" not in daemon.workflows
     data = cli("apply", "--dry-run", str(directory), "-o", "json").data
     assert [one["outcome"] for one in data] == ["unchanged", "created", "updated", "created"]
     assert all(one["dry_run"] for one in data)
@@ -171,8 +174,21 @@ def test_somebody_was_faster(cli: Cli, daemon: FakeDaemon, directory: Path) -> N
         daemon.on_call.clear()
         daemon.store_workflow("bb", workflow_pb2.Definition(source="name: bb"))
 
-    daemon.on_call["CreateWorkflow"] = faster
+    daemon.on_call["ApplyDefinitions"] = faster
     assert cli("apply", str(directory / "b.yaml")).out == "bb updated (version 2)\n"
+
+
+def test_a_directory_too_large_for_one_call(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.yaml").write_text(definition(f"w{number}") + "#" * (limits.MAX_MESSAGE_BYTES // 4))
+    result = cli("apply", str(tmp_path))
+    assert result.code == 2
+    most = "at most 1,000 definitions and 4 MiB in one call"
+    assert result.err.splitlines() == [
+        f"toban: cannot apply the definitions: found 5 texts with 5 MiB, expected {most}: split them",
+        "hint: apply fewer files at a time, or let the daemon read them: see `definitions` in its configuration",
+    ]
+    assert daemon.workflows == {}
 
 
 @pytest.mark.parametrize("verb", ["apply", "validate"])
@@ -180,7 +196,7 @@ def test_somebody_was_faster(cli: Cli, daemon: FakeDaemon, directory: Path) -> N
     ("name", "reason"),
     [
         ("missing.yaml", "No such file or directory"),
-        ("empty", "the directory holds no definitions"),
+        ("empty", "the directory has no definition files"),
         ("socket", ""),
         ("nul\0l.yaml", ""),
     ],
@@ -209,7 +225,7 @@ def test_a_file_that_is_closed_to_us(cli: Cli, directory: Path) -> None:
 def test_no_file_at_all(cli: Cli, verb: str) -> None:
     result = cli(verb)
     assert result.code == 2
-    assert "no file was given" in result.err
+    assert "no file given" in result.err
 
 
 def test_the_daemon_is_down(cli: Cli, daemon: FakeDaemon, directory: Path) -> None:
@@ -312,7 +328,7 @@ def test_validate_knows_the_jobs_of_all_files(bare: Cli, with_job: Path) -> None
     assert alone.code == 0
     first, second = alone.out.splitlines()
     assert "warning: " in first
-    assert second.endswith("user is valid, as far as it can be told without upload")
+    assert second.endswith("user is valid, except for the unknown upload")
     (with_job / "jobs.yaml").write_text(JOB.format(command="echo {{ params.x }}"))
     assert bare("validate", str(with_job)).code == 7
 

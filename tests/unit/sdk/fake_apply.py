@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import grpc
 from google.rpc import error_details_pb2
 
 from toban.definition import DefinitionKind, Document, parse
+from toban.definition.checks.never_due import run_out
 from toban.v1 import job_pb2, workflow_pb2
 
 from .fake_errors import Context, abort, info
@@ -49,6 +51,8 @@ async def apply(
 def _of_text(daemon: FakeDaemon, text: workflow_pb2.DefinitionText, jobs: dict[str, str], *, store: bool) -> Applied:
     source = text.definition.source
     parsed = parse(source, text.file, jobs)
+    now = datetime.now(UTC)
+    late = [each for document in parsed.documents for each in run_out(document, text.file, now)]
     problems = [
         workflow_pb2.DefinitionProblem(
             file=text.file,
@@ -58,7 +62,7 @@ def _of_text(daemon: FakeDaemon, text: workflow_pb2.DefinitionText, jobs: dict[s
             message=each.message,
             warning=each.warning,
         )
-        for each in parsed.problems
+        for each in (*parsed.problems, *late)
     ]
     problems += [
         workflow_pb2.DefinitionProblem(

@@ -15,9 +15,9 @@ import pytest
 from toban.sdk import (
     Client,
     Conflict,
+    DefinitionText,
     InvalidArgument,
     NotFound,
-    Outcome,
     ResourceExhausted,
     Unreachable,
 )
@@ -68,10 +68,25 @@ async def test_an_old_version_is_restored_as_a_new_one(daemon: FakeDaemon) -> No
 
 async def test_apply_says_what_it_did(daemon: FakeDaemon) -> None:
     async with Client(daemon.address) as client:
-        outcomes = [
-            (await client.apply_workflow("nightly", text)).outcome for text in (SOURCE, SOURCE, SOURCE + "# new\n")
+        answers = [
+            await client.apply_definitions([DefinitionText(source=text)])
+            for text in (SOURCE, SOURCE, SOURCE + "# new\n")
         ]
-    assert outcomes == [Outcome.CREATED, Outcome.UNCHANGED, Outcome.UPDATED]
+    assert [answer.definitions[0].outcome for answer in answers] == [
+        workflow_pb2.APPLY_OUTCOME_CREATED,
+        workflow_pb2.APPLY_OUTCOME_UNCHANGED,
+        workflow_pb2.APPLY_OUTCOME_UPDATED,
+    ]
+
+
+async def test_definitions_are_applied_once_however_often_the_answer_is_lost(daemon: FakeDaemon) -> None:
+    daemon.lose["ApplyDefinitions"] = 1
+    async with Client(daemon.address) as client:
+        answer = await client.apply_definitions([DefinitionText(source=SOURCE)], etags={"nightly": "7"}, force=True)
+    assert (answer.definitions[0].name, answer.definitions[0].version) == ("nightly", 1)
+    request = daemon.seen[-1]
+    assert isinstance(request, workflow_pb2.ApplyDefinitionsRequest)
+    assert (dict(request.etags), request.force, daemon.calls["ApplyDefinitions"]) == ({"nightly": "7"}, True, 2)
 
 
 async def test_update_names_what_it_replaces(daemon: FakeDaemon) -> None:

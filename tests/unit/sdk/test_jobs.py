@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from toban.sdk import Client, Conflict, InvalidDefinition, NotFound, Outcome
+from toban.sdk import Client, Conflict, DefinitionText, InvalidDefinition, NotFound
 from toban.v1 import job_pb2, run_pb2
 
 from .fake_daemon import FakeDaemon
@@ -30,38 +30,15 @@ async def test_a_job_from_its_creation_to_its_end(daemon: FakeDaemon) -> None:
         assert gone.value.reason == "JOB_NOT_FOUND"
 
 
-async def test_apply_says_what_it_did_and_to_whom(daemon: FakeDaemon) -> None:
+async def test_applying_a_job_names_the_workflows_that_changed_with_it(daemon: FakeDaemon) -> None:
+    daemon.add_job("build", SOURCE).used_by.extend(["deploy", "nightly"])
     async with Client(daemon.address) as client:
-        created = await client.apply_job("build", SOURCE)
-        daemon.jobs["build"].used_by.extend(["deploy", "nightly"])
-        unchanged = await client.apply_job("build", SOURCE)
-        updated = await client.apply_job("build", SOURCE + "# new\n")
-    assert [each.outcome for each in (created, unchanged, updated)] == [
-        Outcome.CREATED,
-        Outcome.UNCHANGED,
-        Outcome.UPDATED,
-    ]
-    assert unchanged.updated_workflows == ()
-    assert updated.updated_workflows == ("deploy", "nightly")
-
-
-async def test_somebody_who_creates_it_meanwhile_does_not_hinder_applying(
-    daemon: FakeDaemon,
-) -> None:
-    def faster() -> None:
-        daemon.add_job("build", SOURCE)
-
-    daemon.on_call["CreateJob"] = faster
-    async with Client(daemon.address) as client:
-        assert (await client.apply_job("build", SOURCE)).outcome is Outcome.UNCHANGED
-
-
-async def test_a_name_that_a_workflow_has_is_not_taken_from_it(daemon: FakeDaemon) -> None:
-    daemon.add_workflow("build")
-    async with Client(daemon.address) as client:
-        with pytest.raises(Conflict) as caught:
-            await client.apply_job("build", SOURCE)
-    assert caught.value.reason == "WORKFLOW_EXISTS"
+        answers = [
+            await client.apply_definitions([DefinitionText(source=source)]) for source in (SOURCE, SOURCE + "# new\n")
+        ]
+    unchanged, updated = (answer.definitions[0] for answer in answers)
+    assert list(unchanged.updated_workflows) == []
+    assert list(updated.updated_workflows) == ["deploy", "nightly"]
 
 
 async def test_a_job_that_does_not_hold_is_refused(daemon: FakeDaemon) -> None:

@@ -1,10 +1,10 @@
-"""Definition files: which ones are meant, what they hold, and all that is wrong with them."""
+"""Arguments that name definition files: reads the files and checks their definitions."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,7 +16,7 @@ from toban.cli.session import shown
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
-    from toban.definition import DefinitionKind, Document, Problem
+    from toban.definition import Document, Problem
 
 STDIN: Final = "<stdin>"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -32,125 +32,114 @@ FilesArgument = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
-    """One file and what is in it."""
-
+class InputFile:
     name: str
     data: bytes
 
+    @property
+    def directory(self) -> str:
+        """Absolute; empty for standard input."""
+        return "" if self.name == STDIN else os.path.dirname(os.path.abspath(self.name))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One workflow or one job of one file."""
+class FileDefinition:
+    """One workflow or one job of a file. `uses` are the jobs that it names."""
 
     file: str
-    # Where its text begins in the file, counted from 1.
-    line: int
-    # Directory of the file; empty for standard input.
     directory: str
     source: str
     name: str
-    kind: DefinitionKind
-    # Jobs that it uses.
+    is_job: bool
     uses: frozenset[str]
-
-    @property
-    def is_job(self) -> bool:
-        return self.kind.value == "job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """Everything that was read. `missing` are jobs that are used and that no file defines."""
+class CheckedFiles:
+    """Files, their definitions and problems. `missing` are jobs that definitions use and no file defines."""
 
-    entries: Sequence[Entry]
+    files: Sequence[InputFile]
+    definitions: Sequence[FileDefinition]
     problems: Sequence[Problem]
     missing: frozenset[str]
 
     @property
     def errors(self) -> list[Problem]:
-        """Problems that make a definition useless."""
+        """The problems that are no warnings."""
         return [problem for problem in self.problems if not problem.warning]
 
 
-def read(paths: Sequence[str]) -> list[File]:
-    """All files that are meant. Raises Failure for what cannot be read."""
-    return [File(name=name, data=_read(name)) for name in _expand(paths)]
+def read(paths: Sequence[str]) -> list[InputFile]:
+    """The files that the arguments name. Raises Failure for an unreadable one."""
+    return [InputFile(name=name, data=_read(name)) for name in _expand(paths)]
 
 
-def check(files: Sequence[File], stored: Mapping[str, str] | None = None) -> Loaded:
-    """What the files hold; the jobs of all of them are known to each.
-
-    With `stored`, the sources of jobs that are elsewhere, every other job that is used is an error; without it nobody
-    can tell, and it is a warning.
-    """
+def check(files: Sequence[InputFile]) -> CheckedFiles:
+    """Checks all files; each may use the jobs of all. A missing job is a warning: the daemon may have it."""
     from datetime import UTC, datetime
 
     from toban.definition import DefinitionKind, Parsed, parse
     from toban.definition.checks.never_due import run_out
 
     now = datetime.now(UTC)
-    found: list[tuple[File, Parsed]] = [(file, parse(file.data, file=file.name)) for file in files]
-    own = {
+    found: list[tuple[InputFile, Parsed]] = [(file, parse(file.data, file=file.name)) for file in files]
+    jobs = {
         document.name: document.source
         for _, parsed in found
         for document in parsed.documents
         if document.kind is DefinitionKind.JOB
     }
-    known = {**(stored or {}), **own}
-    entries: list[Entry] = []
+    definitions: list[FileDefinition] = []
     problems: list[Problem] = []
     taken: dict[str, str] = {}
     used: set[str] = set()
     for file, parsed in found:
         uses = {job for document in parsed.documents for job in document.uses}
         used |= uses
-        if uses and (stored is not None or uses <= known.keys()):
-            parsed = parse(file.data, file=file.name, jobs=known)
+        if uses and uses <= jobs.keys():
+            parsed = parse(file.data, file=file.name, jobs=jobs)
         problems += parsed.problems
         for document in parsed.documents:
             if not document.name:
                 continue
             problems += _taken(file, document, taken)
             problems += run_out(document, file.name, now)
-            entries.append(_entry(file, document))
-    return Loaded(entries=entries, problems=problems, missing=frozenset(used - own.keys()))
+            definitions.append(_definition(file, document))
+    return CheckedFiles(files=files, definitions=definitions, problems=problems, missing=frozenset(used - jobs.keys()))
 
 
-def _entry(file: File, document: Document) -> Entry:
-    directory = "" if file.name == STDIN else os.path.dirname(os.path.abspath(file.name))
-    return Entry(
+def _definition(file: InputFile, document: Document) -> FileDefinition:
+    return FileDefinition(
         file=file.name,
-        line=document.line,
-        directory=directory,
+        directory=file.directory,
         source=document.source,
         name=document.name,
-        kind=document.kind,
+        is_job=document.kind.value == "job",
         uses=document.uses,
     )
 
 
-def _taken(file: File, document: Document, taken: dict[str, str]) -> list[Problem]:
-    """Workflows and jobs share their names: one that another file has already is a problem."""
+def _taken(file: InputFile, document: Document, taken: dict[str, str]) -> list[Problem]:
+    """A problem if another file has the name: workflows and jobs share their names."""
     from toban.definition import Problem
 
     before = taken.setdefault(document.name, f"{file.name}:{document.line}")
-    # What one file has twice, the reading of the file has told.
+    # Parsing reports a name that one file has twice.
     if before.rpartition(":")[0] == file.name:
         return []
     message = f"{document.name!r} is defined twice: also in {before}"
     return [Problem(file=file.name, line=document.line, column=1, path="name", message=message)]
 
 
-def invalid(what: str, problems: Sequence[str]) -> Failure:
-    """The Failure for definitions that do not hold."""
-    return Failure(f"cannot {what}: {counted(len(problems), 'problem')} found", Exit.INVALID_DEFINITION)
+def invalid(action: str, errors: int) -> Failure:
+    """The Failure for invalid definitions."""
+    return Failure(f"cannot {action}: {counted(errors, 'problem')} found", Exit.INVALID_DEFINITION)
 
 
 def _expand(paths: Sequence[str]) -> list[str]:
     if not paths:
         raise Failure(
-            "cannot read definitions: no file was given",
+            "cannot read definitions: no file given",
             Exit.USAGE,
             hint="name files or directories, or - for standard input",
         )
@@ -174,13 +163,13 @@ def _definitions_in(directory: str) -> list[str]:
     found = [
         path
         for name in names
-        # Editors keep their own files beside the real ones, with a dot before the name.
+        # Hidden files are those of editors.
         if name.endswith(_SUFFIXES) and not name.startswith(".")
         if os.path.isfile(path := os.path.join(directory, name))
     ]
     if not found:
         raise Failure(
-            f"cannot read {shown(directory)}: the directory holds no definitions",
+            f"cannot read {shown(directory)}: the directory has no definition files",
             Exit.USAGE,
             hint="a directory means its *.yaml, *.yml and *.json files",
         )

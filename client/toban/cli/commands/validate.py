@@ -1,4 +1,4 @@
-"""`toban validate`: checks definitions without a daemon."""
+"""`toban validate`: checks definitions offline."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def validate(
 ) -> None:
     """Check definitions offline and show every problem.
 
-    The jobs of all files are known to each of them; a job that none of them defines is a warning only, since the
-    daemon may have it.
+    Files may use each other's jobs. A job that none of them defines is only a warning: the daemon may have it.
 
     \b
     Examples:
@@ -37,20 +36,20 @@ def validate(
 
         emit_data(here, json_schema())
         return
-    loaded = check(read(files or []))
+    checked = check(read(files or []))
     match here.output:
         case Output.TABLE:
-            for problem in loaded.problems:
+            for problem in checked.problems:
                 print(problem)
-            if not loaded.errors:
-                for entry in loaded.entries:
-                    what = f"job {entry.name}" if entry.is_job else entry.name
-                    unknown = ", ".join(sorted(entry.uses & loaded.missing))
-                    but = f", as far as it can be told without {unknown}" if unknown else ""
-                    print(f"{entry.file}: {what} is valid{but}")
+            if not checked.errors:
+                for each in checked.definitions:
+                    subject = f"job {each.name}" if each.is_job else each.name
+                    unknown = ", ".join(sorted(each.uses & checked.missing))
+                    but = f", except for the unknown {unknown}" if unknown else ""
+                    print(f"{each.file}: {subject} is valid{but}")
         case Output.NAME:
-            for entry in loaded.entries:
-                print(entry.name)
+            for each in checked.definitions:
+                print(each.name)
         case _:
             emit_data(
                 here,
@@ -63,8 +62,8 @@ def validate(
                         "message": problem.message,
                         "warning": problem.warning,
                     }
-                    for problem in loaded.problems
+                    for problem in checked.problems
                 ],
             )
-    if loaded.errors:
-        raise invalid("accept the definitions", [str(problem) for problem in loaded.errors])
+    if checked.errors:
+        raise invalid("accept the definitions", len(checked.errors))
