@@ -42,7 +42,7 @@ def test_show(cli: Cli, letter: Letter) -> None:
     assert "state:       open" in lines
     assert f"run:         nightly#1 ({letter.run_id})" in lines
     assert "class:       RETRYABLE_TRANSIENT" in lines
-    assert f"`toban dead-letters requeue {letter.id}` repeats it" in result.err
+    assert f"`toban dead-letters requeue {letter.id}` retries it" in result.err
     assert "`toban logs nightly#1 --step one`" in result.err
 
 
@@ -51,11 +51,11 @@ def test_requeue(cli: Cli, daemon: FakeDaemon, letter: Letter) -> None:
     new = list(daemon.runs.values())[-1].run
     assert (result.code, result.out) == (0, f"started nightly#2 ({new.id})\n")
     shown = cli("dead-letters", "show", letter.id)
-    assert "repeated by: nightly#2" in shown.out.splitlines()
+    assert "requeued as: nightly#2" in shown.out.splitlines()
     assert "by uid:1000" in shown.out
     again = cli("dead-letters", "requeue", letter.id)
     assert again.code == 6
-    assert again.err.splitlines()[1] == (f"hint: `toban dead-letters show {letter.id}` shows what became of it")
+    assert again.err.splitlines()[1] == (f"hint: `toban dead-letters show {letter.id}` shows its state")
     assert cli("dead-letters", "discard", letter.id).code == 6
 
 

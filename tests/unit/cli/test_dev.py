@@ -105,7 +105,7 @@ def test_a_daemon_that_does_not_start(program: Program, stand_in: dict[str, str]
     assert toban.returncode == 3
     assert output == b""
     assert "toband: another daemon has it" in errors.decode()
-    assert "toban: cannot start a daemon: it ended with code 1" in errors.decode()
+    assert "toban: cannot start a daemon: it exited with code 1" in errors.decode()
 
 
 def test_a_daemon_that_ends_by_itself(program: Program, stand_in: dict[str, str], tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_daemon_that_ends_by_itself(program: Program, stand_in: dict[str, str]
     (state / "die").touch()
     _, errors = toban.communicate(timeout=DEADLINE)
     assert toban.returncode == 3
-    assert "the daemon ended by itself with code 7" in errors.decode()
+    assert "the daemon exited unexpectedly with code 7" in errors.decode()
 
 
 def test_without_the_daemons_libraries(bare: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

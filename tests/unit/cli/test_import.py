@@ -118,7 +118,7 @@ def test_the_two_formats_are_not_guessed(bare: Cli, tab: Path, tmp_path: Path) -
     where = ("-O", str(tmp_path))
     result = bare("import", "crontab", str(tab), *where)
     assert result.code == 2
-    assert "each command begins with the name of a user" in result.err
+    assert "each command begins with a user name" in result.err
     assert "--system" in result.err
     assert bare("import", "crontab", str(tab), "--system", *where).code == 0
     assert "user: root" in (tmp_path / "tidy.yaml").read_text(encoding="utf-8")
@@ -201,8 +201,8 @@ def test_a_directory_is_no_crontab(bare: Cli, tmp_path: Path) -> None:
     result = bare("import", "crontab", str(tmp_path))
     assert result.code == 2
     first, hint = result.err.splitlines()
-    assert first == f"toban: cannot import {tmp_path}: it is a directory"
-    assert hint == f"hint: name one file at a time, as in {tmp_path / 'NAME'}"
+    assert first == f"toban: cannot import {tmp_path}: is a directory"
+    assert hint == f"hint: give one file at a time, such as {tmp_path / 'NAME'}"
 
 
 def test_a_crontab_that_is_not_there(bare: Cli, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_crontab_without_entries_is_told(bare: Cli, tab: Path, tmp_path: Path)
     tab.write_text("# nothing\nMAILTO=me\n", encoding="utf-8")
     result = bare("import", "crontab", str(tab), "-O", str(tmp_path / "new"))
     assert (result.code, result.out) == (0, "")
-    assert result.err == f"{tab} has no entries: nothing is written\n"
+    assert result.err == f"{tab} has no entries\n"
     assert not (tmp_path / "new").exists()
 
 

@@ -124,7 +124,7 @@ def test_since_a_time_of_the_wall_or_of_the_world(cli: Cli, daemon: FakeDaemon, 
         (["--since", "999999999999d"], 2, "cannot read --since"),
         (["--attempt", "2"], 2, "--attempt needs --step"),
         (["--tail", "0"], 2, "--tail"),
-        (["--step", "none"], 5, "it has no step none"),
+        (["--step", "none"], 5, "no step none"),
     ],
 )
 def test_wrong_wishes(cli: Cli, single: RunRecord, arguments: list[str], code: int, message: str) -> None:
@@ -193,13 +193,13 @@ def test_instances_and_checks_have_names(cli: Cli, loops: RunRecord, step: str, 
 def test_names_that_there_are_not(cli: Cli, loops: RunRecord, step: str) -> None:
     result = cli("logs", "loops", "--step", step)
     assert result.code == 5
-    assert f"it has no step {step}" in result.err
+    assert f"no step {step}" in result.err
 
 
 def test_an_attempt_of_many_instances(cli: Cli, loops: RunRecord) -> None:
     result = cli("logs", "loops", "--step", "build", "--attempt", "1")
     assert result.code == 2
-    assert result.err.splitlines()[1] == "hint: choose one of them: --step 'build[0]'"
+    assert result.err.splitlines()[1] == "hint: choose an instance: --step 'build[0]'"
 
 
 def test_the_only_step_and_its_check_are_told_apart(cli: Cli, daemon: FakeDaemon, single: RunRecord) -> None:

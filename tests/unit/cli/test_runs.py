@@ -156,4 +156,4 @@ def test_processes(cli: Cli, failed: RunRecord) -> None:
     assert "completed" in second
     assert cli("runs", "processes", "nightly", "-o", "name").out == "p2\np1\n"
     assert cli("runs", "processes", "nightly", "-o", "json").data[0]["signal"] == 9
-    assert cli("runs", "processes", "nightly#1").err == "no process was started\n"
+    assert cli("runs", "processes", "nightly#1").err == "no processes\n"

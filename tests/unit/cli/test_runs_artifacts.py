@@ -54,7 +54,7 @@ def test_download_under_its_own_name(cli: Cli, record: RunRecord) -> None:
     assert Path("raw.json").read_bytes() == b"abcdef"
     again = cli("runs", "artifacts", "nightly", "--download", "raw")
     assert again.code == 6
-    assert "the file is there already" in again.err
+    assert "the file exists" in again.err
     assert sorted(path.name for path in Path().iterdir()) == ["raw.json"]
 
 
@@ -94,15 +94,15 @@ def test_a_broken_download_leaves_nothing(cli: Cli, record: RunRecord) -> None:
 def test_a_name_that_several_steps_have(cli: Cli, record: RunRecord) -> None:
     result = cli("runs", "artifacts", "nightly", "-d", "log")
     assert result.code == 2
-    assert result.err.splitlines()[1] == "hint: say which with --step: build[0], build[1]"
+    assert result.err.splitlines()[1] == "hint: choose one with --step: build[0], build[1]"
 
 
 def test_a_name_that_none_has(cli: Cli, record: RunRecord) -> None:
     result = cli("runs", "artifacts", "nightly", "-d", "rwa")
     assert result.code == 5
     assert result.err.splitlines() == [
-        "toban: cannot fetch rwa of nightly: there is no such artifact",
-        "hint: there are: raw, log",
+        "toban: cannot download rwa of nightly: no such artifact",
+        "hint: artifacts: raw, log",
     ]
 
 

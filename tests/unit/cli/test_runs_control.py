@@ -29,7 +29,7 @@ def test_retry(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
     result = cli("runs", "retry", "nightly")
     new = list(daemon.runs.values())[-1].run
     assert result.code == 0
-    assert result.out == f"started nightly#2 ({new.id}) to repeat nightly#1\n"
+    assert result.out == f"started nightly#2 ({new.id}) as a retry of nightly#1\n"
     assert new.retry_of == failed.run.id
 
 
@@ -57,7 +57,7 @@ def test_retry_and_wait(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None
     ("state", "message", "hint"),
     [
         (run_pb2.RUN_STATE_RUNNING, "the run goes on", "toban runs cancel"),
-        (run_pb2.RUN_STATE_SUCCEEDED, "all of it succeeded", "--all repeats all of it"),
+        (run_pb2.RUN_STATE_SUCCEEDED, "all of it succeeded", "--all runs all steps again"),
     ],
 )
 def test_a_run_that_cannot_be_retried(
@@ -113,7 +113,7 @@ def test_reject(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> None:
     assert unclear.code == 2
     assert unclear.err.splitlines() == [
         "toban: cannot approve a step of nightly#1: 2 steps wait for approval",
-        "hint: say which: sign-off, other",
+        "hint: choose one: sign-off, other",
     ]
     result = cli("runs", "approve", "nightly", "other", "--reject")
     assert result.out == "rejected other of nightly#1\n"
@@ -124,7 +124,7 @@ def test_reject(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> None:
 def test_nothing_to_approve(cli: Cli, active: RunRecord) -> None:
     result = cli("runs", "approve", "nightly")
     assert result.code == 6
-    assert "no step of it waits for approval" in result.err
+    assert "no step waits for approval" in result.err
     named = cli("runs", "approve", "nightly", "fetch")
     assert named.code == 6
     assert named.err == "toban: cannot approve fetch of nightly: fetch waits for nobody\n"
@@ -148,4 +148,4 @@ def test_a_name_alone_is_not_enough_to_delete(cli: Cli, failed: RunRecord, daemo
 def test_an_active_run_is_not_deleted(cli: Cli, active: RunRecord) -> None:
     result = cli("runs", "delete", "nightly#1", "-o", "json")
     assert result.code == 6
-    assert result.err.splitlines()[-1] == ("hint: `toban runs cancel nightly#1 --wait` ends it first")
+    assert result.err.splitlines()[-1] == ("hint: `toban runs cancel nightly#1 --wait` cancels it first")

@@ -98,7 +98,7 @@ def test_a_key_that_is_in_use(cli: Cli, daemon: FakeDaemon) -> None:
     first = cli(*given, "-o", "name").out
     again = cli(*given)
     assert again.out.splitlines() == [
-        f"this key is in use by reminder for a ({first.strip()})",
+        f"already scheduled with this key: reminder for a ({first.strip()})",
         "understood: 毎日 09:00 (Asia/Tokyo)",
         "due:        Thu 2099-01-01 09:00:00+09:00 Asia/Tokyo",
         "due:        Fri 2099-01-02 09:00:00+09:00 Asia/Tokyo",
@@ -151,7 +151,7 @@ def test_words_may_say_what_to_do(cli: Cli, daemon: FakeDaemon) -> None:
     assert created(daemon).action == schedule_pb2.SCHEDULE_ACTION_UNSPECIFIED
     other = cli("schedule", "3日後に自動クローズ", "-a", "reminder", "--dry-run")
     assert (other.code, other.out) == (2, "")
-    assert "the words say auto_close, and --action reminder" in other.err
+    assert "the words mean auto_close, but --action is reminder" in other.err
     assert cli("schedule", "3日後に自動クローズ", "-a", "auto-close", "--dry-run").code == 0
 
 
@@ -195,21 +195,21 @@ def test_dry_run_of_rules(cli: Cli, daemon: FakeDaemon) -> None:
         (["tomorrow", "--cron", "* * * * *"], "WORDS and --cron exclude each other"),
         (["--every", "soon"], '--every: expected a duration, found "soon"'),
         (["--at", "2h"], "--at: expected a time such as"),
-        (["tomorrow"], "cannot schedule anything: --subject says what it is about"),
-        (["tomorrow", "-s", "a"], "anything for a: --action: it is missing"),
-        (["--every", "2h", "-s", "a"], "anything for a: neither --action nor --workflow is there"),
+        (["tomorrow"], "cannot create a schedule: --subject is missing"),
+        (["tomorrow", "-s", "a"], "a schedule for a: --action: it is missing"),
+        (["--every", "2h", "-s", "a"], "a schedule for a: --action or --workflow is missing"),
         (["tomorrow", "-s", "a", "-a", "workflow"], "--workflow is missing"),
-        (["tomorrow", "-s", "a", "-a", "dance"], "'dance' is no action"),
-        (["tomorrow", "-s", "a", "-a", "reminder", "-p", "a=b"], "-p is for the workflow"),
+        (["tomorrow", "-s", "a", "-a", "dance"], "unknown action 'dance'"),
+        (["tomorrow", "-s", "a", "-a", "reminder", "-p", "a=b"], "-p needs --workflow"),
         (["tomorrow", "-s", "a", "-w", "x", "-p", "a"], "cannot read the parameters"),
         (["NONSENSE", "-s", "a", "-a", "reminder"], 'cannot read the time "NONSENSE"'),
         (["NONSENSE", "--dry-run"], 'cannot read the time "NONSENSE"'),
         (["--cron", "x", "--dry-run"], "cannot read the time: "),
         (["--cron", "@reboot", "--dry-run"], "@reboot is only for workflows"),
         (["--every", "10ms", "--dry-run"], "must be at least one second"),
-        (["tomorrow", "--dry-run", "-a", "bogus"], "'bogus' is no action"),
+        (["tomorrow", "--dry-run", "-a", "bogus"], "unknown action 'bogus'"),
         (["tomorrow", "--dry-run", "-a", "workflow"], "--workflow is missing"),
-        (["tomorrow", "--dry-run", "-p", "a=b"], "-p is for the workflow"),
+        (["tomorrow", "--dry-run", "-p", "a=b"], "-p needs --workflow"),
         (["--at", "2026", "-s", "a", "-a", "reminder"], "--at: expected a time such as"),
         (["--at", "9999-12-31T23:59:59Z", "--dry-run"], "--at: expected a time from 1970 to 9998"),
         (["--at", "2020-01-01T09:00", "--dry-run"], "UTC: that has passed: it is 2"),
@@ -301,7 +301,7 @@ def test_deleting_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon,
         cli("schedule", "毎日朝9時", "-s", subject, "-w", "check")
     result = cli(f"{kind}s", "delete", "check")
     assert result.code == 0
-    assert "2 active schedules of subjects still name check" in result.err
+    assert "2 active schedules still name check" in result.err
     assert "toban schedules list --workflow check" in result.err
 
 
@@ -312,7 +312,7 @@ def test_pruning_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon, 
     assert "still" not in cli("apply", str(tmp_path), "--prune", "--dry-run").err
     result = cli("apply", str(tmp_path), "--prune")
     assert result.code == 0
-    assert "1 active schedule of subjects still names check" in result.err
+    assert "1 active schedule still names check" in result.err
 
 
 def test_deleting_says_nothing_of_schedules_where_there_are_none(cli: Cli, daemon: FakeDaemon) -> None:
@@ -342,7 +342,7 @@ def test_list(cli: Cli, daemon: FakeDaemon) -> None:
         "WORKFLOW",
         "STATE",
         "NEXT DUE",
-        "DUE SO FAR",
+        "OCCURRENCES",
         "REQUEST",
     ]
     assert row == [
@@ -366,21 +366,21 @@ def test_show(cli: Cli, daemon: FakeDaemon) -> None:
     found = stored(daemon)
     lines = cli("schedules", "show", found.id).out.splitlines()
     for told in (
-        f"schedule:   {found.id}",
-        "subject:    issue-42",
-        "workflow:   check",
-        'parameters: {"id": "7"}',
-        "request:    毎日朝9時",
-        "understood: 毎日 09:00 (Asia/Tokyo)",
-        "state:      active",
-        "next due:   Thu 2099-01-01 09:00:00+09:00 Asia/Tokyo",
-        "due so far: 0",
+        f"schedule:    {found.id}",
+        "subject:     issue-42",
+        "workflow:    check",
+        'parameters:  {"id": "7"}',
+        "request:     毎日朝9時",
+        "understood:  毎日 09:00 (Asia/Tokyo)",
+        "state:       active",
+        "next due:    Thu 2099-01-01 09:00:00+09:00 Asia/Tokyo",
+        "occurrences:  0",
     ):
         assert told in lines
     assert cli("schedules", "show", found.id, "-o", "json").data["subject"] == "issue-42"
     missing = cli("schedules", "show", "nothing")
     assert missing.code == 5
-    assert missing.err.splitlines()[1] == ("hint: `toban schedules list --all` shows those that are kept")
+    assert missing.err.splitlines()[1] == ("hint: `toban schedules list --all` lists all schedules")
 
 
 def test_cancel(cli: Cli, daemon: FakeDaemon) -> None:
@@ -389,8 +389,8 @@ def test_cancel(cli: Cli, daemon: FakeDaemon) -> None:
     first, second, third, last = daemon.schedules
     daemon.schedules[last].state = schedule_pb2.SCHEDULE_STATE_ENDED
     result = cli("schedules", "cancel", third, last)
-    assert (result.code, result.out) == (0, f"cancelled {third}\n{last} has ended already\n")
-    assert "cancelled:  20" in cli("schedules", "show", third).out
+    assert (result.code, result.out) == (0, f"cancelled {third}\n{last} has already ended\n")
+    assert "cancelled:   20" in cli("schedules", "show", third).out
     assert "next due" not in cli("schedules", "show", third).out
     assert cli("schedules", "cancel", "--subject", "a").out == "cancelled 2 schedules of a\n"
     again = cli("schedules", "cancel", "--subject", "a", "-o", "json")

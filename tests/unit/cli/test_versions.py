@@ -55,7 +55,7 @@ def test_only_one_version(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_workflow("nightly")
     result = cli("workflows", "diff", "nightly")
     assert result.code == 6
-    assert "it has one version only" in result.err
+    assert "there is only one version" in result.err
 
 
 def test_a_version_that_only_a_job_made(cli: Cli, daemon: FakeDaemon) -> None:
@@ -63,7 +63,7 @@ def test_a_version_that_only_a_job_made(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_workflow("nightly", source("x"), parsed_json='{"steps": [{"run": "b"}]}')
     result = cli("workflows", "diff", "nightly")
     assert result.out == ""
-    assert result.err == ("versions 1 and 2 are the same as text, but a job changed: --parsed shows what that means\n")
+    assert result.err == ("versions 1 and 2 are the same as text, but a job changed: --parsed shows the difference\n")
     parsed = cli("workflows", "diff", "nightly", "--parsed").out
     assert '+      "run": "b"' in parsed
     same = cli("workflows", "diff", "nightly", "2", "2")

@@ -63,8 +63,8 @@ def test_that_nothing_starts_at_the_next_times_is_told(
     result = cli("workflows", "next", "nightly")
     assert (result.code, len(result.out.splitlines())) == (0, 2)
     assert result.err.splitlines() == [
-        "nightly is disabled: nothing starts then, until `toban workflows enable nightly`",
-        "the daemon is draining: nothing starts then, until `toban system resume`",
+        "nightly is disabled: no run starts until `toban workflows enable nightly`",
+        "the daemon is draining: no run starts until `toban system resume`",
     ]
     # Programs ask for what they want to know.
     assert cli("workflows", "next", "nightly", "-o", "json").err == ""
@@ -75,7 +75,7 @@ def test_the_next_times_of_a_job(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_job("tidy").enabled = False
     result = cli("workflows", "next", "tidy")
     assert (result.code, len(result.out.splitlines())) == (0, 2)
-    assert result.err == "tidy is disabled: nothing starts then, until `toban jobs enable tidy`\n"
+    assert result.err == "tidy is disabled: no run starts until `toban jobs enable tidy`\n"
 
 
 def test_clock_changes_blackouts_and_jitter_are_marked(cli: Cli, daemon: FakeDaemon) -> None:
@@ -90,7 +90,7 @@ def test_clock_changes_blackouts_and_jitter_are_marked(cli: Cli, daemon: FakeDae
     daemon.due_times += [shifted, repeated]
     header, first, second = cli("workflows", "next", "nightly").out.splitlines()
     assert header.split() == ["DAY", "DUE", "ZONE", "SCHEDULE", "STARTS", "NOTE"]
-    assert first.endswith("  0         at once       shifted: the clocks skip its time")
+    assert first.endswith("  0         on time       shifted: the clocks skip its time")
     assert second.endswith(
         "  1         1m 30s later  repeated: the clocks show this time twice; "
         "not started: blackout until 2026-10-25T04:00:00+01:00"

@@ -30,7 +30,7 @@ def completion(
         typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False),
     ],
 ) -> None:
-    """Print the completion script of a shell.
+    """Print the completion script for a shell.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`toban dead-letters`: steps that were retried and failed for good."""
+"""`toban dead-letters`: lists, requeues and discards steps whose retries are exhausted."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="dead-letters",
-    help="""Take care of steps that were retried and failed for good.
+    help="""Handle steps whose retries are exhausted.
 
-    A dead letter is written when a step under `on_failure: retry` has failed and is not retried any more.
+    The daemon writes a dead letter when a step with `on_failure: retry` has failed and is not retried again.
 
     \b
     Examples:
@@ -45,7 +45,7 @@ LetterArgument = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="Id of a dead letter.",
+        help="Dead letter id.",
         show_default=False,
         autocompletion=dead_letter_ids,
     ),
@@ -55,7 +55,7 @@ LettersArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="ID",
-        help="Ids of dead letters.",
+        help="Dead letter ids.",
         show_default=False,
         autocompletion=dead_letter_ids,
     ),
@@ -63,7 +63,7 @@ LettersArgument = Annotated[
 
 
 class State(Enum):
-    """States of dead letters, as they are written on the command line."""
+    """States of dead letters on the command line."""
 
     OPEN = "open"
     REQUEUED = "requeued"
@@ -79,7 +79,7 @@ def list_letters(
             "--workflow",
             "-w",
             metavar="NAME",
-            help="Only those of this workflow.",
+            help="Only dead letters of this workflow.",
             show_default=False,
             autocompletion=workflow_names,
         ),
@@ -90,14 +90,14 @@ def list_letters(
             "--state",
             "-s",
             metavar="STATE",
-            help="Only in this state: open, requeued or discarded; may be repeated.",
+            help="Only dead letters in this state: open, requeued or discarded; may be repeated.",
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also those that somebody has taken care of.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also requeued and discarded ones.")] = False,
     limit: LimitOption = 50,
     output: OutputOption = None,
 ) -> None:
-    """List dead letters that are open, newest first.
+    """List open dead letters, newest first.
 
     \b
     Examples:
@@ -136,7 +136,7 @@ def list_letters(
 
 @app.command()
 def show(ctx: typer.Context, letter: LetterArgument, output: OutputOption = None) -> None:
-    """Show one dead letter: what failed, why, and what became of it.
+    """Show one dead letter: the step, the error and its state.
 
     \b
     Example:
@@ -160,9 +160,9 @@ def requeue(
     request_id: RequestIdOption = "",
     output: OutputOption = None,
 ) -> None:
-    """Repeat the run of a dead letter from the failed step on.
+    """Requeue a dead letter: retry its run from the failed step on.
 
-    That is a new run; steps that had succeeded keep their results. Exit codes are those of `toban run`.
+    This starts a new run; succeeded steps keep their results. Exit codes are those of `toban run`.
 
     \b
     Examples:
@@ -178,14 +178,14 @@ def requeue(
                 begun = client.requeue_dead_letter(letter, request_id=request_id or None)
         except Failure as failure:
             if failure.reason == "DEAD_LETTER_CLOSED":
-                failure.hint = f"`toban dead-letters show {shown(letter)}` shows what became of it"
+                failure.hint = f"`toban dead-letters show {shown(letter)}` shows its state"
             raise
         started(here, client, begun, wait=wait, follow=follow)
 
 
 @app.command()
 def discard(ctx: typer.Context, letters: LettersArgument, output: OutputOption = None) -> None:
-    """Put dead letters away: nothing is to be done about them.
+    """Discard dead letters that need no action.
 
     \b
     Examples:
@@ -198,7 +198,7 @@ def discard(ctx: typer.Context, letters: LettersArgument, output: OutputOption =
         for letter in letters:
             with doing(f"discard dead letter {shown(letter)}"):
                 discarded.append(client.discard_dead_letter(letter))
-            # At once: what was done stays done, whatever happens to the next one.
+            # At once: it stays discarded even if the next one fails.
             if here.output is Output.TABLE:
                 print(f"discarded {letter}", flush=True)
             elif here.output is Output.NAME:
@@ -208,7 +208,7 @@ def discard(ctx: typer.Context, letters: LettersArgument, output: OutputOption =
 
 
 def letter_state(letter: dead_letter_pb2.DeadLetter) -> str:
-    """The state of a dead letter in words."""
+    """The state of a dead letter."""
     from toban.v1 import dead_letter_pb2
 
     return enum_word(dead_letter_pb2.DeadLetterState, letter.state)
@@ -236,12 +236,12 @@ def _show(here: Session, letter: dead_letter_pb2.DeadLetter, names: Mapping[str,
             ("attempts", str(letter.attempts)),
             ("created", clock(letter.created_at)),
             (letter_state(letter), f"{resolved}{by}"),
-            ("repeated by", names.get(letter.requeued_as, letter.requeued_as)),
+            ("requeued as", names.get(letter.requeued_as, letter.requeued_as)),
         ],
     )
-    here.note(f"hint: `toban logs {run} --step {typed(letter.step)}` shows what it printed")
+    here.note(f"hint: `toban logs {run} --step {typed(letter.step)}` shows its output")
     if letter.state == _open():
-        here.note(f"hint: `toban dead-letters requeue {letter.id}` repeats it")
+        here.note(f"hint: `toban dead-letters requeue {letter.id}` retries it")
 
 
 def _open() -> dead_letter_pb2.DeadLetterState.ValueType:

@@ -1,4 +1,4 @@
-"""`toban dev`: a daemon in the foreground, for trying things."""
+"""`toban dev`: runs a daemon in the foreground, to try things out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.session import complain, quiet_grpc, session
 
-# The package comes with the client, what it needs does not.
+# The client package includes toband, but not its dependencies.
 _NEEDED: Final = ("toband", "sqlalchemy", "alembic", "psutil", "structlog", "uuid_utils")
 
 _START_DEADLINE: Final = 30.0
@@ -30,9 +30,9 @@ _CANCEL_DEADLINE: Final = 20.0
 _STOP_DEADLINE: Final = 20.0
 _POLL: Final = 0.05
 
-# Beside it the path of the socket must fit into the 107 bytes that the system allows.
+# The path of the socket below it must fit into the 107 bytes that the system allows.
 _LONGEST_DIRECTORY: Final = 90
-_SHORT_PLACE: Final = "/tmp"  # noqa: S108 - mkdtemp makes the name
+_SHORT_PARENT: Final = "/tmp"  # noqa: S108 - mkdtemp makes the name
 
 
 def dev(
@@ -42,14 +42,14 @@ def dev(
         typer.Option(
             "--state-dir",
             metavar="DIR",
-            help="Keep the state here; without it, it is thrown away at the end.",
+            help="Keep the state here (default: a temporary directory, deleted at the end).",
             show_default=False,
         ),
     ] = "",
 ) -> None:
-    """Run a daemon in the foreground, for trying things.
+    """Run a daemon in the foreground, to try things out.
 
-    Ctrl-C stops it: runs that are still active are cancelled first, unless their state is kept.
+    Ctrl-C stops it. Without --state-dir active runs are cancelled first.
 
     \b
     Examples:
@@ -74,12 +74,12 @@ def dev(
 
 
 class _Stop(BaseException):
-    """Somebody wants the end."""
+    """A signal asks for the end."""
 
 
 @contextlib.contextmanager
 def _signals_stop() -> Iterator[None]:
-    """Ctrl-C, a terminal that closes and a polite kill all mean the same."""
+    """Turns Ctrl-C, a closed terminal and SIGTERM into _Stop."""
 
     def stop(signum: int, frame: FrameType | None) -> NoReturn:
         raise _Stop
@@ -95,7 +95,7 @@ def _signals_stop() -> Iterator[None]:
 
 
 def _serve(directory: str, *, keep: bool, quiet: bool) -> None:
-    # In a process group of its own: Ctrl-C reaches this process alone, which then stops the daemon in order.
+    # In its own process group: Ctrl-C reaches only this process, which then stops the daemon.
     options: dict[str, Any] = {}
     if sys.platform == "win32":
         options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
@@ -107,7 +107,7 @@ def _serve(directory: str, *, keep: bool, quiet: bool) -> None:
         if not quiet:
             _tell(address, directory, keep=keep)
         code = daemon.wait()
-        raise Failure(f"cannot go on: the daemon ended by itself with code {code}", Exit.UNREACHABLE)
+        raise Failure(f"the daemon exited unexpectedly with code {code}", Exit.UNREACHABLE)
     except _Stop:
         pass
     finally:
@@ -117,7 +117,7 @@ def _serve(directory: str, *, keep: bool, quiet: bool) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """This one's, without settings that belong to another daemon: its database least of all."""
+    """The environment without settings of another daemon, such as its database."""
     kept = ("TOBAN_LOG_",)
     return {key: value for key, value in os.environ.items() if not key.startswith("TOBAN_") or key.startswith(kept)}
 
@@ -127,18 +127,18 @@ def _wait_until_served(daemon: subprocess.Popen[bytes], directory: str) -> str:
     while time.monotonic() < deadline:
         if (code := daemon.poll()) is not None:
             raise Failure(
-                f"cannot start a daemon: it ended with code {code}",
+                f"cannot start a daemon: it exited with code {code}",
                 Exit.UNREACHABLE,
-                hint="its own words stand above",
+                hint="see its messages above",
             )
         if address := _announced(directory, daemon.pid):
             return address
         time.sleep(_POLL)
-    raise Failure(f"cannot start a daemon: it does not serve after {_START_DEADLINE:g} s", Exit.UNREACHABLE)
+    raise Failure(f"cannot start a daemon: it was not ready after {_START_DEADLINE:g} s", Exit.UNREACHABLE)
 
 
 def _announced(directory: str, pid: int) -> str:
-    """The address, once this very daemon has written it."""
+    """The address, once this daemon has written it."""
     try:
         with open(os.path.join(directory, "toband.json"), encoding="utf-8") as file:
             facts = json.load(file)
@@ -148,10 +148,10 @@ def _announced(directory: str, pid: int) -> str:
 
 
 def _tell(address: str, directory: str, *, keep: bool) -> None:
-    complain(f"toban: a daemon serves {address}")
-    complain(f"       its state is in {directory}{'' if keep else ' and goes when it stops'}")
-    complain("       Ctrl-C stops it; in another terminal:")
-    # On standard output, for those who copy it by machine.
+    complain(f"toban: the daemon listens on {address}")
+    complain(f"       its state is in {directory}{'' if keep else ', deleted when it stops'}")
+    complain("       Ctrl-C stops it; in another terminal run:")
+    # On standard output, for scripts.
     print(f"export TOBAN_SERVER={address}", flush=True)
 
 
@@ -174,7 +174,7 @@ def _stop(daemon: subprocess.Popen[bytes], directory: str, *, cancel: bool) -> N
 
 
 def _cancel_runs(address: str) -> None:
-    """Steps outlive a daemon; those of a state that goes away must not."""
+    """Cancels active runs: steps outlive a daemon, but must not outlive its state."""
     quiet_grpc()
     from toban.sdk import SyncClient, TobanError
     from toban.v1 import run_pb2
@@ -186,16 +186,16 @@ def _cancel_runs(address: str) -> None:
             runs = list(client.list_runs(states=active))
             for run in runs:
                 with contextlib.suppress(TobanError):
-                    client.cancel_run(run.id, reason="toban dev stops")
+                    client.cancel_run(run.id, reason="toban dev was stopped")
             for run in runs:
                 client.wait_run(run.id, timeout=max(deadline - time.monotonic(), 0.1), reconnect=0)
     except (TobanError, TimeoutError) as error:
-        complain(f"toban: warning: not every run could be cancelled: {error}")
+        complain(f"toban: warning: could not cancel every run: {error}")
 
 
 def _temporary() -> str:
     directory = tempfile.mkdtemp(prefix="toban-dev-")
-    if len(os.fsencode(directory)) <= _LONGEST_DIRECTORY or not os.path.isdir(_SHORT_PLACE):
+    if len(os.fsencode(directory)) <= _LONGEST_DIRECTORY or not os.path.isdir(_SHORT_PARENT):
         return directory
     os.rmdir(directory)
-    return tempfile.mkdtemp(prefix="toban-dev-", dir=_SHORT_PLACE)
+    return tempfile.mkdtemp(prefix="toban-dev-", dir=_SHORT_PARENT)

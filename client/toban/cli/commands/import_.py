@@ -1,4 +1,4 @@
-"""`toban import`: workflow files from crontabs and systemd timers."""
+"""`toban import`: writes workflow files from crontabs and systemd timers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from toban.cli.session import OutputOption, session, shown
 
 app = typer.Typer(
     name="import",
-    help="""Make workflow files of what another scheduler has.
+    help="""Write workflow files from the jobs of another scheduler.
 
-    Nothing is stored and nothing is changed: look at the files, then `toban apply` them and take the jobs out of the
-    other scheduler.
+    Import stores and changes nothing: check the files, `toban apply` them, and remove the jobs from the other
+    scheduler.
 
     \b
     Examples:
@@ -40,22 +40,22 @@ ToOption = Annotated[
         "-O",
         "--to",
         metavar="DIR",
-        help="Directory of the files, or - for standard output.",
+        help="Directory for the files, or - for standard output.",
     ),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Write over files that are there.")]
-SkipOption = Annotated[bool, typer.Option("--skip", help="What cannot be taken over is a warning, no error.")]
-CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="How many due times.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
+SkipOption = Annotated[bool, typer.Option("--skip", help="Only warn about entries that cannot be imported.")]
+CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="Number of due times.")]
 FromOption = Annotated[
     str,
-    typer.Option("--from", metavar="TIME", help="Due times after this instead of now.", show_default=False),
+    typer.Option("--from", metavar="TIME", help="Show due times after this (default: now).", show_default=False),
 ]
 ZoneOption = Annotated[
     str,
     typer.Option(
         "--timezone",
         metavar="ZONE",
-        help="Where the clock of the old scheduler is; by default this machine's.",
+        help="Time zone of the old scheduler (default: that of this machine).",
         show_default=False,
     ),
 ]
@@ -64,18 +64,18 @@ ZoneOption = Annotated[
 @app.command()
 def crontab(
     ctx: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="A crontab, or - for one to read.")],
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="Crontab file, or - for standard input.")],
     system: Annotated[
         bool | None,
         typer.Option(
             "--system/--no-system",
-            help="Whether a user stands before each command, as in /etc/crontab.",
+            help="Whether each line names a user before the command, as in /etc/crontab.",
             show_default=False,
         ),
     ] = None,
     user: Annotated[
         str,
-        typer.Option("--user", metavar="NAME", help="Whose crontab it is.", show_default=False),
+        typer.Option("--user", metavar="NAME", help="Owner of the crontab.", show_default=False),
     ] = "",
     to: ToOption = ".",
     force: ForceOption = False,
@@ -85,10 +85,10 @@ def crontab(
     timezone: ZoneOption = "",
     output: OutputOption = None,
 ) -> None:
-    """Make a workflow file of each line of a crontab.
+    """Write a workflow file for each line of a crontab.
 
-    Shows the next due times side by side, as cron has them and as Toban has them. Lines that cannot be taken over are
-    told with their reason, and the others are written.
+    Shows the next due times in cron and in Toban side by side. Reports lines that cannot be imported with the reason,
+    and imports the others.
 
     \b
     Examples:
@@ -107,19 +107,19 @@ def crontab(
         system = _is_system_file(file)
         if not system and looks_like_system(text, is_user):
             raise Failure(
-                f"cannot {what}: each command begins with the name of a user",
+                f"cannot {what}: each command begins with a user name",
                 Exit.USAGE,
-                hint="--system if that is whom it runs as, --no-system if it is a program",
+                hint="--system if it names the user to run as, --no-system if it is a program",
             )
     if system and user:
         raise Failure(
-            f"cannot {what}: --user is for a user's own crontab, this one names users",
+            f"cannot {what}: --user is for the crontab of one user, but this one names users",
             Exit.USAGE,
-            hint="--no-system if it is a user's own",
+            hint="--no-system if it belongs to one user",
         )
     imported = import_crontab(text, file=name, system=system, zone=_zone(timezone, what), home=home_of, owner=user)
     if not imported.drafts and not imported.refused:
-        here.note(f"{shown(name)} has no entries: nothing is written")
+        here.note(f"{shown(name)} has no entries")
     finish(here, imported, what, "cron", to, force, skip, count, _after(start, what))
 
 
@@ -128,18 +128,18 @@ def systemd(
     ctx: typer.Context,
     timers: Annotated[
         list[str],
-        typer.Argument(metavar="NAME.timer|FILE", help="Timers by name, or their unit files."),
+        typer.Argument(metavar="NAME.timer|FILE", help="Names of timers, or their unit files."),
     ],
     root: Annotated[
         str,
-        typer.Option("--root", metavar="DIR", help="Look for units below this.", show_default=False),
+        typer.Option("--root", metavar="DIR", help="Root directory for unit files.", show_default=False),
     ] = "",
     ignore: Annotated[
         list[str] | None,
         typer.Option(
             "--ignore",
             metavar="DIRECTIVE",
-            help="Leave this out, though it has no counterpart; may be repeated.",
+            help="Leave out this unsupported directive; may be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -151,10 +151,10 @@ def systemd(
     timezone: ZoneOption = "",
     output: OutputOption = None,
 ) -> None:
-    """Make a workflow file of each timer and its service.
+    """Write a workflow file for each timer and its service.
 
-    Reads the unit files, with their drop-ins; systemd need not run. Directives that have no counterpart are an error
-    that names them all.
+    Reads the unit files with their drop-ins; systemd need not run. Directives without a counterpart in Toban are an
+    error that lists them all.
 
     \b
     Examples:
@@ -182,7 +182,7 @@ def systemd(
                 times=calendar_times,
             )
             if draft.name in drafts:
-                raise ImportProblem(f"{drafts[draft.name].where} makes a workflow {draft.name} too")
+                raise ImportProblem(f"{drafts[draft.name].where} also gives a workflow {draft.name}")
             drafts[draft.name] = draft
         except ImportProblem as problem:
             refused.append(Refused(where=timer, reason=str(problem)))
@@ -196,12 +196,12 @@ def _is_system_file(file: str) -> bool:
 
 
 def _read(file: str, what: str) -> tuple[str, str]:
-    """What to call the crontab, and its text. Raises Failure."""
+    """The name and the text of a crontab. Raises Failure."""
     if os.path.isdir(file):
         raise Failure(
-            f"cannot {what}: it is a directory",
+            f"cannot {what}: is a directory",
             Exit.USAGE,
-            hint=f"name one file at a time, as in {shown(os.path.join(file, 'NAME'))}",
+            hint=f"give one file at a time, such as {shown(os.path.join(file, 'NAME'))}",
         )
     try:
         if file == "-":

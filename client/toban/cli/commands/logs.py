@@ -1,4 +1,4 @@
-"""`toban logs`: what the steps of a run printed."""
+"""`toban logs`: shows the output of a run."""
 
 from __future__ import annotations
 
@@ -42,31 +42,28 @@ def logs(
         int | None,
         typer.Option("--attempt", min=1, metavar="N", help="Only this attempt of the step."),
     ] = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the run has ended.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Follow the output until the run has ended.")] = False,
     tail: Annotated[
         int | None,
-        typer.Option("--tail", "-n", min=1, metavar="N", help="Begin with the last N lines of each step."),
+        typer.Option("--tail", "-n", min=1, metavar="N", help="Start with the last N lines of each step."),
     ] = None,
     since: Annotated[
         str,
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Only what is younger: 5m, 1h30m or a date and time.",
+            help="Only output since then: 5m, 1h30m or a date and time.",
             show_default=False,
         ),
     ] = "",
-    timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Put the time before each line.")] = False,
-    stderr_only: Annotated[
-        bool, typer.Option("--stderr-only", help="Only what was written to standard error.")
-    ] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Prefix each line with its time.")] = False,
+    stderr_only: Annotated[bool, typer.Option("--stderr-only", help="Only standard error.")] = False,
     output: OutputOption = None,
 ) -> None:
-    """Show what a run printed.
+    """Show the output of a run.
 
-    With one step the bytes come exactly as they were printed; with several each line begins with its step.
-    A for_each step means all of its instances. With -o json each piece of output is one object on a line of
-    its own.
+    The output of one step is unchanged; with several steps each line begins with the name of its step. A for_each step
+    means all its instances. With -o json each chunk of output is an object on its own line.
 
     \b
     Examples:
@@ -93,7 +90,7 @@ def logs(
             raise Failure(
                 f"cannot choose an attempt: {shown(step)} has instances",
                 Exit.USAGE,
-                hint=f"choose one of them: --step '{chosen.members[0]}'",
+                hint=f"choose an instance: --step '{chosen.members[0]}'",
             )
         from toban.v1 import run_pb2
 
@@ -116,7 +113,7 @@ def logs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """Whose output is wanted: of one name, of all, or of all but only these `members`."""
+    """Which output to show: of one step, of all steps, or only of these `members`."""
 
     step: str = ""
     members: Sequence[str] = ()
@@ -134,11 +131,11 @@ def _choose(run: run_pb2.Run, step: str, what: str) -> _Choice:
     if base is None or (step != base.id and not base.max_iterations):
         steps = ", ".join(one.id for one in run.steps[:20])
         raise Failure(
-            f"cannot {what}: it has no step {shown(step)}",
+            f"cannot {what}: no step {shown(step)}",
             Exit.NOT_FOUND,
-            hint=f"its steps: {steps}",
+            hint=f"steps: {steps}",
         )
-    # The daemon knows one name at a time.
+    # A request names one step only.
     ending = step.removeprefix(base.id)
     members = [f"{one.id}{ending}" for one in run.steps if one.parent == base.id]
     if members:
@@ -177,13 +174,13 @@ def _tell_end(here: Session, end: run_pb2.LogEnd) -> None:
     if here.output in (Output.JSON, Output.YAML):
         emit_line({"end": to_dict(end)})
     elif not end.complete and end.run_state in TERMINAL:
-        here.warn("the log was cut off: its last lines may be missing")
+        here.warn("the log is incomplete: its last lines may be missing")
 
 
 def _writer(
     here: Session, *, several: bool, timestamps: bool
 ) -> tuple[Callable[[run_pb2.LogChunk], None], Callable[[], None]]:
-    """What takes each chunk, and what is to be called after the last."""
+    """A function for each chunk, and a function to call after the last one."""
     sys.stdout.flush()
     if here.output in (Output.JSON, Output.YAML):
         return _Objects().write, lambda: None
@@ -205,7 +202,7 @@ def _writer(
     def raw(chunk: run_pb2.LogChunk) -> None:
         for record in chunk.records:
             if record.stream == run_pb2.LOG_STREAM_SYSTEM:
-                # Not the step's words: they must not get among its bytes.
+                # Messages of Toban must not mix with the output of the step.
                 here.note(f"toban: {record.data.decode('utf-8', 'replace').rstrip()}")
             else:
                 write_bytes(record.data)
@@ -215,10 +212,10 @@ def _writer(
 
 
 class _Objects:
-    """One JSON object per piece of output."""
+    """Writes a JSON object per record of output."""
 
     def __init__(self) -> None:
-        # A piece may end within a character.
+        # A record may end within a character.
         self._decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = {}
 
     def write(self, chunk: run_pb2.LogChunk) -> None:

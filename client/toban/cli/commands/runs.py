@@ -1,4 +1,4 @@
-"""`toban runs`: what was started and what became of it."""
+"""`toban runs`: lists, shows and watches runs. runs_control and runs_artifacts have the rest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 
 class State(Enum):
-    """States of runs, as they are written on the command line."""
+    """States of runs on the command line."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -112,14 +112,14 @@ def show(
     run: RunArgument,
     all_steps: Annotated[
         bool,
-        typer.Option("--all-steps", help="Every instance of a step, however many there are."),
+        typer.Option("--all-steps", help="Show every instance of a step, even many."),
     ] = False,
     output: OutputOption = None,
 ) -> None:
-    """Show one run: its steps, what they used, what failed.
+    """Show one run: its steps, resource use and failures.
 
-    Of steps that failed the last lines of their logs are shown. Instances of a for_each step stand below it;
-    where there are many, those that failed or still run, and a count of the others.
+    Shows the last log lines of failed steps. Instances of a for_each step are listed below it; of many instances, only
+    failed and running ones, and a count of the others.
 
     \b
     Examples:
@@ -142,10 +142,9 @@ def show(
 
 @app.command()
 def watch(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> None:
-    """Show each change of a run until its end.
+    """Show each change of a run until it has ended.
 
-    The exit code tells the result, as with `toban run --wait`. With -o json each change is one object on a
-    line of its own.
+    Exit codes are those of `toban run --wait`. With -o json each change is an object on its own line.
 
     \b
     Examples:
@@ -179,7 +178,7 @@ def processes(
             "--step",
             "-s",
             metavar="STEP",
-            help="Only of this step, instance or check.",
+            help="Only processes of this step, instance or check.",
             show_default=False,
             autocompletion=step_names,
         ),
@@ -225,7 +224,7 @@ def processes(
         columns,
         name=lambda process: str(process.id),
         more=more,
-        empty="no process was started",
+        empty="no processes",
     )
 
 

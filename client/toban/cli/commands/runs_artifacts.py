@@ -1,4 +1,4 @@
-"""`toban runs artifacts`: what the steps of a run left behind, and its bytes."""
+"""`toban runs artifacts`: lists and downloads the artifacts of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def artifacts(
             "--step",
             "-s",
             metavar="STEP",
-            help="Only of this step or instance.",
+            help="Only artifacts of this step or instance.",
             show_default=False,
             autocompletion=step_names,
         ),
@@ -44,7 +44,7 @@ def artifacts(
             "--download",
             "-d",
             metavar="NAME",
-            help="Fetch this artifact: its only file, or a tar archive of all.",
+            help="Download this artifact: its only file, or a tar archive of its files.",
             show_default=False,
         ),
     ] = "",
@@ -53,7 +53,7 @@ def artifacts(
         typer.Option(
             "--file",
             metavar="PATH",
-            help="Fetch only this file of the artifact.",
+            help="Download only this file of the artifact.",
             show_default=False,
         ),
     ] = "",
@@ -63,16 +63,16 @@ def artifacts(
             "-O",
             "--to",
             metavar="PATH",
-            help="Where to: a file, a directory, or - for standard output.",
+            help="Target: a file, a directory, or - for standard output.",
             show_default=False,
         ),
     ] = "",
     limit: LimitOption = 100,
     output: OutputOption = None,
 ) -> None:
-    """List the artifacts of a run, or fetch one.
+    """List the artifacts of a run, or download one.
 
-    Without -O a download goes to the current directory under its own name, and never over a file that is there.
+    Without -O a download is stored in the current directory under its own name; it never overwrites a file.
 
     \b
     Examples:
@@ -83,13 +83,13 @@ def artifacts(
     """
     here = session(ctx, output)
     if (to or file) and not download:
-        raise Failure("cannot fetch: -O and --file need --download NAME", Exit.USAGE)
-    what = f"fetch {shown(download)} of {shown(run)}" if download else "list artifacts"
+        raise Failure("cannot download: -O and --file need --download NAME", Exit.USAGE)
+    what = f"download {shown(download)} of {shown(run)}" if download else "list artifacts"
     with connect(here, what) as client:
         found = run_id(client, run)
         if download:
             owner = _owner(client, found, step, download, what)
-            _fetch(here, client, found, owner, download, file, to)
+            _download(here, client, found, owner, download, file, to)
             return
         listed, more = take(client.list_artifacts(found, step=step, page_size=min(limit + 1, 1000)), limit)
     columns: list[Column[run_pb2.StepArtifact]] = [
@@ -111,7 +111,7 @@ def artifacts(
 
 
 def _owner(client: SyncClient, run: str, step: str, name: str, what: str) -> str:
-    """The step whose artifact is meant. Raises Failure if there is none, or more than one."""
+    """The step that has the artifact. Raises Failure if there is none, or more than one."""
     all_of_them = list(client.list_artifacts(run, step=step, page_size=1000))
     owners = [one.step for one in all_of_them if one.artifact.name == name]
     if step in owners:
@@ -120,15 +120,15 @@ def _owner(client: SyncClient, run: str, step: str, name: str, what: str) -> str
         return owners[0]
     if owners:
         raise Failure(
-            f"cannot {what}: {len(owners)} steps have one of that name",
+            f"cannot {what}: {len(owners)} steps have an artifact of that name",
             Exit.USAGE,
-            hint=f"say which with --step: {_some(owners)}",
+            hint=f"choose one with --step: {_some(owners)}",
         )
     names = list(dict.fromkeys(one.artifact.name for one in all_of_them))
     raise Failure(
-        f"cannot {what}: there is no such artifact",
+        f"cannot {what}: no such artifact",
         Exit.NOT_FOUND,
-        hint=f"there are: {_some(names)}" if names else "",
+        hint=f"artifacts: {_some(names)}" if names else "",
     )
 
 
@@ -136,12 +136,12 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
 
 
-def _fetch(here: Session, client: SyncClient, run: str, step: str, name: str, file: str, to: str) -> None:
+def _download(here: Session, client: SyncClient, run: str, step: str, name: str, file: str, to: str) -> None:
     messages = client.download_artifact(run, step, name, path=file)
     with closing(messages):
         first = next(messages, None)
         if first is None or not first.HasField("header"):
-            raise Failure(f"cannot fetch {shown(name)}: the daemon sent nothing", Exit.INTERNAL)
+            raise Failure(f"cannot download {shown(name)}: the daemon sent no data", Exit.INTERNAL)
         pieces = (message.data for message in messages)
         if to == "-":
             sys.stdout.flush()
@@ -162,7 +162,7 @@ def _fetch(here: Session, client: SyncClient, run: str, step: str, name: str, fi
 
 
 def _target(header: run_pb2.ArtifactHeader, name: str, to: str) -> str:
-    """Where it goes. The name that the daemon suggests leads nowhere else."""
+    """The target path. Only the last part of the daemon's file name is used."""
     own = os.path.basename(header.file_name.replace("\\", "/")) or name
     if not to:
         return own
@@ -170,11 +170,11 @@ def _target(header: run_pb2.ArtifactHeader, name: str, to: str) -> str:
 
 
 def _save(pieces: Iterator[bytes], target: str, *, replace: bool) -> int:
-    """Writes a whole file or none. Raises Failure."""
+    """Writes the whole file or nothing. Raises Failure."""
     refused = Failure(
-        f"cannot write {shown(target)}: the file is there already",
+        f"cannot write {shown(target)}: the file exists",
         Exit.CONFLICT,
-        hint="-O PATH names another, or says that this one may be replaced",
+        hint="-O PATH chooses another file, or replaces this one",
     )
     if not replace and os.path.lexists(target):
         raise refused
@@ -198,7 +198,7 @@ def _save(pieces: Iterator[bytes], target: str, *, replace: bool) -> int:
 
 
 def _give_usual_mode(path: str) -> None:
-    """A file that was made for its owner alone becomes one as others are made."""
+    """Gives a private temporary file the mode of a new file."""
     mask = os.umask(0)
     os.umask(mask)
     os.chmod(path, 0o666 & ~mask)

@@ -1,4 +1,4 @@
-"""`toban runs cancel|retry|pause|resume|approve|delete`: what people do to runs."""
+"""`toban runs cancel|retry|pause|resume|approve|delete`: commands that change a run."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def cancel(
     run: RunArgument,
     reason: Annotated[
         str,
-        typer.Option("--reason", metavar="TEXT", help="Shown as the run's error.", show_default=False),
+        typer.Option("--reason", metavar="TEXT", help="Reason, shown as the error of the run.", show_default=False),
     ] = "",
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until every process of it is gone.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until all its processes have ended.")] = False,
     output: OutputOption = None,
 ) -> None:
-    """Cancel a run: its processes are ended, nothing new starts.
+    """Cancel a run: end its processes, start no further steps.
 
     \b
     Examples:
@@ -71,24 +71,24 @@ def retry(
         typer.Option(
             "--from",
             metavar="STEP",
-            help="Repeat this step and all that come after it; may be repeated.",
+            help="Run this step and all steps after it again; may be repeated.",
             autocompletion=step_names,
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Repeat all steps.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Run all steps again.")] = False,
     newest: Annotated[
         bool,
-        typer.Option("--newest", help="With the newest version, not with that of the old run."),
+        typer.Option("--newest", help="Use the newest version of the workflow, not that of the old run."),
     ] = False,
     wait: WaitOption = False,
     follow: FollowOption = False,
     request_id: RequestIdOption = "",
     output: OutputOption = None,
 ) -> None:
-    """Repeat what failed in a run, as a new run.
+    """Retry a run: start a new run of the steps that did not succeed.
 
-    The steps that failed or did not get their turn, and all that come after them, run again; the others keep
-    their results and artifacts. The old run stays as it is.
+    Steps that failed or did not run, and all steps after them, run again; the others keep their results and artifacts.
+    The old run does not change.
 
     \b
     Examples:
@@ -99,7 +99,7 @@ def retry(
     here = session(ctx, output)
     check_waiting(wait, follow)
     if everything and from_steps:
-        raise Failure("cannot both --all and --from: choose one", Exit.USAGE)
+        raise Failure("cannot use --all with --from: choose one", Exit.USAGE)
     from toban.cli.render.run_text import run_name
 
     with connect(here, f"retry run {shown(run)}") as client:
@@ -116,19 +116,19 @@ def retry(
         except Failure as failure:
             failure.hint = failure.hint or _RETRY_HINTS.get(failure.reason, "")
             raise
-        started(here, client, new, wait=wait, follow=follow, remark=f"to repeat {run_name(old)}")
+        started(here, client, new, wait=wait, follow=follow, remark=f"as a retry of {run_name(old)}")
 
 
 _RETRY_HINTS = {
-    "RUN_NOT_TERMINAL": "wait for its end, or end it with `toban runs cancel`",
-    "NOTHING_TO_RETRY": "--all repeats all of it, --from STEP a part",
+    "RUN_NOT_TERMINAL": "wait until it has ended, or cancel it with `toban runs cancel`",
+    "NOTHING_TO_RETRY": "--all runs all steps again, --from STEP a part of them",
 }
 
 
 def pause(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> None:
-    """Start nothing more of a run until it is resumed.
+    """Pause a run: start no further steps until it is resumed.
 
-    What runs already goes on to its end, and timeouts go on counting.
+    Running steps continue, and timeouts keep counting.
 
     \b
     Example:
@@ -137,11 +137,11 @@ def pause(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> 
     here = session(ctx, output)
     with connect(here, f"pause run {shown(run)}") as client:
         paused = client.pause_run(run_id(client, run))
-    _told(here, paused, "paused")
+    _report(here, paused, "paused")
 
 
 def resume(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> None:
-    """Go on with a run that was paused.
+    """Resume a paused run.
 
     \b
     Example:
@@ -150,7 +150,7 @@ def resume(ctx: typer.Context, run: RunArgument, output: OutputOption = None) ->
     here = session(ctx, output)
     with connect(here, f"resume run {shown(run)}") as client:
         resumed = client.resume_run(run_id(client, run))
-    _told(here, resumed, "resumed")
+    _report(here, resumed, "resumed")
 
 
 def approve(
@@ -160,15 +160,15 @@ def approve(
         str,
         typer.Argument(
             metavar="STEP",
-            help="The step that waits; may be left out if only one does.",
+            help="Step that waits for approval; optional if there is only one.",
             show_default=False,
             autocompletion=waiting_steps,
         ),
     ] = "",
-    reject: Annotated[bool, typer.Option("--reject", help="Say no: the step fails, and its policy decides.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject it: its failure policy applies.")] = False,
     note: Annotated[
         str,
-        typer.Option("--note", "-m", metavar="TEXT", help="Kept with the decision.", show_default=False),
+        typer.Option("--note", "-m", metavar="TEXT", help="Note, stored with the decision.", show_default=False),
     ] = "",
     by: Annotated[
         str,
@@ -181,7 +181,7 @@ def approve(
     ] = "",
     output: OutputOption = None,
 ) -> None:
-    """Approve, or reject, a step that waits for a person.
+    """Approve or reject a step that waits for approval.
 
     \b
     Examples:
@@ -216,21 +216,21 @@ def _only_waiting(run: run_pb2.Run, verb: str) -> str:
         return waiting[0]
     if not waiting:
         raise Failure(
-            f"cannot {verb} a step of {run_name(run)}: no step of it waits for approval",
+            f"cannot {verb} a step of {run_name(run)}: no step waits for approval",
             Exit.CONFLICT,
             hint=f"`toban runs show {run_name(run)}` shows its steps",
         )
     raise Failure(
         f"cannot {verb} a step of {run_name(run)}: {len(waiting)} steps wait for approval",
         Exit.USAGE,
-        hint=f"say which: {', '.join(waiting)}",
+        hint=f"choose one: {', '.join(waiting)}",
     )
 
 
 def delete(ctx: typer.Context, runs: RunsArgument, output: OutputOption = None) -> None:
-    """Delete runs that have ended, with their logs and artifacts.
+    """Delete ended runs, with their logs and artifacts.
 
-    They are gone for good. `toban system gc` removes what is no longer kept by itself.
+    This cannot be undone. `toban system gc` removes runs past their retention.
 
     \b
     Examples:
@@ -250,10 +250,10 @@ def delete(ctx: typer.Context, runs: RunsArgument, output: OutputOption = None) 
                         client.delete_run(found.id)
                 except Failure as failure:
                     if failure.reason == "RUN_NOT_TERMINAL":
-                        failure.hint = f"`toban runs cancel {run_name(found)} --wait` ends it first"
+                        failure.hint = f"`toban runs cancel {run_name(found)} --wait` cancels it first"
                     raise
             deleted.append({"id": found.id, "run": run_name(found), "outcome": "deleted"})
-            # At once: what was done stays done, whatever happens to the next one.
+            # At once: it stays deleted even if the next one fails.
             if here.output is Output.TABLE:
                 print(f"deleted {run_name(found)} ({found.id})", flush=True)
             elif here.output is Output.NAME:
@@ -262,14 +262,14 @@ def delete(ctx: typer.Context, runs: RunsArgument, output: OutputOption = None) 
         emit_data(here, deleted)
 
 
-def _told(here: Session, run: run_pb2.Run, done: str) -> None:
+def _report(here: Session, run: run_pb2.Run, done: str) -> None:
     from toban.cli.render.run_text import run_name
 
     emit_one(here, run, name=run.id, show=lambda: print(f"{done} {run_name(run)} ({run.id})"))
 
 
 def _user() -> str:
-    """The name of whoever sits here; empty if the system has none for them."""
+    """The current user name; empty if the system has none."""
     import getpass
 
     try:

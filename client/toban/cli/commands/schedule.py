@@ -1,4 +1,4 @@
-"""`toban schedule`: a reminder, or a workflow, for a subject at some time."""
+"""`toban schedule`: schedules a reminder or a workflow for a subject."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toban.v1 import schedule_pb2
 
 
-_TARGETS: Final = "--action says what to do when it is due, --workflow what to start"
+_TARGETS: Final = "--action names the action at the due time, --workflow the workflow to start"
 
 
 def schedule(
@@ -34,7 +34,7 @@ def schedule(
         list[str] | None,
         typer.Argument(
             metavar="WORDS",
-            help="When, in English or Japanese, such as 'in 3 days at 9am'.",
+            help="Time in English or Japanese words, such as 'in 3 days at 9am'.",
             show_default=False,
         ),
     ] = None,
@@ -45,8 +45,8 @@ def schedule(
             "--action",
             "-a",
             metavar="ACTION",
-            help="reminder, escalate, auto_close, follow_up, check_progress or workflow; "
-            "by default what WORDS name, or the workflow.",
+            help="reminder, escalate, auto_close, follow_up, check_progress or workflow "
+            "(default: the action in WORDS, or the workflow).",
             show_default=False,
             autocompletion=action_names,
         ),
@@ -58,7 +58,7 @@ def schedule(
             "-p",
             "--param",
             metavar="KEY=VALUE",
-            help="A parameter of the workflow; may be repeated.",
+            help="Parameter of the workflow; may be repeated.",
         ),
     ] = None,
     timezone: Annotated[
@@ -66,7 +66,7 @@ def schedule(
         typer.Option(
             "--timezone",
             metavar="ZONE",
-            help="Such as Asia/Tokyo; by default that of the daemon.",
+            help="Time zone, such as Asia/Tokyo (default: that of the daemon).",
             show_default=False,
         ),
     ] = "",
@@ -85,45 +85,45 @@ def schedule(
             "--max-occurrences",
             min=1,
             metavar="N",
-            help="It is due at most so often.",
+            help="Maximum number of due times.",
             show_default=False,
         ),
     ] = None,
     cron: Annotated[
         str,
-        typer.Option("--cron", metavar="EXPR", help="When, as in crontab(5).", show_default=False),
+        typer.Option("--cron", metavar="EXPR", help="Cron expression, as in crontab(5).", show_default=False),
     ] = "",
     every: Annotated[
         str,
-        typer.Option("--every", metavar="TIME", help="From now on, as in 2h or 1h30m.", show_default=False),
+        typer.Option("--every", metavar="DURATION", help="Interval from now on, such as 2h.", show_default=False),
     ] = "",
     at: Annotated[
         str,
         typer.Option(
             "--at",
             metavar="TIME",
-            help="Once, as in 2026-02-01T09:00, or 18:00 today.",
+            help="Single time, such as 2026-02-01T09:00, or 18:00 today.",
             show_default=False,
         ),
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is understood; store nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the due times; store nothing.")] = False,
     request_id: Annotated[
         str,
         typer.Option(
             "--request-id",
             metavar="ID",
-            help="Makes a repeat harmless: the same id stores one schedule.",
+            help="Idempotency key: repeating the call with it stores one schedule.",
             show_default=False,
         ),
     ] = "",
     output: OutputOption = None,
 ) -> None:
-    """Schedule a reminder, or a workflow, for a subject.
+    """Schedule a reminder or a workflow for a subject.
 
-    When it is due, the event SCHEDULE_TRIGGERED tells the subject and the action to all that listen, and the workflow,
-    if one is named, is started. The time is said in words, or with --cron, --every or --at. What cannot be read is an
-    error, never a guess; what was understood is always shown. Words that name an action, such as "remind me", may stand
-    for --action, and must not name another.
+    At the due time the daemon emits the event SCHEDULE_TRIGGERED with the subject and the action, and starts the
+    workflow, if there is one. Give the time in words, or with --cron, --every or --at. Ambiguous words are an error,
+    never a guess; the command always shows how it understood the time. Words that name an action, such as "remind me",
+    replace --action, and must not contradict it.
 
     \b
     Examples:
@@ -133,7 +133,7 @@ def schedule(
       toban schedule 'next friday noon' --dry-run
     """
     here = session(ctx, output)
-    what = "read the time" if dry_run else f"schedule anything for {shown(subject)}"
+    what = "read the time" if dry_run else f"create a schedule for {shown(subject)}"
     rule = _rule(" ".join(words or []), cron, every, at, timezone)
     target: dict[str, Any] = {
         "action": _action(action, workflow, what),
@@ -145,12 +145,12 @@ def schedule(
         return
     if not subject:
         raise Failure(
-            "cannot schedule anything: --subject says what it is about",
+            "cannot create a schedule: --subject is missing",
             Exit.USAGE,
-            hint="--dry-run needs none, and only shows what is understood",
+            hint="--dry-run needs no subject, and only shows the due times",
         )
     if not action and not workflow and not rule.words:
-        raise Failure(f"cannot {what}: neither --action nor --workflow is there", Exit.USAGE, hint=_TARGETS)
+        raise Failure(f"cannot {what}: --action or --workflow is missing", Exit.USAGE, hint=_TARGETS)
     with connect(here, what) as client, about_workflow(client, workflow, what):
         stored, created = client.create_schedule(
             subject,
@@ -166,7 +166,7 @@ def schedule(
         )
     match here.output:
         case Output.TABLE:
-            _tell_stored(here, stored, created)
+            _report_stored(here, stored, created)
         case Output.NAME:
             print(stored.id)
         case _:
@@ -174,7 +174,7 @@ def schedule(
 
 
 def _rule(words: str, cron: str, every: str, at: str, timezone: str) -> Rule:
-    """The one way in which the time was said. Raises Failure for none, or several."""
+    """The rule from exactly one of these. Raises Failure."""
     given = {"WORDS": words, "--cron": cron, "--every": every, "--at": at}
     said = [name for name, value in given.items() if value.strip()]
     if len(said) != 1:
@@ -182,7 +182,7 @@ def _rule(words: str, cron: str, every: str, at: str, timezone: str) -> Rule:
         raise Failure(
             f"cannot read the time: {found}",
             Exit.USAGE,
-            hint="say it in words, such as 'in 3 days at 9am', or with --cron, --every or --at",
+            hint="use words, such as 'in 3 days at 9am', or --cron, --every or --at",
         )
     try:
         if every:
@@ -197,13 +197,13 @@ def _rule(words: str, cron: str, every: str, at: str, timezone: str) -> Rule:
 
 
 def _action(given: str, workflow: str, what: str) -> str:
-    """The action as the API has it; empty for what the words name, or the workflow alone."""
+    """The action as in the API; empty for the action in the words, or for the workflow alone."""
     action = given.replace("-", "_").lower()
     if action and action not in ACTIONS:
         raise Failure(
-            f"cannot {what}: {shown(given)!r} is no action",
+            f"cannot {what}: unknown action {shown(given)!r}",
             Exit.USAGE,
-            hint=f"--action is one of {', '.join(ACTIONS)}",
+            hint=f"known actions: {', '.join(ACTIONS)}",
         )
     if action == "workflow" and not workflow:
         raise Failure(f"cannot {what}: --workflow is missing", Exit.USAGE, hint=_TARGETS)
@@ -213,7 +213,7 @@ def _action(given: str, workflow: str, what: str) -> str:
 def _params(given: Sequence[str], workflow: str, what: str) -> dict[str, str]:
     pairs = parse_pairs(given)
     if pairs and not workflow:
-        raise Failure(f"cannot {what}: -p is for the workflow, and there is none", Exit.USAGE)
+        raise Failure(f"cannot {what}: -p needs --workflow", Exit.USAGE)
     return pairs
 
 
@@ -226,12 +226,12 @@ def _dry_run(here: Session, rule: Rule, timezone: str, most: int | None, action:
     named = action_word(found) if found.action else ""
     if action and named and action != named:
         raise Failure(
-            f"cannot {what}: the words say {named}, and --action {action}: leave one of them out",
+            f"cannot {what}: the words mean {named}, but --action is {action}: leave one of them out",
             Exit.USAGE,
         )
     match here.output:
         case Output.TABLE:
-            _tell_times(here, found.understood, found.due_times, found.timezone, most, named)
+            _report_times(here, found.understood, found.due_times, found.timezone, most, named)
             here.note("nothing was stored")
         case Output.NAME:
             for at in found.due_times:
@@ -240,13 +240,13 @@ def _dry_run(here: Session, rule: Rule, timezone: str, most: int | None, action:
             emit_data(here, to_dict(found))
 
 
-def _tell_stored(here: Session, stored: schedule_pb2.Schedule, created: bool) -> None:
+def _report_stored(here: Session, stored: schedule_pb2.Schedule, created: bool) -> None:
     name = f"{action_word(stored)} for {shown(stored.subject)} ({stored.id})"
-    print(f"scheduled {name}" if created else f"this key is in use by {name}")
-    _tell_times(here, stored.understood, stored.due_times, stored.timezone, stored.max_occurrences)
+    print(f"scheduled {name}" if created else f"already scheduled with this key: {name}")
+    _report_times(here, stored.understood, stored.due_times, stored.timezone, stored.max_occurrences)
 
 
-def _tell_times(
+def _report_times(
     here: Session,
     understood: str,
     due: Sequence[Timestamp],
@@ -254,7 +254,7 @@ def _tell_times(
     most: int | None,
     action: str = "",
 ) -> None:
-    # Of a single time it goes without saying.
+    # For a single time it is obvious.
     often = counted(most, "time") if most and len(due) > 1 else ""
     lines = [("action", action), ("understood", understood)]
     lines += [("due", local(at, zone)) for at in due]

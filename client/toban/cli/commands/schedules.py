@@ -1,4 +1,4 @@
-"""`toban schedules`: reminders and the like, for things that others keep track of."""
+"""`toban schedules`: lists, shows and cancels schedules of subjects."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="schedules",
-    help="""Show and cancel schedules that are bound to a subject.
+    help="""Show and cancel schedules of subjects.
 
-    `toban schedule` makes them. Schedules of workflows are a part of their definitions, and not here: see
-    `toban workflows next`.
+    `toban schedule` creates them. Schedules of workflows are part of their definitions: see `toban workflows next`.
 
     \b
     Examples:
@@ -47,7 +46,7 @@ SubjectOption = Annotated[
         "--subject",
         "-s",
         metavar="SUBJECT",
-        help="What it is about, such as issue-42.",
+        help="Subject, such as issue-42.",
         show_default=False,
         autocompletion=subject_names,
     ),
@@ -59,7 +58,7 @@ TargetOption = Annotated[
         "--workflow",
         "-w",
         metavar="NAME",
-        help="The workflow or job that is started.",
+        help="Workflow or job to start.",
         show_default=False,
         autocompletion=startable_names,
     ),
@@ -74,7 +73,7 @@ def list_schedules(
     ctx: typer.Context,
     subject: SubjectOption = "",
     workflow: TargetOption = "",
-    every: Annotated[bool, typer.Option("--all", help="Also those that have ended or were cancelled.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also ended and cancelled schedules.")] = False,
     limit: LimitOption = 50,
     output: OutputOption = None,
 ) -> None:
@@ -103,7 +102,7 @@ def list_schedules(
         Column("WORKFLOW", lambda one: one.workflow or "-", optional=True),
         Column("STATE", _state, lambda one: _STYLES.get(_state(one), "")),
         Column("NEXT DUE", lambda one: clock(one.next_due)),
-        Column("DUE SO FAR", _occurrences, optional=True),
+        Column("OCCURRENCES", _occurrences, optional=True),
         Column("REQUEST", lambda one: one.request, folds=True),
     ]
     kind = "" if every else "active "
@@ -124,11 +123,11 @@ def show(
     ctx: typer.Context,
     schedule: Annotated[
         str,
-        typer.Argument(metavar="ID", help="Id of a schedule.", show_default=False, autocompletion=schedule_ids),
+        typer.Argument(metavar="ID", help="Schedule id.", show_default=False, autocompletion=schedule_ids),
     ],
     output: OutputOption = None,
 ) -> None:
-    """Show one schedule: what was asked for, and understood.
+    """Show one schedule: the request, its meaning and its state.
 
     \b
     Example:
@@ -150,7 +149,7 @@ def cancel(
         list[str] | None,
         typer.Argument(
             metavar="ID",
-            help="Ids of schedules.",
+            help="Schedule ids.",
             show_default=False,
             autocompletion=schedule_ids,
         ),
@@ -158,9 +157,9 @@ def cancel(
     subject: SubjectOption = "",
     output: OutputOption = None,
 ) -> None:
-    """Cancel schedules, or all that a subject has.
+    """Cancel schedules by id, or all schedules of a subject.
 
-    What is due from here on is not. Repeating it is harmless.
+    They are not due any more. Cancelling twice is harmless.
 
     \b
     Examples:
@@ -201,10 +200,10 @@ def _cancel_each(here: Session, schedules: Sequence[str]) -> None:
                     done.append(client.cancel_schedule(one))
             except Failure as failure:
                 raise _with_hint(failure) from None
-            # At once: what was done stays done, whatever happens to the next one.
+            # At once: it stays cancelled even if the next one fails.
             if here.output is Output.TABLE:
                 ended = _state(done[-1]) != "cancelled"
-                print(f"{one} has ended already" if ended else f"cancelled {one}", flush=True)
+                print(f"{one} has already ended" if ended else f"cancelled {one}", flush=True)
             elif here.output is Output.NAME:
                 print(one, flush=True)
     if here.output in (Output.JSON, Output.YAML):
@@ -229,10 +228,10 @@ def _show(here: Session, found: schedule_pb2.Schedule) -> None:
                 "next due",
                 local(found.next_due, found.timezone) if found.HasField("next_due") else "",
             ),
-            ("due so far", _occurrences(found)),
+            ("occurrences", _occurrences(found)),
             ("dedupe key", found.dedupe_key),
             ("time zone", found.timezone),
-            ("created", f"{clock(found.created_at)} by {found.caller or 'somebody'}"),
+            ("created", f"{clock(found.created_at)} by {found.caller or 'unknown'}"),
             ("cancelled", cancelled),
         ],
     )
@@ -251,25 +250,24 @@ def _state(one: schedule_pb2.Schedule) -> str:
 
 
 def note_left(here: Session, client: SyncClient, workflow: str) -> None:
-    """Tells of active schedules that name a workflow or a job that was deleted: they would start nothing."""
+    """Notes active schedules that name a deleted workflow or job: they will start no runs."""
     from toban.sdk import TobanError
 
     try:
         left, more = take(client.list_schedules(workflow=workflow, page_size=_COUNTED), _COUNTED)
     except TobanError:
-        return  # what was asked for is done
+        return  # the deletion itself is done
     if left:
         many = "more than " if more else ""
         name = "name" if len(left) > 1 else "names"
         here.note(
-            f"{many}{counted(len(left), 'active schedule')} of subjects still {name} {shown(workflow)}, "
-            f"and will start nothing: `toban schedules list --workflow {shown(workflow)}` shows them, "
-            "`toban schedules cancel ID` ends them"
+            f"{many}{counted(len(left), 'active schedule')} still {name} {shown(workflow)} and will start no runs: "
+            f"`toban schedules list --workflow {shown(workflow)}` lists them, `toban schedules cancel ID` cancels them"
         )
 
 
 def action_word(one: schedule_pb2.Schedule | schedule_pb2.InterpretTimeResponse) -> str:
-    """As it is written on the command line."""
+    """The action as on the command line."""
     from toban.v1 import schedule_pb2
 
     return enum_word(schedule_pb2.ScheduleAction, one.action).replace(" ", "_")
@@ -282,5 +280,5 @@ def _occurrences(one: schedule_pb2.Schedule) -> str:
 
 def _with_hint(failure: Failure) -> Failure:
     if failure.code is Exit.NOT_FOUND:
-        failure.hint = "`toban schedules list --all` shows those that are kept"
+        failure.hint = "`toban schedules list --all` lists all schedules"
     return failure

@@ -1,4 +1,4 @@
-"""Versions of workflows and jobs: which there are, how they differ, and how to get an old one back."""
+"""Versions of workflows and jobs: `versions`, `diff`, `restore` and `show --version`."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ FirstArgument = Annotated[
     typer.Argument(
         metavar="A",
         min=1,
-        help="The version to compare with; by default the one before the newest.",
+        help="Version to compare (default: the one before the newest).",
         show_default=False,
     ),
 ]
 
 SecondArgument = Annotated[
     int | None,
-    typer.Argument(metavar="B", min=1, help="The other version; by default the newest.", show_default=False),
+    typer.Argument(metavar="B", min=1, help="Version to compare with (default: the newest).", show_default=False),
 ]
 
 ParsedOption = Annotated[
     bool,
-    typer.Option("--parsed", help="Compare what was understood: with jobs and defaults merged."),
+    typer.Option("--parsed", help="Compare the parsed definitions, with jobs and defaults merged."),
 ]
 
-VersionArgument = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="A version.", show_default=False)]
+VersionArgument = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Version number.", show_default=False)]
 
 
 def list_versions(here: Session, name: str, limit: int, *, job: bool = False) -> None:
@@ -108,7 +108,7 @@ def show_difference(
             first = second - 1
         if first < 1:
             raise Failure(
-                f"cannot {what}: it has one version only",
+                f"cannot {what}: there is only one version",
                 Exit.CONFLICT,
                 hint=f"`toban {'jobs' if job else 'workflows'} show {shown(name)}` shows it",
             )
@@ -145,12 +145,12 @@ def restore_version(here: Session, name: str, version: int, *, job: bool = False
 
 
 def show_source(definition: workflow_pb2.Definition) -> None:
-    """Writes a definition for people."""
+    """Writes a definition with line feeds only."""
     print(definition.source.replace("\r\n", "\n"), end="")
 
 
 def write_source(definition: workflow_pb2.Definition) -> None:
-    """Writes a definition exactly as it was written."""
+    """Writes a definition unchanged."""
     write_file(definition.source)
 
 
@@ -161,7 +161,7 @@ def _about(client: SyncClient, name: str, what: str, *, job: bool) -> AbstractCo
 def _difference(old: workflow_pb2.WorkflowVersion, new: workflow_pb2.WorkflowVersion, *, parsed: bool) -> str:
     before, after = (f"{version.workflow} (version {version.version})" for version in (old, new))
     if parsed:
-        return unified(_understood(old), _understood(new), before=before, after=after)
+        return unified(_parsed(old), _parsed(new), before=before, after=after)
     diff = unified(old.definition.source, new.definition.source, before=before, after=after)
     directories = old.definition.base_dir, new.definition.base_dir
     if directories[0] != directories[1]:
@@ -170,13 +170,13 @@ def _difference(old: workflow_pb2.WorkflowVersion, new: workflow_pb2.WorkflowVer
     return diff
 
 
-def _understood(version: workflow_pb2.WorkflowVersion) -> str:
+def _parsed(version: workflow_pb2.WorkflowVersion) -> str:
     parsed = json.loads(version.definition.parsed_json or "{}")
     return json.dumps(parsed, indent=2, ensure_ascii=False, sort_keys=True)
 
 
 def _no_difference(old: workflow_pb2.WorkflowVersion, new: workflow_pb2.WorkflowVersion, *, parsed: bool) -> str:
     same = f"versions {old.version} and {new.version} are the same"
-    if not parsed and _understood(old) != _understood(new):
-        return f"{same} as text, but a job changed: --parsed shows what that means"
+    if not parsed and _parsed(old) != _parsed(new):
+        return f"{same} as text, but a job changed: --parsed shows the difference"
     return same

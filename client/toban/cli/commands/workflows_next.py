@@ -25,18 +25,18 @@ _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 def next_due(
     ctx: typer.Context,
     name: NameArgument,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="How many times.")] = 10,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="Number of due times.")] = 10,
     start: Annotated[
         str,
-        typer.Option("--from", metavar="TIME", help="After this time instead of now.", show_default=False),
+        typer.Option("--from", metavar="TIME", help="Show due times after this (default: now).", show_default=False),
     ] = "",
     output: OutputOption = None,
 ) -> None:
     """Show when a workflow is due next.
 
-    Times are those of the clocks in the time zone of each schedule; changes of these clocks and blackout windows are
-    marked. @reboot has no times that are known. TIME is a time such as 2026-03-29T00:00:00+01:00, or 18:00 for today;
-    what is decided already is not shown, see `toban why --ledger`.
+    Times are local times in the time zone of each schedule; clock changes and blackout windows are marked. @reboot has
+    no known due times. TIME is a time such as 2026-03-29T00:00:00+01:00, or 18:00 for today. `toban why --ledger` shows
+    past due times.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def next_due(
     after = time_option(start, "--from", what)
     with connect(here, what) as client, about_workflow(client, name, what):
         found = client.preview_schedule(name, count=count, start=after)
-        # Why there is none is for people.
+        # Only people need the reason.
         asked = not found and here.output is Output.TABLE
         sentences = client.explain_schedule(name).sentences if asked else ()
         held = tuple(_held_back(client, name)) if found and here.output is Output.TABLE else ()
@@ -71,7 +71,7 @@ def next_due(
 
 
 def _held_back(client: SyncClient, name: str) -> Iterator[str]:
-    """Why nothing starts at these times, as things are now."""
+    """Reasons why no run will start at these times, as of now."""
     from toban.sdk import NotFound
 
     try:
@@ -79,9 +79,9 @@ def _held_back(client: SyncClient, name: str) -> Iterator[str]:
     except NotFound:
         enabled, noun = client.get_job(name).enabled, "jobs"
     if not enabled:
-        yield f"{shown(name)} is disabled: nothing starts then, until `toban {noun} enable {name}`"
+        yield f"{shown(name)} is disabled: no run starts until `toban {noun} enable {name}`"
     if client.get_info().draining:
-        yield "the daemon is draining: nothing starts then, until `toban system resume`"
+        yield "the daemon is draining: no run starts until `toban system resume`"
 
 
 def _day(due: workflow_pb2.DueTime) -> str:
@@ -94,7 +94,7 @@ def _jitter(due: workflow_pb2.DueTime) -> timedelta:
 
 def _start(due: workflow_pb2.DueTime) -> str:
     later = _jitter(due)
-    return f"{duration_text(later)} later" if later else "at once"
+    return f"{duration_text(later)} later" if later else "on time"
 
 
 def _note(due: workflow_pb2.DueTime) -> str:

@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from toban.sdk import SyncClient
     from toban.v1 import run_pb2
 
-WaitOption = Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end and exit by the result.")]
+WaitOption = Annotated[bool, typer.Option("--wait", "-w", help="Wait for the run; the exit code is its result.")]
 
-FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Show steps and output until the end.")]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Show steps and output until the run has ended.")]
 
 RequestIdOption = Annotated[
     str,
     typer.Option(
         "--request-id",
         metavar="ID",
-        help="Makes a repeat harmless: the same id starts one run.",
+        help="Idempotency key: repeating the call with it starts one run.",
         show_default=False,
     ),
 ]
 
 
 def check_waiting(wait: bool, follow: bool) -> None:
-    """Raises Failure if both were asked for. Before anything is started."""
+    """Raises Failure if both are set."""
     if wait and follow:
-        raise Failure("cannot both --wait and --follow: choose one", Exit.USAGE)
+        raise Failure("cannot use --wait with --follow: choose one", Exit.USAGE)
 
 
 def started(here: Session, client: SyncClient, run: run_pb2.Run, *, wait: bool, follow: bool, remark: str = "") -> None:
