@@ -16,17 +16,17 @@ from datetime import datetime
 from typing import Any
 
 from toband import stored_json
-from toband.ports import Owner
+from toband.ports import DatabaseOwner
 from toband.state_dir import StateDir
 
 FILE = "installation.json"
 _MACHINE_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
-def owner_of(state: StateDir, now: datetime) -> Owner:
+def owner_of(state: StateDir, now: datetime) -> DatabaseOwner:
     """This daemon as the database names it. The state directory must be locked by it. Raises OSError."""
     installation = installation_of(state)
-    return Owner(
+    return DatabaseOwner(
         installation=installation,
         # A container may have no machine id; the installation takes its role then.
         machine=_machine_id() or installation,

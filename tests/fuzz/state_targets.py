@@ -15,7 +15,7 @@ from toban.sdk import address
 from toban.sdk.errors import Unreachable
 from toband.config import Config, ConfigError, load
 from toband.file_watch.definition_memory import RememberedFiles
-from toband.ports import Known
+from toband.ports import KnownFile
 from toband.state_dir import StateDir
 from toband.supervise.artifacts.workspace_inputs import Ledger
 
@@ -61,7 +61,7 @@ def _announcement(work: Path) -> Iterator[Check]:
 @contextlib.contextmanager
 def _known_files(work: Path) -> Iterator[Check]:
     memory_file = work / "definition-files.jsonl"
-    mine = {"/a.yaml": Known(digest="00", stored={"a": "1"}, warnings=())}
+    mine = {"/a.yaml": KnownFile(digest="00", stored={"a": "1"}, warnings=())}
 
     def check(data: bytes) -> str:
         """Each line is believed or is not; the next note is read back as it was written."""

@@ -24,7 +24,7 @@ from toband.engine.health.health_conditions import Health
 from toband.engine.health.host_monitor import HostMonitor
 from toband.engine.runs.registry import ActiveRuns
 from toband.installation import note_database
-from toband.ports import Claim, StoreError, StoreTakenOverError
+from toband.ports import DatabaseClaim, StoreError, StoreTakenOverError
 from toband.state_dir import StateDir
 from toband.store import SqlStore
 from toband.supervise.launch.descriptor_limit import raise_limit
@@ -160,7 +160,7 @@ class Application:
         self._parser.close()
         await self._adapters.close()
 
-    def _log_claim(self, claim: Claim | None) -> None:
+    def _log_claim(self, claim: DatabaseClaim | None) -> None:
         if claim is not None and self._take_over and claim.previous is not None:
             log.warning(
                 "took the database over",

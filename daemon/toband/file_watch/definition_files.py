@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class WatchedFiles:
-    """Implements `ports.DefinitionSource`. Belongs to the event loop."""
+    """Implements `ports.DefinitionFileSource`. Belongs to the event loop."""
 
     def __init__(self, places: Sequence[str]) -> None:
         self._places = tuple(places)

@@ -18,7 +18,7 @@ import structlog
 
 from toban import definition
 from toband import stored_json
-from toband.ports import Known
+from toband.ports import KnownFile
 
 SPARE = 1000
 """Lines that may be out of date before the file is written anew, beside one for each file."""
@@ -36,10 +36,10 @@ class RememberedFiles:
         self._lines = 0
         """Of the file as it is; 0: it is to be written anew."""
 
-    async def recall(self) -> Mapping[str, Known]:
+    async def recall(self) -> Mapping[str, KnownFile]:
         return await asyncio.to_thread(self._recall)
 
-    async def remember(self, files: Mapping[str, Known], changed: Collection[str]) -> None:
+    async def remember(self, files: Mapping[str, KnownFile], changed: Collection[str]) -> None:
         try:
             await asyncio.to_thread(self._remember, files, changed)
         except OSError as error:
@@ -47,8 +47,8 @@ class RememberedFiles:
             text = "cannot note which definition files are known: the next start takes longer"
             log.warning(text, action="note_failed", file=self._path, error=str(error))
 
-    def _recall(self) -> Mapping[str, Known]:
-        files: dict[str, Known] = {}
+    def _recall(self) -> Mapping[str, KnownFile]:
+        files: dict[str, KnownFile] = {}
         try:
             with open(self._path, encoding="utf-8", errors="replace") as file:
                 if file.readline() != self._head:
@@ -62,7 +62,7 @@ class RememberedFiles:
             return {}
         return files
 
-    def _remember(self, files: Mapping[str, Known], changed: Collection[str]) -> None:
+    def _remember(self, files: Mapping[str, KnownFile], changed: Collection[str]) -> None:
         if self._lines and self._lines + len(changed) <= 2 * len(files) + SPARE:
             with open(self._path, "a", encoding="utf-8") as file:
                 # Begins on a line of its own whatever became of the last one.
@@ -93,7 +93,7 @@ def reader_of_definitions(version: str, zone: str) -> str:
     return f"{version} {zone} {digest.hexdigest()}"
 
 
-def _line(path: str, known: Known | None) -> str:
+def _line(path: str, known: KnownFile | None) -> str:
     facts: dict[str, Any] = {"path": path}
     if known is not None:
         facts |= {"digest": known.digest, "stored": dict(known.stored)}
@@ -102,13 +102,13 @@ def _line(path: str, known: Known | None) -> str:
     return json.dumps(facts) + "\n"
 
 
-def _apply(facts: Any, files: dict[str, Known]) -> None:
+def _apply(facts: Any, files: dict[str, KnownFile]) -> None:
     """Raises ValueError, KeyError, TypeError or AttributeError for a line that nobody wrote like that."""
     path = str(facts["path"])
     if "digest" not in facts:
         files.pop(path, None)
         return
-    files[path] = Known(
+    files[path] = KnownFile(
         digest=str(facts["digest"]),
         stored={str(name): str(state) for name, state in facts["stored"].items()},
         warnings=tuple(map(str, facts.get("warnings", ()))),

@@ -19,9 +19,9 @@ from toband.ports.clock import (
 )
 from toband.ports.dead_letters import DeadLetterStore
 from toband.ports.definition_files import (
+    DefinitionFileSource,
     DefinitionMemory,
-    DefinitionSource,
-    Known,
+    KnownFile,
     Listing,
     Mark,
 )
@@ -52,12 +52,12 @@ from toband.ports.logs import (
     OutputTooLargeError,
     Stray,
 )
-from toband.ports.ownership import Claim, Owner
+from toband.ports.ownership import DatabaseClaim, DatabaseOwner
 from toband.ports.processes import (
     Launch,
     Launcher,
     Meter,
-    Reading,
+    MeterReading,
     Report,
 )
 from toband.ports.records import (
@@ -125,7 +125,6 @@ __all__ = [
     "AttemptSeen",
     "AttemptStore",
     "Boot",
-    "Claim",
     "Clock",
     "ClockReading",
     "Collect",
@@ -133,10 +132,12 @@ __all__ = [
     "ConflictError",
     "Counts",
     "DatabaseChecks",
+    "DatabaseClaim",
+    "DatabaseOwner",
     "DeadLetterClosedError",
     "DeadLetterStore",
+    "DefinitionFileSource",
     "DefinitionMemory",
-    "DefinitionSource",
     "DefinitionStore",
     "Descriptors",
     "Disk",
@@ -152,7 +153,7 @@ __all__ = [
     "HistoryEntry",
     "Inspection",
     "JobInUseError",
-    "Known",
+    "KnownFile",
     "Launch",
     "Launcher",
     "Listing",
@@ -162,9 +163,9 @@ __all__ = [
     "Logs",
     "Mark",
     "Meter",
+    "MeterReading",
     "OutputTooLargeError",
     "OverLimitError",
-    "Owner",
     "OwnerKind",
     "PathChange",
     "PathWatcher",
@@ -172,7 +173,6 @@ __all__ = [
     "Premises",
     "PutOutcome",
     "PutResult",
-    "Reading",
     "Report",
     "Request",
     "RequestReusedError",

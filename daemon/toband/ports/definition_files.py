@@ -32,7 +32,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownFile:
     """A file as it was when it was loaded last.
 
     `digest` is of its content. `stored` has, by name, what tells the state in which each of its definitions was left
@@ -50,19 +50,19 @@ class DefinitionMemory(Protocol):
     Losing it costs time and nothing else: whoever uses it compares with the file and with what is stored.
     """
 
-    async def recall(self) -> Mapping[str, Known]:
+    async def recall(self) -> Mapping[str, KnownFile]:
         """By path; nothing of files that another release, or another configuration, may have understood otherwise.
 
         Raises nothing.
         """
         ...
 
-    async def remember(self, files: Mapping[str, Known], changed: Collection[str]) -> None:
+    async def remember(self, files: Mapping[str, KnownFile], changed: Collection[str]) -> None:
         """All of them; `changed` are the paths that are other than before, or gone. Raises nothing."""
         ...
 
 
-class DefinitionSource(Protocol):
+class DefinitionFileSource(Protocol):
     """The files and directories that the configuration names."""
 
     async def look(self) -> Listing:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class DatabaseOwner:
     """`installation` identifies the state directory, `machine` the host that it is on."""
 
     installation: str
@@ -26,9 +26,9 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class DatabaseClaim:
     """A claim that succeeded. `abandoned` counts the attempts that `previous` left behind, out of reach."""
 
     epoch: int
-    previous: Owner | None = None
+    previous: DatabaseOwner | None = None
     abandoned: int = 0

@@ -74,7 +74,7 @@ class Launcher(Protocol):
         ...
 
 
-class Reading(NamedTuple):
+class MeterReading(NamedTuple):
     """What a process tree uses now. Times and bytes are since its start; None where the system does not say."""
 
     cpu_time: float
@@ -89,6 +89,6 @@ class Meter(Protocol):
 
     def live(self) -> Collection[str]: ...
 
-    async def read(self, attempt_ids: Collection[str]) -> Mapping[str, Reading]:
+    async def read(self, attempt_ids: Collection[str]) -> Mapping[str, MeterReading]:
         """Of those that still live."""
         ...

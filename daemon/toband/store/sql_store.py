@@ -21,7 +21,7 @@ from toband.store.rows.runs import SqlRuns
 from toband.store.rows.schedules import SqlSchedules
 from toband.store.sql.errors import store_errors
 from toband.store.sql.open_database import reading, writing
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 
 class SqlStore(
@@ -41,7 +41,7 @@ class SqlStore(
     """
 
     @writing
-    def try_write(self, session: Session) -> None:
+    def try_write(self, session: WriteSession) -> None:
         database_check.touch(session)
 
     @reading
@@ -67,5 +67,5 @@ class SqlStore(
         )
 
     @writing
-    def forget_requests(self, session: Session, before: datetime) -> int:
+    def forget_requests(self, session: WriteSession, before: datetime) -> int:
         return idempotent_calls.forget(session, before)

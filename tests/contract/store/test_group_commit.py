@@ -31,7 +31,7 @@ from toband.ports import (
     WorkflowExistsError,
 )
 from toband.store import SqlStore
-from toband.store.sql.writer import MAX_BATCH, Session
+from toband.store.sql.writer import MAX_BATCH, WriteSession
 
 DEADLINE = 60.0
 Arm = Callable[[str], None]
@@ -56,7 +56,7 @@ async def together(store: SqlStore, *calls: Awaitable[Any]) -> list[Any]:
     """All of the calls in one batch: the writer is held until they are queued."""
     held, go = threading.Event(), threading.Event()
 
-    def hold(_session: Session) -> None:
+    def hold(_session: WriteSession) -> None:
         held.set()
         assert go.wait(DEADLINE)
 
@@ -109,11 +109,11 @@ async def test_one_that_fails_does_not_hurt_the_others(sql_store: SqlStore) -> N
     mistaken = replace(confused, steps={**confused.steps, "s0": step})
     late = replace(step, attempt=replace(attempt, token="wrong", pid=1))
 
-    def broken(session: Session) -> None:
+    def broken(session: WriteSession) -> None:
         session.connection.exec_driver_sql("UPDATE runs SET error = 'never to be seen'")
         raise ZeroDivisionError
 
-    def nonsense(session: Session) -> None:
+    def nonsense(session: WriteSession) -> None:
         session.connection.exec_driver_sql("SELECT * FROM nowhere")
 
     results = await together(
@@ -195,10 +195,10 @@ async def test_a_commit_that_the_database_refuses(
 ) -> None:
     """A COMMIT that really fails: SQLite is left with a dangling reference, PostgreSQL loses the connection."""
     runs = await prepared(sql_store, 3)
-    real = Session.commit
-    broken: list[Session] = []
+    real = WriteSession.commit
+    broken: list[WriteSession] = []
 
-    def commit(session: Session) -> None:
+    def commit(session: WriteSession) -> None:
         if len(broken) < 2:
             broken.append(session)
             # The first is that of the one that holds the writer.
@@ -206,7 +206,7 @@ async def test_a_commit_that_the_database_refuses(
                 spoil(session)
         real(session)
 
-    def spoil(session: Session) -> None:
+    def spoil(session: WriteSession) -> None:
         if kind == "sqlite":
             session.connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
             session.connection.exec_driver_sql("INSERT INTO run_history VALUES ('nowhere', 1, 1, 'x', '{}')")
@@ -215,7 +215,7 @@ async def test_a_commit_that_the_database_refuses(
             with sql_store._database.writer.connect() as other:
                 other.exec_driver_sql(f"SELECT pg_terminate_backend({pid}, 60000)")
 
-    monkeypatch.setattr(Session, "commit", commit)
+    monkeypatch.setattr(WriteSession, "commit", commit)
     await fails_whole(sql_store, runs)
     assert broken[0] is broken[1]
     await nothing_is_visible(sql_store, runs)
@@ -243,7 +243,7 @@ async def test_a_connection_that_broke_while_idle_is_replaced(
 async def test_a_connection_that_breaks_within_an_operation(sql_store: SqlStore, kind: str) -> None:
     runs = await prepared(sql_store, 2)
 
-    def suicide(session: Session) -> None:
+    def suicide(session: WriteSession) -> None:
         if kind == "sqlite":
             session.connection.exec_driver_sql("ROLLBACK")
             raise ZeroDivisionError
@@ -265,14 +265,14 @@ async def test_a_connection_that_breaks_within_an_operation(sql_store: SqlStore,
 async def test_an_answer_comes_only_behind_the_commit(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = await prepared(sql_store, 1)
     committing, go = threading.Event(), threading.Event()
-    real = Session.commit
+    real = WriteSession.commit
 
-    def commit(session: Session) -> None:
+    def commit(session: WriteSession) -> None:
         committing.set()
         assert go.wait(DEADLINE)
         real(session)
 
-    monkeypatch.setattr(Session, "commit", commit)
+    monkeypatch.setattr(WriteSession, "commit", commit)
     saving = asyncio.ensure_future(sql_store.save(change(run, launched(run, "s0"))))
     assert await asyncio.to_thread(committing.wait, DEADLINE)
     # Readers go on beside it, and see what was.

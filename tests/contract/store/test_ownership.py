@@ -13,12 +13,12 @@ from sqlalchemy import text as sql
 
 from contract.builders import NOW, ended, finished, launched, save, stored_run, text, with_workflow
 from toband.domain.run_model import Run
-from toband.ports import Owner, Store, StoreError, StoreHeldError, StoreTakenOverError
+from toband.ports import DatabaseOwner, Store, StoreError, StoreHeldError, StoreTakenOverError
 from toband.store import SqlStore
 from toband.store.sql import schema
 from toband.store.sql.database import database
 
-FIRST = Owner(installation="i-1", machine="m-1", host="alpha", pid=17, state_dir="/srv/a", since=NOW)
+FIRST = DatabaseOwner(installation="i-1", machine="m-1", host="alpha", pid=17, state_dir="/srv/a", since=NOW)
 SECOND = replace(FIRST, installation="i-2", machine="m-2", host="beta", pid=18, state_dir="/srv/b")
 
 Open = Callable[..., Awaitable[SqlStore]]
@@ -30,7 +30,7 @@ async def open_as(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Op
     monkeypatch.setattr("toband.store.sql.database._BUSY_TIMEOUT_MS", 120_000)
     async with AsyncExitStack() as stack:
 
-        async def open_store(owner: Owner | None, **how: Any) -> SqlStore:
+        async def open_store(owner: DatabaseOwner | None, **how: Any) -> SqlStore:
             store = SqlStore(url, owner, **how)
             await store.open()
             stack.push_async_callback(store.close)
@@ -65,7 +65,7 @@ async def test_a_second_daemon_is_refused_and_learns_who_owns_it(open_as: Open) 
     ],
     ids=["another state directory", "another host", "both"],
 )
-async def test_the_same_host_name_and_path_are_not_enough(open_as: Open, other: Owner) -> None:
+async def test_the_same_host_name_and_path_are_not_enough(open_as: Open, other: DatabaseOwner) -> None:
     await open_as(FIRST)
     with pytest.raises(StoreHeldError):
         await open_as(other)

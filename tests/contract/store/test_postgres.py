@@ -15,7 +15,7 @@ from contract.builders import NOW
 from contract.conftest import NewStore
 from toband.ports import StoreError
 from toband.store import SqlStore
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 
 @pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -60,7 +60,7 @@ async def test_readers_survive_a_restart_of_the_server(url: str) -> None:
 
 
 async def test_a_commit_that_was_a_rollback_is_no_commit(sql_store: SqlStore) -> None:
-    def careless(session: Session) -> None:
+    def careless(session: WriteSession) -> None:
         with suppress(DBAPIError):
             session.connection.exec_driver_sql("SELECT * FROM nowhere")
 

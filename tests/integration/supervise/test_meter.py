@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from toband.ports import Reading
+from toband.ports import MeterReading
 from toband.supervise.launch.process_meter import ProcessMeter
 
 # Stands for a supervisor: what it is made of itself does not count, what it starts does.
@@ -45,7 +45,7 @@ def supervisor() -> Iterator[int]:
 async def test_memory_processes_and_time_of_the_whole_tree(supervisor: int) -> None:
     meter = ProcessMeter(lambda: {"a": supervisor, "gone": 2**22 + 1})
     assert set(meter.live()) == {"a", "gone"}
-    found: dict[str, Reading] = {}
+    found: dict[str, MeterReading] = {}
     deadline = time.monotonic() + 30
     while (
         "a" not in found

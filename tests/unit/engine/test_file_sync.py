@@ -29,7 +29,7 @@ from toband.engine.definitions.file_sync import DefinitionFiles
 from toband.ports import (
     ActiveRunError,
     HealthStatus,
-    Known,
+    KnownFile,
     Listing,
     Mark,
     OverLimitError,
@@ -90,13 +90,13 @@ class Source:
 class Memory:
     """What daemons tell each other, and how often one did."""
 
-    files: dict[str, Known] = field(default_factory=dict)
+    files: dict[str, KnownFile] = field(default_factory=dict)
     told: list[set[str]] = field(default_factory=list)
 
-    async def recall(self) -> Mapping[str, Known]:
+    async def recall(self) -> Mapping[str, KnownFile]:
         return dict(self.files)
 
-    async def remember(self, files: Mapping[str, Known], changed: Collection[str]) -> None:
+    async def remember(self, files: Mapping[str, KnownFile], changed: Collection[str]) -> None:
         self.files = dict(files)
         self.told.append(set(changed))
 

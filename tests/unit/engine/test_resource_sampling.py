@@ -16,14 +16,14 @@ from doubles.store import FaultyStore
 from helpers.waiting import wait_for
 from toband.engine.runs import resource_sampling
 from toband.engine.runs.resource_sampling import SAMPLES_MOST, ResourceSampler, Series
-from toband.ports import Reading, Store, StoreError
+from toband.ports import MeterReading, Store, StoreError
 from toband.store import SqlStore
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def reading(cpu: float = 0.0, rss: int = 1, processes: int = 1) -> Reading:
-    return Reading(cpu, rss, processes, None, None)
+def reading(cpu: float = 0.0, rss: int = 1, processes: int = 1) -> MeterReading:
+    return MeterReading(cpu, rss, processes, None, None)
 
 
 def filled(count: int) -> Series:
@@ -77,12 +77,12 @@ def test_a_series_goes_on_at_its_pace_after_a_restart() -> None:
 
 class Meter:
     def __init__(self) -> None:
-        self.there: dict[str, Reading] = {}
+        self.there: dict[str, MeterReading] = {}
 
     def live(self) -> Collection[str]:
         return list(self.there)
 
-    async def read(self, attempt_ids: Collection[str]) -> Mapping[str, Reading]:
+    async def read(self, attempt_ids: Collection[str]) -> Mapping[str, MeterReading]:
         return {one: self.there[one] for one in attempt_ids if one in self.there}
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from toband.file_watch import definition_memory
 from toband.file_watch.definition_memory import RememberedFiles, reader_of_definitions
-from toband.ports import Known
+from toband.ports import KnownFile
 
-ONE = Known(digest="d1", stored={"b": "1-0 x", "a": "2-0 y"}, warnings=("mind this",))
-TWO = Known(digest="d2", stored={})
+ONE = KnownFile(digest="d1", stored={"b": "1-0 x", "a": "2-0 y"}, warnings=("mind this",))
+TWO = KnownFile(digest="d2", stored={})
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from toband.engine.definitions.file_loader import Kept, ReadFile
-from toband.ports import DefinitionMemory, Known, PutOutcome, StoredWorkflow
+from toband.ports import DefinitionMemory, KnownFile, PutOutcome, StoredWorkflow
 
 TURN = 500
 """Files after which others get their turn."""
@@ -32,7 +32,7 @@ class KnownFiles:
 
     def __init__(self, memory: DefinitionMemory) -> None:
         self._memory = memory
-        self._files: dict[str, Known] | None = None
+        self._files: dict[str, KnownFile] | None = None
         self._changed: set[str] = set()
 
     async def recall(self) -> None:
@@ -40,7 +40,7 @@ class KnownFiles:
         if self._files is None:
             self._files = dict(await self._memory.recall())
 
-    def of(self, path: str, stored: Sequence[StoredWorkflow]) -> Known | None:
+    def of(self, path: str, stored: Sequence[StoredWorkflow]) -> KnownFile | None:
         """What was last loaded of a file, if what it owns now is exactly that.
 
         Whatever changed there since, by whomever, is a reason to read the file again.
@@ -76,7 +76,7 @@ class KnownFiles:
             await self._memory.remember(dict(self._known), changed)
 
     @property
-    def _known(self) -> dict[str, Known]:
+    def _known(self) -> dict[str, KnownFile]:
         assert self._files is not None, "nobody recalled them"
         return self._files
 
@@ -90,7 +90,7 @@ def _known(
     file: LoadedFile,
     before: Mapping[str, StoredWorkflow],
     after: Mapping[str, StoredWorkflow],
-) -> Known | None:
+) -> KnownFile | None:
     """None if somebody else changed one of its definitions meanwhile."""
     stored: dict[str, str] = {}
     for name in file.names:
@@ -104,4 +104,4 @@ def _known(
         if not undisturbed:
             return None
         stored[name] = _state(found)
-    return Known(digest=file.digest, stored=stored, warnings=file.kept.warnings)
+    return KnownFile(digest=file.digest, stored=stored, warnings=file.kept.warnings)

@@ -35,11 +35,11 @@ from toband.ports import (
     ActiveRunError,
     Clock,
     Conditions,
+    DefinitionFileSource,
     DefinitionMemory,
-    DefinitionSource,
     DefinitionStore,
     JobInUseError,
-    Known,
+    KnownFile,
     Listing,
     Mark,
     PutOutcome,
@@ -81,7 +81,7 @@ class DefinitionFiles:
     def __init__(
         self,
         *,
-        source: DefinitionSource,
+        source: DefinitionFileSource,
         memory: DefinitionMemory,
         loader: Loader,
         reader: FileReader,
@@ -250,7 +250,7 @@ class DefinitionFiles:
         later: dict[str, ReadFile] = {}
         loaded: list[LoadedFile] = []
         slow: list[str] = []
-        known: dict[str, Known | None] = {}
+        known: dict[str, KnownFile | None] = {}
 
         async def take(files: Sequence[ReadFile]) -> None:
             now: list[ReadFile] = []
@@ -290,7 +290,7 @@ class DefinitionFiles:
         return loaded
 
     async def _understood(
-        self, paths: Sequence[str], listing: Listing, known: Mapping[str, Known | None]
+        self, paths: Sequence[str], listing: Listing, known: Mapping[str, KnownFile | None]
     ) -> tuple[Sequence[ReadFile], Sequence[Unread]]:
         """What was read at once, and files that take longer."""
         unread: list[Unread] = []

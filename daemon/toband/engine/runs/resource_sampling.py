@@ -13,7 +13,7 @@ from datetime import datetime
 import structlog
 
 from toband.domain.run_model import Sample, Usage
-from toband.ports import AttemptStore, Clock, Meter, Reading, StoreError
+from toband.ports import AttemptStore, Clock, Meter, MeterReading, StoreError
 
 TICK = 1.0
 SAMPLES_MOST = 60
@@ -55,7 +55,7 @@ class Series:
             whole = (self.samples[-1].at - self.samples[0].at).total_seconds()
             self.step = max(TICK, whole / (len(self.samples) - 1))
 
-    def add(self, reading: Reading, at: datetime, now: float) -> None:
+    def add(self, reading: MeterReading, at: datetime, now: float) -> None:
         """`now` is monotonic, `at` is what is shown."""
         cpu = 0.0
         if self.cpu_time is not None and now > self.read_at:

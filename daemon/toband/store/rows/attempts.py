@@ -17,7 +17,7 @@ from toband.store.sql.open_database import OpenDatabase, reading
 from toband.store.sql.row_codec import ATTEMPT_COLUMNS, attempt_from
 from toband.store.sql.tables import process_executions as table
 from toband.store.sql.tables import process_usage
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 
 class SqlAttempts(OpenDatabase):
@@ -61,7 +61,7 @@ class SqlAttempts(OpenDatabase):
         rows = {attempt_id: _packed(usage) for attempt_id, usage in found.items()}
         ids = list(rows)
 
-        def operation(session: Session) -> None:
+        def operation(session: WriteSession) -> None:
             known = session.connection.execute(select(table.c.id).where(table.c.id.in_(ids))).scalars().all()
             session.connection.execute(delete(process_usage).where(process_usage.c.attempt_id.in_(ids)))
             if known:

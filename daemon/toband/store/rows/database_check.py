@@ -11,14 +11,14 @@ from toband.store.sql import schema
 from toband.store.sql.database import Database
 from toband.store.sql.errors import reason
 from toband.store.sql.tables import dead_letters, events, runs, schedules
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 _MOST = 20
 """Problems that are told: who has twenty needs no list."""
 _TOUCH = text(f"UPDATE {schema.VERSION_TABLE} SET version_num = version_num")  # noqa: S608 - a constant
 
 
-def touch(session: Session) -> None:
+def touch(session: WriteSession) -> None:
     """A change that changes nothing and is committed as any other."""
     session.connection.execute(_TOUCH)
 

@@ -14,7 +14,7 @@ from toband.store.sql.keyset_paging import newest
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import LETTER_COLUMNS, letter_from
 from toband.store.sql.tables import dead_letters as table
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 _LETTER = select(table).where(table.c.id == bindparam("letter_id"))
 _CLOSE = update(table).where(table.c.id == bindparam("letter_id"), table.c.state == DeadLetterState.OPEN)
@@ -41,14 +41,14 @@ class SqlDeadLetters(OpenDatabase):
 
     @writing
     def discard_dead_letter(
-        self, session: Session, letter_id: str, *, at: datetime, by: str
+        self, session: WriteSession, letter_id: str, *, at: datetime, by: str
     ) -> tuple[DeadLetter, bool] | None:
         closed = _close(session, letter_id, DeadLetterState.DISCARDED, at, by)
         letter = _find(session.connection, letter_id)
         return None if letter is None else (letter, closed)
 
 
-def requeue(session: Session, letter_id: str, run: Run, by: str) -> None:
+def requeue(session: WriteSession, letter_id: str, run: Run, by: str) -> None:
     """Closes the letter in the transaction that creates its run. Raises DeadLetterClosedError, RunGoneError."""
     if _close(session, letter_id, DeadLetterState.REQUEUED, run.created_at, by, run.id):
         return
@@ -65,7 +65,7 @@ def _find(connection: Connection, letter_id: str) -> DeadLetter | None:
 
 
 def _close(
-    session: Session,
+    session: WriteSession,
     letter_id: str,
     state: DeadLetterState,
     at: datetime,

@@ -14,7 +14,7 @@ from toban.definition import DATA_CHANGED
 from toband.domain.emitted_events import Cause, Emitted, EventSource
 from toband.store.rows import event_rows
 from toband.store.sql.statements import Statements
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 
 class Action(StrEnum):
@@ -31,7 +31,7 @@ class DataChanges:
     To be made before anything is changed: a workflow that is the first to listen is not told of itself.
     """
 
-    def __init__(self, sql: Statements, session: Session, at: datetime, cause: Cause | None = None) -> None:
+    def __init__(self, sql: Statements, session: WriteSession, at: datetime, cause: Cause | None = None) -> None:
         """`cause` is the step that does it, if one does."""
         self._sql = sql
         self._session = session

@@ -13,7 +13,7 @@ from toban.definition import DefinitionKind
 from toband.ports import StoredWorkflow, WorkflowText, WorkflowVersion
 from toband.store.sql.columns import from_json, to_json
 from toband.store.sql.tables import workflow_labels, workflow_uses, workflow_versions, workflows
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 _WORKFLOW = select(workflows).where(workflows.c.name == bindparam("of_name"))
 _VERSION = select(workflow_versions).where(
@@ -103,7 +103,7 @@ def header_of(text: WorkflowText) -> dict[str, Any]:
     }
 
 
-def add_version(session: Session, text: WorkflowText, at: datetime) -> int:
+def add_version(session: WriteSession, text: WorkflowText, at: datetime) -> int:
     last = session.connection.execute(_LAST_VERSION, {"of_name": text.name}).scalar()
     version = (last or 0) + 1
     row = {
@@ -120,21 +120,23 @@ def add_version(session: Session, text: WorkflowText, at: datetime) -> int:
     return version
 
 
-def set_labels(session: Session, text: WorkflowText) -> None:
+def set_labels(session: WriteSession, text: WorkflowText) -> None:
     session.connection.execute(_DELETE_LABELS, {"of_name": text.name})
     rows = [{"workflow": text.name, "label": label, "content": content} for label, content in text.labels.items()]
     if rows:
         session.connection.execute(insert(workflow_labels), rows)
 
 
-def set_uses(session: Session, text: WorkflowText) -> None:
+def set_uses(session: WriteSession, text: WorkflowText) -> None:
     session.connection.execute(_DELETE_USES, {"of_name": text.name})
     rows = [{"workflow": text.name, "job": job} for job in sorted(text.uses)]
     if rows:
         session.connection.execute(insert(workflow_uses), rows)
 
 
-def changed_columns(session: Session, stored: Mapping[str, Any], text: WorkflowText, at: datetime) -> dict[str, Any]:
+def changed_columns(
+    session: WriteSession, stored: Mapping[str, Any], text: WorkflowText, at: datetime
+) -> dict[str, Any]:
     """The columns to change; empty if nothing differs. Adds a version if the definition differs."""
     key = {"of_name": text.name, "of_version": stored["version"]}
     current = session.connection.execute(_VERSION, key).one()

@@ -52,7 +52,7 @@ from toband.store.sql.tables import (
     workflow_versions,
     workflows,
 )
-from toband.store.sql.writer import Session, Undo
+from toband.store.sql.writer import Undo, WriteSession
 
 _OLDEST_ACTIVE = (
     select(runs.c.id)
@@ -70,7 +70,7 @@ class SqlDefinitions(OpenDatabase):
     @writing
     def create_workflow(
         self,
-        session: Session,
+        session: WriteSession,
         text: WorkflowText,
         *,
         at: datetime,
@@ -92,7 +92,7 @@ class SqlDefinitions(OpenDatabase):
     @writing
     def update_workflow(
         self,
-        session: Session,
+        session: WriteSession,
         text: WorkflowText,
         *,
         at: datetime,
@@ -122,7 +122,7 @@ class SqlDefinitions(OpenDatabase):
     @writing
     def put_definitions(
         self,
-        session: Session,
+        session: WriteSession,
         texts: Sequence[WorkflowText],
         *,
         at: datetime,
@@ -167,7 +167,7 @@ class SqlDefinitions(OpenDatabase):
         return results
 
     @writing
-    def disown_definition(self, session: Session, name: str, owner: str, *, at: datetime) -> bool:
+    def disown_definition(self, session: WriteSession, name: str, owner: str, *, at: datetime) -> bool:
         session.lock_creation()
         stored = find(session.connection, name)
         if stored is None or stored["owner"] != owner or stored["owner_removed"]:
@@ -187,7 +187,7 @@ class SqlDefinitions(OpenDatabase):
     @writing
     def delete_workflow(
         self,
-        session: Session,
+        session: WriteSession,
         name: str,
         *,
         at: datetime,
@@ -216,7 +216,7 @@ class SqlDefinitions(OpenDatabase):
 
     @writing
     def set_enabled(
-        self, session: Session, name: str, enabled: bool, *, at: datetime, cause: Cause | None = None
+        self, session: WriteSession, name: str, enabled: bool, *, at: datetime, cause: Cause | None = None
     ) -> StoredWorkflow | None:
         session.lock_creation()
         stored = find(session.connection, name)
@@ -316,7 +316,7 @@ def _check_owner(stored: Mapping[str, Any], text: WorkflowText, take_over: Mappi
         raise WorkflowExistsError(text.name, stored["kind"])
 
 
-def _add(session: Session, text: WorkflowText, at: datetime) -> Mapping[str, Any]:
+def _add(session: WriteSession, text: WorkflowText, at: datetime) -> Mapping[str, Any]:
     """Stores a definition whose name is free; returns its columns. Raises ConflictError."""
     _check_jobs(session.connection, text)
     version = add_version(session, text, at)
@@ -363,7 +363,7 @@ def _check_users(connection: Connection, job: WorkflowText, also: Sequence[Workf
 
 
 def _replace_users(
-    session: Session, also: Sequence[WorkflowText], at: datetime, changes: DataChanges
+    session: WriteSession, also: Sequence[WorkflowText], at: datetime, changes: DataChanges
 ) -> Sequence[WorkflowText]:
     """Those that got a new version; deleted ones are passed over. Raises ConflictError."""
     updated = []
@@ -379,7 +379,7 @@ def _replace_users(
 
 
 def _replace(
-    session: Session,
+    session: WriteSession,
     stored: Mapping[str, Any],
     text: WorkflowText,
     at: datetime,
@@ -405,7 +405,9 @@ def _replace(
 # ------------------------------------------------------------------------------------------------ repeated requests
 
 
-def _answer(session: Session, name: str, request: Request | None, at: datetime, changed: bool = True) -> StoredWorkflow:
+def _answer(
+    session: WriteSession, name: str, request: Request | None, at: datetime, changed: bool = True
+) -> StoredWorkflow:
     """The workflow as it is now, remembered as the answer to the request."""
     stored = find(session.connection, name)
     assert stored is not None

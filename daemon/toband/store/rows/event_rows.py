@@ -15,7 +15,7 @@ from toband.store.sql.columns import JsonText, Micros, Name, printable, to_json,
 from toband.store.sql.row_codec import Raw, Values
 from toband.store.sql.statements import Statements
 from toband.store.sql.tables import event_runs, events
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 
 class NewEvent(NamedTuple):
@@ -61,7 +61,7 @@ def run_row(event_id: str, run: EventRun) -> Raw:
     }
 
 
-def append(sql: Statements, session: Session, new: Sequence[NewEvent]) -> list[tuple[Emitted, bool]]:
+def append(sql: Statements, session: WriteSession, new: Sequence[NewEvent]) -> list[tuple[Emitted, bool]]:
     """Each with its sequence, and whether it is new; else it is the one that has its dedupe key.
 
     Whoever writes in the same transaction what they tell of calls it last: until its end nobody else gets a sequence.
@@ -87,16 +87,16 @@ def append(sql: Statements, session: Session, new: Sequence[NewEvent]) -> list[t
     return answers
 
 
-def _of_key(sql: Statements, session: Session, row: Raw) -> Emitted | None:
+def _of_key(sql: Statements, session: WriteSession, row: Raw) -> Emitted | None:
     return _first(sql, session, session.fetch(sql.event_of_key, row))
 
 
-def read_written(sql: Statements, session: Session, event_id: str) -> Emitted | None:
+def read_written(sql: Statements, session: WriteSession, event_id: str) -> Emitted | None:
     """As it is in this transaction, with its runs."""
     return _first(sql, session, session.fetch(sql.event, {"event_id": event_id}))
 
 
-def _first(sql: Statements, session: Session, rows: Sequence[tuple[Any, ...]]) -> Emitted | None:
+def _first(sql: Statements, session: WriteSession, rows: Sequence[tuple[Any, ...]]) -> Emitted | None:
     if not rows:
         return None
     values = _EVENT(rows[0])

@@ -12,7 +12,7 @@ from toband.ports import WorkflowText
 from toband.store.sql.columns import printable
 from toband.store.sql.open_database import OpenDatabase, reading
 from toband.store.sql.tables import event_triggers, workflow_watches, workflows
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 _OF_WORKFLOW = event_triggers.c.workflow == bindparam("of_workflow")
 _TRIGGERS = select(event_triggers).where(_OF_WORKFLOW)
@@ -62,7 +62,7 @@ class SqlTriggers(OpenDatabase):
         return [WatchedPath(workflow=workflow, path=path) for workflow, path in found]
 
 
-def replace_all(session: Session, definition: WorkflowText) -> None:
+def replace_all(session: WriteSession, definition: WorkflowText) -> None:
     """Stores the triggers of a definition, in its transaction, and removes those it no longer has.
 
     Raises ValueError for a trigger without a priority.
@@ -71,7 +71,7 @@ def replace_all(session: Session, definition: WorkflowText) -> None:
     _replace_watches(session, definition)
 
 
-def _replace_triggers(session: Session, definition: WorkflowText) -> None:
+def _replace_triggers(session: WriteSession, definition: WorkflowText) -> None:
     wanted = _rows(definition)
     found = session.connection.execute(_TRIGGERS, {"of_workflow": definition.name}).mappings()
     stored = {(row["position"], row["type"]): dict(row) for row in found}
@@ -82,7 +82,7 @@ def _replace_triggers(session: Session, definition: WorkflowText) -> None:
         session.connection.execute(insert(event_triggers), wanted)
 
 
-def _replace_watches(session: Session, definition: WorkflowText) -> None:
+def _replace_watches(session: WriteSession, definition: WorkflowText) -> None:
     wanted = [printable(path) for path in definition.watches]
     key = {"of_workflow": definition.name}
     if session.connection.execute(_WATCHES, key).scalars().all() == wanted:

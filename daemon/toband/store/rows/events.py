@@ -39,7 +39,7 @@ from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.statements import Statements
 from toband.store.sql.tables import event_runs, requests
 from toband.store.sql.tables import events as table
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 FORGET_AT_ONCE = 500
 """Events removed in one transaction; the limit keeps other writers from waiting long."""
@@ -93,7 +93,7 @@ class SqlEvents(OpenDatabase):
             raise ValueError(f"cannot store {len(events)} events for one request")
         new = [event_rows.encode(event) for event in events]
 
-        def operation(session: Session) -> Sequence[tuple[Emitted, bool]]:
+        def operation(session: WriteSession) -> Sequence[tuple[Emitted, bool]]:
             session.lock_creation()
             made = recall(session.connection, request)
             if made is not None:
@@ -158,7 +158,7 @@ class SqlEvents(OpenDatabase):
         return gone
 
     @writing
-    def _remove_events(self, session: Session, ids: Sequence[str]) -> int:
+    def _remove_events(self, session: WriteSession, ids: Sequence[str]) -> int:
         """Removes those that are still removable; returns their number."""
         session.lock_creation()
         return session.connection.execute(_REMOVE, {"of_ids": list(ids)}).rowcount
@@ -169,7 +169,7 @@ def _answered(answer: Any) -> tuple[str, bool]:
     return (answer, True) if isinstance(answer, str) else (answer["event"], answer["created"])
 
 
-def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[Session], Resolved | None]:
+def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[WriteSession], Resolved | None]:
     event_id = resolution.event_id
     pending = resolution.state is EventState.PENDING
     decided = {
@@ -181,7 +181,7 @@ def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[Sessio
     # Encoded here, in the caller's thread.
     new = [(line, runs.encode(run), most) for line, run, most in resolution.runs]
 
-    def operation(session: Session) -> Resolved | None:
+    def operation(session: WriteSession) -> Resolved | None:
         session.lock_creation()
         if not session.run(sql.resolve_event, decided):
             return None
@@ -213,7 +213,7 @@ def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[Sessio
 class _Lines:
     """Collects one line per workflow."""
 
-    def __init__(self, sql: Statements, session: Session, event_id: str) -> None:
+    def __init__(self, sql: Statements, session: WriteSession, event_id: str) -> None:
         self._sql = sql
         self._session = session
         self._event_id = event_id

@@ -19,7 +19,7 @@ from toband.store.sql.columns import printable, to_json, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.statements import Statements
 from toband.store.sql.tables import fires as table
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 FORGET_AT_ONCE = 1_000
 """Lines removed in one transaction; the limit keeps other writers from waiting long."""
@@ -93,7 +93,7 @@ class SqlFires(OpenDatabase):
         return gone
 
     @writing
-    def _remove_lines(self, session: Session, lines: Sequence[Key]) -> int:
+    def _remove_lines(self, session: WriteSession, lines: Sequence[Key]) -> int:
         rows = [{"of_schedule": schedule_id, "of_due": due_at} for schedule_id, due_at in lines]
         session.connection.execute(_REMOVE, rows)
         return len(lines)
@@ -111,7 +111,7 @@ def _keys(connection: Connection, /, query: Any, **of: object) -> Sequence[Key]:
 # ------------------------------------------------------------------------------------------------ firing
 
 
-def _firing(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None]:
+def _firing(sql: Statements, firing: Firing) -> Callable[[WriteSession], Fired | None]:
     """Raises ValueError if `after` is another schedule than `before`, or a line is of another one."""
     before, after = firing.before, firing.after
     told = tuple(line for line, _ in firing.events)
@@ -129,7 +129,7 @@ def _firing(sql: Statements, firing: Firing) -> Callable[[Session], Fired | None
     new = {run.id: runs.encode(run) for _, run, _ in firing.runs}
     events = [(line, event_rows.encode(event)) for line, event in firing.events]
 
-    def operation(session: Session) -> Fired | None:
+    def operation(session: WriteSession) -> Fired | None:
         session.lock_creation()
         if not session.run(sql.move_schedule, moved):
             return None

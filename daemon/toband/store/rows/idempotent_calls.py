@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from toband.ports import Request, RequestReusedError
 from toband.store.sql.tables import requests
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 _FIND = select(requests.c.digest, requests.c.answer).where(
     requests.c.caller == bindparam("of_caller"),
@@ -33,7 +33,7 @@ def recall(connection: Connection, request: Request | None) -> Any:
     return row.answer
 
 
-def remember(session: Session, request: Request | None, answer: Any, at: datetime) -> None:
+def remember(session: WriteSession, request: Request | None, answer: Any, at: datetime) -> None:
     """Stores the answer. Call it in the transaction that creates what the answer names."""
     if request is None:
         return
@@ -48,6 +48,6 @@ def remember(session: Session, request: Request | None, answer: Any, at: datetim
     session.connection.execute(_ADD, row)
 
 
-def forget(session: Session, before: datetime) -> int:
+def forget(session: WriteSession, before: datetime) -> int:
     """Removes requests made before then; returns their number."""
     return session.connection.execute(_FORGET, {"before": before}).rowcount

@@ -36,7 +36,7 @@ from toband.store.sql.tables import (
     runs,
     workflow_retention,
 )
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 # Below the limit of parameters that a statement has in either database.
 _AT_ONCE = 500
@@ -162,7 +162,7 @@ class SqlRetention(OpenDatabase):
         return _all(connection, query.order_by(runs.c.id).limit(limit))
 
     @writing
-    def save_sizes(self, session: Session, sizes: Mapping[str, RunSize]) -> None:
+    def save_sizes(self, session: WriteSession, sizes: Mapping[str, RunSize]) -> None:
         wanted = list(sizes)
         for place in range(0, len(wanted), _AT_ONCE):
             some = wanted[place : place + _AT_ONCE]
@@ -185,7 +185,7 @@ class SqlRetention(OpenDatabase):
         return found
 
     @writing
-    def delete_runs(self, session: Session, run_ids: Sequence[str]) -> Sequence[str]:
+    def delete_runs(self, session: WriteSession, run_ids: Sequence[str]) -> Sequence[str]:
         # Until the commit, no new run can take results from one of them, or the number of the last one.
         session.lock_creation()
         gone: list[str] = []
@@ -198,7 +198,7 @@ class SqlRetention(OpenDatabase):
         return gone
 
 
-def replace_rules(session: Session, definition: WorkflowText) -> None:
+def replace_rules(session: WriteSession, definition: WorkflowText) -> None:
     """Stores the retention rules of a definition, in its transaction, or removes them if it has none."""
     wanted = definition.parsed.get("retention")
     key = {"of_workflow": definition.name}

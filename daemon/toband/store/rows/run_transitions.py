@@ -13,7 +13,7 @@ from toband.store.rows.run_history import change_json
 from toband.store.sql.columns import printable, to_micros
 from toband.store.sql.row_codec import Raw, attempt_row, letter_row, run_facts, step_item, step_row
 from toband.store.sql.statements import Statements
-from toband.store.sql.writer import Session, Undo
+from toband.store.sql.writer import Undo, WriteSession
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ def _attempt(write: Write, previous: Attempt | None, attempt: Attempt) -> Raw:
     return row
 
 
-def apply(sql: Statements, write: Write, session: Session) -> UpdateResult:
+def apply(sql: Statements, write: Write, session: WriteSession) -> UpdateResult:
     run = write.run
     if not session.run(sql.update_run_state if write.state_changes else sql.update_run, run):
         found = session.fetch(sql.run_exists, {"run_id": run["run_id"]})

@@ -40,7 +40,7 @@ from toband.store.sql.tables import (
     step_items,
     step_runs,
 )
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 # More steps than any run has.
 _ALL = 1_000_000_000
@@ -87,7 +87,7 @@ class SqlRuns(OpenDatabase):
     ) -> tuple[Run, bool]:
         new = encode(run)
 
-        def operation(session: Session) -> tuple[Run, bool]:
+        def operation(session: WriteSession) -> tuple[Run, bool]:
             session.lock_creation()
             made = recall(session.connection, request)
             if made is None and session.fetch(self._sql.run_exists, {"run_id": run.id}):
@@ -206,7 +206,7 @@ def encode(run: Run) -> EncodedRun:
     return EncodedRun(run, header, run_values_row(run), steps, items, _sources(run))
 
 
-def check_active(sql: Statements, session: Session, workflow: str, max_active: int | None) -> None:
+def check_active(sql: Statements, session: WriteSession, workflow: str, max_active: int | None) -> None:
     """Raises ActiveRunError if the workflow has no slot for another run."""
     if max_active is None:
         return
@@ -215,7 +215,7 @@ def check_active(sql: Statements, session: Session, workflow: str, max_active: i
         raise ActiveRunError(oldest)
 
 
-def add(sql: Statements, session: Session, new: EncodedRun) -> Run:
+def add(sql: Statements, session: WriteSession, new: EncodedRun) -> Run:
     """Inserts the run; returns it with its number."""
     run = new.run
     last, last_deleted = session.fetch(sql.last_number, {"workflow": run.workflow})[0]

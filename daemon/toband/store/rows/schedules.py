@@ -32,7 +32,7 @@ from toband.store.sql.columns import from_json, to_json
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.tables import fires
 from toband.store.sql.tables import schedules as table
-from toband.store.sql.writer import Session
+from toband.store.sql.writer import WriteSession
 
 FORGET_AT_ONCE = 1_000
 """Schedules removed in one transaction; the limit keeps other writers from waiting long."""
@@ -164,7 +164,7 @@ class SqlSchedules(OpenDatabase):
             raise ValueError(f"cannot store schedule {entry.id}: it has no subject")
         row = _row(entry)
 
-        def operation(session: Session) -> tuple[ScheduleEntry, bool]:
+        def operation(session: WriteSession) -> tuple[ScheduleEntry, bool]:
             session.lock_creation()
             if request is not None and (made := recall(session.connection, request)) is not None:
                 answered = _answered(session.connection, made)
@@ -186,14 +186,14 @@ class SqlSchedules(OpenDatabase):
         return None if made is None else _answered(connection, made)
 
     @writing
-    def cancel_schedule(self, session: Session, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
+    def cancel_schedule(self, session: WriteSession, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
         session.lock_creation()
         session.connection.execute(_CANCEL, {"of_id": schedule_id, "cancelled_at": at, "alarm": None})
         found = _find(session.connection, schedule_id)
         return found if found is not None and found.subject else None
 
     @writing
-    def cancel_by_subject(self, session: Session, subject: str, *, at: datetime) -> int:
+    def cancel_by_subject(self, session: WriteSession, subject: str, *, at: datetime) -> int:
         session.lock_creation()
         values = {"of_subject": subject, "cancelled_at": at, "alarm": None}
         return session.connection.execute(_CANCEL_SUBJECT, values).rowcount
@@ -208,7 +208,7 @@ class SqlSchedules(OpenDatabase):
 # ------------------------------------------------------------------------------------------------ of definitions
 
 
-def replace_all(session: Session, definition: WorkflowText) -> None:
+def replace_all(session: WriteSession, definition: WorkflowText) -> None:
     """Stores the schedules of a definition, in its transaction, and removes those it no longer has.
 
     A schedule that equals a stored one continues from that one's state. Raises ValueError for an entry of another
@@ -227,7 +227,7 @@ def replace_all(session: Session, definition: WorkflowText) -> None:
         session.connection.execute(insert(table), [_row(entry) for entry in wanted])
 
 
-def remove_all(session: Session, workflow: str) -> None:
+def remove_all(session: WriteSession, workflow: str) -> None:
     """Removes the schedules of its definition; those of subjects stay."""
     session.connection.execute(_REMOVE_ALL, {"of_workflow": workflow})
 
@@ -279,7 +279,7 @@ def _read_over(connection: Connection, before: datetime) -> Sequence[str]:
     return connection.execute(_FIND_OVER, {"before": before}).scalars().all()
 
 
-def _forget_over(session: Session, before: datetime) -> int:
+def _forget_over(session: WriteSession, before: datetime) -> int:
     """Removes one batch and returns its size. Their ledger lines stay."""
     session.lock_creation()
     ids = _read_over(session.connection, before)

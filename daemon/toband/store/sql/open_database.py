@@ -13,12 +13,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from toband.ports import Claim, Owner, StoreError, StoreGoneError, StoreWatcher
+from toband.ports import DatabaseClaim, DatabaseOwner, StoreError, StoreGoneError, StoreWatcher
 from toband.store.sql import ownership, schema
 from toband.store.sql.database import READERS, database
 from toband.store.sql.errors import store_errors
 from toband.store.sql.statements import Statements
-from toband.store.sql.writer import Session, Writer
+from toband.store.sql.writer import Writer, WriteSession
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class OpenDatabase:
     def __init__(
         self,
         url: str,
-        owner: Owner | None = None,
+        owner: DatabaseOwner | None = None,
         *,
         take_over: bool = False,
         known_by: str = "",
@@ -48,7 +48,7 @@ class OpenDatabase:
         self._owner = owner
         self._take_over = take_over
         self._known_by = known_by
-        self.claim: Claim | None = None
+        self.claim: DatabaseClaim | None = None
         self._confirmed_at = 0.0
         self._watcher: StoreWatcher | None = None
         self._sql = Statements(self._database.writer.dialect)
@@ -173,7 +173,7 @@ def reading(
 
 
 def writing(
-    operation: Callable[Concatenate[D, Session, P], T],
+    operation: Callable[Concatenate[D, WriteSession, P], T],
 ) -> Callable[Concatenate[D, P], Coroutine[Any, Any, T]]:
     """Makes a method that is one transaction awaitable: it runs in the writer's thread and may share a commit."""
 

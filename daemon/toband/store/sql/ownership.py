@@ -22,7 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from toband.ports import Claim, Owner, StoreHeldError, StoreTakenOverError
+from toband.ports import DatabaseClaim, DatabaseOwner, StoreHeldError, StoreTakenOverError
 from toband.store.sql.tables import (
     ACTIVE_RUNS,
     LIVE_ATTEMPTS,
@@ -34,7 +34,7 @@ from toband.store.sql.tables import (
 )
 
 _LOCK = 0x746F62616E03
-# A transaction of the previous owner may be under way; the server ends one that its daemon left idle, see Session.
+# A transaction of the previous owner may be under way; the server ends one that its daemon left idle, see WriteSession.
 _LOCK_WAIT = "60s"
 _TAKE_OVER = (
     "if that daemon is gone for good, start this one with --take-over: "
@@ -59,17 +59,17 @@ _LIVE_COUNT = select(func.count()).select_from(_LIVE.subquery())
 
 class _Held(NamedTuple):
     epoch: int
-    owner: Owner
+    owner: DatabaseOwner
     released_at: datetime | None
 
 
-def examine(connection: Connection, owner: Owner) -> None:
+def examine(connection: Connection, owner: DatabaseOwner) -> None:
     """Raises StoreHeldError if the database is not for this daemon. Changes nothing; any schema will do."""
     if inspect(connection).has_table(ownership.name):
         _check(connection, _read(connection), owner)
 
 
-def claim(connection: Connection, owner: Owner, *, take_over: bool) -> Claim:
+def claim(connection: Connection, owner: DatabaseOwner, *, take_over: bool) -> DatabaseClaim:
     """Makes the daemon the owner. `connection` commits by itself. Raises StoreHeldError."""
     sqlite = connection.dialect.name == "sqlite"
     connection.execute(text("BEGIN IMMEDIATE" if sqlite else "BEGIN"))
@@ -102,7 +102,7 @@ def check(connection: Connection, epoch: int) -> None:
         raise taken_over(held.owner if held is not None else None)
 
 
-def current(connection: Connection) -> Owner | None:
+def current(connection: Connection) -> DatabaseOwner | None:
     held = _read(connection)
     return None if held is None else held.owner
 
@@ -112,7 +112,7 @@ def read_abandoned(connection: Connection) -> frozenset[str]:
     return frozenset(token for _, token in connection.execute(_LIVE.where(_KNOWN)))
 
 
-def taken_over(by: Owner | None) -> StoreTakenOverError:
+def taken_over(by: DatabaseOwner | None) -> StoreTakenOverError:
     whom = f"another toband took it over ({by.described})" if by is not None else "it has no owner"
     return StoreTakenOverError(f"cannot write to the database: {whom}; nothing more is written")
 
@@ -122,7 +122,7 @@ def _read(connection: Connection, *, lock: bool = False) -> _Held | None:
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
         return None
-    owner = Owner(
+    owner = DatabaseOwner(
         installation=row.installation,
         machine=row.machine,
         host=row.host,
@@ -133,7 +133,7 @@ def _read(connection: Connection, *, lock: bool = False) -> _Held | None:
     return _Held(row.epoch, owner, row.released_at)
 
 
-def _check(connection: Connection, held: _Held | None, owner: Owner) -> None:
+def _check(connection: Connection, held: _Held | None, owner: DatabaseOwner) -> None:
     """The same state directory is ours: its lock is held, so the daemon that had it before is dead."""
     if held is None or _same(held.owner, owner):
         return
@@ -150,11 +150,11 @@ def _check(connection: Connection, held: _Held | None, owner: Owner) -> None:
         )
 
 
-def _same(before: Owner, now: Owner) -> bool:
+def _same(before: DatabaseOwner, now: DatabaseOwner) -> bool:
     return (before.installation, before.machine) == (now.installation, now.machine)
 
 
-def _write(connection: Connection, held: _Held | None, owner: Owner) -> Claim:
+def _write(connection: Connection, held: _Held | None, owner: DatabaseOwner) -> DatabaseClaim:
     epoch = held.epoch + 1 if held is not None else 1
     values = {
         "epoch": epoch,
@@ -168,12 +168,12 @@ def _write(connection: Connection, held: _Held | None, owner: Owner) -> Claim:
     }
     if held is None:
         connection.execute(insert(ownership).values(id=1, **values))
-        return Claim(epoch=epoch)
+        return DatabaseClaim(epoch=epoch)
     connection.execute(update(ownership).values(values))
     abandoned = 0
     if held.owner.installation != owner.installation:
         abandoned = _abandon(connection)
-    return Claim(epoch=epoch, previous=held.owner, abandoned=abandoned)
+    return DatabaseClaim(epoch=epoch, previous=held.owner, abandoned=abandoned)
 
 
 def _abandon(connection: Connection) -> int:

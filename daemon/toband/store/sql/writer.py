@@ -1,8 +1,8 @@
-"""The one thread that writes, and group commit.
+"""The writer: one thread that runs all transactions, with group commit.
 
-An operation is a function that gets a Session and answers a value. Operations that queued up while a commit ran share
-the next one: each stands in a savepoint of its own, so that one that fails or is refused takes back only itself, and
-no answer is given before the commit that holds it. When nothing is queued an operation is begun at once.
+An operation is a function that takes a WriteSession and returns a value. Operations that were queued during a commit
+share the next one. Each runs in its own savepoint, so that one that fails or is refused undoes only itself, and none
+is answered before its commit. An operation that finds an empty queue starts at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from toband.store.sql.statements import Statement
 T = TypeVar("T")
 
 MAX_BATCH = 256
-# A daemon that was stopped in the middle of a transaction must not keep others from taking the database over.
+# A daemon that was suspended inside a transaction must not prevent another from claiming the database.
 _IDLE_WITHIN = "15s"
 _EPOCH = "SELECT epoch FROM ownership"
 _CREATION_LOCK = 0x746F62616E02
@@ -35,12 +35,12 @@ _CREATION_LOCK = 0x746F62616E02
 Row = Mapping[str, Any]
 
 
-class Job(NamedTuple):
-    operation: Callable[[Session], Any]
+class QueuedWrite(NamedTuple):
+    operation: Callable[[WriteSession], Any]
     future: asyncio.Future[Any]
 
 
-class Outcome(NamedTuple):
+class WriteOutcome(NamedTuple):
     future: asyncio.Future[Any]
     answer: Any = None
     error: Exception | None = None
@@ -48,21 +48,21 @@ class Outcome(NamedTuple):
 
 
 class Undo(Exception):  # noqa: N818 - an answer, not an error
-    """Raised by an operation: takes back what it wrote and gives this answer."""
+    """Raised by an operation: undoes its writes and returns this answer."""
 
     def __init__(self, answer: object) -> None:
         super().__init__(answer)
         self.answer = answer
 
 
-class Session:
-    """The writer's connection, as operations see it. Its transactions are begun and ended by the writer alone.
+class WriteSession:
+    """The writer's connection, as operations use it. Only the writer begins and ends its transactions.
 
-    `connection` is for statements of SQLAlchemy. `run`, `run_many` and `fetch` hand text and raw values straight to the
-    driver, which is several times faster.
+    `connection` is for SQLAlchemy statements. `run`, `run_many` and `fetch` pass text and raw values to the driver,
+    which is several times faster.
 
-    With an `epoch`, every transaction makes sure that the claim of that epoch is still the last one; until it ends,
-    no other daemon can claim the database.
+    With an `epoch`, every transaction checks that the claim of that epoch is still the last one; until it ends, no
+    other daemon can claim the database.
     """
 
     def __init__(self, database: Database, epoch: int | None = None) -> None:
@@ -74,18 +74,18 @@ class Session:
         self._cursor = driver.cursor()
         self._begin = "BEGIN IMMEDIATE" if self._sqlite else "BEGIN"
         if not self._sqlite and epoch is not None:
-            # In one message. The lock on the row makes a claim wait for the end of the transaction.
+            # One round trip for both. The lock on the row makes a claim wait for the end of the transaction.
             self._begin += f"; {_EPOCH} FOR SHARE"
         if not self._sqlite:
             self._cursor.execute(f"SET idle_in_transaction_session_timeout TO '{_IDLE_WITHIN}'")
 
     def run(self, statement: Statement, row: Row) -> int:
-        """How many rows it concerned."""
+        """The number of affected rows."""
         self._cursor.execute(statement.sql, statement.bind(row))
         return cast(int, self._cursor.rowcount)
 
     def run_many(self, statement: Statement, rows: Sequence[Row]) -> int:
-        """How many rows it concerned in all."""
+        """The number of affected rows of all statements."""
         if len(rows) == 1:
             return self.run(statement, rows[0])
         self._cursor.executemany(statement.sql, list(map(statement.bind, rows)))
@@ -96,9 +96,9 @@ class Session:
         return cast("list[tuple[Any, ...]]", self._cursor.fetchall())
 
     def lock_creation(self) -> None:
-        """From here to the end of the transaction nobody else decides on what exists and then creates.
+        """Until the transaction ends, no other can check what exists and then create something.
 
-        In SQLite a transaction that writes is alone anyway.
+        SQLite needs no lock: it has one writing transaction at a time.
         """
         if not self._sqlite:
             self._cursor.execute(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
@@ -133,13 +133,13 @@ class Session:
     def commit(self) -> None:
         self._cursor.execute("COMMIT")
         if not self._sqlite and self._cursor.statusmessage != "COMMIT":
-            # PostgreSQL answers the COMMIT of a transaction that has failed with a friendly ROLLBACK.
+            # PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK, and no error.
             raise StoreError("the transaction was rolled back")
 
     def close(self) -> None:
-        """Ends the connection, whatever state it is in; what was not committed is gone."""
+        """Ends the connection in any state; uncommitted writes are lost."""
         if self._sqlite:
-            # Closed with a transaction or a statement open, it would live on unseen and keep its lock.
+            # Closed with an open transaction or statement, SQLite would keep the connection and its lock.
             with suppress(sqlite3.Error):
                 self._cursor.execute("ROLLBACK")
             with suppress(sqlite3.Error):
@@ -150,7 +150,7 @@ class Session:
 
 
 class Writer:
-    """Owns the thread. `start` and `close` once each, from the event loop that calls `do`."""
+    """Owns the thread. Call `start` and `close` once each, from the event loop that calls `do`."""
 
     def __init__(self, database: Database, watcher: StoreWatcher | None = None, epoch: int | None = None) -> None:
         self._database = database
@@ -158,27 +158,27 @@ class Writer:
         self._epoch = epoch
         self._failing = False
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._session: Session | None = None
+        self._queue: SimpleQueue[QueuedWrite | None] = SimpleQueue()
+        self._session: WriteSession | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    async def do(self, operation: Callable[[Session], T]) -> T:
-        """What the operation answered, once it is on disk. Raises what it raised, or StoreError.
+    async def do(self, operation: Callable[[WriteSession], T]) -> T:
+        """The result of the operation, once it is on disk. Raises the operation's exception, or StoreError.
 
-        Giving up on the answer does not take the operation back.
+        Cancelling the call does not cancel the operation.
         """
         if self._closed:
             raise StoreError("cannot write to the database: it is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(Job(operation, future))
+        self._queue.put(QueuedWrite(operation, future))
         return await future
 
     def close(self) -> None:
-        """Takes nothing new. What is queued is still done; `join` waits for that."""
+        """Accepts no more operations. Those in the queue still run; `join` waits for them."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
@@ -203,13 +203,13 @@ class Writer:
                 self._deliver(self._commit_at_last(jobs))
         self._drop()
 
-    def _commit_at_last(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """A full disk is not the end: there is room in the log, or ballast to throw off, and the same is tried again.
+    def _commit_at_last(self, jobs: Sequence[QueuedWrite]) -> list[WriteOutcome]:
+        """Commits; on a full disk, frees space by a checkpoint or from the ballast and tries again.
 
-        It is tried here and at once, before whoever filled the disk takes that room too.
+        It tries again here and at once, before the process that filled the disk takes that space too.
         """
         outcomes = self._commit(jobs)
-        # The disk of a server is its own.
+        # The server manages its own disk.
         if self._watcher is None or self._database.kind != "sqlite":
             return outcomes
         room = True
@@ -218,11 +218,11 @@ class Writer:
             room = not any(map(_found_no_space, outcomes)) or self._watcher.make_room()
         return outcomes
 
-    def _after_checkpoint(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """What is in its place already need not be kept twice: the log is written from its beginning again."""
+    def _after_checkpoint(self, jobs: Sequence[QueuedWrite], outcomes: Sequence[WriteOutcome]) -> list[WriteOutcome]:
+        """Tries again after a checkpoint, which lets SQLite write the log from its start."""
         with suppress(Exception):
             self._database.checkpoint()
-        # Those that got through are on disk; only the others are done again.
+        # Only those that failed: the others are on disk.
         places = [index for index, outcome in enumerate(outcomes) if _found_no_space(outcome)]
         again = self._commit([jobs[index] for index in places])
         done = list(outcomes)
@@ -230,7 +230,7 @@ class Writer:
             done[index] = outcome
         return done
 
-    def _commit(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def _commit(self, jobs: Sequence[QueuedWrite]) -> list[WriteOutcome]:
         shared = len(jobs) > 1
         try:
             session = self._begin()
@@ -238,7 +238,7 @@ class Writer:
             if any(outcome.kept for outcome in outcomes):
                 failpoints.hit("store.before_commit")
                 session.commit()
-                # No answer for what went to a file that is not there any more.
+                # Writes to a deleted file must not be acknowledged.
                 self._database.check_files()
                 failpoints.hit("store.after_commit")
             elif shared:
@@ -246,10 +246,10 @@ class Writer:
         except Exception as error:
             self._drop()
             failed = failure("cannot write to the database", error)
-            return [Outcome(job.future, error=type(failed)(str(failed))) for job in jobs]
+            return [WriteOutcome(job.future, error=type(failed)(str(failed))) for job in jobs]
         return outcomes
 
-    def _begin(self) -> Session:
+    def _begin(self) -> WriteSession:
         self._database.check_files()
         if self._session is not None:
             try:
@@ -257,16 +257,16 @@ class Writer:
             except StoreTakenOverError:
                 raise
             except Exception:
-                # The server may have dropped an idle connection. Nothing was written yet: a new one may do it.
+                # The server may have closed an idle connection. Nothing was written yet, so a new one can take over.
                 self._drop()
             else:
                 return self._session
-        self._session = Session(self._database, self._epoch)
+        self._session = WriteSession(self._database, self._epoch)
         self._session.begin()
         return self._session
 
-    def _run(self, session: Session, job: Job, shared: bool) -> Outcome:
-        """Raises when the transaction as a whole is lost."""
+    def _run(self, session: WriteSession, job: QueuedWrite, shared: bool) -> WriteOutcome:
+        """Raises if the transaction as a whole is lost."""
         if shared:
             session.savepoint()
         try:
@@ -280,19 +280,19 @@ class Writer:
             except Exception:
                 raise error from None
             if isinstance(error, Undo):
-                return Outcome(job.future, error.answer)
+                return WriteOutcome(job.future, error.answer)
             doing = "cannot write to the database"
-            return Outcome(job.future, error=outward(doing, error, self._database.error))
+            return WriteOutcome(job.future, error=outward(doing, error, self._database.error))
         if shared:
             session.release()
-        return Outcome(job.future, answer, kept=True)
+        return WriteOutcome(job.future, answer, kept=True)
 
-    def _deliver(self, outcomes: Sequence[Outcome]) -> None:
-        # A loop that is closed has nobody who waits.
+    def _deliver(self, outcomes: Sequence[WriteOutcome]) -> None:
+        # A closed event loop has no callers left.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._resolve, outcomes)
 
-    def _resolve(self, outcomes: Sequence[Outcome]) -> None:
+    def _resolve(self, outcomes: Sequence[WriteOutcome]) -> None:
         """In the event loop."""
         _resolve(outcomes)
         if self._watcher is None:
@@ -311,14 +311,14 @@ class Writer:
             session.close()
 
 
-def _found_no_space(outcome: Outcome) -> bool:
+def _found_no_space(outcome: WriteOutcome) -> bool:
     return isinstance(outcome.error, StoreFullError)
 
 
-def _resolve(outcomes: Sequence[Outcome]) -> None:
+def _resolve(outcomes: Sequence[WriteOutcome]) -> None:
     for future, answer, error, _ in outcomes:
         if future.done():
-            continue  # whoever asked has gone
+            continue  # the caller was cancelled
         if error is not None:
             future.set_exception(error)
         else:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from toband.ports import Reading
+from toband.ports import MeterReading
 
 if TYPE_CHECKING:
     import psutil
@@ -25,13 +25,13 @@ class ProcessMeter:
     def live(self) -> Collection[str]:
         return self._supervisors().keys()
 
-    async def read(self, attempt_ids: Collection[str]) -> Mapping[str, Reading]:
+    async def read(self, attempt_ids: Collection[str]) -> Mapping[str, MeterReading]:
         supervisors = self._supervisors()
         wanted = {one: supervisors[one] for one in attempt_ids if one in supervisors}
         return await asyncio.to_thread(_read_all, wanted)
 
 
-def _read_all(supervisors: Mapping[str, int]) -> dict[str, Reading]:
+def _read_all(supervisors: Mapping[str, int]) -> dict[str, MeterReading]:
     # Not before it is needed: an idle daemon does without the memory.
     import psutil
 
@@ -46,7 +46,7 @@ def _read_all(supervisors: Mapping[str, int]) -> dict[str, Reading]:
     return found
 
 
-def _read(supervisor: psutil.Process) -> Reading | None:
+def _read(supervisor: psutil.Process) -> MeterReading | None:
     """The supervisor itself does not count, but what it has reaped does. None if there is nobody below it."""
     import psutil
 
@@ -77,7 +77,7 @@ def _read(supervisor: psutil.Process) -> Reading | None:
         written += io.write_bytes
     if not processes:
         return None
-    return Reading(cpu, rss, processes, read if counted else None, written if counted else None)
+    return MeterReading(cpu, rss, processes, read if counted else None, written if counted else None)
 
 
 def _of_children(times: object) -> float:
