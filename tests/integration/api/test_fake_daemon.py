@@ -16,9 +16,9 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from helpers.daemon import CALL_WITHIN, running_daemon
 from toban.v1 import dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
-from unit.sdk.fake_daemon import FakeDaemon
 
 ABSENT = "absent"
 MODULES = (dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2)

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban.cli.command_line import main
 
 from ..sdk.conftest import daemon, socket_dir  # noqa: TID252
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 from .terminal import Terminal
 
 __all__ = ["daemon", "socket_dir"]

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from ..sdk.fake_daemon import DEADLINE  # noqa: TID252
+from doubles.daemon.fake_daemon import DEADLINE
 
 # Makes the terminal the program's own, so that Ctrl-C reaches it.
 _TAKE_TERMINAL = (

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban import limits
 from toban.sdk.address import Address
 from toban.v1 import workflow_pb2
 
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 from .conftest import Cli
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from doubles.daemon.fake_daemon import DEADLINE, FakeDaemon
 from toban.v1 import run_pb2, schedule_pb2
 
-from ..sdk.fake_daemon import DEADLINE, FakeDaemon  # noqa: TID252
 from .conftest import Cli
 
 Complete = Callable[[str], list[str]]

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban.v1 import dead_letter_pb2, run_pb2
 
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 from .conftest import Cli
 
 Letter = dead_letter_pb2.DeadLetter

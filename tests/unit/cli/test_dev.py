@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ..sdk.fake_daemon import DEADLINE  # noqa: TID252
+from doubles.daemon.fake_daemon import DEADLINE
+
 from .conftest import Cli, Program
 
 if sys.platform == "win32":

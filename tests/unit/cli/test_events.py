@@ -11,12 +11,12 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
+from doubles.daemon.fake_daemon import DEADLINE, FakeDaemon
+from doubles.daemon.fake_errors import info
 from toban.cli.human_text import width
 from toban.sdk import SyncClient
 from toban.v1 import event_pb2, run_pb2
 
-from ..sdk.fake_daemon import DEADLINE, FakeDaemon  # noqa: TID252
-from ..sdk.fake_errors import info  # noqa: TID252
 from .conftest import Cli, Program
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from doubles.daemon.fake_daemon import DEADLINE, FakeDaemon
+from doubles.daemon.fake_errors import info
 from toban.v1 import run_pb2
 
-from ..sdk.fake_daemon import DEADLINE, FakeDaemon  # noqa: TID252
-from ..sdk.fake_errors import info  # noqa: TID252
 from .conftest import Cli, Program
 
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban.v1 import system_pb2
 
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 from .conftest import Cli
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban.v1 import run_pb2
 
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 from .conftest import Cli
 
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon, RunRecord
 from toban.v1 import run_pb2
 
-from ..sdk.fake_daemon import FakeDaemon, RunRecord  # noqa: TID252
 from .conftest import Cli
 
 ODD = b"\xff\xfe\r\n\x1b[31mred\x1b[0m\x00no newline"

@@ -5,10 +5,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
+from doubles.daemon.fake_errors import info
 from toban.v1 import system_pb2
 
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
-from ..sdk.fake_errors import info  # noqa: TID252
 from .conftest import Cli
 
 BROKEN = system_pb2.DefinitionFile(

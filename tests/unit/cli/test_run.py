@@ -11,10 +11,10 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.rpc import error_details_pb2
 
+from doubles.daemon.fake_daemon import DEADLINE, FakeDaemon, RunRecord
+from doubles.daemon.fake_errors import info
 from toban.v1 import run_pb2
 
-from ..sdk.fake_daemon import DEADLINE, FakeDaemon, RunRecord  # noqa: TID252
-from ..sdk.fake_errors import info  # noqa: TID252
 from .conftest import Cli, Program
 
 SUCCEEDED = run_pb2.RUN_STATE_SUCCEEDED

@@ -13,10 +13,10 @@ import grpc
 import pytest
 from ruamel.yaml import YAML
 
+from doubles.daemon.fake_daemon import FakeDaemon, RunRecord
 from toban.cli.render.log_tail import LastLines
 from toban.v1 import event_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
 
-from ..sdk.fake_daemon import FakeDaemon, RunRecord  # noqa: TID252
 from .conftest import Cli, OnTerminal
 
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -11,10 +11,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban.cli.render.schedule_preview import read_at
 from toban.v1 import schedule_pb2
 
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 from .conftest import Cli
 
 DUE = ["2099-01-01T00:00:00Z", "2099-01-02T00:00:00Z"]

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
+from doubles.daemon.fake_daemon import FakeDaemon
+
 from .conftest import Cli, OnTerminal
 
 

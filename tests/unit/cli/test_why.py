@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban.v1 import run_pb2, workflow_pb2
 
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 from .conftest import Cli
 
 ZONE = "Europe/Berlin"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .fake_daemon import FakeDaemon
+from doubles.daemon.fake_daemon import FakeDaemon
 
 
 @pytest.fixture

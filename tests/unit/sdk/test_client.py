@@ -12,6 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
+from doubles.daemon.fake_errors import info
 from toban.sdk import (
     Client,
     Conflict,
@@ -22,9 +24,6 @@ from toban.sdk import (
     Unreachable,
 )
 from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, system_pb2, workflow_pb2
-
-from .fake_daemon import FakeDaemon
-from .fake_errors import info
 
 SOURCE = "name: nightly\nsteps:\n  one:\n    run: echo hello\n"
 

@@ -8,6 +8,8 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
+from doubles.daemon.fake_daemon import FakeDaemon
+from doubles.daemon.fake_errors import info
 from toban.sdk import (
     Client,
     Conflict,
@@ -23,9 +25,6 @@ from toban.sdk import (
 )
 from toban.sdk.message_values import to_struct
 from toban.v1 import workflow_pb2
-
-from .fake_daemon import FakeDaemon
-from .fake_errors import info
 
 CODES: list[tuple[grpc.StatusCode, type[TobanError]]] = [
     (grpc.StatusCode.NOT_FOUND, NotFound),

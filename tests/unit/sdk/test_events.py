@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
+from doubles.daemon.fake_daemon import DEADLINE, FakeDaemon
 from toban.sdk import Client, InvalidArgument, NotFound, SyncClient, Unreachable
 from toban.sdk.address import parse
 from toban.sdk.origin import Origin, step_origin
 from toban.v1 import event_pb2, run_pb2, schedule_pb2
-
-from .fake_daemon import DEADLINE, FakeDaemon
 
 AT = datetime(2099, 2, 1, 3, 0, tzinfo=UTC)
 

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban.sdk import Client, Conflict, DefinitionText, InvalidDefinition, NotFound
 from toban.v1 import job_pb2, run_pb2
-
-from .fake_daemon import FakeDaemon
 
 SOURCE = "jobs:\n  build:\n    run: make\n"
 

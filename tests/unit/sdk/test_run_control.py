@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban.sdk import Client, Conflict, NotFound, Unreachable
 from toban.v1 import dead_letter_pb2, run_pb2
-
-from .fake_daemon import FakeDaemon
 
 
 async def test_a_part_of_a_workflow_is_asked_for(daemon: FakeDaemon) -> None:

@@ -4,10 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban.sdk import Client, InvalidArgument, NotFound, SyncClient
 from toban.v1 import workflow_pb2
-
-from .fake_daemon import FakeDaemon
 
 AT = datetime(2026, 2, 1, 3, 0, tzinfo=UTC)
 

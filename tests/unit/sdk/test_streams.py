@@ -9,11 +9,10 @@ from typing import TypeVar
 import grpc
 import pytest
 
+from doubles.daemon.fake_daemon import DEADLINE, FakeDaemon
+from doubles.daemon.fake_errors import info
 from toban.sdk import Client, NotFound, Unreachable
 from toban.v1 import run_pb2
-
-from .fake_daemon import DEADLINE, FakeDaemon
-from .fake_errors import info
 
 _Item = TypeVar("_Item")
 

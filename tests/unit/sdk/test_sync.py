@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
+from doubles.daemon.fake_daemon import DEADLINE, FakeDaemon
 from toban.sdk import Client, NotFound, SyncClient, Unreachable
 from toban.v1 import run_pb2
-
-from .fake_daemon import DEADLINE, FakeDaemon
 
 
 def test_it_has_every_method_of_the_asynchronous_one() -> None:

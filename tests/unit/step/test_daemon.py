@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 import toban.step
+from doubles.daemon.fake_daemon import FakeDaemon
 from toban.cli.command_line import main
 from toban.step import context
 from toban.v1 import event_pb2, schedule_pb2
-
-from ..sdk.fake_daemon import FakeDaemon  # noqa: TID252
 
 CLI = [sys.executable, "-E", "-P", "-X", "utf8", "-m", "toban.cli"]
 

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from doubles.daemon.fake_errors import Context, abort, info
 from toban.v1 import dead_letter_pb2, dead_letter_pb2_grpc, run_pb2
 
-from .fake_errors import Context, abort, info
-
 if TYPE_CHECKING:
-    from .fake_daemon import FakeDaemon
+    from doubles.daemon.fake_daemon import FakeDaemon
 
 
 class DeadLetters(dead_letter_pb2_grpc.DeadLetterServiceServicer):

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import grpc
 from google.rpc import error_details_pb2
 
+from doubles.daemon.fake_apply import apply
+from doubles.daemon.fake_errors import Context, abort, info
+from doubles.daemon.fake_schedules import Schedules
 from toban.v1 import run_pb2, workflow_pb2
 
-from .fake_apply import apply
-from .fake_errors import Context, abort, info
-from .fake_schedules import Schedules
-
 if TYPE_CHECKING:
-    from .fake_daemon import FakeDaemon
+    from doubles.daemon.fake_daemon import FakeDaemon
 
 TERMINAL = (
     run_pb2.RUN_STATE_SUCCEEDED,

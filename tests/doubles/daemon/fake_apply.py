@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import grpc
 from google.rpc import error_details_pb2
 
+from doubles.daemon.fake_errors import Context, abort, info
 from toban.definition import DefinitionKind, Document, parse
 from toban.definition.checks.never_due import run_out
 from toban.v1 import job_pb2, workflow_pb2
 
-from .fake_errors import Context, abort, info
-
 if TYPE_CHECKING:
-    from .fake_daemon import FakeDaemon
+    from doubles.daemon.fake_daemon import FakeDaemon
 
 Applied = list[workflow_pb2.AppliedDefinition]
 

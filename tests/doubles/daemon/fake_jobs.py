@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from doubles.daemon.fake_errors import Context, abort, info
+from doubles.daemon.fake_workflows import abort_if_broken
 from toban.v1 import job_pb2, job_pb2_grpc, workflow_pb2
 
-from .fake_errors import Context, abort, info
-from .fake_workflows import abort_if_broken
-
 if TYPE_CHECKING:
-    from .fake_daemon import FakeDaemon
+    from doubles.daemon.fake_daemon import FakeDaemon
 
 
 class Jobs(job_pb2_grpc.JobServiceServicer):

@@ -21,6 +21,12 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from doubles.daemon.fake_dead_letters import DeadLetters
+from doubles.daemon.fake_errors import Context, abort
+from doubles.daemon.fake_events import Events, SubjectSchedules
+from doubles.daemon.fake_jobs import Jobs
+from doubles.daemon.fake_runs import Runs
+from doubles.daemon.fake_workflows import Workflows
 from toban.v1 import (
     dead_letter_pb2,
     dead_letter_pb2_grpc,
@@ -37,13 +43,6 @@ from toban.v1 import (
     workflow_pb2,
     workflow_pb2_grpc,
 )
-
-from .fake_dead_letters import DeadLetters
-from .fake_errors import Context, abort
-from .fake_events import Events, SubjectSchedules
-from .fake_jobs import Jobs
-from .fake_runs import Runs
-from .fake_workflows import Workflows
 
 # Generous: a program that is waited for may have to start first, on a machine that has much else to do.
 DEADLINE = 60.0

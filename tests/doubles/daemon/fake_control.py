@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from doubles.daemon.fake_errors import Context, abort, info
+from doubles.daemon.fake_workflows import TERMINAL
 from toban.v1 import run_pb2, run_pb2_grpc
 
-from .fake_errors import Context, abort, info
-from .fake_workflows import TERMINAL
-
 if TYPE_CHECKING:
-    from .fake_daemon import FakeDaemon, RunRecord
+    from doubles.daemon.fake_daemon import FakeDaemon, RunRecord
 
 
 def as_created(run: run_pb2.Run) -> run_pb2.Run:

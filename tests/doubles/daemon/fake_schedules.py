@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from doubles.daemon.fake_errors import Context, abort, info
 from toban.v1 import workflow_pb2, workflow_pb2_grpc
 
-from .fake_errors import Context, abort, info
-
 if TYPE_CHECKING:
-    from .fake_daemon import FakeDaemon
+    from doubles.daemon.fake_daemon import FakeDaemon
 
 
 class Schedules(workflow_pb2_grpc.WorkflowServiceServicer):

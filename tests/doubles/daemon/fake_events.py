@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from doubles.daemon.fake_errors import Context, abort, info, violation
+from doubles.daemon.fake_workflows import TERMINAL
 from toban.v1 import event_pb2, event_pb2_grpc, schedule_pb2, schedule_pb2_grpc
 
-from .fake_errors import Context, abort, info, violation
-from .fake_workflows import TERMINAL
-
 if TYPE_CHECKING:
-    from .fake_daemon import FakeDaemon
+    from doubles.daemon.fake_daemon import FakeDaemon
 
 
 class Events(event_pb2_grpc.EventServiceServicer):

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator
 
 import grpc
 
+from doubles.daemon.fake_control import Control, as_created
+from doubles.daemon.fake_errors import Context, abort, info
+from doubles.daemon.fake_workflows import TERMINAL
 from toban.v1 import run_pb2
-
-from .fake_control import Control, as_created
-from .fake_errors import Context, abort, info
-from .fake_workflows import TERMINAL
 
 
 class Runs(Control):
