@@ -21,7 +21,7 @@ from toband.supervise.shim import frames
 _MOST = 3
 _REASONS = (
     "its attempt file is gone",
-    "its attempt file cannot be believed",
+    "its attempt file is damaged or forged",
     "the machine went down",
 )
 

@@ -106,7 +106,7 @@ class Machine:
             return f"no cut between {started} and {finished}"
         if file is None:
             return "there is no claim"
-        if process.error_message != "the machine went down while it ran":
+        if process.error_message != "the machine went down while the step ran":
             return "it does not say why"
         return "there is an end record" if file.ended else ""
 

@@ -134,7 +134,7 @@ def test_a_claim_that_a_power_cut_left_empty_says_that_the_machine_went_down(
         process = daemon.process_of(run_id, "only")
     assert run_state(run) == "FAILED"
     assert process_state(process) == "LOST"
-    assert process.error_message == "the machine went down while it ran"
+    assert process.error_message == "the machine went down while the step ran"
     assert process.ending.orphans == run_pb2.ORPHANS_NONE
 
 

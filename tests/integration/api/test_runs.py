@@ -423,7 +423,7 @@ def test_outputs_that_are_too_large_fail_their_step(daemon: Daemon) -> None:
     apply(daemon, "talkative", steps=steps)
     run = daemon.run("talkative")
     assert step_states(run) == {"fits": "SUCCEEDED", "large": "FAILED"}
-    assert "cannot keep its output: it has more than 1,048,576 bytes" in run.steps[1].reason
+    assert "cannot keep its output: it is larger than 1,048,576 bytes" in run.steps[1].reason
 
 
 def test_a_reason_that_is_too_long_is_refused(daemon: Daemon) -> None:

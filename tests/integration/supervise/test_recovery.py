@@ -166,7 +166,7 @@ async def test_a_shim_that_vanished_is_lost_and_its_processes_are_ended(opened: 
 
     assert isinstance(found, AttemptLost)
     assert (found.step, found.token, found.orphans) == (attempt.step, attempt.token, "unknown")
-    assert "without a record" in found.error
+    assert "without an end record" in found.error
 
 
 async def test_an_attempt_of_another_boot_is_lost(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ async def test_an_attempt_of_another_boot_is_lost(opened: Opener, monkeypatch: p
 
     assert second.launcher.boot_id == "another-boot"
     assert isinstance(found, AttemptLost)
-    assert found.error == "the machine went down while it ran"
+    assert found.error == "the machine went down while the step ran"
     assert found.orphans == "none"
 
 
@@ -225,7 +225,7 @@ async def test_an_end_record_that_a_step_printed_is_not_its_own(opened: Opener) 
     kill(shim)
     lost = await first.lost(attempt)
 
-    assert "without a record" in lost.error
+    assert "without an end record" in lost.error
     found = await first.launcher.recover(attempt)
     assert isinstance(found, AttemptLost)
 

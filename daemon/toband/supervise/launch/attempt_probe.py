@@ -1,8 +1,8 @@
-"""What became of an attempt, by its file: the same way of looking on every system.
+"""The attempt probe: reads the state of an attempt from its file, on every system.
 
-The file is the claim, the log and the end record in one; its lock is held by the living shim. It has two names, and is
-looked for under both. Of an attempt without a file that is not known to have begun, the lookup takes the claim itself:
-then no shim will ever have it, and the step has certainly not run. `verdict` decides.
+The file is claim, log and end record in one, and the living shim holds its lock. It has two names, and the probe tries
+both. If there is no file and the attempt is not known to have started, the probe takes the claim itself: no shim can
+take it any more, so the step certainly never runs. `verdict` decides.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toband.supervise.logs.progress_lines import TAIL, last_progress
 from toband.supervise.shim import frames
 
 LOOK_AGAIN = 1.0
-"""Seconds before an attempt is looked up again when the disk would not answer."""
+"""Seconds before a failed probe is repeated."""
 SHIM_TRIES = 3
 ATTEMPT_FILES = "attempt_files"
 ATTEMPT_RECORDS = "attempt_records"
@@ -49,11 +49,11 @@ class ProbedHost(Protocol[ShimT]):
         ...
 
     def claim(self, directory: str, name: str, facts: dict[str, Any], second: str) -> int | None:
-        """A descriptor of the claim; None if somebody else has it. Raises OSError."""
+        """A descriptor of the claim; None if another process has it. Raises OSError."""
         ...
 
     def locked(self, fd: int) -> bool:
-        """Whether somebody holds the claim."""
+        """Whether a process has the claim locked."""
         ...
 
     def shim(self, claim: Claim) -> ShimT | None:
@@ -61,7 +61,7 @@ class ProbedHost(Protocol[ShimT]):
         ...
 
     def holder(self, path: str) -> ShimT | None:
-        """The living shim that has this attempt file open, whatever names that has."""
+        """The living shim that has this attempt file open, even if the file was unlinked."""
         ...
 
     def let_go(self, shim: ShimT) -> None: ...
@@ -73,7 +73,7 @@ class ProbedHost(Protocol[ShimT]):
 
 @dataclass(frozen=True, slots=True)
 class _Unbelieved:
-    """Lost, because its file says what cannot be."""
+    """Lost, because its file contradicts itself or the database."""
 
     event: AttemptLost
     reason: str
@@ -81,7 +81,7 @@ class _Unbelieved:
 
 @dataclass(frozen=True, slots=True)
 class _Seen(Generic[ShimT]):
-    """What a look at the file and at the system gave. `reason`: why the file cannot be believed."""
+    """The result of one probe. `reason` says why the file is not trusted."""
 
     file: FileState
     shim: ShimT | None = None
@@ -91,7 +91,7 @@ class _Seen(Generic[ShimT]):
 
 
 class AttemptProbe(Generic[ShimT]):
-    """Tells the conditions when the disk does not answer, and when a record says that it failed."""
+    """Reports to health when the disk fails, and when a record says that a sync failed."""
 
     def __init__(
         self,
@@ -112,9 +112,9 @@ class AttemptProbe(Generic[ShimT]):
         self._unbelieved = 0
 
     async def once(self, attempt: Attempt, *, claimed: bool = False) -> ShimT | EndRecord | Event:
-        """The living shim, or what became of the attempt. Raises OSError if that cannot be known now.
+        """The living shim, or the end of the attempt. Raises OSError if the disk cannot be read now.
 
-        `claimed`: its shim is known to have taken the claim, whatever the disk says.
+        `claimed`: the shim is known to have taken the claim, even if the file is missing.
         """
         begun = claimed or attempt.state is AttemptState.RUNNING
         try:
@@ -131,7 +131,7 @@ class AttemptProbe(Generic[ShimT]):
         return found
 
     async def after_shim(self, attempt: Attempt, *, claimed: bool) -> ShimT | EndRecord | Event:
-        """The same for one whose shim has ended. It is never guessed: a disk that does not answer is asked again."""
+        """The same for an attempt whose shim has exited. It never guesses: a failed probe is repeated."""
         while True:
             try:
                 found = await self.once(attempt, claimed=claimed)
@@ -140,7 +140,7 @@ class AttemptProbe(Generic[ShimT]):
                 continue
             if not isinstance(found, AttemptVoided):
                 return found
-            # Somebody may have ended the shim before it began; one that fails every time is the step's failure.
+            # A shim may have been killed before it began. If it fails every time, the step fails.
             voids = self._voids[attempt.id] = self._voids.get(attempt.id, 0) + 1
             if voids < SHIM_TRIES:
                 return found
@@ -148,18 +148,18 @@ class AttemptProbe(Generic[ShimT]):
             return not_started(attempt, reason, self._clock.now())
 
     def forget(self, attempt: Attempt) -> None:
-        """It has come to an end, and will not be tried again."""
+        """The attempt has ended; forget how often its shim failed."""
         self._voids.pop(attempt.id, None)
 
     def started(self, attempt: Attempt) -> AttemptStarted | None:
-        """None: its process is not known to have started yet."""
+        """None if its process has not started yet."""
         with contextlib.suppress(OSError, RecordError), self._opened(attempt) as fd:
             facts = frames.read_started(fd)
             return None if facts is None else end_record.started(attempt, facts)
         return None
 
     def record(self, attempt: Attempt) -> EndRecord | None:
-        """Its end record, if there is one that can be believed. Raises OSError if that cannot be known now."""
+        """Its end record, if there is a valid one. Raises OSError if the disk cannot be read now."""
         with contextlib.suppress(FileNotFoundError, RecordError), self._opened(attempt) as fd:
             claim = frames.read_claim(fd) or {}
             end_record.claim_of(attempt, claim)
@@ -168,14 +168,14 @@ class AttemptProbe(Generic[ShimT]):
         return None
 
     def event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
-        """What is to be reported; what a record says of the disk goes to the conditions."""
+        """The event to report. Failed syncs in a record go to health."""
         if not isinstance(found, EndRecord):
             return found
         if found.unsynced:
             self._unsynced = True
             detail = (
-                f"the disk failed to store {self._files.log(attempt)} (fsync failed): look at the disk; "
-                "the end is known, but what the step printed may be lost if the power fails"
+                f"the disk failed to store {self._files.log(attempt)} (fsync failed): check the disk; "
+                "the end of the step is known, but its output may be lost at a power cut"
             )
             self._conditions.trouble(ATTEMPT_FILES, HealthStatus.DEGRADED, detail)
         elif self._unsynced:
@@ -184,13 +184,13 @@ class AttemptProbe(Generic[ShimT]):
         return found.event
 
     def _not_believed(self, attempt: Attempt, reason: str) -> None:
-        """Stays until the daemon is restarted: by then somebody should have looked who writes into these files."""
+        """The condition stays until a restart: an operator should find out what writes into these files."""
         self._unbelieved += 1
         others = f" ({self._unbelieved} since the start)" if self._unbelieved > 1 else ""
-        detail = f"an attempt file cannot be believed{others}: {reason} ({self._files.log(attempt)})"
+        detail = f"an attempt file is damaged or forged{others}: {reason} ({self._files.log(attempt)})"
         self._conditions.trouble(ATTEMPT_RECORDS, HealthStatus.DEGRADED, detail)
         log.error(
-            "an attempt file cannot be believed",
+            "attempt file damaged or forged",
             action="record_refused",
             attempt=attempt.id,
             run=attempt.run_id,
@@ -201,12 +201,12 @@ class AttemptProbe(Generic[ShimT]):
     def _failed(self, attempt: Attempt, error: OSError) -> None:
         self._unknown.add(attempt.id)
         detail = (
-            f"cannot find out what became of {len(self._unknown)} attempts, trying again: "
+            f"cannot probe {len(self._unknown)} attempts, trying again: "
             f"{error.strerror or error} ({self._files.log(attempt)})"
         )
         self._conditions.trouble(ATTEMPT_FILES, HealthStatus.DEGRADED, detail)
         log.error(
-            "cannot look up an attempt, trying again",
+            "cannot probe an attempt, trying again",
             action="look_failed",
             attempt=attempt.id,
             error=str(error),
@@ -232,7 +232,7 @@ class AttemptProbe(Generic[ShimT]):
             os.close(fd)
 
     def _name_again(self, attempt: Attempt, fd: int) -> None:
-        """Gives a file that was found under its second name the first one back, where its log is read."""
+        """Restores the first name of a file that was found under its second one; logs are read by the first."""
         path = self._files.log(attempt)
         own = os.fstat(fd)
         try:
@@ -248,7 +248,7 @@ class AttemptProbe(Generic[ShimT]):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             os.link(self._files.claim(attempt), path)
             log.warning(
-                "an attempt file was removed or replaced, and has its name again",
+                "restored an attempt file that was removed or replaced",
                 action="file_named_again",
                 attempt=attempt.id,
                 file=path,
@@ -281,7 +281,7 @@ class AttemptProbe(Generic[ShimT]):
         )
 
     def _examine(self, attempt: Attempt, begun: bool) -> _Seen[ShimT] | None:
-        """None when it changed under our eyes."""
+        """None if the file changed during the probe."""
         try:
             with self._opened(attempt) as fd:
                 seen = self._read(attempt, fd)
@@ -293,11 +293,11 @@ class AttemptProbe(Generic[ShimT]):
             seen = _Seen(FileState.DAMAGED, reason=str(error))
         if seen is None or seen.file in (FileState.CLAIM, FileState.END):
             return seen
-        # Only now: the claim is taken, so that a shim that is not found here has begun nothing, and never will.
+        # Only after taking the claim: a shim that is not found now has started nothing and never will.
         return replace(seen, shim=self._host.holder(self._files.log(attempt)))
 
     def _void(self, attempt: Attempt) -> bool:
-        """Whether the claim could be had."""
+        """Takes the claim, so that no shim can; False if a shim was first."""
         directory = self._files.attempts(attempt.run_id)
         os.makedirs(directory, mode=0o700, exist_ok=True)
         facts = {
@@ -314,10 +314,10 @@ class AttemptProbe(Generic[ShimT]):
         return True
 
     def _read(self, attempt: Attempt, fd: int) -> _Seen[ShimT] | None:
-        """What a claimed file says; None when it changed under our eyes. Raises RecordError."""
+        """The state of a claimed file; None if it changed during the probe. Raises RecordError."""
         facts = frames.read_claim(fd)
         if facts is None:
-            # A power cut may leave a claim its name and not its text.
+            # A power cut may leave the name of a claim without its content.
             raise RecordError("its claim is not there, or cannot be read")
         claim = end_record.claim_of(attempt, facts)
         if claim.void:
@@ -340,16 +340,16 @@ class AttemptProbe(Generic[ShimT]):
         # The database first: a step of the daemon's own user could have changed its claim.
         boot_id = attempt.boot_id or (seen.claim.boot_id if seen.claim else "")
         booted = boot_id not in ("", self._host.boot_id)
-        unknown = "whether the step did its work is unknown"
+        unknown = "whether the step finished its work is unknown"
         match seen.file:
             case _ if booted:
-                error = "the machine went down while it ran"
+                error = "the machine went down while the step ran"
             case FileState.DAMAGED:
-                error = f"its attempt file cannot be believed: {seen.reason}; {unknown}"
+                error = f"its attempt file is damaged or forged: {seen.reason}; {unknown}"
             case FileState.MISSING | FileState.VOID:
                 error = f"its attempt file is gone; {unknown}"
             case _:
-                error = f"its supervisor ended without a record; {unknown}"
+                error = f"its supervisor exited without an end record; {unknown}"
         lost = AttemptLost(
             step=attempt.step,
             token=attempt.token,

@@ -1,4 +1,4 @@
-"""What a shim is told of its attempt."""
+"""The bootstrap message: what the daemon hands a shim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toband.supervise.files.run_files import RunFiles
 
 
 def message_of(launch: Launch, files: RunFiles) -> dict[str, Any]:
-    """What is the same on every system, and all but the timeout: that may have to wait for the shim."""
+    """The parts that all systems share, without the timeout, which may depend on when a shim is free."""
     attempt = launch.attempt
     return {
         "attempt": attempt.id,

@@ -1,4 +1,4 @@
-"""Finds a living shim by the attempt file that it holds open, when that has lost all of its names."""
+"""Finds a living shim by the attempt file that it has open, after all names of the file were removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROGRAM = b"spawner.main("
 
 
 class Holders:
-    """Called in threads. Those that ask at the same time share one look at the system."""
+    """Called in threads. Concurrent callers share one scan of the system."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

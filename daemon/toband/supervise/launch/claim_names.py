@@ -28,7 +28,7 @@ class ClaimNames:
         self._found: frozenset[str] = frozenset()
 
     def open(self) -> None:
-        """A disk that takes no directory now gets it with the first claim."""
+        """If the disk refuses the directory now, the first claim creates it."""
         with contextlib.suppress(OSError):
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
             sync_directory(os.path.dirname(self._directory))
@@ -58,7 +58,7 @@ class ClaimNames:
         asyncio.get_running_loop().run_in_executor(None, self._remove, settled)
 
     def _remove(self, tokens: list[str]) -> None:
-        """One that stays is removed by the next daemon."""
+        """The next daemon removes names that remain."""
         for token in tokens:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self._directory, token))

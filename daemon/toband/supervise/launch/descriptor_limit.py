@@ -10,7 +10,7 @@ _PLACE = "/proc/self/fd"
 
 
 _given: tuple[int, int] | None = None
-"""What this process was started with: the soft limit and the hard one."""
+"""The soft and hard limits that this process was started with."""
 
 
 def raise_limit() -> None:
@@ -21,7 +21,7 @@ def raise_limit() -> None:
     import resource
 
     _given = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # One that may not is no worse off than before.
+    # Without permission the limit stays as it was.
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (_given[1], _given[1]))
 

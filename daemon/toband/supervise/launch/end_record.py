@@ -1,7 +1,7 @@
-"""What the JSON in an attempt file means: the claim, what was started, how it ended.
+"""The JSON records of an attempt file: the claim, the started process, the end.
 
-All of it is read like input. A step of the daemon's own user can write what it likes into its file, and a disk may lose
-parts of it: a record that cannot be believed raises RecordError, and says why.
+They are parsed like input: a step that runs as the daemon's user can write anything into its file, and a disk may lose
+parts of it. An invalid record raises RecordError with the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toband.domain.run_model import Attempt, ResourceUse, TreeCause, TreeEnding
 OUTPUTS_LOST = "the disk was full when it ended: there was no space for the outputs and the result that it handed on"
 
 _MOST = (1 << 63) - 1
-"""Of a number that the database is to hold."""
+"""Largest number that the database can store."""
 _LATEST = 253_402_300_799_999_999
 """Microseconds: the end of the year 9999, behind which there are no dates."""
 _CODES = 1 << 32
@@ -28,7 +28,7 @@ _NO_START = "nostart"
 
 
 class RecordError(Exception):
-    """It cannot be believed; the text says why."""
+    """The record is invalid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,10 +161,10 @@ def end_of(attempt: Attempt, facts: Mapping[str, Any]) -> EndRecord:
 
 
 def ended(attempt: Attempt, record: Mapping[str, Any]) -> AttemptEnded:
-    """A record of an older shim lacks what was not written then. Raises RecordError.
+    """Accepts records of older shims, which lack newer fields. Raises RecordError.
 
-    A step whose outputs could not be kept has not succeeded, whatever its exit code: those after it would go on with
-    values that are not there. `error` says so.
+    A step whose outputs could not be stored has failed, whatever its exit code, because later steps would miss them.
+    `error` says so.
     """
     fields = _Fields("its end record", record)
     cause = fields.text("cause")
@@ -211,7 +211,7 @@ def ended(attempt: Attempt, record: Mapping[str, Any]) -> AttemptEnded:
 
 
 def survivors(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    """Pid and start time of processes that could not be ended, as far as they are named. Raises RecordError."""
+    """Pid and start time of the named processes that could not be ended. Raises RecordError."""
     fields = _Fields("its end record", record)
     pairs = fields.items("survivor_pids", _SURVIVORS_MOST, [])
     for pair in pairs:

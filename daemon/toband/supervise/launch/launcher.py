@@ -40,14 +40,14 @@ from toband.supervise.shim.cgroups import Cgroups
 from toband.supervise.shim.shim import START_PATIENCE
 
 STARTED_AFTER = 0.1
-"""An attempt that is over sooner is never reported as started: its end says all, and costs one commit less."""
+"""Seconds. A shorter attempt is only reported as ended, which saves a commit."""
 ORPHANS_WITHIN = 10.0
-"""How long the spawner may take to end what a killed shim left."""
+"""Seconds that the spawner may take to end the orphans of a killed shim."""
 SWEEP_EVERY = 60.0
 SPAWNER = "spawner"
 
 _ENDING = 10.0 + 30.0
-"""Seconds that ending a step may take if its shim does not say."""
+"""Seconds to end a step if the claim does not say."""
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS, errno.ENOMEM, errno.ENOBUFS)
 
 log = structlog.get_logger()
@@ -55,7 +55,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Seconds that a shim goes on trying: to end a tree that was KILLed, to have its record written."""
+    """Seconds that a shim keeps trying to end a KILLed tree, and to write its end record."""
 
     kill: float = 30.0
     record: float = 600.0
@@ -63,7 +63,7 @@ class Patience:
 
 @dataclass(slots=True, eq=False)
 class _Live:
-    """An attempt that waits for a shim (`message` is what that one is told), or has one (`pidfd` is the shim's)."""
+    """An attempt that waits for a shim (`message` is its bootstrap), or has one (`pidfd` is the shim's)."""
 
     attempt: Attempt
     message: str | None = None
@@ -77,7 +77,7 @@ class _Live:
     ours: bool = True
     exited: bool = False
     claimed: bool = False
-    """Its shim has the claim: the step may have begun, whatever the disk says later."""
+    """The shim has the claim: the step may have started, even if the file is missing later."""
     duty: Duty = field(default_factory=lambda: Duty(_ENDING))
     cause: TreeCause = TreeCause.TIMEOUT
     """Of `timeout`."""
@@ -208,7 +208,7 @@ class ProcessLauncher:
         if live is None:
             return
         if live.message is not None:
-            # No shim was told of it: it has not begun, and now never will.
+            # No shim has the attempt: it has not started and never will.
             self._waiting.remove(attempt.token)
             self._finish(live, AttemptVoided(step=attempt.step, token=attempt.token))
             return
@@ -216,13 +216,13 @@ class ProcessLauncher:
             live.duty.stops(self._loop.time())
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(live.pidfd, signal.SIGTERM)
-                # One that its step has stopped would not hear it.
+                # A shim that was stopped by its step would not get the signal.
                 signal.pidfd_send_signal(live.pidfd, signal.SIGCONT)
 
     async def recover(self, attempt: Attempt) -> Event | None:
-        """Looks at what the disk says: a living shim, an end record, nothing yet, or nothing any more.
+        """Probes the attempt: a living shim, an end record, not started, or lost.
 
-        Takes seconds at most, those apart that the disk takes. Raises OSError; it may be asked again then.
+        Takes seconds at most, plus the time of the disk. Raises OSError; the caller may repeat it.
         """
         found = await self._probe.once(attempt)
         if isinstance(found, PosixShim):
@@ -248,7 +248,7 @@ class ProcessLauncher:
                 bootstrap = self._bootstrap(live)
             except OSError as error:
                 self._pool.give_back(parked)
-                self._try_again(f"cannot make its message: {error.strerror}")
+                self._try_again(f"cannot create its bootstrap message: {error.strerror}")
                 break
             failpoints.hit("launch.before_send")
             try:
@@ -256,7 +256,7 @@ class ProcessLauncher:
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
                     self._pool.give_back(parked)
-                    self._try_again(f"cannot pass on its message: {error.strerror}")
+                    self._try_again(f"cannot pass its bootstrap message: {error.strerror}")
                     break
                 # It was ended while it was parked, and has read nothing.
                 parked.discard()
@@ -295,7 +295,7 @@ class ProcessLauncher:
     def _time_left(self, live: _Live) -> float | None:
         if live.deadline is None:
             return live.timeout
-        # It may have waited: a timeout that began before this attempt did not.
+        # The attempt may have waited while the deadline of its run or loop came closer.
         return max(0.0, live.deadline - self._loop.time())
 
     def _try_again(self, reason: str) -> None:
@@ -330,7 +330,7 @@ class ProcessLauncher:
                     self._lost(live, Orphans.LEFT if left else known)
 
     def no_shim(self, reason: str) -> None:
-        """What waits has certainly not begun, and waits on."""
+        """Waiting attempts have certainly not started, and go on waiting."""
         self._shims_missing = True
         count = len(self._waiting)
         waiting = f"{count} attempt{'s wait' if count != 1 else ' waits'} for one"
@@ -338,7 +338,7 @@ class ProcessLauncher:
         self._conditions.trouble(SPAWNER, HealthStatus.DEGRADED, detail)
 
     def spawner_died(self) -> None:
-        """What has a shim goes on without the spawner; what has none waits for the next one."""
+        """Attempts with a shim go on without the spawner; others wait for the next spawner."""
         for live in list(self._live.values()):
             live.ours = False
             if live.exited:
@@ -363,9 +363,9 @@ class ProcessLauncher:
         self._report(live.attempt.run_id, started)
 
     def _hear(self, live: _Live) -> None:
-        """The shim has its claim, or closed its socket.
+        """The shim reported its claim, or closed its socket.
 
-        Then its record is on disk, or it is dying without one, which its pidfd will say.
+        A closed socket means that the record is on disk, or that the shim is dying, which its pidfd reports.
         """
         if self._open_still(live):
             return
@@ -401,11 +401,11 @@ class ProcessLauncher:
             self._broken(live, error)
 
     def _broken(self, live: _Live, error: Exception) -> None:
-        """Its shim has ended, and something happened that no code expected: its run must not wait for ever."""
+        """An unexpected error after the exit of a shim: reports the attempt as lost, so that its run does not hang."""
         attempt = live.attempt
-        message = f"cannot take up the end of {attempt.step} of run {attempt.run_id}"
+        message = f"cannot process the end of {attempt.step} of run {attempt.run_id}"
         self._loop.call_exception_handler({"message": message, "exception": error})
-        reason = f"its end cannot be taken up: {type(error).__name__}: {error}"
+        reason = f"its end could not be processed: {type(error).__name__}: {error}"
         lost = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans=Orphans.UNKNOWN)
         self._finish(live, lost)
 
@@ -432,7 +432,7 @@ class ProcessLauncher:
             self._lost(live, Orphans.UNKNOWN)
 
     def _lost(self, live: _Live, orphans: Orphans) -> None:
-        """A shim ended without a record: if it never took its claim, the step certainly did not run."""
+        """A shim exited without a record. If it never took its claim, the step certainly did not run."""
         self._spawn(self._lost_or_void(live, orphans))
 
     async def _lost_or_void(self, live: _Live, orphans: Orphans) -> None:
@@ -447,7 +447,7 @@ class ProcessLauncher:
         if isinstance(found, AttemptLost):
             found = replace(found, orphans=_known(found.orphans, orphans))
             if live.duty.forced:
-                found = replace(found, error="its supervisor did not act, and was ended with it")
+                found = replace(found, error="its supervisor did not respond and was killed with the step")
         self._finish(live, _told_by(live.duty, self._event_of(live.attempt, found)))
 
     def _event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
@@ -475,7 +475,7 @@ class ProcessLauncher:
             live.pidfd = -1
 
     async def _sweep(self) -> None:
-        """Ends what dead shims left in their cgroups, also of attempts that nobody asks for any more."""
+        """Ends leftovers of dead shims in their cgroups, also of attempts that are no longer active."""
         while True:
             gone, left = await asyncio.to_thread(cgroups.sweep, self._cgroups.attempts)
             if gone or left:
@@ -495,7 +495,7 @@ class ProcessLauncher:
 
 
 def _duty_of(claim: Claim | None) -> Duty:
-    """What the shim of an earlier daemon has to do, by its claim."""
+    """The deadlines of a shim of an earlier daemon, from its claim."""
     if claim is None or claim.ending is None:
         return Duty(_ENDING + shim_watch.SLACK)
     duty = Duty(claim.ending + shim_watch.SLACK)
@@ -505,7 +505,7 @@ def _duty_of(claim: Claim | None) -> Duty:
 
 
 def _told_by(duty: Duty, event: Event) -> Event:
-    """The daemon ended the step in its shim's place: to that one it looks as if somebody had killed it."""
+    """Corrects an end record if the daemon ended the step for its shim, which saw only an unexplained KILL."""
     if not duty.forced or not isinstance(event, AttemptEnded):
         return event
     if event.ending.cause is not TreeCause.EXITED or event.signal != signal.SIGKILL:
@@ -516,7 +516,7 @@ def _told_by(duty: Duty, event: Event) -> Event:
 
 
 def _known(by_cgroup: Orphans, by_spawner: Orphans) -> Orphans:
-    """What became of a dead shim's processes, by the two who may know."""
+    """What happened to the processes of a dead shim, from the cgroup and from the spawner."""
     if by_cgroup is Orphans.UNKNOWN:
         return by_spawner
     return Orphans.ENDED if by_cgroup is Orphans.NONE and by_spawner is Orphans.ENDED else by_cgroup

@@ -1,4 +1,4 @@
-"""What process trees use, read with psutil from outside of them."""
+"""Resource use of process trees, read with psutil."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import psutil
 
 PROCESSES_MOST = 2000
-"""More of one tree are not looked at: a step that forks without end must not keep the daemon busy too."""
+"""At most this many processes of a tree are read, so that a fork bomb does not keep the daemon busy."""
 
 
 class ProcessMeter:
@@ -47,7 +47,7 @@ def _read_all(supervisors: Mapping[str, int]) -> dict[str, MeterReading]:
 
 
 def _read(supervisor: psutil.Process) -> MeterReading | None:
-    """The supervisor itself does not count, but what it has reaped does. None if there is nobody below it."""
+    """Counts what the supervisor has reaped, but not the supervisor. None if it has no processes."""
     import psutil
 
     rss = processes = read = written = 0
@@ -90,7 +90,7 @@ def _of_children(times: object) -> float:
 if sys.platform == "linux":
 
     def _below(supervisor: psutil.Process) -> list[int]:
-        """Through each process's own list of children: psutil would look at every process of the machine."""
+        """Uses each process's list of children; psutil would scan every process of the machine."""
         from toband.supervise.shim import process_tree
 
         found: list[int] = []

@@ -22,7 +22,7 @@ import toband
 from toband.supervise.launch.descriptor_limit import restore_limit_of
 
 PARKED = 2
-"""Shims that wait, beyond what is asked for, for the next attempts."""
+"""Spare shims for the next attempts."""
 TRIES = 3
 PAUSE = 1.0
 """Before what failed is tried again: another shim, or another spawner when several have died in a row."""
@@ -41,18 +41,18 @@ class Parked:
     sock: socket.socket
 
     def discard(self) -> None:
-        """A shim whose socket is closed before it was told anything ends by itself."""
+        """Closing the socket before handing it work makes the shim exit."""
         os.close(self.pidfd)
         self.sock.close()
 
 
-class Owner(Protocol):
-    """Who uses the pool. Called in the event loop."""
+class PoolOwner(Protocol):
+    """The user of the pool. Called in the event loop."""
 
     def shim_parked(self) -> None: ...
 
     def shim_gone(self, pid: int, orphans: int, left: int) -> None:
-        """A shim failed; so many processes that it left were ended, and so many could not be."""
+        """A shim failed; `orphans` of its processes were ended, `left` could not be."""
         ...
 
     def no_shim(self, reason: str) -> None:
@@ -60,12 +60,12 @@ class Owner(Protocol):
         ...
 
     def spawner_died(self) -> None:
-        """Its shims go on, but nobody says any more what they leave."""
+        """Its shims go on, but their orphans are no longer reported."""
         ...
 
 
 class Pool:
-    def __init__(self, owner: Owner, spawner_log: str) -> None:
+    def __init__(self, owner: PoolOwner, spawner_log: str) -> None:
         self._owner = owner
         self._spawner_log = spawner_log
         self._parked: deque[Parked] = deque()
@@ -79,7 +79,7 @@ class Pool:
         self._loop: asyncio.AbstractEventLoop
 
     def open(self) -> None:
-        """A spawner that cannot be started now is tried again, like one that died."""
+        """A spawner that cannot be started is tried again, as after its death."""
         self._loop = asyncio.get_running_loop()
         try:
             self._start()
@@ -113,7 +113,7 @@ class Pool:
         return self._parked.popleft() if self._parked else None
 
     def give_back(self, parked: Parked) -> None:
-        """One that was taken and told nothing."""
+        """Returns a shim that was taken and not used."""
         self._parked.appendleft(parked)
 
     def want(self, count: int) -> None:
@@ -125,7 +125,7 @@ class Pool:
             try:
                 self._sock.send(b"park")
             except BlockingIOError:
-                return  # it has enough to do: what it answers brings us back here
+                return  # enough requests are pending: the answers continue here
             except OSError:
                 self._died()
                 return
@@ -160,7 +160,7 @@ class Pool:
         except OSError:
             ours.close()
             raise
-        # Before it is asked for a shim: steps begin with the limit that the daemon was started with.
+        # Before the first shim: steps start with the limit that the daemon was started with.
         restore_limit_of(self._spawner.pid)
         self._sock = ours
         self._loop.add_reader(ours, self._receive)
@@ -211,7 +211,7 @@ class Pool:
         self._asked -= 1
         if len(fds) == 2:
             self._failures = 0
-            # Told what it is, Python need not ask the system.
+            # With explicit arguments Python makes no extra system calls.
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fds[1])
             self._parked.append(Parked(int(rest), fds[0], sock))
             self._owner.shim_parked()

@@ -1,8 +1,8 @@
-"""Shims that do not act. A step of the daemon's own user can stop its supervisor, again and again if it likes.
+"""The watch over shims that do not respond. A step that runs as the daemon's user can stop its supervisor repeatedly.
 
-One that is stopped is continued. One that should have ended its step long ago, by its timeout or because it was told
-to, and still has living processes below it, has these ended by the daemon: the cgroup first, then all that a walk
-finds. No process is then left that could stop the shim, and it writes its record. If it does not, it is killed too.
+The daemon continues a stopped shim. If a shim is long overdue to end its step, by timeout or on request, and still has
+living processes, the daemon ends those: the cgroup first, then everything a walk finds. Then no process is left that
+could stop the shim, and it writes its record. If it does not, the daemon kills it too.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Duty:
-    """When a shim must have ended its step. `ending` is how long that may take once it has begun to end it."""
+    """The deadline by which a shim must have ended its step. `ending` is how long ending it may take."""
 
     ending: float
     due: float | None = None
     """By the clock of the event loop."""
     cause: TreeCause = TreeCause.TIMEOUT
     forced: bool = False
-    """The daemon ended the step in the shim's place."""
+    """The daemon ended the step itself."""
 
     def begins(self, now: float, timeout: float | None, cause: TreeCause) -> None:
         if timeout is not None:
             self.due, self.cause = now + timeout + self.ending, cause
 
     def stops(self, now: float) -> None:
-        """It was told to end its step."""
+        """The shim was asked to end its step."""
         if self.due is None or now + self.ending < self.due:
             self.due, self.cause = now + self.ending, TreeCause.CANCEL
 
@@ -89,7 +89,7 @@ class ShimWatch:
     async def look(self, now: float) -> None:
         living = list(self._living())
         states = await asyncio.to_thread(lambda: [_state(each.pid) for each in living])
-        # At two looks in a row: somebody who stops one for a moment, to look at it, is not disturbed.
+        # Only after two checks in a row, so that stopping a shim briefly for debugging works.
         before, self._stopped = self._stopped, set()
         for shim, state in zip(living, states, strict=True):
             late = shim.duty.due is not None and now > shim.duty.due
@@ -126,7 +126,7 @@ class ShimWatch:
         living = bool(process_tree.living_below(pid))
         path = self._cgroups.of(attempt.token) if self._cgroups.attempts else ""
         if path and os.path.isdir(path):
-            # Not removed: the shim does that, which holds its lock.
+            # Not removed: the shim holds its lock and removes it.
             with contextlib.suppress(OSError):
                 living = cgroups.populated(path) or living
             cgroups.kill_all(path)

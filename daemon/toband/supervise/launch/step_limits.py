@@ -1,4 +1,4 @@
-"""How the limits of a step are kept on this machine, or why they cannot be."""
+"""Enforcement of a step's limits on this machine, or why it is impossible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toban.definition import Resources, format_size
 from toband.supervise.shim.cgroups import Cgroups
 
 CPU_PERIOD = 100_000
-"""Microseconds in which a step may use so many cores' time, the kernel's own default."""
+"""Period of the CPU quota in microseconds, the kernel's default."""
 _LEAST_QUOTA = 1000
 _ROOT = ("root", "0")
 
@@ -29,20 +29,20 @@ class LimitError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What this daemon can do. `no_cgroup` says why attempts get no controllers of their own, or not all."""
+    """What this daemon can enforce. `no_cgroup` says why cgroup controllers are missing."""
 
     controllers: frozenset[str] = frozenset()
     no_cgroup: str = ""
     root: bool = False
     names: frozenset[str] = frozenset()
-    """What this daemon's own user is called: its name, and its number."""
+    """Name and number of the daemon's own user."""
     nicest: int = 0
     """The lowest niceness that it may give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is to be done to a step: by its cgroup, in its process before it begins, and while it runs."""
+    """How to limit a step: by its cgroup, in its process before exec, and while it runs."""
 
     user: str = ""
     """Empty: as the daemon itself."""
@@ -50,7 +50,7 @@ class Limits:
     data: int | None = None
     """Bytes of memory that each process may have for itself."""
     memory: int | None = None
-    """Bytes of memory that the tree may hold together, watched by the shim."""
+    """Memory limit of the whole tree in bytes, checked by the shim."""
     processes: int | None = None
     """Processes that the user may have beyond those it has."""
     nice: int | None = None
@@ -59,10 +59,9 @@ class Limits:
 
     @property
     def in_child(self) -> bool:
-        """Whether the process has to do something itself before it becomes the step.
+        """Whether the child must set something up itself before exec.
 
-        With a limit of processes it has to enter its cgroup itself: its supervisor would be one of them while it
-        starts the step from inside.
+        With a limit of processes it must enter its cgroup itself; otherwise its supervisor would count too.
         """
         own = (self.data, self.processes, self.nice, self.cgroup.get("pids.max"))
         return bool(self.user) or any(value is not None for value in own)
@@ -100,7 +99,7 @@ def of_this_process(cgroups: Cgroups) -> Capabilities:
 
 
 def plan(can: Capabilities, resources: Resources | None, user: str) -> Limits | None:
-    """What to do for a step with these wishes; None if it has none. Raises LimitError."""
+    """The plan for a step with these limits; None if it has none. Raises LimitError."""
     as_user = "" if not user or user in can.names else user
     if as_user and not can.root:
         # The name, if it has one, comes behind its number.

@@ -1,4 +1,4 @@
-"""Processes that did not die although they were KILLed: told as long as they are there."""
+"""Processes that survived SIGKILL: reported to health as long as they exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Survivors:
             self._timer = None
 
     def take(self, attempt: Attempt, record: EndRecord) -> None:
-        """Those that an end record tells of, if it does."""
+        """Takes the survivors named in an end record."""
         count = record.event.ending.survivors
         if not count:
             return

@@ -1,7 +1,7 @@
-"""What an attempt has become, by all that is known of it. The cases are in `tests/unit/supervise/verdict_cases.yaml`.
+"""The verdict on an attempt from all evidence. The cases are in `tests/unit/supervise/verdict_cases.yaml`.
 
-A step must never run twice. An attempt that may have begun is therefore never launched again, whatever its file says or
-if there is none: only evidence that it cannot have begun makes it void.
+A step must never run twice. An attempt that may have started is therefore never launched again, even without a file:
+only evidence that it cannot have started makes it void.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class FileState(StrEnum):
-    """What the attempt's file says, under either of its names."""
+    """The state of the attempt's file, under either of its names."""
 
     MISSING = "missing"
     VOID = "void"
@@ -19,7 +19,7 @@ class FileState(StrEnum):
     """A supervisor took it; there is no record of an end."""
     END = "end"
     DAMAGED = "damaged"
-    """It cannot be believed."""
+    """Damaged or forged."""
 
 
 class Verdict(StrEnum):
@@ -32,9 +32,8 @@ class Verdict(StrEnum):
 def judge(*, begun: bool, file: FileState, supervised: bool) -> Verdict:
     """`begun`: the database or this daemon knows that it was claimed. `supervised`: its supervisor lives.
 
-    An attempt without a file (or with a void one) that is not known to have begun certainly never did: a supervisor
-    takes its claim, under two names, before it starts anything. The caller has taken the claim by then, so that it
-    never will.
+    An attempt without a file, or with a void one, that is not known to have started never did: a supervisor takes the
+    claim, under two names, before it starts anything. By now the caller has taken the claim, so it never will.
     """
     if supervised:
         return Verdict.SUPERVISE

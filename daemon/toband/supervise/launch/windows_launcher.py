@@ -32,7 +32,7 @@ from toband.supervise.shim.windows import win32
 from toband.supervise.shim.windows.shim import EXIT_DONE, KILL_PATIENCE, RECORD_PATIENCE
 
 STARTED_AFTER = 0.1
-"""An attempt that is over sooner is never reported as started: its end says all, and costs one commit less."""
+"""Seconds. A shorter attempt is only reported as ended, which saves a commit."""
 START_AGAIN = 1.0
 """Before a shim is started again when the system would not start it."""
 SHIMS = "spawner"
@@ -63,7 +63,7 @@ class _Live:
     """Seconds that ending it may take."""
     overdue: asyncio.TimerHandle | None = None
     claimed: bool = False
-    """Its shim has the claim: the step may have begun, whatever the disk says later."""
+    """The shim has the claim: the step may have started, even if the file is missing later."""
     wait: win32.Wait | None = None
     timer: asyncio.TimerHandle | None = None
 
@@ -71,8 +71,7 @@ class _Live:
 class WindowsLauncher:
     """Implements `ports.Launcher` with one shim per attempt, each started by the daemon itself.
 
-    There is no spawner, since nothing is ever forked, and nobody has to look after orphans: what a shim leaves ends
-    with its job.
+    There is no spawner, because nothing is forked, and there are no orphans: the job object ends with its shim.
     """
 
     def __init__(self, files: RunFiles, clock: Clock, shim_log: str, *, conditions: Conditions) -> None:
@@ -148,10 +147,10 @@ class WindowsLauncher:
         if live is None:
             return
         if live.waiting:
-            # No shim was told of it: it has not begun, and now never will.
+            # No shim has the attempt: it has not started and never will.
             self._finish(live, AttemptVoided(step=attempt.step, token=attempt.token))
             return
-        # The event is there before the shim is, if need be: that one finds it set then.
+        # The event may be set before the shim runs; the shim finds it set then.
         try:
             if not live.cancel:
                 live.cancel = win32.cancel_event(attempt.token)
@@ -161,9 +160,9 @@ class WindowsLauncher:
             log.error("cannot stop an attempt", action="stop_failed", attempt=attempt.id, error=str(error))
 
     async def recover(self, attempt: Attempt) -> Event | None:
-        """Looks at what the disk says: a living shim, an end record, nothing yet, or nothing any more.
+        """Probes the attempt: a living shim, an end record, not started, or lost.
 
-        Raises OSError; it may be asked again then.
+        Raises OSError; the caller may repeat it.
         """
         found = await self._probe.once(attempt)
         if isinstance(found, WindowsShim):
@@ -182,13 +181,13 @@ class WindowsLauncher:
     # -- shims
 
     async def _start(self, live: _Live, message: dict[str, Any], deadline: float | None) -> None:
-        """A system that will not start a shim now may do it later: until then the attempt has not begun, and waits."""
+        """Starts a shim, and tries again while the system refuses. Until then the attempt has not started."""
         while live.attempt.token in self._live:
             live.waiting = False
             try:
                 async with self._starting:
                     if deadline is not None:
-                        # It may have waited: a timeout that began before this attempt did not.
+                        # The attempt may have waited while the deadline of its run or loop came closer.
                         message["timeout"] = max(0.0, deadline - self._loop.time())
                     data = json.dumps(message).encode()
                     shim = await asyncio.to_thread(self._start_shim, data)
@@ -231,10 +230,10 @@ class WindowsLauncher:
             try:
                 shim = popen(_CREATE_BREAKAWAY_FROM_JOB)
             except PermissionError:
-                # We are in a job that lets nobody leave: its owner wants all that we start to end with us.
+                # The daemon is in a job without breakaway: the job's owner wants its processes to end with it.
                 shim = popen(0)
         assert shim.stdin is not None
-        # One that died before it could read everything has done nothing, and its exit is seen like any other.
+        # A shim that died before it read its message has done nothing; its exit is handled like any other.
         with contextlib.suppress(OSError):
             shim.stdin.write(message)
         with contextlib.suppress(OSError):
@@ -271,7 +270,7 @@ class WindowsLauncher:
             self._expect_end(live, live.timeout + live.ending)
 
         def exited() -> None:
-            # The loop may be closed by now; then nobody waits for it.
+            # The loop may be closed already.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._exited, live)
 
@@ -302,7 +301,7 @@ class WindowsLauncher:
 
     async def _take_up(self, live: _Live) -> None:
         """A shim has ended: takes its record; without one and without a claim, the step certainly did not run."""
-        # One that ended in order had its claim, or knew that another has it.
+        # A shim that exited normally had its claim, or knew that another shim has it.
         claimed = live.claimed or win32.exit_code(live.process) == EXIT_DONE
         try:
             found = await self._probe.after_shim(live.attempt, claimed=claimed)
@@ -319,11 +318,11 @@ class WindowsLauncher:
             self._finish(live, self._probe.event_of(live.attempt, found))
 
     def _broken(self, live: _Live, error: Exception) -> None:
-        """Its shim has ended, and something happened that no code expected: its run must not wait for ever."""
+        """An unexpected error after the exit of a shim: reports the attempt as lost, so that its run does not hang."""
         attempt = live.attempt
-        message = f"cannot take up the end of {attempt.step} of run {attempt.run_id}"
+        message = f"cannot process the end of {attempt.step} of run {attempt.run_id}"
         self._loop.call_exception_handler({"message": message, "exception": error})
-        reason = f"its end cannot be taken up: {type(error).__name__}: {error}"
+        reason = f"its end could not be processed: {type(error).__name__}: {error}"
         lost = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans=Orphans.UNKNOWN)
         self._finish(live, lost)
 

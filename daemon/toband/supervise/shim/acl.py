@@ -1,4 +1,4 @@
-"""Lets a step of another user reach what is its own in a state directory that is closed to everybody else.
+"""Grants a step's user access to its own directories below the closed state directory, with POSIX ACLs.
 
 Access control lists, one entry for one user on the directories of one run: nothing becomes readable for others, and no
 other run is opened. On directories that only lie on the way the entry allows to pass, not to look around.
@@ -30,7 +30,7 @@ _NO_LIST = (errno.ENODATA, errno.EOPNOTSUPP)
 def allow(path: str, uid: int, rights: int) -> None:
     """Adds one user's rights to a file or directory. Raises OSError, also if the file system has no such lists.
 
-    Nobody else may be at it at the same time.
+    The caller must prevent concurrent changes.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

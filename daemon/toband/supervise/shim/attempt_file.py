@@ -1,7 +1,7 @@
 """Writing an attempt file: taking the claim, appending frames, closing with the end record.
 
-The claim is the file itself. It is prepared under another name, locked, and then linked to its own: whoever links first
-owns the attempt, and a claim that can be seen is complete and locked by a living owner, or its owner is dead.
+The claim is the file itself. It is prepared under another name, locked, and then linked to its own: the first to link
+owns the attempt. A visible claim is therefore complete, and locked as long as its owner lives.
 
 Standard library only: the shim uses it.
 """
@@ -41,12 +41,12 @@ def now_us() -> int:
 
 
 def claim(directory: str, name: str, facts: dict[str, Any], second: str = "") -> int | None:
-    """Takes the claim `directory/name` and makes it durable; the descriptor holds its lock. None: somebody has it.
+    """Takes the claim durably; returns its locked descriptor, or None if another process has it.
 
-    It is only had under both names, if there is a `second`. Raises OSError, and then it may or may not be there.
+    With a `second` name the claim is valid only under both. After OSError it may or may not exist.
     """
     frame = frames.encode_json(frames.CLAIM, now_us(), facts)
-    # Not O_APPEND: a short write is truncated away and written again at the same place.
+    # Not O_APPEND: a short write is truncated and written again at the same offset.
     dir_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     # The daemon claims in threads: a thread's id is its own among all processes.
     own = f".{name}.{_thread.get_native_id()}"
@@ -85,7 +85,7 @@ def _link_second(own: str, name: str, dir_fd: int, second: str) -> None:
         try:
             os.link(own, second, src_dir_fd=dir_fd)
         except FileNotFoundError:
-            # Somebody removed the directory.
+            # The directory was removed.
             os.makedirs(os.path.dirname(second), mode=0o700, exist_ok=True)
             os.link(own, second, src_dir_fd=dir_fd)
     except OSError:
@@ -103,10 +103,10 @@ def amount(size: int) -> str:
 
 
 class AttemptFile:
-    """Appends to a claimed file. Every frame is whole on disk or not there; what does not fit is counted.
+    """Appends to a claimed file. Every frame is complete on disk or absent; dropped output is counted.
 
-    At most `limit` bytes of output are kept, and none beyond what is allocated while there is a file `full`: by that
-    the daemon says that all logs together are as large as they may be.
+    It stores at most `limit` bytes of output, and nothing beyond the allocated space while the file `full` exists, with
+    which the daemon signals that all logs together reached their limit.
     """
 
     __slots__ = (
@@ -165,7 +165,7 @@ class AttemptFile:
         self._write(frames.encode_json(frames.STARTED, now_us(), facts), b"")
 
     def note(self, text: str) -> None:
-        """A line of our own in the log; one that the disk will not take is no loss."""
+        """Writes a note into the log; on a full disk it is dropped."""
         self._write(frames.encode(frames.NOTE, now_us(), text.encode(errors="replace")), b"")
 
     def finish(self, record: dict[str, Any]) -> None:
@@ -201,9 +201,9 @@ class AttemptFile:
         return self._write(frame, b"")
 
     def _mark_unsynced(self, start: int, record: dict[str, Any]) -> None:
-        """The disk failed to keep something. What it has is said to be uncertain, and it gets another chance.
+        """A sync failed: marks the record as unsynced and tries again.
 
-        The marked record is no longer than the other one, so that it needs no space that is not there.
+        The marked record is not longer than the unmarked one, so it needs no extra space.
         """
         frame = frames.encode_end(now_us(), record | {"unsynced": True})
         with contextlib.suppress(OSError):
@@ -236,7 +236,7 @@ class AttemptFile:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._offset)
             self._allocated = self._offset
-            # That gave up what was kept for the end: take it again while it is there.
+            # The truncation released the space reserved for the end record: allocate it again.
             self._extend(RESERVE)
             return False
         self._offset += size

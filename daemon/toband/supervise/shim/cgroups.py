@@ -1,11 +1,11 @@
-"""A cgroup of its own for every attempt, where the daemon was given one to divide.
+"""A cgroup per attempt, below the cgroup that was delegated to the daemon.
 
-A cgroup is the only thing that a process tree cannot leave by forking, and that outlives shim and spawner: killing it
-ends the tree whole, and that it is empty is said by the kernel. It also carries the limits of memory, cpu and processes
-where the controllers for that are there.
+A process tree cannot leave its cgroup by forking, and a cgroup outlives shim and spawner: killing it ends the whole
+tree, and the kernel reports when it is empty. It also enforces limits of memory, cpu and processes where those
+controllers are available.
 
-Nothing is ever made in a cgroup that is not ours: ours is one that a service manager marked as delegated, or one that
-this user, who is not root, may write to.
+The daemon creates cgroups only in one that a service manager marked as delegated, or that its user, if not root, may
+write to.
 
 Standard library only: the shim uses it.
 """
@@ -30,7 +30,7 @@ CONTROLLERS = ("memory", "cpu", "pids")
 ATTEMPTS = "attempts"
 _LEAF = "toband"
 _FRESH = 60.0
-"""Seconds: an empty cgroup that is younger may be one that a shim is about to use."""
+"""Seconds. A shim may be about to use a younger empty cgroup."""
 _MARKS = ("trusted.delegate", "user.delegate")
 _ESCAPES = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
@@ -63,7 +63,7 @@ class Cgroups(NamedTuple):
 
 
 def find(setting: str = "auto", *, own: str | None = None) -> Cgroups:
-    """Looks where this process is and prepares what attempts need there. `own` stands in for its cgroup in tests."""
+    """Finds the cgroup of this process and prepares it for attempts. `own` replaces it in tests."""
     mount = _mount()
     if mount is None:
         return Cgroups(reason="there is no cgroup v2 hierarchy here")
@@ -238,7 +238,7 @@ def populated(path: str) -> bool:
 def kill(path: str) -> bool:
     """Kills everything in it and below it at once. False: this kernel (before 5.14) cannot, or there is none."""
     try:
-        # Not created when it is missing: this is no place for ordinary files.
+        # Not created if missing: a cgroup directory takes no ordinary files.
         _write(f"{path}/cgroup.kill", "1")
     except OSError:
         return False
@@ -264,7 +264,7 @@ def end(path: str, patience: float) -> str:
                 return "left"
             time.sleep(backoff.pause())
     except (FileNotFoundError, NotADirectoryError):
-        pass  # whoever removed it found it empty
+        pass  # another process found it empty and removed it
     except OSError:
         # ENODEV: removed between opening and reading; anything else will not be known.
         if os.path.isdir(path):
@@ -300,7 +300,7 @@ def sweep(attempts: str) -> tuple[int, int]:
                 continue
             found = end(path, 5.0)
         except OSError:
-            continue  # its supervisor lives, or it went by itself
+            continue  # its supervisor lives, or it is already gone
         finally:
             os.close(fd)
         if found in ("none", "ended"):

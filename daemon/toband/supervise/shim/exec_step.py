@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 from toband import failpoints
 from toband.supervise.shim import acl, cgroups, trusted_path
 
-# A step starts with every signal as it should be, whatever was ignored where the daemon was started.
+# A step starts with default signal handling, whatever the daemon inherited.
 _ALL_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 # The system is short of something: that passes, and is not the step's fault.
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -89,7 +89,7 @@ def start(boot: dict[str, Any], out: int, err: int) -> Started:
 
 
 def _standard_input(text: str | None) -> int:
-    """A file in memory, without a name, which the step cannot change: nobody has to feed a step that does not read.
+    """A sealed memory file for standard input: a step that does not read blocks no writer.
 
     Raises OSError.
     """
@@ -129,7 +129,7 @@ def _spawn_inside(boot: dict[str, Any], cgroup: dict[str, str], streams: Streams
             cgroups.enter(cgroup["home"])
             outside = True
         except OSError:
-            pass  # killing the cgroup would then be killing this process: it is told to leave that be
+            pass  # killing the cgroup would then kill this process, so it must not be killed
     return Started(pid, outside)
 
 
@@ -178,7 +178,7 @@ def _cannot_start(boot: dict[str, Any], error: Exception) -> str:
     return f"cannot start {program}: {error}"
 
 
-# -- the way of a step that has to do something itself before it begins
+# -- steps that need setup in the child before exec
 
 
 def _fork(boot: dict[str, Any], limits: dict[str, Any], streams: Streams) -> int:
@@ -220,7 +220,7 @@ def _become(
     streams: Streams,
     told: int,
 ) -> NoReturn:
-    """In the child: takes on what the step is to be, and becomes it. What fails goes back through `told`."""
+    """In the child: applies user, limits and directory, then execs the step. Errors go back through `told`."""
     argv, env, cwd = boot["argv"], boot["env"], boot.get("cwd")
     doing = ""
     try:
@@ -287,7 +287,7 @@ def open_up(boot: dict[str, Any], who: Person) -> None:
     """Lets the user reach what this attempt needs, and no more. Raises StartError."""
     reach = boot["reach"]
     try:
-        # Whoever changes a list reads it first. Nobody but root can open this directory, and so hold its lock.
+        # Changing an ACL means reading it first. Only root can open this directory and so take its lock.
         lock = os.open(reach["lock"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)

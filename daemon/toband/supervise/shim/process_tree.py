@@ -1,7 +1,7 @@
 """The process tree below this process: finding it, signalling it, and proving that it is gone.
 
-This process must be a subreaper, so that whatever its descendants leave behind becomes its child. Walks only choose
-targets; that nothing is left is said by the kernel alone, when it has no child to wait for.
+This process must be a subreaper, so that orphans of its descendants become its children. Walks only choose targets;
+only the kernel proves that nothing is left, when there is no child to wait for.
 
 Standard library only: the shim and the spawner use it.
 """
@@ -36,7 +36,7 @@ class Target(NamedTuple):
 
 
 def boot_id() -> str:
-    """Which boot of this machine it is. TOBAN_BOOT_ID stands in for it in tests."""
+    """The boot id of the machine. TOBAN_BOOT_ID replaces it in tests."""
     given = os.environ.get("TOBAN_BOOT_ID")
     return given or _read("/proc/sys/kernel/random/boot_id").decode().strip()
 
@@ -69,7 +69,7 @@ def stat_of(pid: int) -> tuple[int, int, str] | None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Direct children, as far as a glance shows them."""
+    """Direct children at this moment."""
     found: list[int] = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
@@ -85,7 +85,7 @@ def children_of(pid: int) -> list[int]:
                 break
     else:
         return found
-    # A kernel without the list of children: look at everybody's parent.
+    # A kernel without the list of children: read the parent of every process.
     for name in os.listdir("/proc"):
         if name.isdigit():
             seen = stat_of(int(name))
@@ -191,7 +191,7 @@ def kill_below(pid: int, patience: float) -> bool:
 
 
 def send(target: Target, signum: int, reaper: int = 0) -> bool:
-    """Signals exactly that process, and nobody who got its pid later. False if it is gone.
+    """Signals exactly that process, never one that reused its pid. False if it is gone.
 
     `reaper` is who gets what is orphaned: this process if it is not given.
     """

@@ -25,17 +25,17 @@ from toband.supervise.shim import cgroups, exec_step, frames, process_tree
 from toband.supervise.shim.attempt_file import AttemptFile, amount, now_us
 
 KILL_PATIENCE = 30.0
-"""How long a KILLed tree may take to vanish before it is given up as unkillable."""
+"""Seconds that a KILLed tree may take to end before it counts as unkillable."""
 RECORD_PATIENCE = 600.0
-"""How long a disk that takes no end record is asked again before the end is given up as lost."""
+"""Seconds of retrying to write the end record before the attempt is given up as lost."""
 RECORD_PAUSE = 1.0
 WATCH_EVERY = 0.25
-"""How often the memory of a tree is measured that has a limit and no cgroup to keep it."""
+"""Seconds between memory measurements of a tree whose limit no cgroup enforces."""
 START_PATIENCE = 30.0
-"""How long a system that is short of something is asked again to start the step."""
+"""Seconds of retrying to start the step while the system lacks a resource."""
 START_PAUSE = 1.0
 NEARLY = 0.9
-"""Of its memory limit: a process that failed with so much is taken to have failed for want of more."""
+"""Share of the memory limit above which a failed process counts as out of memory."""
 READ_SIZE = 256 * 1024
 _PIPE_SIZE = 256 * 1024
 _F_SETPIPE_SZ = 1031
@@ -43,10 +43,10 @@ _LONGEST_WAIT = 3600.0
 _SIDE_FILE_LIMIT = 1024 * 1024
 _SURVIVORS_NAMED = 20
 _WAY_OUT = 0.2
-"""Seconds that a process on its way out is waited for before it is signalled."""
+"""Seconds to wait for an exiting process before signalling it."""
 
 got: set[int] = set()
-"""Signals that arrived and were not looked at yet."""
+"""Signals that arrived and are not handled yet."""
 
 
 def note_signal(signum: int, _frame: object) -> None:
@@ -141,7 +141,7 @@ class Shim:
         self._finish(self._record())
 
     def rehearse(self) -> None:
-        """Everything but a step, into a file that nobody keeps."""
+        """Runs through the code paths of an attempt without a step, into a scratch file."""
         self._file.started({"pid": 0, "at": now_us()})
         self._wait(0.0)
         process_tree.reap(self._ended)
@@ -151,7 +151,7 @@ class Shim:
         self._finish(self._record())
 
     def _finish(self, record: dict[str, Any]) -> None:
-        """A disk that will not take the record now may take it later, and nobody else can write it. Raises OSError."""
+        """Retries writing the end record, because only this process can write it. Raises OSError."""
         until = time.monotonic() + float(self._boot.get("record_patience", RECORD_PATIENCE))
         while True:
             try:
@@ -197,7 +197,7 @@ class Shim:
             self._wait(now + START_PAUSE)
 
     def _wait(self, until: float | None) -> None:
-        # Capped: the system cannot wait longer than 24 days at a time, and whoever calls looks again.
+        # Capped: poll cannot wait longer than 24 days, and the caller checks again.
         left = None if until is None else min(_LONGEST_WAIT, max(0.0, until - time.monotonic()))
         timeout = None if left is None else left * 1000 + 1
         for fd, _ in self._poll.poll(timeout):
@@ -207,7 +207,7 @@ class Shim:
                 self._read(fd)
 
     def _read(self, fd: int) -> int:
-        """Takes what a pipe holds into the log; how much it was. 0: nothing more for now, or at all."""
+        """Copies available output from a pipe into the log; returns the number of bytes, 0 if there is none."""
         try:
             data = os.read(fd, READ_SIZE)
         except BlockingIOError:
@@ -240,7 +240,7 @@ class Shim:
             self._killed_by_others = killed and "KILL" not in self._signals
 
     def _end_main(self, cause: str, now: float) -> float | None:
-        """Begins to end the step. None: its main process ended by itself before it was signalled."""
+        """Starts ending the step. None if its main process exited before it was signalled."""
         # The walk comes first: it takes longer than a step may need to end, and a process that the step starts because
         # it was told to end could lose a signal that comes before it has set itself up. It is told later.
         found = process_tree.descendants()
@@ -252,7 +252,7 @@ class Shim:
         return self._terminate(now, sorted(found, key=lambda target: target.pid != self._main))
 
     def _main_exited(self) -> bool:
-        """Looks, and leaves it to be reaped. One that is on its way out gets a moment."""
+        """Whether the main process has exited, without reaping it. An exiting process gets a moment."""
         until = time.monotonic() + _WAY_OUT
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         try:
@@ -276,10 +276,9 @@ class Shim:
         return now + float(self._boot.get("grace", 10.0))
 
     def _tell_to_end(self, targets: list[process_tree.Target]) -> None:
-        """TERM to all of them that did not get it yet.
+        """Sends TERM to every process that has not got it yet.
 
-        Once when the tree is to end, and once more when its main process has exited: what that one started while it was
-        told, or because it was, is left now.
+        Once when the tree is to end, and again when the main process has exited, for what it started meanwhile.
         """
         self._all_told = self._status is not None
         for target in targets:
@@ -304,7 +303,7 @@ class Shim:
         return True
 
     def _leave_cgroup(self) -> None:
-        """What the controllers counted is taken down, the cgroup ended and removed, and so proved to be empty."""
+        """Records the cgroup's counters, ends and removes the cgroup, and so proves it empty."""
         if not self._cgroup or not self._outside:
             return
         files, words = self._limits.get("cgroup", {}), self._limits.get("words", {})
@@ -320,15 +319,15 @@ class Shim:
                 self._limit = f"pids: {refused} times it was refused more than {words.get('pids')} processes"
         found = cgroups.end(self._cgroup, self._patience() if self._empty else 0.0)
         self._cgroup_gone = found in ("none", "ended")
-        # Somebody in it who was not below this process: put there by another, and gone with the rest.
+        # A process that was moved into the cgroup from outside; it was ended with the rest.
         self._leftovers += found == "ended"
         self._empty = self._empty and self._cgroup_gone
 
     def _explain(self) -> None:
-        """Why a process was killed that nobody here killed, or failed at a limit, as far as that can be known."""
+        """Explains a KILL that this shim did not send, or a failure at a limit, if the cause is known."""
         data = self._limits.get("data")
         if data is not None and not self._limit and self._status:
-            # It was refused more, and made of that what it could; nobody says so but its size.
+            # An allocation was refused; only the size of the process shows it.
             peak = _max_rss(resource.getrusage(resource.RUSAGE_CHILDREN))
             if peak >= data * NEARLY:
                 self._limit = f"memory: a process of it held {amount(peak)}, and was refused more than {amount(data)}"
@@ -338,7 +337,7 @@ class Shim:
             self._error = "killed by signal 9; the kernel's out-of-memory killer was at work while it ran"
 
     def _drain(self) -> None:
-        """Takes what is left in the pipes, and waits for nobody: somebody else may hold them open."""
+        """Copies the rest of the pipes without waiting: other processes may hold them open."""
         for fd in list(self._streams):
             most = 16 * _PIPE_SIZE
             while most > 0 and fd in self._streams:
@@ -396,7 +395,7 @@ def _max_rss(usage: Any) -> int:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it was booted; 0 if it does not say."""
+    """Number of OOM kills of the kernel since boot; 0 if unknown."""
     try:
         fd = os.open("/proc/vmstat", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -409,7 +408,7 @@ def oom_kills() -> int:
 
 
 def _side_file(path: str | None) -> str | None:
-    """What the step wrote into a file of ours; None if it wrote none. Raises ValueError if it is more than it may."""
+    """Content of a file that the step wrote for the daemon; None if there is none. Raises ValueError if too large."""
     if not path:
         return None
     try:
@@ -423,5 +422,5 @@ def _side_file(path: str | None) -> str | None:
     finally:
         os.close(fd)
     if len(data) > _SIDE_FILE_LIMIT:
-        raise ValueError(f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path")
+        raise ValueError(f"it is larger than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path")
     return data.decode(errors="replace")

@@ -1,10 +1,9 @@
-"""The spawner: a tiny process that forks shims, so that the daemon never has to fork itself.
+"""The spawner: a tiny process that forks shims, so that the daemon never forks.
 
-It is asked over a socket of packets for a shim to be parked: forked ahead of its use, so that the fork costs a step no
-time. It answers with the shim's pid, a pidfd of it, and a socket on which the daemon hands that shim its one bootstrap
-message, which nobody else ever reads. It is a subreaper: a child of it that is not a shim is an orphan of a shim that
-was killed, and is ended. When the daemon goes away it takes no new work, keeps guarding, and exits with its last
-child; shims that are still parked then end by themselves.
+The daemon asks it over a packet socket for parked shims, forked ahead of their use, so that no step waits for a fork.
+It answers with the shim's pid, its pidfd, and a socket on which the daemon hands that shim its one bootstrap message.
+It is a subreaper: a child that is not a shim is an orphan of a killed shim, and the spawner ends it. When the daemon
+disconnects, it takes no new work, keeps ending orphans, and exits with its last child; parked shims exit then.
 
 Standard library only.
 """
@@ -53,7 +52,7 @@ class Spawner:
         for signum in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(signum, shim.note_signal)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        # For shims, which may be told to end before they run for the first time: they unblock it when they can listen.
+        # Shims may get a signal before they run for the first time; they unblock it when they are ready.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         process_tree.become_subreaper()
         gc.collect()
@@ -122,7 +121,7 @@ class Spawner:
         """Reaps what has ended, ends what a killed shim left, and then reports that shim as gone."""
         process_tree.reap(self._took_up)
         orphans, left = self._end_orphans()
-        # Only now: others may have died meanwhile, and what they left was ended with the rest.
+        # Only now: others may have died meanwhile, and their orphans were ended with the rest.
         broken = [pid for pid, code in self._ended if code != parked_shim.EXIT_DONE]
         self._ended.clear()
         for pid in broken:
@@ -136,7 +135,7 @@ class Spawner:
         while True:
             late = time.monotonic() > deadline
             found = set(process_tree.descendants(skip=self._shims))
-            # Those that would not go were waited for once, and said to have stayed: nobody waits for them again.
+            # Processes that did not end were waited for once and reported; they are not waited for again.
             self._undying &= found
             left = found - self._undying
             if not left:
@@ -159,7 +158,7 @@ class Spawner:
             self._ended.append((pid, os.waitstatus_to_exitcode(status)))
 
     def _tell(self, message: str, *fds: int) -> None:
-        """Plain words: after a fork whatever this process touches is copied, and a JSON encoder is a lot to touch."""
+        """Plain text: every page touched after a fork is copied, and a JSON encoder touches many."""
         if self._connected:
             with contextlib.suppress(OSError):
                 socket.send_fds(self._sock, [message.encode()], list(fds))

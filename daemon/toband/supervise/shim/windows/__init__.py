@@ -1,1 +1,1 @@
-"""Supervision on Windows: the same protocol with Job Objects, events and file locks in place of signals and flock."""
+"""The shim on Windows: the same protocol with job objects, events and file locks instead of signals and flock."""
