@@ -144,7 +144,7 @@ def test_a_daemon_that_was_stopped_replaced_and_resumed_does_nothing_more(scene:
         run = second.wait_run(run_id)
         step = steps_of(run)["first"]
         assert (run_state(run), step.state) == ("FAILED", run_pb2.STEP_STATE_FAILED)
-        assert "another toband launched it" in second.processes(run_id)[0].error_message
+        assert "launched by another toband" in second.processes(run_id)[0].error_message
     # What the first one left running ends by itself, and would let the next attempt begin.
     gate.release_now()
     os.kill(first.pid, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Work that ends when its time is over or it is stopped, whichever comes first."""
+"""Bounded work: ends at a timeout or when it is stopped, whichever comes first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 async def bounded(work: Coroutine[Any, Any, T], *, seconds: float, stop: asyncio.Event, grace: float = 0.0) -> T:
-    """Its result. Work that is done all the same when it should end counts; with `grace` it gets that long for it.
+    """Returns the result of the work, also if it finishes while it is being ended, for which it has `grace` seconds.
 
-    Raises TimeoutError when the time is over, StoppedError when it was stopped, and whatever the work raises.
+    Raises TimeoutError, StoppedError, and whatever the work raises.
     """
     task = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())

@@ -1,4 +1,4 @@
-"""Where a call comes from: the step in whose processes it was made, and so its place in a chain of events."""
+"""Call origin: the step whose process made a call, and so the depth of the call in a chain of events."""
 
 from __future__ import annotations
 
@@ -14,24 +14,21 @@ from toband.ports import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOrigin:
-    """The attempt that a call comes from, as its environment has it."""
+    """The attempt that a call comes from, as the environment of its processes names it."""
 
     run_id: str
     token: str
 
 
 class OriginLookup:
-    """Belongs to the event loop. `active` gives runs that have not ended."""
+    """Belongs to the event loop. `active` returns runs that have not ended."""
 
     def __init__(self, store: Store, active: Callable[[str], Run | None]) -> None:
         self._store = store
         self._active = active
 
     async def cause(self, origin: CallOrigin | None) -> Cause | None:
-        """None for a call from outside. What claims to be of an attempt that is not known is from outside too.
-
-        Raises StoreError.
-        """
+        """None for a call from outside, and for a call that names an unknown attempt. Raises StoreError."""
         if origin is None:
             return None
         try:
@@ -46,7 +43,7 @@ class OriginLookup:
             step = step_of(run.steps, origin.token)
             if step is not None:
                 return Cause(run_id=run.id, step=step.id, depth=run.depth)
-        # What a step left behind may outlive it.
+        # Processes that a step left behind may outlive it.
         run = run or await self._store.get_run_page(origin.run_id, limit=0)
         ordinal = 0
         while run is not None:

@@ -1,4 +1,4 @@
-"""Whether the daemon drains: nothing is started by itself until somebody lets it go on."""
+"""Drain mode: while it is on, schedules and events start no runs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 
 class DrainMode:
-    """Belongs to the event loop. It ends with the daemon."""
+    """Belongs to the event loop. A restart of the daemon ends it."""
 
     def __init__(self) -> None:
         self.active = False
         self._after: list[Callable[[], None]] = []
 
     def after(self, call: Callable[[], None]) -> None:
-        """Who wants to go on when it is over."""
+        """Calls it each time the mode ends."""
         self._after.append(call)
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""Telling those who wait that a run has changed. They read what changed from the store, at their own pace."""
+"""Run notifier: wakes the watchers of a run when it changes. They read the changes from the store at their own pace."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Iterator
 
 PACE = 0.05
-"""A watcher looks this often at most while a run moves quickly: what came meanwhile is read at once."""
+"""Seconds between two looks of a watcher while a run changes quickly; changes in between are read together."""
 
 
 class RunWatch:
-    """One waiter. Clear `changed` before looking, not after."""
+    """One watcher. Clear `changed` before reading, not after."""
 
     __slots__ = ("changed", "ended")
 
@@ -20,7 +20,7 @@ class RunWatch:
         self.ended = asyncio.Event()
 
     async def wait(self, within: float | None = None) -> None:
-        """Until something has changed, or the time is over; not before the pace allows, unless the run has ended."""
+        """Waits for a change or for `within` seconds, and at least for `PACE` unless the run has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PACE):
                 await self.ended.wait()
@@ -30,7 +30,7 @@ class RunWatch:
 
 
 class RunNotifier:
-    """Wakes waiters per run; costs nothing for runs that nobody watches, and nothing per change for slow readers."""
+    """Costs nothing for runs without watchers, and nothing per change for slow watchers."""
 
     def __init__(self) -> None:
         self._watches: dict[str, set[RunWatch]] = {}
@@ -43,7 +43,7 @@ class RunNotifier:
                 watch.ended.set()
 
     def close(self) -> None:
-        """Wakes everybody for the last time."""
+        """Wakes all watchers for the last time."""
         self.closed = True
         for run_id in self._watches:
             self.notify(run_id, ended=True)

@@ -1,6 +1,6 @@
-"""What the daemon itself has to say as events: about runs as they change, and about anything else that happens to it.
+"""System events: the events that the daemon itself emits, about changes of runs and about itself.
 
-Only what somebody listens to is worth a row. While it is not known who does, everything is.
+An event without a listener is not stored. As long as the listeners are unknown, all events are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OF_RUNS = frozenset({RUN_SUCCEEDED, RUN_FAILED, STEP_FAILED})
 
 
 class SystemEvents:
-    """Belongs to the event loop. `fresh` is set when events may have been stored that nobody has resolved."""
+    """Belongs to the event loop. `fresh` is set when new events may have to be resolved."""
 
     def __init__(self, clock: Clock, ids: Ids) -> None:
         self._clock = clock
@@ -27,7 +27,7 @@ class SystemEvents:
         self.fresh = asyncio.Event()
 
     def know(self, listened: frozenset[str] | None) -> None:
-        """The types that somebody listens to; None: not known any more."""
+        """Sets the event types that have listeners; None: unknown."""
         self._listened = listened
 
     @property
@@ -38,7 +38,7 @@ class SystemEvents:
         return self._listened is None or event_type in self._listened
 
     def of_run(self, before: Run, after: Run) -> tuple[Emitted, ...]:
-        """What a transition of a run announces, to be stored with it."""
+        """The events of a run's transition, to be stored with it."""
         if self._listened is not None and not self._listened & _OF_RUNS:
             return ()
         return tuple(
@@ -48,7 +48,7 @@ class SystemEvents:
         )
 
     def event(self, event_type: str, payload: Any, *, run: Run | None = None, step: str = "") -> Emitted:
-        """One of the daemon's own; `run` is the one that it is about, and comes before it in its chain."""
+        """An event of the daemon; `run` is its subject and precedes it in the chain of events."""
         return Emitted(
             id=self._ids.new_id(),
             type=event_type,

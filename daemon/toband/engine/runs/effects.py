@@ -201,6 +201,6 @@ class Effects:
                     )
                     await asyncio.sleep(backoff.pause())
                     continue
-                event = EvaluationFailed(step=step, error=f"cannot read what steps left: {error}")
+                event = EvaluationFailed(step=step, error=f"cannot read the results of steps: {error}")
             actor.post(event)
             return

@@ -1,8 +1,8 @@
-"""What a whole run printed, as one stream that can be left and taken up again exactly where it was left.
+"""Log stream: the output of a whole run as one stream that a reader can resume at an exact position.
 
-A position names, for every attempt that has printed something not yet passed over for good, the offset reached in its
-log, and behind a `+` how much was given of a piece there that came in parts. Attempts are numbered in the order of
-their launch; all below the first number are done with.
+A position has, for every attempt whose log is not read to its end, the offset reached in that log and, after a `+`, the
+number of bytes already returned of the piece at that offset. Attempts are numbered in the order of their launch; those
+below the first number are read completely.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from toband.ports import PAGE, LogKind, LogPiece, Logs, Store
 
 ATTEMPTS_AT_ONCE = 100
 FIRST_PAGES = 4 * 1024 * 1024
-"""So much is given in small pages, in case the reader never takes any of them."""
+"""Bytes that a stream returns in small pages first: its reader may stop reading."""
 LARGE_PAGE = 1024 * 1024
 LARGE_PAGES_OF_ALL = 4 * 1024 * 1024
-"""Shared by all streams: of many, each gets small pages."""
+"""Shared by all streams: with many streams, each gets small pages."""
 READS_AT_ONCE = 4
-"""Of all streams: with a hundred that are ready at once, every other call would wait for a page of each."""
+"""For all streams: without it, calls would wait for a page of each of many streams that are ready at once."""
 _DONE = (-1, 0)
 _POSITION = re.compile(r"1\.[0-9]{1,18}(\.[0-9]{1,18}-([0-9]{1,18}(\+[0-9]{1,18})?|-1))*")
 
@@ -64,10 +64,10 @@ class LogEnd:
 
 
 @dataclass(slots=True)
-class _Place:
-    """How far a reader is. `offsets` holds attempts from `first` on; _DONE marks those read to their end.
+class _Position:
+    """The position of a reader. `offsets` has attempts from `first` on; _DONE marks those read to their end.
 
-    Of each attempt: the offset of a piece, and how many bytes of it were given.
+    Of each attempt: the offset of a piece, and how many bytes of it were returned.
     """
 
     first: int = 0
@@ -81,7 +81,7 @@ class _Place:
         return f"1.{self.first}" + (f".{rest}" if rest else "")
 
     @classmethod
-    def parse(cls, text: str) -> _Place:
+    def parse(cls, text: str) -> _Position:
         """Raises BadPositionError."""
         if not text:
             return cls()
@@ -92,7 +92,7 @@ class _Place:
         return cls(int(first), {int(ordinal): _reached(text) for ordinal, _, text in pairs})
 
     def within(self, launches: int) -> bool:
-        """Whether it speaks only of attempts that there have been."""
+        """Whether it names only attempts that exist."""
         return self.first <= launches and all(ordinal < launches for ordinal in self.offsets)
 
     def done(self, ordinal: int) -> bool:
@@ -123,18 +123,18 @@ class LogStreams:
         self._turns = asyncio.Semaphore(READS_AT_ONCE)
 
     async def stream(self, query: LogQuery) -> AsyncIterator[LogChunk | LogEnd]:
-        """Raises RunNotFoundError, StepNotFoundError, BadPositionError, LogExpiredError if what it was reading is
-        gone, and StoppingError before its end.
+        """Raises RunNotFoundError, StepNotFoundError, BadPositionError, LogExpiredError if a log was deleted meanwhile,
+        and StoppingError before its end.
         """
         launches = (await self._check(query)).launches
-        place = _Place.parse(query.position)
-        if not place.within(launches):
+        position = _Position.parse(query.position)
+        if not position.within(launches):
             raise BadPositionError(query.position)
         reader = _Reader(
             self._store,
             self._logs,
             query,
-            place,
+            position,
             self._launches.waits,
             self._page_size,
             self._turns,
@@ -148,7 +148,7 @@ class LogStreams:
             self._open -= 1
 
     def _page_size(self, given: int) -> int:
-        """For a stream that has given so many bytes: a page that is not taken stays in memory."""
+        """For a stream that has returned so many bytes. A page stays in memory until the reader takes it."""
         if given < FIRST_PAGES:
             return PAGE
         return max(PAGE, min(LARGE_PAGE, LARGE_PAGES_OF_ALL // self._open))
@@ -158,23 +158,23 @@ class LogStreams:
         try:
             while True:
                 watch.changed.clear()
-                # The state is read before the logs: what had ended by then has printed all it will.
+                # The state is read before the logs: an attempt that had ended by then writes no more.
                 run = await self._run(query.run_id)
                 over = not query.follow or self._over(query, run)
                 async for chunk in reader.pages():
                     yield chunk
                 if over:
                     if run.launches > ATTEMPTS_AT_ONCE:
-                        # Removed meanwhile, it has no further attempts to be read, which is not its end.
+                        # A run that was deleted meanwhile has no more attempts, but that is not its end.
                         await self._run(query.run_id)
                     complete = reader.complete and self._over(query, run)
-                    yield LogEnd(state=run.state, complete=complete, position=str(reader.place))
+                    yield LogEnd(state=run.state, complete=complete, position=str(reader.position))
                     return
                 if self._notifier.closed:
-                    # Not the end of the log: the reader comes back with its position.
+                    # Not the end of the log: the reader resumes at its position.
                     raise StoppingError
                 if printed is None:
-                    # From now on writers wake us; go round once more for what came in between.
+                    # From now on new output wakes this stream; read once more for output in between.
                     printed = self._logs.watching(query.run_id, watch.changed)
                     printed.__enter__()
                     continue
@@ -194,7 +194,7 @@ class LogStreams:
             return run.state.terminal
         step = run.steps.get(query.step.removesuffix(CHECK))
         if step is None:
-            return False  # stored a moment ago, and not begun
+            return False  # the run was stored a moment ago and has not begun
         count = step.checks if query.step.endswith(CHECK) else step.attempts
         latest = step.attempt
         if query.attempt and count >= query.attempt and latest is not None:
@@ -212,14 +212,14 @@ class LogStreams:
 
 
 class _Reader:
-    """Reads on from a place, through all attempts that the query asks for."""
+    """Reads on from a position, through all attempts that match the query."""
 
     def __init__(
         self,
         store: Store,
         logs: Logs,
         query: LogQuery,
-        place: _Place,
+        position: _Position,
         waits: Callable[[str], bool],
         page_size: Callable[[int], int],
         turns: asyncio.Semaphore,
@@ -233,30 +233,30 @@ class _Reader:
         self._query = query
         self._kinds = frozenset(query.kinds) or frozenset(LogKind)
         self._fresh = not query.position
-        self.place = place
+        self.position = position
         self.complete = True
 
     async def pages(self) -> AsyncIterator[LogChunk]:
-        """All there is now."""
-        start = self.place.first
+        """Everything up to now."""
+        start = self.position.first
         while True:
             attempts = await self._store.run_attempts(self._query.run_id, from_ordinal=start, limit=ATTEMPTS_AT_ONCE)
             waiting = 0
             for attempt in attempts:
-                if self.place.done(attempt.ordinal):
+                if self.position.done(attempt.ordinal):
                     continue
                 if not self._asked_for(attempt):
-                    self.place.finish(attempt.ordinal)
+                    self.position.finish(attempt.ordinal)
                 elif self._waits(attempt.token):
-                    waiting += 1  # for a slot: it has printed nothing yet
+                    waiting += 1  # for a slot: it has no output yet
                 else:
                     async for chunk in self._attempt(attempt):
                         yield chunk
-            # They wait in the order of their launch: behind so many, the others wait too.
+            # Attempts wait in the order of their launch: after so many, the rest waits too.
             if len(attempts) < ATTEMPTS_AT_ONCE or waiting == ATTEMPTS_AT_ONCE:
                 break
             start = attempts[-1].ordinal + 1
-        # What is launched from now on is followed from its first line.
+        # Attempts that are launched from now on are read from their first line.
         self._fresh = False
 
     def _asked_for(self, attempt: Attempt) -> bool:
@@ -267,8 +267,8 @@ class _Reader:
         return not self._query.attempt or attempt.number == self._query.attempt
 
     async def _attempt(self, attempt: Attempt) -> AsyncIterator[LogChunk]:
-        offset, skip = self.place.offsets.get(attempt.ordinal, (0, 0))
-        if self._query.tail and self._fresh and attempt.ordinal not in self.place.offsets:
+        offset, skip = self.position.offsets.get(attempt.ordinal, (0, 0))
+        if self._query.tail and self._fresh and attempt.ordinal not in self.position.offsets:
             offset, skip = await self._logs.tail(attempt, self._query.tail, self._kinds)
         while True:
             try:
@@ -281,19 +281,19 @@ class _Reader:
                 raise LogExpiredError(attempt.id, attempt.step)
             moved = (page.offset, page.skip) > (offset, skip)
             offset, skip = page.offset, page.skip
-            self.place.offsets[attempt.ordinal] = offset, skip
+            self.position.offsets[attempt.ordinal] = offset, skip
             pieces = [piece for piece in page.pieces if piece.kind in self._kinds]
             pieces = [piece for piece in pieces if piece.at >= self._query.since]
             ended = page.over or (attempt.state.terminal and (page.damaged or not moved))
             if ended:
                 cut_off = page.missing or (not page.over and offset > 0)
-                # What never became a process printed nothing, and its claim is all there is.
+                # An attempt that never became a process has no output; its file is just the claim.
                 if attempt.state is AttemptState.LOST or (cut_off and attempt.pid is not None):
                     self.complete = False
-                self.place.finish(attempt.ordinal)
+                self.position.finish(attempt.ordinal)
             del page
             if pieces:
                 self._given += sum(len(piece.data) for piece in pieces)
-                yield LogChunk(attempt=attempt, pieces=pieces, position=str(self.place))
+                yield LogChunk(attempt=attempt, pieces=pieces, position=str(self.position))
             if ended or not moved:
                 return

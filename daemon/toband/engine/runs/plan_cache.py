@@ -1,4 +1,4 @@
-"""Definitions that were used lately, in the form that transitions ask for."""
+"""Plan cache: the plans of recently used definitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEPT = 256
 
 
 class PlanCache:
-    """The plan of a version, with the directory that its relative paths start at."""
+    """The plan of a version, with the directory that its relative paths are based on."""
 
     def __init__(self, store: DefinitionStore) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class PlanCache:
         return found[0] if found is not None else None
 
     async def of_run(self, run: Run) -> tuple[Plan, str] | None:
-        """Of the version that the run is pinned to."""
+        """The plan of the version that the run is pinned to, with its directory; None if that was deleted."""
         kept = self._plans.get((run.workflow, run.version))
         if kept is None:
             version = await self._store.get_version(run.workflow, run.version)

@@ -25,16 +25,16 @@ from toband.engine.runs.run_queue import RunQueue
 from toband.ports import Clock, Launcher, Store, StoreError
 
 AT_ONCE = 16
-"""Attempts that are looked up on disk at the same time."""
+"""Attempts that are looked up on disk at the same time, for all runs."""
 
-ABANDONED = "another toband launched it, and this one took the database over; whether the step did its work is unknown"
+ABANDONED = "launched by another toband, before this one took the database over; its outcome is unknown"
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What was found on disk when the daemon started."""
+    """Counts of the runs and attempts that a start of the daemon found."""
 
     runs: int = 0
     reattached: int = 0
@@ -75,17 +75,17 @@ class Recovery:
         self.found = Recovered()
 
     async def find(self) -> None:
-        """Notes which runs have not ended: one quick question, before anybody can start another."""
+        """Reads the ids of the runs that have not ended: one quick query, before a client can start another run."""
         self._unfinished = list(await self._store.active_run_ids())
         self._abandoned = await self._store.abandoned_attempts()
         self.found.runs = len(self._unfinished)
 
     async def recover(self) -> None:
-        """Goes on with them; nobody waits for it."""
-        places = asyncio.Semaphore(AT_ONCE)
+        """Goes on with these runs, in the background."""
+        slots = asyncio.Semaphore(AT_ONCE)
         actors = [actor for run_id in self._unfinished if (actor := await self._loaded(run_id))]
         if len(actors) == len(self._unfinished):
-            # The active attempts of a run that could not be read are unknown.
+            # Else some active attempts are unknown: those of the runs that could not be read.
             self._launcher.settle_others(
                 {
                     step.attempt.token
@@ -96,10 +96,10 @@ class Recovery:
             )
         self._queue.restore(actors)
         self._active.loaded.set()
-        await asyncio.gather(*(self._resumed(actor, places) for actor in actors))
+        await asyncio.gather(*(self._resumed(actor, slots) for actor in actors))
         self.found.finished_at = self._clock.now()
         log.info(
-            "recovery is done",
+            "recovery finished",
             action="recovered",
             runs=self.found.runs,
             reattached=self.found.reattached,
@@ -110,11 +110,11 @@ class Recovery:
         )
 
     async def _loaded(self, run_id: str) -> RunActor | None:
-        """One run that cannot be read stops none of the others."""
+        """A run that cannot be read does not stop the others."""
         try:
             return await self._load(run_id)
         except Exception as error:
-            unexpected(f"cannot load run {run_id}: it does not go on", error)
+            unexpected(f"cannot load run {run_id}: it does not continue", error)
             return None
 
     async def _load(self, run_id: str) -> RunActor | None:
@@ -132,15 +132,15 @@ class Recovery:
                 return None
             return self._active.add(*found, run)
 
-    async def _resumed(self, actor: RunActor, places: asyncio.Semaphore) -> None:
+    async def _resumed(self, actor: RunActor, slots: asyncio.Semaphore) -> None:
         try:
-            await self._resume(actor, places)
+            await self._resume(actor, slots)
         except Exception as error:
             unexpected(f"cannot resume run {actor.run.id}", error)
 
-    async def _resume(self, actor: RunActor, places: asyncio.Semaphore) -> None:
+    async def _resume(self, actor: RunActor, slots: asyncio.Semaphore) -> None:
         if actor.run.state is RunState.PENDING:
-            return  # it waits for its turn
+            return  # it is in the queue
         run = actor.run
         self._effects.write_metadata(actor, recovering=True)
         await self._effects.carry_out(actor, tuple(effects_of(actor.plan, run)))
@@ -149,7 +149,7 @@ class Recovery:
             if attempt is None or attempt.state.terminal:
                 continue
             try:
-                async with places:
+                async with slots:
                     await self._recover_attempt(actor, attempt)
             except (OSError, StoreError) as error:
                 self._start(self._recover_later(actor, attempt, error))
@@ -157,11 +157,11 @@ class Recovery:
                 self._give_up(actor, attempt, error)
 
     async def _recover_later(self, actor: RunActor, attempt: Attempt, error: Exception) -> None:
-        """A disk that is full, or the like: nothing is decided about the attempt until it can be looked at."""
+        """After a passing error, such as a full disk: the attempt is not decided until it can be looked up."""
         backoff = Backoff()
         while True:
             log.error(
-                "cannot find out what became of a process, trying again",
+                "cannot look up an attempt, trying again",
                 action="recover_failed",
                 run=attempt.run_id,
                 step=attempt.step,
@@ -176,9 +176,9 @@ class Recovery:
                 return self._give_up(actor, attempt, unknown)
 
     def _give_up(self, actor: RunActor, attempt: Attempt, error: Exception) -> None:
-        """Whatever it was, the run must not wait for an attempt that is not watched."""
-        unexpected(f"cannot find out what became of {attempt.step} of run {attempt.run_id}", error)
-        reason = f"what became of it cannot be found out: {type(error).__name__}: {error}"
+        """The run must not wait for an attempt that is not watched."""
+        unexpected(f"cannot look up the attempt of step {attempt.step} of run {attempt.run_id}", error)
+        reason = f"cannot look up the attempt: {type(error).__name__}: {error}"
         self.found.lost += 1
         actor.post(AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans=Orphans.UNKNOWN))
 
@@ -188,8 +188,8 @@ class Recovery:
             return
         event = await self._launcher.recover(attempt)
         if isinstance(event, AttemptVoided | AttemptLost) and attempt.token in self._abandoned:
-            # That it has no file here says nothing: it was launched from another state directory. Nor does the boot:
-            # on another host it may still run.
+            # It was launched from another state directory, so its file is not here; and another boot proves nothing,
+            # since it may run on another host.
             event = AttemptLost(step=attempt.step, token=attempt.token, error=ABANDONED, orphans=Orphans.UNKNOWN)
         match event:
             case None:

@@ -1,6 +1,6 @@
-"""What live attempts use over time: samples them, keeps a small series of each, and stores it.
+"""Resource sampling: measures CPU, memory and IO of running attempts, and stores a small series of each.
 
-Nobody waits for any of this: a sample that is lost with the daemon is lost.
+Best effort: samples that a crash of the daemon loses are not made up for.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from toband.ports import AttemptStore, Clock, Meter, MeterReading, StoreError
 
 TICK = 1.0
 SAMPLES_MOST = 60
-"""A series that grows beyond this loses every second sample, and grows at half the pace from then on."""
+"""A longer series drops every second sample, and grows at half the pace from then on."""
 AT_ONCE = 50
-"""With more live attempts than this, they are looked at less often."""
+"""With more running attempts than this, each is sampled less often."""
 SAVE_EVERY = 60.0
 
 log = structlog.get_logger()
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Series:
-    """The samples of one attempt, and when the next one is due."""
+    """The samples of one attempt, and the time of the next one."""
 
     step: float = TICK
     due: float = 0.0
@@ -47,7 +47,7 @@ class Series:
         )
 
     def resume(self, stored: Usage) -> None:
-        """Goes on where an earlier daemon stopped."""
+        """Continues the series of an earlier daemon."""
         self.samples = list(stored.samples)
         self.peak_rss_bytes = stored.peak_rss_bytes
         self.peak_processes = stored.peak_processes
@@ -56,10 +56,10 @@ class Series:
             self.step = max(TICK, whole / (len(self.samples) - 1))
 
     def add(self, reading: MeterReading, at: datetime, now: float) -> None:
-        """`now` is monotonic, `at` is what is shown."""
+        """`now` is monotonic time, `at` the time that clients see."""
         cpu = 0.0
         if self.cpu_time is not None and now > self.read_at:
-            # Time of processes that ended unwaited for is not counted any more: never below nothing.
+            # The time of processes that were never reaped is no longer counted: the difference may be negative.
             cpu = max(0.0, reading.cpu_time - self.cpu_time) / (now - self.read_at)
         self.cpu_time, self.read_at = reading.cpu_time, now
         self.samples.append(
@@ -90,28 +90,28 @@ class ResourceSampler:
         self._seen: frozenset[str] = frozenset()
 
     async def of(self, attempt_ids: Collection[str]) -> Mapping[str, Usage]:
-        """What is known of these attempts, by id; nothing of those that were never looked at."""
+        """The usage of these attempts, by id; attempts that were never sampled are left out."""
         known = {one: self._series[one].usage() for one in attempt_ids if one in self._series}
         others = [one for one in attempt_ids if one not in known]
         return {**await self._store.usage_of(others), **known} if others else known
 
     async def run(self) -> None:
-        """Until it is cancelled; then what was not saved yet is."""
+        """Runs until it is cancelled, then saves the rest."""
         try:
             while True:
                 await asyncio.sleep(max(TICK, TICK * len(self._seen) / AT_ONCE))
                 try:
                     await self._look()
                 except (OSError, StoreError) as error:
-                    # What steps use is not worth the daemon: without descriptors nobody can be looked at.
-                    log.warning("cannot look at processes", action="usage_failed", error=str(error))
+                    # A daemon without free descriptors, for example, goes on without samples.
+                    log.warning("cannot measure processes", action="usage_failed", error=str(error))
         finally:
             await self._save(self._series)
 
     async def _look(self) -> None:
         live = frozenset(self._meter.live())
         now = asyncio.get_running_loop().time()
-        # Only what was there a tick ago: most attempts are over before they are worth a look.
+        # Only attempts that ran a tick ago: most end before they are worth a sample.
         due = [one for one in live & self._seen if self._due(one, now)]
         self._seen = live
         readings = await self._meter.read(due) if due else {}
@@ -142,7 +142,7 @@ class ResourceSampler:
         return series
 
     async def _save(self, found: Mapping[str, Series]) -> bool:
-        """True when what changed is stored. A database that fails now is asked again at the next tick."""
+        """Whether all changes are stored. If the database fails, the next tick tries again."""
         changed = {one: series for one, series in found.items() if series.changed}
         if not changed:
             return True
@@ -150,7 +150,7 @@ class ResourceSampler:
         try:
             await self._store.save_usage({one: s.usage() for one, s in changed.items()})
         except StoreError as error:
-            log.warning("cannot keep resource samples", action="usage_failed", error=str(error))
+            log.warning("cannot store resource samples", action="usage_failed", error=str(error))
             return False
         for series in changed.values():
             series.changed, series.saved_at = False, now

@@ -1,4 +1,4 @@
-"""What the steps of a run left behind, for whoever asks: which artifacts there are, and their bytes."""
+"""Artifacts of a run: lists and reads what its steps left behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toband.ports import ArtifactError, Artifacts, RunStore, Stored
 
 
 class RunArtifacts:
-    """`context_of` says where a run keeps them. Those of steps whose results were taken over are the run's own too."""
+    """`context_of` returns the directory of a run's artifacts. A run has its own copies of results that it kept."""
 
     def __init__(self, store: RunStore, artifacts: Artifacts, context_of: Callable[[Run], Awaitable[str]]) -> None:
         self._store = store
@@ -18,9 +18,9 @@ class RunArtifacts:
         self._context_of = context_of
 
     async def list(self, run_id: str, step: str = "") -> Sequence[tuple[str, Artifact, Sequence[Stored]]]:
-        """Step, artifact and files, in the order of the definition, or of one step and all its instances only.
+        """Step, artifact and files, in the order of the definition; `step` restricts it to one step and its instances.
 
-        What is gone from the disk has no files. Raises RunNotFoundError, StepNotFoundError.
+        An artifact that is missing on disk has no files. Raises RunNotFoundError, StepNotFoundError.
         """
         run = await self._run(run_id)
         if step and step not in run.steps:
@@ -41,9 +41,9 @@ class RunArtifacts:
         return found
 
     async def download(self, run_id: str, step: str, name: str, path: str = "") -> AsyncIterator[bytes]:
-        """The bytes of one file; without a path of its only file, else of a tar archive of all.
+        """The bytes of one file. Without a path: of the only file, or of a tar archive of all files.
 
-        Raises RunNotFoundError, StepNotFoundError, ArtifactNotFoundError; when it returns, the first bytes were read.
+        Raises RunNotFoundError, StepNotFoundError, ArtifactNotFoundError, all before it returns.
         """
         run = await self._run(run_id)
         if step not in run.steps:

@@ -1,4 +1,4 @@
-"""What clients ask of active runs: to end, to wait, to go on. And of ended ones: to be gone."""
+"""Run control: cancels, pauses, resumes and decides active runs, and deletes ended ones, for clients."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from toband.ports import RunStore
 
 class RunControl:
     def __init__(self, active: ActiveRuns, store: RunStore, *, remove: Callable[[str], Awaitable[bool]]) -> None:
-        """`remove` takes an ended run away with its files, and says whether it could."""
+        """`remove` deletes an ended run with its files; False if an active run needs it."""
         self._active = active
         self._store = store
         self._remove = remove
 
     async def cancel(self, run_id: str, reason: str) -> Run:
-        """Answers when the wish is on disk. Raises RunNotFoundError, RunTerminalError."""
+        """Returns when the request is saved. Raises RunNotFoundError, RunTerminalError."""
         run = await (await self._active.find(run_id)).ask(CancelRequested(reason=reason))
         if run.state.terminal and run.cancel_requested_at is None:
             raise RunTerminalError(run)
         return run
 
     async def pause(self, run_id: str) -> Run:
-        """No step of it is started from now on; what runs goes on. Raises RunNotFoundError, RunTerminalError."""
+        """Starts no more steps of the run; running steps continue. Raises RunNotFoundError, RunTerminalError."""
         run = await (await self._active.find(run_id)).ask(PauseRequested())
         if run.state.terminal:
             raise RunTerminalError(run)
@@ -50,7 +50,7 @@ class RunControl:
     async def decide(self, run_id: str, step: str, *, approved: bool, note: str, by: str) -> Run:
         """Raises RunNotFoundError, RunTerminalError, StepNotFoundError, NotWaitingError, NotApproverError."""
         actor = await self._active.find(run_id)
-        # Whoever asks has read in the database that it waits; here that may not be known for a moment.
+        # The client has read in the database that the step waits; the actor may learn that a moment later.
         run = await actor.settled()
         if run.state.terminal:
             raise RunTerminalError(run)
@@ -63,13 +63,13 @@ class RunControl:
         if waiting.phase is not Phase.APPROVAL or waiting.state is not StepState.RUNNING:
             raise NotWaitingError(run_id, step, waiting.state.value)
         run = await actor.ask(DecisionMade(step=step, approved=approved, by=by, note=note))
-        told = run.steps[step].result
-        if not isinstance(told, dict) or told.get("by") != by:
+        decision = run.steps[step].result
+        if not isinstance(decision, dict) or decision.get("by") != by:
             raise NotWaitingError(run_id, step, run.steps[step].state.value)
         return run
 
     async def delete(self, run_id: str) -> None:
-        """Removes an ended run with its files. Raises RunNotFoundError, RunActiveError, RunInUseError."""
+        """Deletes an ended run with its files. Raises RunNotFoundError, RunActiveError, RunInUseError."""
         actor = self._active.actor(run_id)
         if actor is not None:
             run: Run | None = await actor.settled()
