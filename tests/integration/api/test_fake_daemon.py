@@ -117,6 +117,7 @@ def script(api: Api) -> None:
     """What a client does, in its order. Every call is compared, so that each one counts."""
     _workflows(api)
     _jobs(api)
+    _several(api)
     _applied(api)
     _runs(api)
     _events(api)
@@ -184,6 +185,22 @@ def _applied(api: Api) -> None:
     apply(definition("applied"), job("tool", "echo again"))
     apply(definition("applied"), definition("third", "[BROKEN]"))
     apply(definition("applied"), definition("third", "[BROKEN]"), validate_only=True)
+
+
+def _several(api: Api) -> None:
+    pb = workflow_pb2
+
+    def texts(*definitions: pb.Definition) -> list[pb.DefinitionText]:
+        return [pb.DefinitionText(file=f"{n}.yaml", definition=each) for n, each in enumerate(definitions)]
+
+    both = texts(definition("several"), job("shared"))
+    api(pb.ApplyDefinitionsRequest(texts=both, validate_only=True))
+    api(pb.ApplyDefinitionsRequest(texts=both))
+    api(pb.ApplyDefinitionsRequest(texts=texts(definition("several"), job("shared", "echo again"))))
+    broken = texts(definition("several"), definition("third", "[BROKEN]"))
+    api(pb.ApplyDefinitionsRequest(texts=broken, validate_only=True))
+    api(pb.ApplyDefinitionsRequest(texts=broken))
+    api(pb.GetWorkflowRequest(name="third"))
 
 
 def _runs(api: Api) -> None:
