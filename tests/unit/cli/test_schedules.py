@@ -374,7 +374,7 @@ def test_show(cli: Cli, daemon: FakeDaemon) -> None:
         "understood:  毎日 09:00 (Asia/Tokyo)",
         "state:       active",
         "next due:    Thu 2099-01-01 09:00:00+09:00 Asia/Tokyo",
-        "occurrences:  0",
+        "occurrences: 0",
     ):
         assert told in lines
     assert cli("schedules", "show", found.id, "-o", "json").data["subject"] == "issue-42"
