@@ -132,7 +132,7 @@ def test_why_nothing_is_started(toban: Toban) -> None:
     rows = [re.split("  +", line) for line in candidates.out.splitlines()]
     assert [row[:2] for row in rows[1:]] == [["ledger", "yes"], ["invoices", "no"]]
     assert "would start 1 run" in candidates.err
-    assert "nothing listens to it" in toban("emit", "NOBODY_CARES").out
+    assert "no current definition listens to it" in toban("emit", "NOBODY_CARES").out
     wrong = toban("emit", "NO SPACES", code=2)
     assert wrong.err.startswith("toban: cannot emit ")
 

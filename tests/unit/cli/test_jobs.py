@@ -79,7 +79,7 @@ def test_delete(cli: Cli, upload: FakeDaemon) -> None:
     first, second = refused.err.splitlines()
     assert first.startswith("toban: cannot delete job upload: ")
     assert first.endswith("used by nightly, weekly")
-    assert second.startswith("hint: change those workflows first")
+    assert second.startswith("hint: change or delete those workflows first")
     assert set(upload.jobs) == {"upload"}
 
 

@@ -290,8 +290,8 @@ def test_other_parts(cli: Cli, nightly: FakeDaemon, arguments: list[str], field:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--dry-run", "--wait"], "it starts nothing"),
-        (["--dry-run", "--follow"], "it starts nothing"),
+        (["--dry-run", "--wait"], "it starts no run"),
+        (["--dry-run", "--follow"], "it starts no run"),
     ],
 )
 def test_what_does_not_go_together(cli: Cli, nightly: FakeDaemon, arguments: list[str], message: str) -> None:

@@ -170,7 +170,7 @@ def test_the_ledger(cli: Cli, daemon: FakeDaemon) -> None:
         workflow_pb2.Fire(workflow="other"),
     ]
     rows = [re.split("  +", line) for line in cli("why", "nightly", "--ledger").out.splitlines()]
-    missed = "nobody was there, and 4 due times before it"
+    missed = "nobody was there, and 4 earlier due times"
     assert rows == [
         ["DUE", "OUTCOME", "LATE", "REASON", "SCHEDULE", "RUN"],
         ["2026-02-03 09:15:30", "fired", "2s", "nightly/0", "run-3"],

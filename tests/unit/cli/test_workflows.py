@@ -110,7 +110,7 @@ def test_delete(cli: Cli, daemon: FakeDaemon) -> None:
     record = daemon.add_run("a")
     refused = cli("workflows", "delete", "a")
     assert refused.code == 6
-    assert refused.err.splitlines()[1] == "hint: --cancel ends its runs first"
+    assert refused.err.splitlines()[1] == "hint: --cancel cancels its runs first"
     result = cli("workflows", "delete", "a", "--cancel")
     assert (result.code, result.out) == (0, "deleted a\n")
     assert record.run.state == run_pb2.RUN_STATE_CANCELLED

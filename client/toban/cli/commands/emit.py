@@ -1,4 +1,4 @@
-"""`toban emit`: tells the daemon that something happened, and what that started."""
+"""`toban emit`: emits an event, and reports the runs that it started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TypeArgument = Annotated[
     str,
     typer.Argument(
         metavar="TYPE",
-        help="Type of the event, such as DATA_CHANGED.",
+        help="Event type, such as DATA_CHANGED.",
         show_default=False,
         autocompletion=type_names,
     ),
@@ -38,7 +38,7 @@ def emit(
         typer.Option(
             "--dedupe-key",
             metavar="KEY",
-            help="Emit nothing if an event of this type with this key is kept.",
+            help="Emit nothing if a stored event of this type has this key.",
             show_default=False,
         ),
     ] = "",
@@ -48,20 +48,20 @@ def emit(
         typer.Option(
             "--request-id",
             metavar="ID",
-            help="Makes a repeat harmless: the same id emits one event.",
+            help="Idempotency key: repeating the call with it emits one event.",
             show_default=False,
         ),
     ] = "",
     output: OutputOption = None,
 ) -> None:
-    """Emit an event, and show what it started.
+    """Emit an event, and show the runs that it started.
 
-    Every workflow that listens to its type with `on`, and whose condition is true, is started once. Inside of a step
-    the event tells which run it came from. With --wait the exit code is 0 if all runs that it started succeeded, 1 if
-    one failed, else 124 if one timed out and 130 if one was cancelled. Ctrl-C then only detaches (131).
+    The event starts each workflow that listens to its type with `on` and whose condition is true, once. An event from a
+    step also names its run. With --wait the exit code is 0 if all started runs succeeded, 1 if one failed, else 124 if
+    one timed out and 130 if one was cancelled. Ctrl-C only detaches (131).
 
-    A step of a run that an event started should not --wait: its run holds one of the `event_concurrency` places, and
-    what it waits for needs one too. When all places are held so, none of these runs ever ends.
+    A step of a run that an event started should not use --wait: its run has one of the `event_concurrency` slots, and
+    the runs that it waits for need slots too. When such runs have all slots, none of them ever ends.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def emit(
             case Output.NAME:
                 print(event.id, flush=True)
             case Output.TABLE:
-                _tell(here, client, event, created=created, wait=wait)
+                _report(here, client, event, created=created, wait=wait)
             case Output.JSON | Output.YAML:
                 if not wait:
                     emit_data(here, {**to_dict(event), "created": created})
@@ -91,7 +91,7 @@ def emit(
             raise typer.Exit(until_ended(here, client, event, created=created))
 
 
-def _tell(
+def _report(
     here: Session,
     client: SyncClient,
     event: event_pb2.Event,
@@ -99,8 +99,8 @@ def _tell(
     created: bool,
     wait: bool,
 ) -> None:
-    """What was done. While its runs are waited for, only how they end is the result."""
-    said = "emitted" if created else "this key was used before for"
+    """Reports the event; with `wait` as a note, because the result is how its runs end."""
+    said = "emitted" if created else "already emitted with this key:"
     lines = [f"{said} {event.type} ({event.id})", *outcome_lines(client, event)]
     if not event.runs and created:
         lines += _why_nothing(client, event)
@@ -110,11 +110,11 @@ def _tell(
         else:
             print(one_line(line))
     if not wait:
-        tell_pending(here, event)
+        note_pending(here, event)
 
 
 def outcome_lines(client: SyncClient, event: event_pb2.Event) -> list[str]:
-    """A line for each workflow that it matched, and one if it was cut."""
+    """A line for each workflow that the event matched, and one if the event was cut."""
     from toban.cli.render.event_text import started
     from toban.cli.render.run_names import names_of
     from toban.v1 import event_pb2
@@ -130,14 +130,14 @@ def outcome_lines(client: SyncClient, event: event_pb2.Event) -> list[str]:
     ]
 
 
-def tell_pending(here: Session, event: event_pb2.Event) -> None:
-    """Says of an event that is not resolved yet what it waits for."""
+def note_pending(here: Session, event: event_pb2.Event) -> None:
+    """Notes why an event is still pending."""
     from toban.v1 import event_pb2
 
     if event.state == event_pb2.EVENT_STATE_PENDING:
         why = f": {event.reason}" if event.reason else ""
-        here.note(f"it is pending{why}; what it starts is decided later")
-        here.note(f"hint: `toban events show {event.id}` shows it then")
+        here.note(f"pending{why}; its runs start later")
+        here.note(f"hint: `toban events show {event.id}` shows its state")
 
 
 def _why_nothing(client: SyncClient, event: event_pb2.Event) -> list[str]:

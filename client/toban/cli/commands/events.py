@@ -1,4 +1,4 @@
-"""`toban events`: what happened, and what it started."""
+"""`toban events`: lists, shows, watches and resolves events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from toban.cli.args.completers import event_ids, type_names
 from toban.cli.args.event_payload import DataOption, read_payload
 from toban.cli.args.names import connect
-from toban.cli.commands.emit import TypeArgument, tell_pending
+from toban.cli.commands.emit import TypeArgument, note_pending
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word, one_line
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="events",
-    help="""Show events, and what they start.
+    help="""Show events and the runs that they start.
 
     \b
     Examples:
@@ -67,8 +67,8 @@ def list_events(
 ) -> None:
     """List events, newest first.
 
-    They are kept for 30 days, the newest 100,000 of them. Events that the daemon emits by itself, such as RUN_FAILED,
-    are there only if a workflow listened to them.
+    The daemon stores events for 30 days, at most 100,000. It stores its own events, such as RUN_FAILED, only if a
+    workflow listens to them.
 
     \b
     Examples:
@@ -97,11 +97,11 @@ def show(
     ctx: typer.Context,
     event: Annotated[
         str,
-        typer.Argument(metavar="ID", help="Id of an event.", show_default=False, autocompletion=event_ids),
+        typer.Argument(metavar="ID", help="Event id.", show_default=False, autocompletion=event_ids),
     ],
     output: OutputOption = None,
 ) -> None:
-    """Show one event: what it carries, and how its runs do.
+    """Show one event: its payload and its runs.
 
     \b
     Examples:
@@ -120,11 +120,11 @@ def show(
             if here.output is Output.TABLE:
                 runs = [run.run_id for run in started(found.event)]
                 names = names_of(client, (found.event.source_run, *runs))
-                if _found_nobody(found.event):
+                if _unmatched(found.event):
                     why = why_nothing(client.resolve_event(event_id=event))
     except Failure as failure:
         if failure.code is Exit.NOT_FOUND:
-            failure.hint = "`toban events list` shows those that are kept"
+            failure.hint = "`toban events list` lists the stored events"
         raise
     match here.output:
         case Output.TABLE:
@@ -139,8 +139,7 @@ def show(
 def watch(ctx: typer.Context, types: TypesOption = None, output: OutputOption = None) -> None:
     """Show each event when it is resolved, until Ctrl-C.
 
-    Goes on over a restart of the daemon, and leaves nothing out. With -o json each event is one object on a line of its
-    own.
+    Continues without gaps over a restart of the daemon. With -o json each event is an object on its own line.
 
     \b
     Examples:
@@ -153,7 +152,7 @@ def watch(ctx: typer.Context, types: TypesOption = None, output: OutputOption = 
             if change.HasField("event"):
                 _write(here, change.event)
             else:
-                here.note("watching events; Ctrl-C ends it")
+                here.note("watching events; Ctrl-C stops")
 
 
 @app.command()
@@ -166,17 +165,17 @@ def resolve(
         typer.Option(
             "--event",
             metavar="ID",
-            help="An event that is kept, as it is stored, instead of a TYPE.",
+            help="Stored event to resolve, instead of TYPE.",
             show_default=False,
             autocompletion=event_ids,
         ),
     ] = "",
     output: OutputOption = None,
 ) -> None:
-    """Show what an event would start now, without emitting it.
+    """Show which runs an event would start now, without emitting it.
 
-    First what it would start, in that order, then what listens to its type and would not be started, and why. It is
-    asked of the definitions as they are now, and of the runs that are active.
+    Lists the workflows that it would start, in order, then those that listen to its type but would not start, with the
+    reason. Uses the current definitions and active runs.
 
     \b
     Examples:
@@ -199,18 +198,18 @@ def resolve(
 
 
 def _check_one(event_type: str, data: str, event: str) -> None:
-    """Raises Failure for anything but a type or an event."""
+    """Raises Failure unless exactly a type or an event is given."""
     said = ""
     if not event_type and not event:
-        said = "neither a TYPE nor --event is given"
+        said = "TYPE or --event is missing"
     elif event and (event_type or data):
-        said = "--event stands for an event as it is: no TYPE and no -d with it"
+        said = "--event excludes TYPE and -d"
     if said:
         raise Failure(f"cannot resolve an event: {said}", Exit.USAGE)
 
 
-def _found_nobody(event: event_pb2.Event) -> bool:
-    """Whether it matched nothing, and nothing else is known about why."""
+def _unmatched(event: event_pb2.Event) -> bool:
+    """Whether the event matched no workflow, without a stored reason."""
     return event.HasField("resolved_at") and not event.runs and not event.reason
 
 
@@ -220,7 +219,7 @@ def _show(
     names: Mapping[str, str],
     why: Sequence[str],
 ) -> None:
-    """`why` started no runs, if it did not."""
+    """Writes one event; `why` are the reasons if it started no runs."""
     from toban.cli.render.event_text import event_state, payload_lines, source, started
 
     event = found.event
@@ -234,7 +233,7 @@ def _show(
             ("state", f"{state}: {event.reason}" if event.reason else state),
             ("emitted", clock(event.emitted_at)),
             ("by", source(event, names)),
-            ("chain", f"{counted(event.depth, 'run')} before it" if event.depth else ""),
+            ("chain", f"after {counted(event.depth, 'run')}" if event.depth else ""),
             ("dedupe key", event.dedupe_key),
             ("resolved", clock(event.resolved_at, absent="")),
             ("all ended", ("yes" if found.all_ended else "no") if running else ""),
@@ -252,7 +251,7 @@ def _show(
         print(paint(here, "Payload:", "bold"))
         for line in lines:
             print(line)
-    tell_pending(here, event)
+    note_pending(here, event)
 
 
 def _show_runs(here: Session, event: event_pb2.Event, names: Mapping[str, str]) -> None:
@@ -277,12 +276,12 @@ def _run_word(run: event_pb2.EventRun) -> str:
     if not run.run_id:
         return "not started"
     if run.run_state == run_pb2.RUN_STATE_UNSPECIFIED:
-        return "not kept any more"
+        return "deleted"
     return enum_word(run_pb2.RunState, run.run_state)
 
 
 def _write(here: Session, event: event_pb2.Event) -> None:
-    """One event, at once."""
+    """Writes one event at once."""
     from toban.cli.render.event_text import event_outcome, event_style, short_payload
 
     match here.output:
@@ -313,11 +312,11 @@ def _show_candidates(here: Session, event_type: str, event: str, found: event_pb
         table(here, found.candidates, columns)
     starting = sum(1 for one in found.candidates if one.matches)
     others = f"{counted(found.others, 'other does', 'others do')} not listen to it"
-    now = ", as the definitions are now" if event else ""
+    now = " with the current definitions" if event else ""
     if not found.candidates:
         about = f"event {shown(event)}" if event else shown(event_type)
-        here.note(f"nothing listens to {about}{now}; nothing was emitted")
+        here.note(f"no definition listens to {about}; nothing was emitted")
         return
     here.note(f"would start {counted(starting, 'run')}{now}; {others}; nothing was emitted")
     if found.pending:
-        here.note(f"not now: {one_line(found.pending)}; until that is over events stay pending")
+        here.note(f"events stay pending for now: {one_line(found.pending)}")

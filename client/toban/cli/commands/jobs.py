@@ -1,4 +1,4 @@
-"""`toban jobs`: steps that are stored under a name."""
+"""`toban jobs`: lists, shows, runs and manages stored jobs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ app = typer.Typer(
     name="jobs",
     help="""Show, run and manage stored jobs.
 
-    A job is a step that workflows use by its name, and that can be run alone. `toban apply` stores them.
+    A job is a step that workflows use by name and that can run alone. `toban apply` stores jobs.
 
     \b
     Examples:
@@ -78,7 +78,7 @@ def list_jobs(
     limit: LimitOption = 100,
     output: OutputOption = None,
 ) -> None:
-    """List jobs in order of their ids.
+    """List jobs, sorted by id.
 
     \b
     Examples:
@@ -118,10 +118,10 @@ def show(
     ctx: typer.Context,
     job: JobArgument,
     version: Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="Show this version.")] = None,
-    source: Annotated[bool, typer.Option("--source", help="Only the definition, exactly as it was written.")] = False,
+    source: Annotated[bool, typer.Option("--source", help="Print only the definition, unchanged.")] = False,
     output: OutputOption = None,
 ) -> None:
-    """Show one job, its definition, and which workflows use it.
+    """Show one job, its definition and the workflows that use it.
 
     \b
     Examples:
@@ -150,9 +150,9 @@ def run(
     request_id: RequestIdOption = "",
     output: OutputOption = None,
 ) -> None:
-    """Run one job alone, as a run of its own.
+    """Run one job alone.
 
-    Its runs are listed and shown as those of a workflow of that name. Exit codes are those of `toban run`.
+    Other commands treat its runs like runs of a workflow of that name. Exit codes are those of `toban run`.
 
     \b
     Examples:
@@ -202,7 +202,7 @@ def delete(
 
 @app.command()
 def enable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) -> None:
-    """Let these jobs be started by their schedules and events.
+    """Let schedules and events start these jobs.
 
     \b
     Example:
@@ -213,10 +213,10 @@ def enable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) 
 
 @app.command()
 def disable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) -> None:
-    """Let neither schedules nor events start these jobs.
+    """Stop schedules and events from starting these jobs.
 
-    Runs that were started stay as they are, `toban jobs run` goes on working, and so do workflows that use them. What
-    is due meanwhile is skipped, and `toban why` says so.
+    Active runs, `toban jobs run` and workflows that use the jobs are not affected. Due times are skipped, which
+    `toban why` reports.
 
     \b
     Example:
@@ -226,8 +226,8 @@ def disable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None)
 
 
 _DELETE_HINTS = {
-    "JOB_IN_USE": "change those workflows first, or delete them",
-    "RUN_ALREADY_ACTIVE": "`toban runs cancel` ends its run first",
+    "JOB_IN_USE": "change or delete those workflows first",
+    "RUN_ALREADY_ACTIVE": "`toban runs cancel` cancels its run first",
 }
 
 
@@ -272,7 +272,7 @@ def restore(
 ) -> None:
     """Make an old version of a job the current one.
 
-    It becomes a new version with the old text, and so do the workflows that use it.
+    This stores a new version with the old text, and a new version of each workflow that uses the job.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`toban run`: starts a run, or shows what it would do."""
+"""`toban run`: starts a run, or shows its plan with `--dry-run`."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def run(
     name: NameArgument,
     param: Annotated[
         list[str] | None,
-        typer.Option("-p", "--param", metavar="KEY=VALUE", help="A parameter; may be repeated."),
+        typer.Option("-p", "--param", metavar="KEY=VALUE", help="Parameter; may be repeated."),
     ] = None,
     params_file: Annotated[
         str,
         typer.Option(
             "--params-file",
             metavar="FILE",
-            help="Parameters in YAML or JSON; - is standard input. -p wins over it.",
+            help="File with parameters in YAML or JSON, or - for standard input; -p overrides it.",
             show_default=False,
         ),
     ] = "",
@@ -49,7 +49,7 @@ def run(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="Only the steps of this scope of the workflow.",
+            help="Run only the steps of this scope.",
             show_default=False,
             autocompletion=scope_names,
         ),
@@ -59,7 +59,7 @@ def run(
         typer.Option(
             "--only",
             metavar="STEP",
-            help="Only this step; may be repeated.",
+            help="Run only this step; may be repeated.",
             autocompletion=step_names,
         ),
     ] = None,
@@ -68,7 +68,7 @@ def run(
         typer.Option(
             "--from",
             metavar="STEP",
-            help="Only this step and all that come after it; may be repeated.",
+            help="Run only this step and all steps after it; may be repeated.",
             autocompletion=step_names,
         ),
     ] = None,
@@ -77,12 +77,12 @@ def run(
         typer.Option(
             "--from-run",
             metavar="RUN",
-            help="The run that results of the other steps come from, not the newest that has them.",
+            help="Take the results of the other steps from this run (default: the newest that has them).",
             show_default=False,
             autocompletion=run_names,
         ),
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run, in order.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which steps would run, in order.")] = False,
     wait: WaitOption = False,
     follow: FollowOption = False,
     request_id: RequestIdOption = "",
@@ -90,11 +90,11 @@ def run(
 ) -> None:
     """Start a run of a workflow.
 
-    Parameters get the types that the workflow declares: lists and mappings are written as JSON.
-    With --scope, --only or --from the other steps are skipped; where a chosen step needs their results, these
-    come from an earlier run. Together they choose the steps that are in all of them.
-    With --wait or --follow the exit code is 0 if the run succeeded, 1 if it failed, 124 if it timed out and
-    130 if it was cancelled. Ctrl-C then only detaches (131): the run goes on.
+    Parameters are converted to the types that the workflow declares; write lists and mappings as JSON.
+    --scope, --only and --from select steps, and only steps that all of them select run; results of other steps come
+    from an earlier run.
+    With --wait or --follow the exit code is 0 if the run succeeded, 1 if it failed, 124 if it timed out and 130 if it
+    was cancelled. Ctrl-C only detaches (131): the run continues.
 
     \b
     Examples:
@@ -108,7 +108,7 @@ def run(
     here = session(ctx, output)
     check_waiting(wait, follow)
     if dry_run and (wait or follow):
-        raise Failure("cannot wait for a --dry-run: it starts nothing", Exit.USAGE)
+        raise Failure("cannot use --dry-run with --wait or --follow: it starts no run", Exit.USAGE)
     selection: dict[str, Any] = {
         "scope": scope,
         "only": only or [],
@@ -169,14 +169,14 @@ def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse
     table(here, steps, columns)
     running = sum(1 for step in steps if not step.skip_reason)
     if plan.left_out:
-        here.note(f"{plan.left_out} more steps are not shown: the answer would be too large")
+        here.note(f"{plan.left_out} more steps are not shown: the plan is too large")
     here.note(
         f"{plan.workflow} (version {plan.version}) would run {running} of {len(steps)} steps; nothing was started"
     )
 
 
 def plan_note(step: run_pb2.PlannedStep, names: dict[str, str]) -> str:
-    """What is worth knowing of a step that would run, or would not."""
+    """Details of a planned step: why it is skipped, its condition, its loop."""
     notes = []
     if step.skip_reason:
         notes.append(skip_reason(step.skip_reason))

@@ -1,4 +1,4 @@
-"""`toban why`: why a workflow did or did not run."""
+"""`toban why`: explains why a workflow did or did not run."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def why(
     name: NameArgument,
     at: Annotated[
         str,
-        typer.Option("--at", metavar="TIME", help="The time that is asked about.", show_default=False),
+        typer.Option("--at", metavar="TIME", help="Explain this time.", show_default=False),
     ] = "",
     ledger: Annotated[
         bool,
-        typer.Option("--ledger", help="What became of each due time, the latest first."),
+        typer.Option("--ledger", help="List the outcome of each due time, latest first."),
     ] = False,
     limit: LimitOption = 50,
     output: OutputOption = None,
 ) -> None:
-    """Say why a workflow did or did not run.
+    """Explain why a workflow did or did not run.
 
-    TIME is a time such as 2026-02-01T03:00:00+09:00, 03:00 for today, or 2h for so long ago; without a zone it is that
-    of this machine's clock. It may be to come: whether the workflow is due then. --limit counts the lines of --ledger.
+    TIME is a time such as 2026-02-01T03:00:00+09:00, 03:00 for today, or 2h for two hours ago; without a zone it is
+    local time. For a future time the command says whether the workflow is due then. --limit applies to --ledger.
 
     \b
     Examples:
@@ -48,12 +48,12 @@ def why(
       toban why nightly-report --ledger --limit 200
     """
     here = session(ctx, output)
-    what = f"say why {shown(name)} did or did not run"
+    what = f"explain the runs of {shown(name)}"
     if ledger and at:
         raise Failure(
             f"cannot {what}: --ledger and --at exclude each other",
             Exit.USAGE,
-            hint="--at asks about one time, --ledger lists all that are known",
+            hint="--at explains one time, --ledger lists all due times",
         )
     if ledger:
         _show_ledger(here, name, limit, what)
@@ -92,7 +92,7 @@ def _outcome(fire: workflow_pb2.Fire) -> str:
 
 
 def _late(fire: workflow_pb2.Fire) -> str:
-    """By how much its run, or its event, came later; of what did not come, nothing."""
+    """How late the run or the event was; `-` if there was none."""
     from toban.v1 import workflow_pb2
 
     due, decided = moment(fire.due_at), moment(fire.at)
@@ -103,5 +103,5 @@ def _late(fire: workflow_pb2.Fire) -> str:
 
 
 def _reason(fire: workflow_pb2.Fire) -> str:
-    more = f"and {fire.more} due times before it" if fire.more else ""
+    more = f"and {fire.more} earlier due times" if fire.more else ""
     return ", ".join(part for part in (fire.reason, more) if part)

@@ -1,4 +1,4 @@
-"""`toban workflows`: what is stored."""
+"""`toban workflows`: lists, shows and manages stored workflows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def list_workflows(
     limit: LimitOption = 100,
     output: OutputOption = None,
 ) -> None:
-    """List workflows in order of name.
+    """List workflows, sorted by name.
 
     \b
     Examples:
@@ -110,7 +110,7 @@ def show(
     ctx: typer.Context,
     name: NameArgument,
     version: Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="Show this version.")] = None,
-    source: Annotated[bool, typer.Option("--source", help="Only the definition, exactly as it was written.")] = False,
+    source: Annotated[bool, typer.Option("--source", help="Print only the definition, unchanged.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Show one workflow and its definition.
@@ -138,7 +138,7 @@ def show(
 def delete(
     ctx: typer.Context,
     names: NamesArgument,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel active runs first and wait for their end.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel active runs first, and wait for them.")] = False,
     force: ForceOption = False,
     output: OutputOption = None,
 ) -> None:
@@ -160,7 +160,7 @@ def delete(
                     client.delete_workflow(name, force=force)
             except Failure as failure:
                 if failure.reason == "RUN_ALREADY_ACTIVE":
-                    failure.hint = "--cancel ends its runs first"
+                    failure.hint = "--cancel cancels its runs first"
                 raise
             deleted.append({"name": name, "outcome": "deleted"})
             report_done(here, name, "deleted")
@@ -171,7 +171,7 @@ def delete(
 
 @app.command()
 def enable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
-    """Let these workflows be started by more than people.
+    """Let schedules and events start these workflows.
 
     \b
     Example:
@@ -182,10 +182,9 @@ def enable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None
 
 @app.command()
 def disable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
-    """Let these workflows be started by people only.
+    """Stop schedules and events from starting these workflows.
 
-    Runs that were started stay as they are, and `toban run` goes on working. What is due meanwhile is skipped, and
-    `toban why` says so.
+    Active runs and `toban run` are not affected. Due times are skipped, which `toban why` reports.
 
     \b
     Example:
@@ -222,8 +221,8 @@ def diff(
 ) -> None:
     """Show how two versions of a workflow differ.
 
-    With one version it is compared with the newest. A new version may have the same text: when a job that the
-    workflow uses has changed. --parsed shows that.
+    One version is compared with the newest. A new version may have the same text, if a job that the workflow uses has
+    changed: --parsed shows that.
 
     \b
     Examples:
@@ -244,7 +243,7 @@ def restore(
 ) -> None:
     """Make an old version of a workflow the current one.
 
-    It becomes a new version with the old text; nothing is lost. Jobs are used as they are now.
+    This stores a new version with the old text, which uses the current jobs.
 
     \b
     Example:
@@ -279,7 +278,7 @@ def _cancel_runs(here: Session, client: SyncClient, name: str) -> None:
         except Conflict as error:
             if error.reason != "RUN_ALREADY_TERMINAL":
                 raise
-        here.note(f"waiting for the end of {name}#{run.number}")
+        here.note(f"waiting until {name}#{run.number} has ended")
         client.wait_run(run.id)
 
 
