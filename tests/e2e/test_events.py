@@ -140,7 +140,7 @@ def test_no_event_is_dropped_unless_the_file_says_so(daemon: Daemon, tmp_path: P
     outcomes = {run.workflow: run for run in second.runs}
     assert outcomes["queues"].outcome == event_pb2.EVENT_RUN_OUTCOME_STARTED
     assert outcomes["skips"].outcome == event_pb2.EVENT_RUN_OUTCOME_SKIPPED
-    assert "is active" in outcomes["skips"].reason
+    assert outcomes["skips"].reason == workflow_pb2.NOT_STARTED_REASON_OVERLAP
     daemon.end_runs()
     assert wait_ended(daemon, second).state == event_pb2.EVENT_STATE_RESOLVED
     assert len(runs_of(daemon, "queues")) == 2

@@ -24,7 +24,7 @@ from helpers.daemon import (
     steps_of,
     waits_for,
 )
-from toban.cli.render.reason_text import owner
+from toban.cli.render.reason_text import not_started, owner
 from toban.v1 import dead_letter_pb2, event_pb2, run_pb2, schedule_pb2, workflow_pb2
 from toband.installation import owner_of
 from toband.state_dir import StateDir
@@ -151,7 +151,7 @@ def events_of(daemon: Daemon) -> list[dict[str, Any]]:
                 {
                     "workflow": run.workflow,
                     "outcome": event_pb2.EventRunOutcome.Name(run.outcome).removeprefix("EVENT_RUN_OUTCOME_"),
-                    "reason": run.reason,
+                    "reason": not_started(run),
                     "run": run.run_id,
                 }
                 for run in each.runs
@@ -181,7 +181,7 @@ def fires_of(daemon: Daemon) -> list[dict[str, Any]]:
             "schedule": each.schedule_id,
             "workflow": each.workflow,
             "run": each.run_id,
-            "reason": each.reason,
+            "reason": f"event {each.event_id}" if each.event_id else not_started(each),
             "outcome": workflow_pb2.FireOutcome.Name(each.outcome).removeprefix("FIRE_OUTCOME_"),
         }
         for each in daemon.workflows.ListFires(request, timeout=CALL).fires

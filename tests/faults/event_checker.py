@@ -22,7 +22,8 @@ from faults.listeners import (
     STEP_FAILED,
     Listening,
 )
-from toban.v1 import event_pb2, run_pb2, schedule_pb2
+from toban.cli.render.reason_text import not_started
+from toban.v1 import event_pb2, run_pb2, schedule_pb2, workflow_pb2
 
 DEPTH_MOST = 16
 _CLIENT, _STEP, _DAEMON = (
@@ -123,8 +124,8 @@ def _check_resolved(
         if run.outcome == event_pb2.EVENT_RUN_OUTCOME_STARTED:
             if not run.run_id:
                 yield f"{shown(event)} started {run.workflow} without a run"
-        elif workflows[run.workflow].overlap != "skip" or not run.reason.startswith("overlap"):
-            yield f"{shown(event)} did not start {run.workflow}: {run.reason}"
+        elif workflows[run.workflow].overlap != "skip" or run.reason != workflow_pb2.NOT_STARTED_REASON_OVERLAP:
+            yield f"{shown(event)} did not start {run.workflow}: {not_started(run)}"
         elif run.run_id:
             yield f"{shown(event)} skipped {run.workflow}, which has run {run.run_id}"
 
@@ -252,7 +253,7 @@ def _check_due(bound: Bound, schedule: schedule_pb2.Schedule, outcome: Outcome, 
     }
     named: dict[str, list[int]] = defaultdict(list)
     for count, line in enumerate(lines, 1):
-        named[line.reason.removeprefix("event ")].append(count)
+        named[line.event_id].append(count)
     if named.keys() != events.keys():
         yield f"{bound}: lines name the events {sorted(named)}, and there are {sorted(events)}"
     for event_id, counts in named.items():

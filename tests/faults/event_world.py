@@ -232,7 +232,7 @@ class World:
             }
             event = self._emit(SCHEDULE_TRIGGERED, payload, bound=workflow)
             for number in numbers:
-                fire = workflow_pb2.Fire(schedule_id=schedule.id, reason=f"event {event.id}")
+                fire = workflow_pb2.Fire(schedule_id=schedule.id, event_id=event.id)
                 fire.due_at.FromMicroseconds(T0 + number * SECOND)
                 self.outcome.fires.append(fire)
 

@@ -22,7 +22,7 @@ from faults.listeners import (
     SCHEDULE_TRIGGERED,
     STEP_FAILED,
 )
-from toban.v1 import event_pb2, run_pb2
+from toban.v1 import event_pb2, run_pb2, workflow_pb2
 
 
 def lose_event(world: World) -> None:
@@ -86,7 +86,7 @@ def start_in_another_order(world: World) -> None:
 
 def skip_what_queues(world: World) -> None:
     row = next(row for row in world.event(ORDER).runs if row.workflow == "all-orders")
-    row.outcome, row.reason = event_pb2.EVENT_RUN_OUTCOME_SKIPPED, "overlap: run 1"
+    row.outcome, row.reason = event_pb2.EVENT_RUN_OUTCOME_SKIPPED, workflow_pb2.NOT_STARTED_REASON_OVERLAP
 
 
 def resolve_out_of_order(world: World) -> None:
@@ -163,7 +163,7 @@ def fire_what_was_cancelled(world: World) -> None:
 
 
 def tell_a_due_time_twice(world: World) -> None:
-    world.outcome.fires[2].reason = "event elsewhere"
+    world.outcome.fires[2].event_id = "elsewhere"
 
 
 def count_wrong(world: World) -> None:

@@ -13,6 +13,7 @@ from faults.timed import Timed, Version
 from faults.timed_runs import Started, Witnessed
 from faults.timeline import LATE, NEAR, Timeline, maybe_in, moment, surely_in
 from helpers.daemon import Daemon
+from toban.cli.render.reason_text import not_started
 from toban.v1 import workflow_pb2
 
 ON_TIME = 5.0
@@ -68,7 +69,7 @@ def line_of(fire: workflow_pb2.Fire) -> Line:
         due=fire.due_at.ToMicroseconds() / 1e6,
         outcome=workflow_pb2.FireOutcome.Name(fire.outcome).removeprefix("FIRE_OUTCOME_"),
         at=fire.at.ToMicroseconds() / 1e6,
-        reason=fire.reason,
+        reason=not_started(fire),
         run=fire.run_id,
     )
 

@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from toban.v1 import run_pb2 as _run_pb2
+from toban.v1 import workflow_pb2 as _workflow_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -186,28 +187,32 @@ class EventRun(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     RUN_STATE_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     priority: _builtins.int
     outcome: Global___EventRunOutcome.ValueType
-    reason: _builtins.str
-    """For people: why it was not started."""
+    reason: _workflow_pb2.NotStartedReason.ValueType
+    """Why it was not started; unspecified if it was."""
     run_id: _builtins.str
     """Empty if it was not started."""
     run_state: _run_pb2.RunState.ValueType
     """Set by GetEvent only; unspecified if the run was deleted."""
+    detail: _builtins.str
+    """For people: details of the reason."""
     def __init__(
         self,
         *,
         workflow: _builtins.str = ...,
         priority: _builtins.int = ...,
         outcome: Global___EventRunOutcome.ValueType = ...,
-        reason: _builtins.str = ...,
+        reason: _workflow_pb2.NotStartedReason.ValueType = ...,
         run_id: _builtins.str = ...,
         run_state: _run_pb2.RunState.ValueType = ...,
+        detail: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "priority", b"priority", "reason", b"reason", "run_id", b"run_id", "run_state", b"run_state", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "outcome", b"outcome", "priority", b"priority", "reason", b"reason", "run_id", b"run_id", "run_state", b"run_state", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -140,6 +140,72 @@ FIRE_OUTCOME_MISSED: FireOutcome.ValueType  # 4
 """The daemon was not running, and no run was started later, or not within `misfire_grace`: see `reason`."""
 Global___FireOutcome: _TypeAlias = FireOutcome  # noqa: Y015
 
+class _NotStartedReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NotStartedReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NotStartedReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NOT_STARTED_REASON_UNSPECIFIED: _NotStartedReason.ValueType  # 0
+    NOT_STARTED_REASON_DELETED: _NotStartedReason.ValueType  # 1
+    """The workflow was deleted."""
+    NOT_STARTED_REASON_DISABLED: _NotStartedReason.ValueType  # 2
+    """The workflow was disabled."""
+    NOT_STARTED_REASON_DRAINING: _NotStartedReason.ValueType  # 3
+    """The daemon was draining."""
+    NOT_STARTED_REASON_BLACKOUT: _NotStartedReason.ValueType  # 4
+    """A blackout window covered the due time."""
+    NOT_STARTED_REASON_OVERLAP: _NotStartedReason.ValueType  # 5
+    """As many runs as the workflow allows were active, with `overlap: skip`."""
+    NOT_STARTED_REASON_QUEUE_FULL: _NotStartedReason.ValueType  # 6
+    """The queue of `overlap: queue` was full."""
+    NOT_STARTED_REASON_INVALID_PARAMS: _NotStartedReason.ValueType  # 7
+    """The parameters were invalid."""
+    NOT_STARTED_REASON_DISK_FULL: _NotStartedReason.ValueType  # 8
+    """The disk was full."""
+    NOT_STARTED_REASON_UNHEALTHY: _NotStartedReason.ValueType  # 9
+    """The daemon was unhealthy and refused new runs."""
+    NOT_STARTED_REASON_MISFIRE_SKIP: _NotStartedReason.ValueType  # 10
+    """The due time was missed, with `misfire: skip`."""
+    NOT_STARTED_REASON_MISFIRE_GRACE: _NotStartedReason.ValueType  # 11
+    """The due time was missed for longer than `misfire_grace`."""
+    NOT_STARTED_REASON_DECIDED_BEFORE: _NotStartedReason.ValueType  # 12
+    """The ledger has the due time already, because the clock was set back."""
+    NOT_STARTED_REASON_OTHER: _NotStartedReason.ValueType  # 13
+    """Another error: see `detail`."""
+
+class NotStartedReason(_NotStartedReason, metaclass=_NotStartedReasonEnumTypeWrapper):
+    """Why a schedule or an event did not start a run."""
+
+NOT_STARTED_REASON_UNSPECIFIED: NotStartedReason.ValueType  # 0
+NOT_STARTED_REASON_DELETED: NotStartedReason.ValueType  # 1
+"""The workflow was deleted."""
+NOT_STARTED_REASON_DISABLED: NotStartedReason.ValueType  # 2
+"""The workflow was disabled."""
+NOT_STARTED_REASON_DRAINING: NotStartedReason.ValueType  # 3
+"""The daemon was draining."""
+NOT_STARTED_REASON_BLACKOUT: NotStartedReason.ValueType  # 4
+"""A blackout window covered the due time."""
+NOT_STARTED_REASON_OVERLAP: NotStartedReason.ValueType  # 5
+"""As many runs as the workflow allows were active, with `overlap: skip`."""
+NOT_STARTED_REASON_QUEUE_FULL: NotStartedReason.ValueType  # 6
+"""The queue of `overlap: queue` was full."""
+NOT_STARTED_REASON_INVALID_PARAMS: NotStartedReason.ValueType  # 7
+"""The parameters were invalid."""
+NOT_STARTED_REASON_DISK_FULL: NotStartedReason.ValueType  # 8
+"""The disk was full."""
+NOT_STARTED_REASON_UNHEALTHY: NotStartedReason.ValueType  # 9
+"""The daemon was unhealthy and refused new runs."""
+NOT_STARTED_REASON_MISFIRE_SKIP: NotStartedReason.ValueType  # 10
+"""The due time was missed, with `misfire: skip`."""
+NOT_STARTED_REASON_MISFIRE_GRACE: NotStartedReason.ValueType  # 11
+"""The due time was missed for longer than `misfire_grace`."""
+NOT_STARTED_REASON_DECIDED_BEFORE: NotStartedReason.ValueType  # 12
+"""The ledger has the due time already, because the clock was set back."""
+NOT_STARTED_REASON_OTHER: NotStartedReason.ValueType  # 13
+"""Another error: see `detail`."""
+Global___NotStartedReason: _TypeAlias = NotStartedReason  # noqa: Y015
+
 @_typing.final
 class Workflow(_message.Message):
     """A workflow in its current version."""
@@ -1193,18 +1259,22 @@ class Fire(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """`<workflow>/<index>` for a schedule of a definition."""
     workflow: _builtins.str
     outcome: Global___FireOutcome.ValueType
-    reason: _builtins.str
-    """Why no run was started: `disabled`, `draining`, `queue is full`, or a text that begins with `overlap:`,
-    `blackout until`, `disk:` or `parameters:`; for people otherwise.
-    """
+    reason: Global___NotStartedReason.ValueType
+    """Why no run was started; unspecified if one was."""
     run_id: _builtins.str
     """The run that was started; empty if none was. One run may catch up several due times."""
     more: _builtins.int
     """Number of earlier due times with the same outcome that have no line of their own."""
+    detail: _builtins.str
+    """For people: details of the reason, such as the run that was active."""
+    event_id: _builtins.str
+    """For a schedule of a subject: the event that it emitted; empty otherwise."""
     @_builtins.property
     def due_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1219,13 +1289,15 @@ class Fire(_message.Message):
         due_at: _timestamp_pb2.Timestamp | None = ...,
         outcome: Global___FireOutcome.ValueType = ...,
         at: _timestamp_pb2.Timestamp | None = ...,
-        reason: _builtins.str = ...,
+        reason: Global___NotStartedReason.ValueType = ...,
         run_id: _builtins.str = ...,
         more: _builtins.int = ...,
+        detail: _builtins.str = ...,
+        event_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "due_at", b"due_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "due_at", b"due_at", "more", b"more", "outcome", b"outcome", "reason", b"reason", "run_id", b"run_id", "schedule_id", b"schedule_id", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "detail", b"detail", "due_at", b"due_at", "event_id", b"event_id", "more", b"more", "outcome", b"outcome", "reason", b"reason", "run_id", b"run_id", "schedule_id", b"schedule_id", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,6 +15,7 @@ from toban.safe_text import json_text, sendable
 from toban.v1 import job_pb2, workflow_pb2
 from toband.api.pages import ROOM
 from toband.api.run_messages import timestamp
+from toband.domain.not_started import NotStarted
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.definitions.catalog import Applied
 from toband.engine.definitions.resolver import UNNAMED, ResolvedDefinition
@@ -91,10 +92,18 @@ def fire(value: Fire) -> workflow_pb2.Fire:
         due_at=timestamp(value.due_at),
         outcome=workflow_pb2.FireOutcome.Value(f"FIRE_OUTCOME_{value.outcome.value}"),
         at=timestamp(value.at),
-        reason=value.reason,
+        reason=not_started(value.reason),
+        detail=value.reason.detail if value.reason is not None else "",
         run_id=value.run_id,
+        event_id=value.event_id,
         more=value.more,
     )
+
+
+def not_started(value: NotStarted | None) -> workflow_pb2.NotStartedReason.ValueType:
+    if value is None:
+        return workflow_pb2.NOT_STARTED_REASON_UNSPECIFIED
+    return workflow_pb2.NotStartedReason.Value(f"NOT_STARTED_REASON_{value.reason.value}")
 
 
 def problem(found: Problem) -> workflow_pb2.DefinitionProblem:

@@ -11,6 +11,7 @@ from toban.definition.scalars.values import to_json
 from toban.limits import MAX_LISTED_BYTES
 from toban.safe_text import whole
 from toban.v1 import event_pb2, run_pb2, schedule_pb2
+from toband.api.definition_messages import not_started
 from toband.api.run_messages import timestamp
 from toband.domain.emitted_events import Emitted, EventRun, EventState
 from toband.domain.run_model import RunState
@@ -60,7 +61,8 @@ def event_run(value: EventRun, state: RunState | None = None) -> event_pb2.Event
         workflow=value.workflow,
         priority=value.priority,
         outcome=event_pb2.EventRunOutcome.Value(f"EVENT_RUN_OUTCOME_{value.outcome.value}"),
-        reason=value.reason,
+        reason=not_started(value.reason),
+        detail=value.reason.detail if value.reason is not None else "",
         run_id=value.run_id,
     )
     if state is not None:

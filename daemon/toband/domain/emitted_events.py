@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from toban.definition import RUN_FAILED, RUN_SUCCEEDED, STEP_FAILED
+from toband.domain.not_started import NotStarted
 from toband.domain.run_model import Run, RunState, StepState
 
 PARAMS_MOST = 16 * 1024
@@ -49,7 +50,7 @@ class EventRun:
     workflow: str
     priority: int
     outcome: EventRunOutcome
-    reason: str = ""
+    reason: NotStarted | None = None
     run_id: str = ""
 
 

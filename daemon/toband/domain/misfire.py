@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from toban.definition.timing.due import jitter_of, occurrences
 from toban.definition.timing.schedule_spec import Misfire
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.schedule_model import (
     Fire,
     FireOutcome,
@@ -36,9 +37,11 @@ STARTED_AT_ONCE = 20
 LINES_AT_ONCE = 1000
 """Lines of the ledger for due times of one fate, and missed times that a run knows; the first stands for all before."""
 
+DAEMON_DOWN = "the daemon was not running"
 
-def _never(_: datetime) -> str:
-    return ""
+
+def _never(_: datetime) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +56,8 @@ class Circumstances:
 
     now: datetime
     here_since: datetime | None = None
-    in_the_way: str = ""
-    shut: Callable[[datetime], str] = _never
+    in_the_way: NotStarted | None = None
+    shut: Callable[[datetime], NotStarted | None] = _never
     catch_up: int = STARTED_AT_ONCE
     waited_for: str = ""
     one_by_one: bool = False
@@ -110,7 +113,7 @@ class _Due:
 
     at: datetime
     fate: _Fate
-    reason: str = ""
+    reason: NotStarted | None = None
 
     @property
     def open(self) -> bool:
@@ -224,7 +227,7 @@ def _decided(
     )
 
 
-def at_boot(entry: ScheduleEntry, booted_at: datetime, now: datetime, in_the_way: str = "") -> Decision:
+def at_boot(entry: ScheduleEntry, booted_at: datetime, now: datetime, in_the_way: NotStarted | None = None) -> Decision:
     """What becomes of `@reboot`: it is due when the machine starts, however much later the daemon does."""
     spec = entry.spec
     early = spec.start is not None and booted_at < spec.start
@@ -306,21 +309,22 @@ def _is_near(alarm: datetime, given: Circumstances) -> bool:
 
 def _left_out(due: _Due) -> _Due:
     if due.fate is _Fate.AWAY:
-        reason = "nobody was there, and `misfire: skip` says to leave it"
+        reason = DAEMON_DOWN
     elif due.fate is _Fate.LATE:
-        reason = f"it could not be started for {BUSY_MOST:g} s, and `misfire: skip` says to leave it"
+        reason = f"it could not be started for {BUSY_MOST:g} s"
     else:
         return due
-    return replace(due, fate=_Fate.MISSED, reason=reason)
+    return replace(due, fate=_Fate.MISSED, reason=NotStarted(NotStartedReason.MISFIRE_SKIP, reason))
 
 
-def _too_late(entry: ScheduleEntry, until: datetime, given: Circumstances) -> str:
-    grace = f"its misfire_grace of {entry.spec.misfire_grace:g} s"
+def _too_late(entry: ScheduleEntry, until: datetime, given: Circumstances) -> NotStarted:
+    grace = f"{entry.spec.misfire_grace:g} s"
     if until < given.here:
         if entry.spec.misfire is Misfire.SKIP:
-            return "nobody was there, and `misfire: skip` says to leave it"
-        return f"nobody was there for longer than {grace}"
-    return f"{grace} passed before it could be caught up: {given.waited_for or 'others came first'}"
+            return NotStarted(NotStartedReason.MISFIRE_SKIP, DAEMON_DOWN)
+        return NotStarted(NotStartedReason.MISFIRE_GRACE, f"{DAEMON_DOWN} for longer than {grace}")
+    waited_for = given.waited_for or "other runs came first"
+    return NotStarted(NotStartedReason.MISFIRE_GRACE, f"not caught up within {grace}: {waited_for}")
 
 
 # ------------------------------------------------------------------------------------------------ lines

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toban.definition import Overlap, Workflow
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Run
 
 QUEUE_LIMIT = 100
@@ -80,6 +81,6 @@ def replacements(run: Run, waiting: Sequence[Run], begun: Sequence[Run], limit: 
             yield other.id, run.id
 
 
-def skip_reason(active_run: str) -> str:
+def skipped(active_run: str) -> NotStarted:
     """Why a run was skipped, as the ledger of a schedule or an event shows it."""
-    return f"overlap: run {active_run} is active"
+    return NotStarted(NotStartedReason.OVERLAP, f"run {active_run} is active")

@@ -12,9 +12,7 @@ from toban.definition import Workflow
 from toban.definition.timing.due import jitter_of, next_due
 from toban.definition.timing.phrases.phrase_schedules import resolve_words
 from toban.definition.timing.schedule_spec import Schedule
-
-EVENT = "event "
-"""So begins what the ledger says of a due time that an event told of; the id follows."""
+from toband.domain.not_started import NotStarted
 
 
 class FireOutcome(StrEnum):
@@ -24,9 +22,9 @@ class FireOutcome(StrEnum):
     CAUGHT_UP = "CAUGHT_UP"
     """It was missed, and a run was started for it later."""
     SKIPPED = "SKIPPED"
-    """Something was in the way: `reason` says what."""
+    """No run was started: `reason` says why."""
     MISSED = "MISSED"
-    """Nobody was there, and no run was started for it later, or could be: `reason` says why."""
+    """The daemon was not running, and no run was started for it later: `reason` says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +61,8 @@ class ScheduleEntry:
 class Fire:
     """One line of the ledger: what became of one due time. There is one per schedule and due time, for ever.
 
-    `more` is how many due times before it share its fate and have no line of their own.
+    `more` is how many due times before it share its outcome and have no line of their own. `event_id` is the event that
+    a schedule of a subject emitted.
     """
 
     schedule_id: str
@@ -71,16 +70,10 @@ class Fire:
     due_at: datetime
     outcome: FireOutcome
     at: datetime
-    reason: str = ""
+    reason: NotStarted | None = None
     run_id: str = ""
+    event_id: str = ""
     more: int = 0
-
-    @property
-    def event_id(self) -> str:
-        """Of a schedule that is bound to a subject: the event that told of it; empty if there is none."""
-        if self.outcome not in (FireOutcome.FIRED, FireOutcome.CAUGHT_UP):
-            return ""
-        return self.reason.removeprefix(EVENT) if self.reason.startswith(EVENT) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from toban.definition import Problem
+from toban.definition import ParamError, Problem
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Run
 
 
@@ -293,3 +294,21 @@ class DiskFullError(RefusedError):
     def __init__(self, doing: str, why: str, *, path: str, free: int, reserve: int) -> None:
         super().__init__(doing, why, condition="disk")
         self.path, self.free, self.reserve = path, free, reserve
+
+
+def not_started(error: EngineError | ParamError) -> NotStarted:
+    """Why a schedule or an event did not start a run."""
+    match error:
+        case ParamError():
+            reason = NotStartedReason.INVALID_PARAMS
+        case WorkflowNotFoundError():
+            reason = NotStartedReason.DELETED
+        case QueueFullError():
+            reason = NotStartedReason.QUEUE_FULL
+        case DiskFullError():
+            reason = NotStartedReason.DISK_FULL
+        case RefusedError():
+            reason = NotStartedReason.UNHEALTHY
+        case _:
+            reason = NotStartedReason.OTHER
+    return NotStarted(reason, str(error))

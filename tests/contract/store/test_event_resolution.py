@@ -20,6 +20,7 @@ from contract.builders import (
 )
 from contract.emitting import SKIPPED, STARTED, event_run, new_event, resolution, stored_event
 from toband.domain.emitted_events import EventRun, EventState
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Trigger
 from toband.ports import Resolved, RunGoneError, Store, StoreError
 
@@ -28,10 +29,12 @@ async def test_an_event_and_its_runs(store: Store) -> None:
     await with_workflow(store, "a", "b", "c", "d")
     event = await stored_event(store, depth=2)
     pairs = [event_run(event, "b", priority=5), event_run(event, "c", priority=5)]
-    disabled = EventRun(workflow="a", priority=5, outcome=SKIPPED, reason="dis\0abled")
+    disabled = EventRun(
+        workflow="a", priority=5, outcome=SKIPPED, reason=NotStarted(NotStartedReason.OTHER, "dis\0abled")
+    )
     low = event_run(event, "d", priority=-100)
     resolved = await store.resolve_event(resolution(event, low, *pairs, skipped=(disabled,)))
-    kept = replace(disabled, reason="dis\ufffdabled")
+    kept = replace(disabled, reason=NotStarted(NotStartedReason.OTHER, "dis\ufffdabled"))
     after = replace(
         event,
         state=EventState.RESOLVED,
@@ -88,7 +91,7 @@ async def test_a_workflow_is_started_once(store: Store) -> None:
         event_run(event, "a"),
         event_run(event, "b"),
         event_run(event, "b"),
-        skipped=(EventRun(workflow="a", priority=0, outcome=SKIPPED, reason="twice"),),
+        skipped=(EventRun(workflow="a", priority=0, outcome=SKIPPED, reason=NotStarted(NotStartedReason.DISABLED)),),
     )
     rest = await store.resolve_event(again)
     assert rest is not None
@@ -109,7 +112,7 @@ async def test_a_run_that_is_active_is_in_the_way(store: Store) -> None:
     assert resolved is not None
     assert [run.workflow for run in resolved.runs] == ["other"]
     skipped, started = resolved.event.runs
-    reason = f"overlap: run {active.id} is active"
+    reason = NotStarted(NotStartedReason.OVERLAP, f"run {active.id} is active")
     assert skipped == replace(blocked[0], outcome=SKIPPED, reason=reason, run_id="")
     assert started == free[0]
     # Once it is over there is a place again.

@@ -33,6 +33,7 @@ from contract.scheduled import (
     with_schedules,
 )
 from toban.definition.timing.schedule_spec import Schedule
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Trigger
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import Fired, Firing, RunGoneError, Store, StoreError
@@ -98,12 +99,15 @@ async def test_lines_without_runs(store: Store) -> None:
     due = entry(0)
     await with_schedules(store, due)
     lines = (
-        line(due, later(60), MISSED, reason="nobody\0was there", more=1 << 40),
-        line(due, later(120), SKIPPED, reason="disabled"),
+        line(due, later(60), MISSED, reason=NotStarted(NotStartedReason.MISFIRE_SKIP, "no\0body"), more=1 << 40),
+        line(due, later(120), SKIPPED, reason=NotStarted(NotStartedReason.DISABLED)),
     )
     what = firing(due, lines=lines, at_most=None)
     assert await store.fire(what) == Fired(runs=())
-    assert await store.fires() == [lines[1], replace(lines[0], reason="nobody\ufffdwas there")]
+    assert await store.fires() == [
+        lines[1],
+        replace(lines[0], reason=NotStarted(NotStartedReason.MISFIRE_SKIP, "no\ufffdbody")),
+    ]
     assert await store.get_schedule(due.id) == what.after
 
 
@@ -171,7 +175,7 @@ async def test_a_run_that_is_active_is_in_the_way(store: Store) -> None:
     stood_for = line(due, later(60), CAUGHT_UP, run_id=run.id)
     what = firing(due, (one, run), lines=(stood_for,), at_most=1)
     fired = await store.fire(what)
-    reason = f"overlap: run {active.id} is active"
+    reason = NotStarted(NotStartedReason.OVERLAP, f"run {active.id} is active")
     skipped = [replace(each, outcome=SKIPPED, reason=reason, run_id="") for each in (one, stood_for)]
     assert fired == Fired(runs=(), skipped=tuple(skipped))
     assert await store.fires() == skipped
@@ -196,7 +200,7 @@ async def test_of_several_runs_as_many_as_there_is_place_for(store: Store) -> No
         (run.id, number) for number, (_, run) in enumerate(pairs[:3], 1)
     ]
     assert keys(fired.skipped) == [("backup/0", 240.0)]
-    assert pairs[0][1].id in fired.skipped[0].reason
+    assert fired.skipped[0].reason == NotStarted(NotStartedReason.OVERLAP, f"run {pairs[0][1].id} is active")
     assert [each.outcome for each in await store.fires()] == [SKIPPED, FIRED, FIRED, FIRED]
 
 
@@ -216,7 +220,7 @@ async def test_nothing_runs_twice_for_the_same_due_time(store: Store) -> None:
     assert [run.id for run in fired.runs] == [other[1].id]
     assert fired.repeated == (again[0],)
     assert keys(fired.skipped) == [("backup/0", 0.0)]
-    assert "was decided before" in fired.skipped[0].reason
+    assert fired.skipped[0].reason == NotStarted(NotStartedReason.DECIDED_BEFORE)
     assert await store.fires() == [other[0], first[0], *fired.skipped]
     assert await store.get_schedule(due.id) == replace(anew, next_due=later(60) + 3 * MINUTE, occurrences=3)
 
@@ -224,9 +228,11 @@ async def test_nothing_runs_twice_for_the_same_due_time(store: Store) -> None:
 async def test_a_due_time_that_is_told_twice_has_one_line(store: Store) -> None:
     due = entry(0)
     await with_schedules(store, due)
-    one = line(due, later(60), SKIPPED, reason="first")
-    fired = await store.fire(firing(due, lines=(one, replace(one, reason="x")), at_most=None))
-    assert fired == Fired(runs=(), repeated=(replace(one, reason="x"),))
+    one = line(due, later(60), SKIPPED, reason=NotStarted(NotStartedReason.OTHER, "first"))
+    fired = await store.fire(
+        firing(due, lines=(one, replace(one, reason=NotStarted(NotStartedReason.OTHER, "x"))), at_most=None)
+    )
+    assert fired == Fired(runs=(), repeated=(replace(one, reason=NotStarted(NotStartedReason.OTHER, "x")),))
     assert await store.fires() == [one]
 
 

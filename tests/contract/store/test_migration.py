@@ -14,6 +14,7 @@ from contract.builders import text as workflow_text
 from contract.emitting import event_run, on, resolution, stored_event
 from contract.scheduled import reminder
 from toban.definition import DefinitionKind, Retention
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_index import moving
 from toband.domain.run_model import AttemptState, Phase, Run, RunState, SkipReason, StepRun, StepState, TreeCause
 from toband.ports import Counts, OwnerKind
@@ -571,5 +572,51 @@ async def test_owners_are_what_they_were(empty_url: str, old: tuple[str, str]) -
         for found in (stored, answered):
             assert found is not None
             assert (found.owner, found.owner_kind) == ("/flows/a.yaml", OwnerKind.REMOVED_FILE)
+    finally:
+        await store.close()
+
+
+OLD_REASONS = {
+    "disabled": (NotStartedReason.DISABLED, ""),
+    "the workflow is gone": (NotStartedReason.DELETED, ""),
+    "blackout until further notice": (NotStartedReason.BLACKOUT, "until further notice"),
+    "overlap: run r is active": (NotStartedReason.OVERLAP, "run r is active"),
+    "parameters: unknown\nparameter": (NotStartedReason.INVALID_PARAMS, "unknown\nparameter"),
+    "100 runs of 'a' wait already, no more may": (
+        NotStartedReason.QUEUE_FULL,
+        "100 runs of 'a' wait already, no more may",
+    ),
+    "2026-02-01T00:00:00+00:00 was decided before": (NotStartedReason.DECIDED_BEFORE, ""),
+    "nobody was there, and `misfire: skip` says to leave it": (
+        NotStartedReason.MISFIRE_SKIP,
+        "the daemon was not running",
+    ),
+    "its misfire_grace of 5 s passed before it could be caught up: others came first": (
+        NotStartedReason.MISFIRE_GRACE,
+        "not caught up within 5 s: others came first",
+    ),
+    "cannot start a run: full": (NotStartedReason.OTHER, "cannot start a run: full"),
+}
+
+
+async def test_the_ledger_is_what_it_was(empty_url: str, old: tuple[str, str]) -> None:
+    """A database of revision 0007 has reasons and events in texts."""
+    target = database(empty_url)
+    migrate(target.writer, "0007")
+    fire = {"schedule_id": "s", "workflow": "w", "at": AT, "run_id": "", "more": 0}
+    rows = [
+        {**fire, "due_at": AT + number, "outcome": "SKIPPED", "reason": reason}
+        for number, reason in enumerate(OLD_REASONS)
+    ]
+    rows.append({**fire, "due_at": AT - 1, "outcome": "FIRED", "reason": "event e-1"})
+    with target.writer.connect() as connection:
+        fill(connection, "fires", *rows)
+    target.close()
+    store = SqlStore(empty_url)
+    await store.open()
+    try:
+        (fired, *skipped) = reversed(await store.fires())
+        assert (fired.event_id, fired.reason) == ("e-1", None)
+        assert [each.reason for each in skipped] == [NotStarted(*expected) for expected in OLD_REASONS.values()]
     finally:
         await store.close()

@@ -164,7 +164,7 @@ def test_a_disabled_job_is_started_by_people_and_workflows_only(daemon: Daemon) 
         ],
         "nothing is skipped",
     )
-    assert skipped[0].reason == "disabled"
+    assert skipped[0].reason == workflow_pb2.NOT_STARTED_REASON_DISABLED
     for each in daemon.runs.ListRuns(runs, timeout=20).runs:
         daemon.wait_run(each.id)
     use(daemon, "due-user", "due-job")

@@ -13,11 +13,12 @@ import grpc
 import pytest
 
 from toban.v1 import event_pb2 as pb
-from toban.v1 import run_pb2
+from toban.v1 import run_pb2, workflow_pb2
 from toband.api import event_messages, event_service
 from toband.api.event_service import EventService
 from toband.api.handler import Context
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import RunState
 from toband.engine.caller import CallOrigin
 from toband.engine.errors import EventNotFoundError, EventSourceNotFoundError
@@ -286,7 +287,9 @@ async def test_an_event_with_its_runs(service: EventService, store: FakeStore) -
     started, skipped = EventRunOutcome.STARTED, EventRunOutcome.SKIPPED
     runs = (
         EventRun(workflow="a", priority=5, outcome=started, run_id="r1"),
-        EventRun(workflow="b", priority=0, outcome=skipped, reason="it is active"),
+        EventRun(
+            workflow="b", priority=0, outcome=skipped, reason=NotStarted(NotStartedReason.OVERLAP, "it is active")
+        ),
         EventRun(workflow="c", priority=0, outcome=started, run_id="gone"),
     )
     store.events = [
@@ -313,7 +316,7 @@ async def test_an_event_with_its_runs(service: EventService, store: FakeStore) -
         ("c", 0, "gone"),
     ]
     assert made.runs[1].outcome == pb.EVENT_RUN_OUTCOME_SKIPPED
-    assert made.runs[1].reason == "it is active"
+    assert (made.runs[1].reason, made.runs[1].detail) == (workflow_pb2.NOT_STARTED_REASON_OVERLAP, "it is active")
     assert [each.run_state for each in made.runs] == [run_pb2.RUN_STATE_RUNNING, 0, 0]
     assert not answer.all_ended
     store.states = {"r1": RunState.FAILED}

@@ -16,6 +16,7 @@ from toban.v1 import workflow_pb2 as pb
 from toband.api import pages
 from toband.api.request_errors import InvalidFieldError
 from toband.api.schedule_rpcs import ScheduleRpcs
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
 from toband.engine.schedules.due_times import Upcoming
@@ -157,12 +158,12 @@ async def test_wrong_questions(answers: ScheduleRpcs) -> None:
 
 
 async def test_an_explanation(answers: ScheduleRpcs, scheduling: FakeOutlook) -> None:
-    skipped = replace(line(0), outcome=FireOutcome.SKIPPED, reason="disabled", more=3)
+    skipped = replace(line(0), outcome=FireOutcome.SKIPPED, reason=NotStarted(NotStartedReason.DISABLED), more=3)
     scheduling.explanation = Explanation(sentences=("It was skipped.",), fires=[skipped], before=NOW, after=None)
     answer = await answers.explain(pb.ExplainScheduleRequest(workflow="nightly"))
     assert list(answer.sentences) == ["It was skipped."]
     (told,) = answer.fires
-    assert (told.outcome, told.reason, told.more) == (pb.FIRE_OUTCOME_SKIPPED, "disabled", 3)
+    assert (told.outcome, told.reason, told.more) == (pb.FIRE_OUTCOME_SKIPPED, pb.NOT_STARTED_REASON_DISABLED, 3)
     assert answer.due_before == time("2026-03-01T12:00:00Z")
     assert not answer.HasField("due_after")
     request = pb.ExplainScheduleRequest(workflow="nightly")

@@ -15,7 +15,7 @@ from doubles.daemon.fake_daemon import DEADLINE, FakeDaemon
 from doubles.daemon.fake_errors import info
 from toban.cli.human_text import width
 from toban.sdk import SyncClient
-from toban.v1 import event_pb2, run_pb2
+from toban.v1 import event_pb2, run_pb2, workflow_pb2
 
 from .conftest import Cli, Program
 
@@ -109,7 +109,8 @@ def test_one_that_could_not_be_resolved_says_so(cli: Cli, daemon: FakeDaemon) ->
 
 def test_what_stood_in_the_way_is_told(cli: Cli, daemon: FakeDaemon) -> None:
     event = daemon.add_event("ORDER_PAID", dedupe_key="k")
-    event.runs[1].run_id, event.runs[1].reason = "", "overlap: run x is active"
+    event.runs[1].run_id, event.runs[1].detail = "", "run x is active"
+    event.runs[1].reason = workflow_pb2.NOT_STARTED_REASON_OVERLAP
     event.runs[1].outcome = event_pb2.EVENT_RUN_OUTCOME_SKIPPED
     lines = cli("emit", "ORDER_PAID", "--dedupe-key", "k").out.splitlines()
     assert lines[2] == "skipped ledger: overlap: run x is active"
@@ -300,7 +301,8 @@ def test_show(cli: Cli, daemon: FakeDaemon) -> None:
     assert result.out.endswith('Payload:\n{\n  "order": {\n    "id": 7\n  },\n  "text": "\\x9b2J"\n}\n')
     assert cli("events", "show", event.id, "-o", "json").data["all_ended"] is False
     assert cli("events", "show", event.id, "-o", "name").out == f"{event.id}\n"
-    event.runs[1].run_id, event.runs[1].reason = "", "disk reserve"
+    event.runs[1].run_id, event.runs[1].detail = "", "disk reserve"
+    event.runs[1].reason = workflow_pb2.NOT_STARTED_REASON_DISK_FULL
     assert re.search("ledger +0 +not started +- +disk reserve", cli("events", "show", event.id).out)
 
 

@@ -53,7 +53,7 @@ def evil(daemon: FakeDaemon) -> RunRecord:
     event.source = event_pb2.EVENT_SOURCE_STEP
     daemon.schedules["s"] = schedule_pb2.Schedule(id="s", subject=EVIL, understood=EVIL, request=EVIL, dedupe_key=EVIL)
     daemon.explanation.sentences.append(EVIL)
-    daemon.fires.append(workflow_pb2.Fire(reason=EVIL, schedule_id=EVIL))
+    daemon.fires.append(workflow_pb2.Fire(detail=EVIL, schedule_id=EVIL))
     daemon.findings.append(system_pb2.Finding(check=EVIL, detail=EVIL, hint=EVIL))
     daemon.info.state_dir = daemon.info.version = EVIL
     return record

@@ -137,12 +137,14 @@ def test_an_unknown_workflow(cli: Cli, verb: list[str]) -> None:
 
 def test_why_in_sentences(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.explanation.sentences.extend(["It was due, and was skipped: disabled.", "It is\x1b[2J due."])
-    daemon.explanation.fires.append(fire("2026-02-01T02:00:00Z", "SKIPPED", reason="disabled"))
+    daemon.explanation.fires.append(
+        fire("2026-02-01T02:00:00Z", "SKIPPED", reason=workflow_pb2.NOT_STARTED_REASON_DISABLED)
+    )
     result = cli("why", "nightly")
     assert (result.code, result.err) == (0, "")
     assert result.out == "It was due, and was skipped: disabled.\nIt is\\x1b[2J due.\n"
     data = cli("why", "nightly", "-o", "json").data
-    assert data["fires"][0]["reason"] == "disabled"
+    assert data["fires"][0]["reason"] == "NOT_STARTED_REASON_DISABLED"
     assert data["sentences"][0].startswith("It was due")
     assert not any(
         isinstance(seen, workflow_pb2.ExplainScheduleRequest) and seen.HasField("at") for seen in daemon.seen
@@ -165,8 +167,19 @@ def test_why_at_a_time(cli: Cli, daemon: FakeDaemon) -> None:
 def test_the_ledger(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.fires += [
         fire("2026-02-03T00:15:30Z", "FIRED", run_id="run-3"),
-        fire("2026-02-02T00:15:30Z", "SKIPPED", reason="overlap: run run-1 is active"),
-        fire("2026-02-01T00:15:30Z", "MISSED", reason="nobody was there", more=4),
+        fire(
+            "2026-02-02T00:15:30Z",
+            "SKIPPED",
+            reason=workflow_pb2.NOT_STARTED_REASON_OVERLAP,
+            detail="run run-1 is active",
+        ),
+        fire(
+            "2026-02-01T00:15:30Z",
+            "MISSED",
+            reason=workflow_pb2.NOT_STARTED_REASON_OTHER,
+            detail="nobody was there",
+            more=4,
+        ),
         workflow_pb2.Fire(workflow="other"),
     ]
     rows = [re.split("  +", line) for line in cli("why", "nightly", "--ledger").out.splitlines()]

@@ -14,9 +14,12 @@ from toband.domain.misfire import (
     Decision,
     at_boot,
 )
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.schedule_model import FireOutcome, ScheduleEntry, first_due
 
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
+DISABLED = NotStarted(NotStartedReason.DISABLED)
+BLACKOUT = NotStarted(NotStartedReason.BLACKOUT, "until 04:00")
 HOUR = timedelta(hours=1)
 
 
@@ -102,28 +105,30 @@ def test_what_is_older_than_the_grace_is_missed() -> None:
     decision = decide(hourly(misfire_grace=3600.0), now=MIDNIGHT + 4.5 * HOUR)
     assert started(decision) == [(4, "CAUGHT_UP", [])]
     assert lines(decision) == [(1, "MISSED"), (2, "MISSED"), (3, "MISSED")]
-    assert "3600 s" in decision.fires[0].reason
+    assert decision.fires[0].reason == NotStarted(
+        NotStartedReason.MISFIRE_GRACE, "the daemon was not running for longer than 3600 s"
+    )
 
 
 def test_what_is_in_the_way_skips_everything() -> None:
-    decision = decide(hourly(), now=MIDNIGHT + 2 * HOUR, in_the_way="disabled")
+    decision = decide(hourly(), now=MIDNIGHT + 2 * HOUR, in_the_way=DISABLED)
     assert decision.starts == ()
     assert lines(decision) == [(1, "SKIPPED"), (2, "SKIPPED")]
-    assert {fire.reason for fire in decision.fires} == {"disabled"}
+    assert {fire.reason for fire in decision.fires} == {DISABLED}
     assert decision.entry.next_due == MIDNIGHT + 3 * HOUR
 
 
 def test_what_was_due_in_a_blackout_is_not_put_off() -> None:
     """Nobody was there for the window, and it has ended since."""
 
-    def shut(at: datetime) -> str:
-        return "blackout until 04:00" if 2 <= at.hour < 4 else ""
+    def shut(at: datetime) -> NotStarted | None:
+        return BLACKOUT if 2 <= at.hour < 4 else None
 
     entry = hourly(misfire=Misfire.RUN_ONCE, misfire_grace=86400.0)
     decision = decide(entry, now=MIDNIGHT + 5.5 * HOUR, shut=shut)
     assert started(decision) == [(5, "CAUGHT_UP", [1, 4])]
     assert lines(decision) == [(2, "SKIPPED"), (3, "SKIPPED")]
-    assert {fire.reason for fire in decision.fires} == {"blackout until 04:00"}
+    assert {fire.reason for fire in decision.fires} == {BLACKOUT}
     assert decision.entry.occurrences == 5
     assert decision.entry.next_due == MIDNIGHT + 6 * HOUR
 
@@ -266,18 +271,19 @@ def test_the_grace_of_a_time_at_which_somebody_was_there_does_not_count() -> Non
 
 
 def test_what_was_due_before_a_blackout_waits_for_its_end() -> None:
-    def shut(at: datetime) -> str:
-        return "blackout until 04:00" if 2 <= at.hour < 4 else ""
+    def shut(at: datetime) -> NotStarted | None:
+        return BLACKOUT if 2 <= at.hour < 4 else None
 
     now = MIDNIGHT + 2.2 * HOUR
-    given = {"here_since": now, "shut": shut, "catch_up": 0, "waited_for": shut(now)}
+    given = {"here_since": now, "shut": shut, "catch_up": 0, "waited_for": BLACKOUT.text}
     entry = hourly(misfire_grace=7200.0)
     decision = decide(entry, now=now, **given)
     assert (decision.starts, decision.fires, decision.waits) == ((), (), True)
     # Its grace ends first.
     late = decide(entry, now=MIDNIGHT + 3.5 * HOUR, **given)
     assert lines(late) == [(1, "MISSED"), (2, "SKIPPED"), (3, "SKIPPED")]
-    assert "blackout until 04:00" in late.fires[0].reason
+    assert late.fires[0].reason is not None
+    assert late.fires[0].reason.detail == "not caught up within 7200 s: blackout until 04:00"
     # Or the window.
     after = decide(hourly(misfire_grace=86400.0), now=MIDNIGHT + 4.5 * HOUR, shut=shut, here_since=now)
     assert started(after) == [(4, "CAUGHT_UP", [1])]

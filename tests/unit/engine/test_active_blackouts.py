@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from doubles.clock import Clock
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.engine.health.health_conditions import Health
 from toband.engine.schedules.active_blackouts import Blackouts
 from toband.ports import HealthStatus, StoredWorkflow
@@ -22,11 +23,11 @@ def workflow(*windows: str) -> StoredWorkflow:
 def test_windows_of_the_workflow_and_of_the_daemon_that_touch_are_one() -> None:
     blackouts = Blackouts(["0 3 * * */1h"], "UTC")
     night = workflow("30 10 * * */90m", "0 11 * * */1h")
-    told = "blackout until 2026-03-02T13:00:00+09:00"
+    told = NotStarted(NotStartedReason.BLACKOUT, "until 2026-03-02T13:00:00+09:00")
     assert blackouts.until(night, "Asia/Tokyo", NOW) == told
     assert blackouts.end(night, "Asia/Tokyo", NOW) == datetime(2026, 3, 2, 4, tzinfo=UTC)
-    assert blackouts.until(None, "Asia/Tokyo", NOW) == ""
-    assert Blackouts((), "UTC").until(night, "UTC", NOW) == ""
+    assert blackouts.until(None, "Asia/Tokyo", NOW) is None
+    assert Blackouts((), "UTC").until(night, "UTC", NOW) is None
 
 
 @pytest.mark.parametrize(

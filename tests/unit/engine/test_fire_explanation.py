@@ -16,6 +16,7 @@ from toband.domain.emitted_events import (
     EventSource,
     EventState,
 )
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.schedules.due_times import Upcoming
 from toband.engine.schedules.fire_explanation import Known, Near, told
@@ -45,7 +46,7 @@ KNOWN = Known(
 )
 
 
-def row(workflow: str, *, run_id: str = "", reason: str = "") -> EventRun:
+def row(workflow: str, *, run_id: str = "", reason: NotStarted | None = None) -> EventRun:
     outcome = EventRunOutcome.STARTED if run_id else EventRunOutcome.SKIPPED
     return EventRun(workflow=workflow, priority=0, outcome=outcome, run_id=run_id, reason=reason)
 
@@ -64,8 +65,16 @@ def test_what_happened_last_and_what_comes_next() -> None:
 
 
 def test_why_it_did_not_run() -> None:
-    skipped = replace(FIRE, outcome=FireOutcome.SKIPPED, reason="overlap: run r0 is active", run_id="")
-    missed = replace(FIRE, outcome=FireOutcome.MISSED, reason="nobody was there", run_id="", more=3)
+    skipped = replace(
+        FIRE, outcome=FireOutcome.SKIPPED, reason=NotStarted(NotStartedReason.OVERLAP, "run r0 is active"), run_id=""
+    )
+    missed = replace(
+        FIRE,
+        outcome=FireOutcome.MISSED,
+        reason=NotStarted(NotStartedReason.OTHER, "nobody was there"),
+        run_id="",
+        more=3,
+    )
     caught_up = replace(FIRE, outcome=FireOutcome.CAUGHT_UP, at=NOW, more=7)
     said = told(replace(KNOWN, asked=DUE, fires=(skipped, missed, caught_up)))
     assert said == (
@@ -209,7 +218,7 @@ def test_a_workflow_that_events_start_says_so() -> None:
 
 def test_a_schedule_of_a_subject_is_told_as_an_event() -> None:
     entry = replace(ENTRY, id="s", subject="issue-42")
-    fire = replace(FIRE, run_id="", reason="event e1")
+    fire = replace(FIRE, run_id="", event_id="e1")
     said = told(replace(KNOWN, entries=(entry,), fires=(fire,)))
     assert said[0] == "It is to run every day at 03:00 (UTC), for issue-42."
     assert said[1].endswith("and event e1 was emitted, 0ms later.")
@@ -220,7 +229,7 @@ def test_a_schedule_of_a_subject_is_told_as_an_event() -> None:
     [
         ({"runs": (row("other", run_id="r1"), row("w", run_id="r2"))}, "; it started run r2."),
         (
-            {"runs": (row("other", run_id="r1"), row("w", reason="disabled"))},
+            {"runs": (row("other", run_id="r1"), row("w", reason=NotStarted(NotStartedReason.DISABLED)))},
             "; not started: disabled.",
         ),
         ({"state": EventState.PENDING}, "; what it starts is not decided yet."),
@@ -236,9 +245,9 @@ def test_what_the_event_of_a_subject_started_is_told(became: dict[str, Any], sai
         source=EventSource.DAEMON,
         **{"state": EventState.RESOLVED, **became},
     )
-    fire = replace(FIRE, run_id="", reason="event e1")
+    fire = replace(FIRE, run_id="", event_id="e1")
     late = replace(fire, outcome=FireOutcome.CAUGHT_UP)
-    other = replace(fire, reason="event e2")
+    other = replace(fire, event_id="e2")
     lines = told(replace(KNOWN, fires=(fire, late, other), emitted={"e1": event}))[1:4]
     assert lines[0].endswith(f"event e1 was emitted, 0ms later{said}")
     assert lines[1].endswith(f"event e1 was emitted for it at 2026-03-02 03:00:00 UTC{said}")

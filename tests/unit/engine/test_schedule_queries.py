@@ -13,6 +13,7 @@ from contract.builders import text
 from doubles.clock import Clock
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.drain import DrainMode
 from toband.engine.errors import ZoneGoneError
@@ -241,10 +242,12 @@ async def test_what_a_schedule_of_a_subject_started_is_looked_up(store: SqlStore
         due_at=at(11),
         outcome=FireOutcome.FIRED,
         at=at(11),
-        reason="event e1",
+        event_id="e1",
     )
-    await write(store, line, replace(line, due_at=at(10), reason="event gone"))
-    skipped = EventRun(workflow="w", priority=0, outcome=EventRunOutcome.SKIPPED, reason="disabled")
+    skipped = EventRun(
+        workflow="w", priority=0, outcome=EventRunOutcome.SKIPPED, reason=NotStarted(NotStartedReason.DISABLED)
+    )
+    await write(store, line, replace(line, due_at=at(10), event_id="gone"))
     await store.add_events(
         [
             Emitted(

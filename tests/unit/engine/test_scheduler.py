@@ -21,6 +21,7 @@ from helpers.waiting import wait_for
 from toban.definition import Overlap
 from toban.definition.timing.schedule_spec import Misfire, Schedule
 from toband.domain.misfire import LINES_AT_ONCE
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.overlap import OverlapRule
 from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
@@ -183,7 +184,7 @@ async def test_what_is_due_has_its_line_and_the_alarm_is_set_for_the_next(scene:
         await scene.looked()
         (firing,) = scene.fired
         assert [fire.outcome for fire in firing.fires] == [FireOutcome.SKIPPED]
-        assert firing.fires[0].reason == "disabled"
+        assert firing.fires[0].reason == NotStarted(NotStartedReason.DISABLED)
         assert firing.after.next_due == NOW + timedelta(hours=1)
         assert scene.alarm.at == [NOW + timedelta(seconds=7)]
 
@@ -241,11 +242,7 @@ async def test_one_of_a_subject_is_told_of_as_an_event(scene: Scene) -> None:
         (firing,) = scene.fired
         ((line, event),) = firing.events
         assert (firing.runs, firing.fires) == ((), ())
-        assert (line.outcome, line.reason, line.run_id) == (
-            FireOutcome.FIRED,
-            f"event {event.id}",
-            "",
-        )
+        assert (line.outcome, line.event_id, line.run_id) == (FireOutcome.FIRED, event.id, "")
         assert (event.type, event.source, event.caller) == ("SCHEDULE_TRIGGERED", "daemon", "me")
         assert event.payload == {
             "issueId": "issue-42",
@@ -280,7 +277,7 @@ async def test_however_late_a_subject_hears_of_it_once_and_draining_is_not_in_th
         assert event.payload["metadata"]["occurrences"] == 73
         assert {fire.outcome for fire in firing.fires} == {FireOutcome.CAUGHT_UP}
         assert len(firing.fires) == 72
-        assert {fire.reason for fire in firing.fires} == {f"event {event.id}"}
+        assert {fire.event_id for fire in firing.fires} == {event.id}
 
 
 def at_boot(name: str) -> ScheduleEntry:

@@ -255,6 +255,7 @@ def _show(
 
 
 def _show_runs(here: Session, event: event_pb2.Event, names: Mapping[str, str]) -> None:
+    from toban.cli.render.reason_text import not_started
     from toban.cli.render.state_style import state_style
 
     columns: list[Column[event_pb2.EventRun]] = [
@@ -262,7 +263,7 @@ def _show_runs(here: Session, event: event_pb2.Event, names: Mapping[str, str]) 
         Column("PRIORITY", lambda run: str(run.priority), optional=True),
         Column("STATE", _run_word, lambda run: state_style(_run_word(run))),
         Column("RUN", lambda run: names.get(run.run_id, "-")),
-        Column("NOTE", lambda run: run.reason, folds=True),
+        Column("NOTE", not_started, folds=True),
         Column("ID", lambda run: run.run_id or "-", optional=True),
     ]
     if not any(run.reason for run in event.runs):

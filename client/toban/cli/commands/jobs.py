@@ -33,7 +33,6 @@ from toban.cli.render.output import (
     take,
     to_dict,
 )
-from toban.cli.render.reason_text import owner
 from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
@@ -85,6 +84,8 @@ def list_jobs(
       toban jobs list
       toban jobs list --label team=data -o name
     """
+    from toban.cli.render.reason_text import owner
+
     here = session(ctx, output)
     labels = parse_labels(label or [], "list jobs")
     with connect(here, "list jobs") as client:
@@ -294,6 +295,8 @@ def _set_enabled(here: Session, jobs: list[str], enabled: bool) -> None:
 
 
 def _show(here: Session, job: job_pb2.Job) -> None:
+    from toban.cli.render.reason_text import owner
+
     fields(
         here,
         [

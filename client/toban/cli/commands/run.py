@@ -13,7 +13,6 @@ from toban.cli.args.param_options import parse_pairs, read_file
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_one, table
-from toban.cli.render.reason_text import skip_reason
 from toban.cli.session import Output, OutputOption, Session, session, shown
 from toban.cli.wait.run_start import (
     FollowOption,
@@ -177,6 +176,8 @@ def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse
 
 def plan_note(step: run_pb2.PlannedStep, names: dict[str, str]) -> str:
     """Details of a planned step: why it is skipped, its condition, its loop."""
+    from toban.cli.render.reason_text import skip_reason
+
     notes = []
     if step.skip_reason:
         notes.append(skip_reason(step.skip_reason))

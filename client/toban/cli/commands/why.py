@@ -103,5 +103,8 @@ def _late(fire: workflow_pb2.Fire) -> str:
 
 
 def _reason(fire: workflow_pb2.Fire) -> str:
+    from toban.cli.render.reason_text import not_started
+
     more = f"and {fire.more} earlier due times" if fire.more else ""
-    return ", ".join(part for part in (fire.reason, more) if part)
+    event = f"event {fire.event_id}" if fire.event_id else ""
+    return ", ".join(part for part in (not_started(fire), event, more) if part)

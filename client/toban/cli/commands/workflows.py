@@ -34,7 +34,6 @@ from toban.cli.render.output import (
     take,
     to_dict,
 )
-from toban.cli.render.reason_text import owner
 from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
@@ -79,6 +78,8 @@ def list_workflows(
       toban workflows list
       toban workflows list --label team=data -o name
     """
+    from toban.cli.render.reason_text import owner
+
     here = session(ctx, output)
     labels = parse_labels(label or [], "list workflows")
     with connect(here, "list workflows") as client:
@@ -283,6 +284,8 @@ def _cancel_runs(here: Session, client: SyncClient, name: str) -> None:
 
 
 def _show(here: Session, workflow: workflow_pb2.Workflow) -> None:
+    from toban.cli.render.reason_text import owner
+
     fields(
         here,
         [

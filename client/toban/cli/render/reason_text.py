@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from toban.v1 import job_pb2, run_pb2, workflow_pb2
+from toban.v1 import event_pb2, job_pb2, run_pb2, workflow_pb2
 
 _SKIPPED: Final = {
     run_pb2.SKIP_REASON_WHEN: "its condition is false",
@@ -25,6 +25,18 @@ _WAITING: Final = {
     run_pb2.WAITING_FOR_SLOT: "a free slot",
     run_pb2.WAITING_FOR_BACKOFF: "the end of its backoff",
     run_pb2.WAITING_FOR_APPROVAL: "approval",
+}
+
+_NOT_STARTED: Final = {
+    workflow_pb2.NOT_STARTED_REASON_DELETED: "the workflow was deleted",
+    workflow_pb2.NOT_STARTED_REASON_DISABLED: "disabled",
+    workflow_pb2.NOT_STARTED_REASON_DRAINING: "draining",
+    workflow_pb2.NOT_STARTED_REASON_BLACKOUT: "blackout {}",
+    workflow_pb2.NOT_STARTED_REASON_OVERLAP: "overlap: {}",
+    workflow_pb2.NOT_STARTED_REASON_INVALID_PARAMS: "parameters: {}",
+    workflow_pb2.NOT_STARTED_REASON_MISFIRE_SKIP: "{}, and `misfire: skip` does not catch up",
+    workflow_pb2.NOT_STARTED_REASON_MISFIRE_GRACE: "misfire_grace: {}",
+    workflow_pb2.NOT_STARTED_REASON_DECIDED_BEFORE: "the due time was decided before",
 }
 
 _ENDING: Final = {
@@ -66,3 +78,8 @@ def owner(of: workflow_pb2.Workflow | job_pb2.Job) -> str:
             return f"{of.owner_path} (removed)"
         case _:
             return "api"
+
+
+def not_started(of: workflow_pb2.Fire | event_pb2.EventRun) -> str:
+    """Why a schedule or an event did not start a run; empty if it did."""
+    return _NOT_STARTED.get(of.reason, "{}").format(of.detail)

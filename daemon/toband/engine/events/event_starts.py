@@ -9,9 +9,10 @@ import structlog
 from toban.definition import ParamError
 from toband import failpoints
 from toband.domain.emitted_events import DEPTH_MOST, Emitted, EventRun, EventRunOutcome, EventState
-from toband.domain.overlap import is_full, skip_reason
+from toband.domain.not_started import NotStarted, NotStartedReason
+from toband.domain.overlap import is_full, skipped
 from toband.domain.run_model import Run, RunState, Trigger
-from toband.engine.errors import EngineError, StoppingError
+from toband.engine.errors import EngineError, StoppingError, not_started
 from toband.engine.events.event_matching import Candidate, Matching
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.run_factory import NewRun
@@ -53,7 +54,7 @@ class EventStarts:
         for workflow, priority in starts.items():
             row = EventRun(workflow=workflow, priority=priority, outcome=EventRunOutcome.STARTED)
             new = await self._run_of(event, workflow, priority)
-            if isinstance(new, str):
+            if isinstance(new, NotStarted):
                 skipped.append(replace(row, outcome=EventRunOutcome.SKIPPED, reason=new))
                 continue
             made[new.run.id] = new
@@ -62,12 +63,12 @@ class EventStarts:
         resolution = self._resolution(event, EventState.RESOLVED)
         return replace(resolution, skipped=tuple(skipped), runs=tuple(runs)), made
 
-    async def _run_of(self, event: Emitted, workflow: str, priority: int) -> NewRun | str:
+    async def _run_of(self, event: Emitted, workflow: str, priority: int) -> NewRun | NotStarted:
         """The run that it starts, not stored yet, or why there is none. Raises StoreError."""
         bound = workflow == event.workflow
         stored = await self._store.get_workflow(workflow) if bound else None
         if stored is not None and not stored.enabled:
-            return "disabled"
+            return NotStarted(NotStartedReason.DISABLED)
         try:
             return await self._intake.triggered(
                 workflow,
@@ -76,12 +77,10 @@ class EventStarts:
                 priority=priority if not bound else None,
                 trigger=Trigger.SCHEDULE if bound else Trigger.EVENT,
             )
-        except ParamError as error:
-            return f"parameters: {error}"
         except StoppingError:
             raise StoreError("the daemon is stopping") from None
-        except EngineError as error:
-            return str(error)
+        except (ParamError, EngineError) as error:
+            return not_started(error)
 
     async def foresee(self, event: Emitted) -> list[Candidate]:
         """All that listen to its type, and the workflow of its schedule: whether each would be started now, and why.
@@ -107,21 +106,22 @@ class EventStarts:
         reason = _cut(event)
         if not reason:
             new = await self._run_of(event, one.workflow, one.priority)
-            if not isinstance(new, str):
+            if isinstance(new, NewRun):
                 one = replace(one, priority=new.run.priority)
-            reason = new if isinstance(new, str) else await self._in_the_way(new)
+            refusal = await self._in_the_way(new) if isinstance(new, NewRun) else new
+            reason = refusal.text if refusal is not None else ""
         return replace(one, matches=False, reason=reason) if reason else one
 
-    async def _in_the_way(self, new: NewRun) -> str:
+    async def _in_the_way(self, new: NewRun) -> NotStarted | None:
         limit = new.overlap.skip_limit
         if limit is None:
-            return ""
+            return None
         active = await self._store.list_runs(
             workflow=new.run.workflow,
             states=[state for state in RunState if not state.terminal],
             limit=limit,
         )
-        return skip_reason(active[-1].id) if is_full(limit, len(active)) else ""
+        return skipped(active[-1].id) if is_full(limit, len(active)) else None
 
     def _resolution(self, event: Emitted, state: EventState, reason: str = "") -> EventResolution:
         return EventResolution(event_id=event.id, state=state, at=self._clock.now(), reason=reason)

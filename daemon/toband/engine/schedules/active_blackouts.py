@@ -7,6 +7,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from toban.definition.timing.blackouts import Stretch, joined_at, never_ends, parse_blackout
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.ports import Conditions, HealthStatus, StoredWorkflow
 
 CONDITION = "blackout"
@@ -29,10 +30,10 @@ class Blackouts:
                 conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
                 return
 
-    def until(self, stored: StoredWorkflow | None, zone: str, at: datetime) -> str:
-        """`blackout until …` if a window covers that time, or nothing. The workflow's own are in `zone`."""
+    def until(self, stored: StoredWorkflow | None, zone: str, at: datetime) -> NotStarted | None:
+        """The blackout, if a window covers that time. The workflow's own are in `zone`."""
         found = self._covering(stored, zone, at)
-        return "" if found is None else f"blackout until {_shown(*found)}"
+        return None if found is None else NotStarted(NotStartedReason.BLACKOUT, f"until {_shown(*found)}")
 
     def end(self, stored: StoredWorkflow | None, zone: str, at: datetime) -> datetime | None:
         """When it is worth looking again whether a window that covers that time has ended; None: never, or now."""

@@ -12,6 +12,7 @@ from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import describe
 from toban.quantity_text import duration_text
 from toband.domain.emitted_events import Emitted, EventState
+from toband.domain.not_started import NotStarted
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import ZoneGoneError
 from toband.engine.schedules.due_times import Upcoming, due_at_boot, jitter_by, zone_of
@@ -171,16 +172,20 @@ def _fire(fire: Fire, zone: str, started: str) -> str:
             made = f"{_made(fire)} for it at {then}{started}"
             return f"It was due at {due} and nobody was there; {made}.{also}"
         case FireOutcome.SKIPPED:
-            return f"It was due at {due} and was skipped: {fire.reason}.{more}"
+            return f"It was due at {due} and was skipped: {_why(fire.reason)}.{more}"
         case FireOutcome.MISSED:
-            return f"It was due at {due} and was missed: {fire.reason}.{more}"
+            return f"It was due at {due} and was missed: {_why(fire.reason)}.{more}"
         case _:
             assert_never(fire.outcome)
 
 
+def _why(reason: NotStarted | None) -> str:
+    return reason.text if reason is not None else ""
+
+
 def _made(fire: Fire) -> str:
     """One of a subject is told of as an event, which starts the run."""
-    return f"run {fire.run_id} was started" if fire.run_id else f"{fire.reason} was emitted"
+    return f"run {fire.run_id} was started" if fire.run_id else f"event {fire.event_id} was emitted"
 
 
 def _started(known: Known, fire: Fire) -> str:
@@ -190,7 +195,7 @@ def _started(known: Known, fire: Fire) -> str:
         return ""
     for run in event.runs:
         if run.workflow == known.workflow:
-            return f"; it started run {run.run_id}" if run.run_id else f"; not started: {run.reason}"
+            return f"; it started run {run.run_id}" if run.run_id else f"; not started: {_why(run.reason)}"
     if event.state is EventState.PENDING:
         return "; what it starts is not decided yet"
     return f"; nothing was started: {event.reason}" if event.reason else ""

@@ -11,10 +11,11 @@ import structlog
 from toban.definition import ParamError
 from toband import failpoints
 from toband.domain.misfire import Decision
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Run
-from toband.domain.schedule_model import EVENT, Fire, FireOutcome, ScheduleEntry, Start
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry, Start
 from toband.engine.drain import DrainMode
-from toband.engine.errors import EngineError, RefusedError, WorkflowNotFoundError
+from toband.engine.errors import EngineError, RefusedError, not_started
 from toband.engine.health.admission import Admits
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.run_factory import NewRun
@@ -64,19 +65,19 @@ class DueRuns:
         """How many runs of the workflow there are that have not ended, also those that are not begun or stored yet."""
         return self._queue.count(workflow) + self._ahead[workflow]
 
-    def in_the_way(self, stored: StoredWorkflow | None) -> str:
+    def in_the_way(self, stored: StoredWorkflow | None) -> NotStarted | None:
         """Why nothing may start now. A blackout is judged by each due time."""
         if stored is None:
-            return "the workflow is gone"
+            return NotStarted(NotStartedReason.DELETED)
         if not stored.enabled:
-            return "disabled"
+            return NotStarted(NotStartedReason.DISABLED)
         if self._draining.active:
-            return "draining"
+            return NotStarted(NotStartedReason.DRAINING)
         try:
             self._admission.check("start a run")
         except RefusedError as error:
-            return str(error)
-        return ""
+            return not_started(error)
+        return None
 
     async def save(
         self, entry: ScheduleEntry, decision: Decision, now: datetime, stored: StoredWorkflow | None
@@ -87,13 +88,13 @@ class DueRuns:
         for start in decision.starts:
             line = _line(entry, start, now)
             made_or_why = await self._new(entry, start, stored)
-            if isinstance(made_or_why, str):
+            if isinstance(made_or_why, NotStarted):
                 fires.append(replace(line, outcome=FireOutcome.SKIPPED, reason=made_or_why))
             else:
                 line = replace(line, run_id=made_or_why.run.id)
                 made.append((line, made_or_why))
             # Each due time has a line, also those that the run only stands for.
-            fires += _stood_for(fires[-1] if isinstance(made_or_why, str) else line, start)
+            fires += _stood_for(fires[-1] if isinstance(made_or_why, NotStarted) else line, start)
         at = max(now, self._clock.now())
         firing = Firing(
             before=entry,
@@ -131,7 +132,7 @@ class DueRuns:
         events = []
         for start in decision.starts:
             event = triggered(entry, start, decision.entry, self._announcing)
-            line = replace(_line(entry, start, at), reason=f"{EVENT}{event.id}")
+            line = replace(_line(entry, start, at), event_id=event.id)
             events.append((line, event))
             fires += _stood_for(line, start)
         firing = Firing(before=entry, after=decision.entry, fires=tuple(fires), events=tuple(events))
@@ -142,10 +143,10 @@ class DueRuns:
         failpoints.hit("schedule.fired")
         log.info("schedule fired", action="schedule_fired", schedule=entry.id, events=len(events))
 
-    async def _new(self, entry: ScheduleEntry, start: Start, stored: StoredWorkflow | None) -> NewRun | str:
+    async def _new(self, entry: ScheduleEntry, start: Start, stored: StoredWorkflow | None) -> NewRun | NotStarted:
         """The run of a due time, not stored yet; or why there can be none. Raises StoreError."""
         if stored is None:
-            return str(WorkflowNotFoundError(entry.workflow))
+            return NotStarted(NotStartedReason.DELETED)
         ahead = self._ahead[entry.workflow]
         self._ahead[entry.workflow] += 1
         made = False
@@ -161,10 +162,8 @@ class DueRuns:
             )
             made = True
             return new
-        except ParamError as error:
-            return f"parameters: {error}"
-        except EngineError as error:
-            return str(error)
+        except (ParamError, EngineError) as error:
+            return not_started(error)
         finally:
             if not made:
                 self._ahead[entry.workflow] -= 1

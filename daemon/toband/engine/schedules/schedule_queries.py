@@ -140,7 +140,8 @@ class Outlook:
         return self._with_blackout(stored, found) if found is not None else None
 
     def _with_blackout(self, stored: StoredWorkflow, due: Upcoming) -> Upcoming:
-        return replace(due, blackout=self._blackouts.until(stored, due.zone, due.at))
+        shut = self._blackouts.until(stored, due.zone, due.at)
+        return replace(due, blackout=shut.text if shut is not None else "")
 
     async def _entries(self, name: str) -> list[ScheduleEntry]:
         """Its own, also those that have run out, and those of subjects that are to start it."""

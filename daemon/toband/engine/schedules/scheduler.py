@@ -41,6 +41,7 @@ from toband.ports import (
     StoreError,
 )
 
+ALL_ACTIVE = "as many runs as allowed are active"
 AT_ONCE = 200
 """Schedules that are looked at together."""
 LOOK_AGAIN = 30.0
@@ -358,7 +359,7 @@ class Scheduling:
             in_the_way=self._due_runs.in_the_way(stored),
             shut=lambda at: self._blackouts.until(stored, entry.zone, at),
             catch_up=1 if may else 0,
-            waited_for=shut or ("as many runs are active as may be" if one_by_one else ""),
+            waited_for=shut.text if shut is not None else ALL_ACTIVE if one_by_one else "",
             one_by_one=one_by_one,
         )
         decision = await _decided(entry, given)

@@ -12,7 +12,7 @@ from sqlalchemy import Table
 from toban.limits import cut
 from toband.domain.emitted_events import Emitted, EventRun
 from toband.store.sql.columns import JsonText, Micros, Name, printable, to_json, to_micros
-from toband.store.sql.row_codec import Raw, Values
+from toband.store.sql.row_codec import Raw, Values, not_started_columns, not_started_from
 from toband.store.sql.statements import Statements
 from toband.store.sql.tables import event_runs, events
 from toband.store.sql.writer import WriteSession
@@ -56,7 +56,7 @@ def run_row(event_id: str, run: EventRun) -> Raw:
         "workflow": run.workflow,
         "priority": run.priority,
         "outcome": run.outcome.value,
-        "reason": printable(cut(run.reason)),
+        **not_started_columns(run.reason),
         "run_id": run.run_id,
     }
 
@@ -137,7 +137,7 @@ def run_from(values: Values) -> EventRun:
         workflow=values["workflow"],
         priority=values["priority"],
         outcome=values["outcome"],
-        reason=values["reason"],
+        reason=not_started_from(values["reason"], values["detail"]),
         run_id=values["run_id"],
     )
 

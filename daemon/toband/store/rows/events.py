@@ -193,7 +193,7 @@ def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[WriteS
             try:
                 runs.check_active(sql, session, line.workflow, max_active)
             except ActiveRunError as error:
-                reason = overlap.skip_reason(error.args[0])
+                reason = overlap.skipped(error.args[0])
                 lines.add(replace(line, outcome=EventRunOutcome.SKIPPED, reason=reason, run_id=""))
             else:
                 runs.check_sources(session.connection, run.sources)

@@ -7,16 +7,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select
+from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, func, or_, select
 
-from toban.limits import cut
 from toband.domain import overlap
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import ActiveRunError, Fired, Firing
 from toband.store.rows import event_rows, runs
-from toband.store.sql.columns import printable, to_json, to_micros
+from toband.store.sql.columns import to_json, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
+from toband.store.sql.row_codec import not_started_columns, not_started_from
 from toband.store.sql.statements import Statements
 from toband.store.sql.tables import fires as table
 from toband.store.sql.writer import WriteSession
@@ -81,7 +82,7 @@ class SqlFires(OpenDatabase):
             query = query.where(table.c.due_at < before)
         if after is not None:
             query = query.where(table.c.due_at > after)
-        return [Fire(**row) for row in connection.execute(query).mappings()]
+        return [_line_from(row) for row in connection.execute(query).mappings()]
 
     async def forget_fires(self, before: datetime, keep: int) -> int:
         gone = 0
@@ -136,15 +137,15 @@ def _firing(sql: Statements, firing: Firing) -> Callable[[WriteSession], Fired |
         known = frozenset(at for (at,) in session.fetch(sql.known_fires, between))
         ledger = _Ledger(set(known))
         made: list[Run] = []
-        in_the_way: dict[str, str] = {}
+        in_the_way: dict[str, NotStarted] = {}
         for line, run, max_active in firing.runs:
             if ledger.knows(line):
-                in_the_way[run.id] = f"{line.due_at.isoformat()} was decided before"
+                in_the_way[run.id] = NotStarted(NotStartedReason.DECIDED_BEFORE)
                 continue
             try:
                 runs.check_active(sql, session, run.workflow, max_active)
             except ActiveRunError as error:
-                in_the_way[run.id] = overlap.skip_reason(error.args[0])
+                in_the_way[run.id] = overlap.skipped(error.args[0])
             else:
                 encoded = new[run.id]
                 missed = tuple(at for at in run.missed if to_micros(at) not in known)
@@ -185,7 +186,7 @@ class _Ledger:
         self.repeated.append(line)
         return True
 
-    def add(self, line: Fire, in_the_way: Mapping[str, str]) -> None:
+    def add(self, line: Fire, in_the_way: Mapping[str, NotStarted]) -> None:
         """As SKIPPED if its run was not made; not at all if its due time has a line."""
         if self.knows(line):
             return
@@ -220,7 +221,13 @@ def _row(line: Fire) -> dict[str, Any]:
         "workflow": line.workflow,
         "outcome": line.outcome.value,
         "at": to_micros(line.at),
-        "reason": printable(cut(line.reason)),
+        **not_started_columns(line.reason),
         "run_id": line.run_id,
+        "event_id": line.event_id,
         "more": line.more,
     }
+
+
+def _line_from(values: RowMapping) -> Fire:
+    stored = dict(values)
+    return Fire(**stored | {"reason": not_started_from(stored["reason"], stored.pop("detail"))})

@@ -11,7 +11,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from toban.limits import MAX_LISTED_BYTES
+from toban.limits import MAX_LISTED_BYTES, cut
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import (
     INSTANCE_BITS,
     Artifact,
@@ -305,7 +306,17 @@ def letter_row(letter: DeadLetter) -> Raw:
     }
 
 
+def not_started_columns(value: NotStarted | None) -> Raw:
+    if value is None:
+        return {"reason": None, "detail": ""}
+    return {"reason": value.reason.value, "detail": printable(cut(value.detail))}
+
+
 # ------------------------------------------------------------------------------------------------ from rows
+
+
+def not_started_from(reason: NotStartedReason | None, detail: str) -> NotStarted | None:
+    return None if reason is None else NotStarted(reason, detail)
 
 
 def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:

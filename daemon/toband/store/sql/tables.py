@@ -28,6 +28,7 @@ from sqlalchemy import (
 
 from toban.definition import DefinitionKind
 from toband.domain.emitted_events import EventRunOutcome, EventSource, EventState
+from toband.domain.not_started import NotStartedReason
 from toband.domain.run_model import (
     AttemptState,
     DeadLetterState,
@@ -400,8 +401,11 @@ fires = Table(
     Column("workflow", Key, nullable=False),
     Column("outcome", Name(FireOutcome), nullable=False),
     Column("at", Micros, nullable=False),
-    Column("reason", Prose, nullable=False),
+    Column("reason", Name(NotStartedReason)),
+    # For people, about the reason.
+    Column("detail", Prose, nullable=False),
     Column("run_id", Key, nullable=False),
+    Column("event_id", Key, nullable=False, server_default=text("''")),
     Column("more", BigInteger, nullable=False),
     _states(FireOutcome, "outcome"),
     Index(None, "workflow", "due_at", "schedule_id"),
@@ -451,7 +455,8 @@ event_runs = Table(
     Column("workflow", Key, primary_key=True),
     Column("priority", Integer, nullable=False),
     Column("outcome", Name(EventRunOutcome), nullable=False),
-    Column("reason", Prose, nullable=False),
+    Column("reason", Name(NotStartedReason)),
+    Column("detail", Prose, nullable=False),
     # It may be gone.
     Column("run_id", Key, nullable=False),
     _states(EventRunOutcome, "outcome"),

@@ -1,11 +1,12 @@
 """Facts that were texts become columns and flags: why a step was skipped, whether its retry was stopped, its timeout,
-and whether the file that owned a definition was removed.
+whether the file that owned a definition was removed, and why schedules and events did not start runs.
 
 Rows of steps and entries of the history are mapped alike. They are read a page at a time: all of them may not fit into
 memory.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,28 @@ depends_on = None
 
 KEY = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 REMOVED = " (removed)"
+NOT_STARTED = (
+    ("the workflow is gone|there is no workflow .*", "DELETED", ""),
+    ("disabled", "DISABLED", ""),
+    ("draining", "DRAINING", ""),
+    ("blackout (.*)", "BLACKOUT", r"\1"),
+    ("overlap: (.*)", "OVERLAP", r"\1"),
+    ("parameters: (.*)", "INVALID_PARAMS", r"\1"),
+    (".* wait already, no more may", "QUEUE_FULL", r"\g<0>"),
+    (".* was decided before", "DECIDED_BEFORE", ""),
+    ("nobody was there, and `misfire: skip` .*", "MISFIRE_SKIP", "the daemon was not running"),
+    ("(.*), and `misfire: skip` .*", "MISFIRE_SKIP", r"\1"),
+    (
+        "nobody was there for longer than its misfire_grace of (.*)",
+        "MISFIRE_GRACE",
+        r"the daemon was not running for longer than \1",
+    ),
+    (
+        "its misfire_grace of (.*) passed before it could be caught up: (.*)",
+        "MISFIRE_GRACE",
+        r"not caught up within \1: \2",
+    ),
+)
 STOPPED = {
     "aborted": "the run was aborted",
     "cancelled": "the run was cancelled",
@@ -32,9 +55,33 @@ def upgrade() -> None:
     op.add_column("runs", sa.Column("progress", sa.Text()))
     removed: sa.Column[bool] = sa.Column("owner_removed", sa.Boolean(), nullable=False, server_default=sa.false())
     op.add_column("workflows", removed)
+    for table in ("fires", "event_runs"):
+        op.execute(f"ALTER TABLE {table} RENAME COLUMN reason TO detail")
+        op.add_column(table, sa.Column("reason", sa.String()))
+    op.add_column("fires", sa.Column("event_id", KEY, nullable=False, server_default=sa.text("''")))
+    _map_not_started(op.get_bind())
     _map_owners(op.get_bind())
     _map_steps(op.get_bind())
     _map_history(op.get_bind())
+
+
+def _map_not_started(connection: sa.Connection) -> None:
+    """Texts of the ledger begin with their reason; few of them differ, apart from their details."""
+    emitted = "UPDATE fires SET event_id = substr(detail, 7), detail = '' WHERE detail LIKE 'event %'"
+    connection.execute(sa.text(f"{emitted} AND outcome IN ('FIRED', 'CAUGHT_UP')"))
+    for table in ("fires", "event_runs"):
+        found = connection.execute(sa.text(f"SELECT DISTINCT detail FROM {table} WHERE detail <> ''"))  # noqa: S608
+        update = sa.text(f"UPDATE {table} SET reason = :reason, detail = :detail WHERE detail = :was")  # noqa: S608
+        for (text,) in found.all():
+            reason, detail = _not_started(text)
+            connection.execute(update, {"was": text, "reason": reason, "detail": detail})
+
+
+def _not_started(text: str) -> tuple[str, str]:
+    for pattern, reason, detail in NOT_STARTED:
+        if match := re.fullmatch(pattern, text, re.DOTALL):
+            return reason, match.expand(detail)
+    return "OTHER", text
 
 
 def _map_owners(connection: sa.Connection) -> None:
