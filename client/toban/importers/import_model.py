@@ -17,15 +17,20 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9_-]+")
 
 
 class ImportProblem(Exception):  # noqa: N818 - a finding, not an error of the program
-    """Something has no counterpart here; the text says what."""
+    """Something has no counterpart here; the text says what. `ignorable`: it is a directive of a unit."""
+
+    def __init__(self, text: str, *, ignorable: bool = False) -> None:
+        super().__init__(text)
+        self.ignorable = ignorable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Something that was not taken over, where it stands, and why."""
+    """Something that was not imported, where it is, and why. `ignorable`: it would be without some directives."""
 
     where: str
     reason: str
+    ignorable: bool = False
 
     def __str__(self) -> str:
         return f"{self.where}: {self.reason}"

@@ -147,7 +147,7 @@ def _unmapped(service: Unit, kind: str) -> list[str]:
         elif section not in ("Unit", "Service") or key not in known:
             wrong.append(shown)
     if wrong:
-        raise ImportProblem(f"no counterpart: {', '.join(wrong)}")
+        raise ImportProblem(f"no counterpart: {', '.join(wrong)}", ignorable=True)
     return notes
 
 

@@ -66,19 +66,19 @@ def import_timer(
         raise ImportProblem(f"Unit={service_name}: only services have a counterpart")
     service, also = read_unit(service_name, root=root, beside=beside).without(ignored)
     dropped += also
-    problems: list[str] = []
+    problems: list[ImportProblem] = []
     made = None
     try:
         _check_mapped(unit)
     except ImportProblem as problem:
-        problems.append(str(problem))
+        problems.append(problem)
     try:
         made = steps_of(service, home=home)
     except ImportProblem as problem:
-        problems.append(f"{service_name}: {problem}")
+        problems.append(ImportProblem(f"{service_name}: {problem}", ignorable=problem.ignorable))
     if made is None or problems:
         # Both at once: nobody wants to learn of them one by one.
-        raise ImportProblem("; ".join(problems))
+        raise ImportProblem("; ".join(map(str, problems)), ignorable=any(each.ignorable for each in problems))
     notes: list[str] = []
     if asked != name:
         notes.append(f"{asked} is another name of {name}")
@@ -120,7 +120,7 @@ def _check_mapped(unit: Unit) -> None:
             continue
         wrong.append(f"{key}={values[-1]}")
     if wrong:
-        raise ImportProblem(f"no counterpart: {', '.join(wrong)}")
+        raise ImportProblem(f"no counterpart: {', '.join(wrong)}", ignorable=True)
 
 
 def _schedules(unit: Unit, zone: str, notes: list[str]) -> tuple[list[dict[str, Any]], list[Calendar]]:

@@ -185,7 +185,7 @@ def systemd(
                 raise ImportProblem(f"{drafts[draft.name].where} also gives a workflow {draft.name}")
             drafts[draft.name] = draft
         except ImportProblem as problem:
-            refused.append(Refused(where=timer, reason=str(problem)))
+            refused.append(Refused(where=timer, reason=str(problem), ignorable=problem.ignorable))
     imported = Imported(drafts=tuple(drafts.values()), refused=tuple(refused))
     finish(here, imported, what, "systemd", to, force, skip, count, _after(start, what))
 

@@ -70,7 +70,7 @@ def _tell_refused(here: Session, refused: Sequence[Refused], others: int, what: 
         return
     more = f", {others} imported" if others else ""
     hint = "--skip makes this a warning"
-    if source == "systemd" and any("no counterpart: " in each.reason for each in refused):
+    if source == "systemd" and any(each.ignorable for each in refused):
         hint = f"--ignore NAME leaves a directive out; {hint}"
     raise Failure(
         f"cannot {what}: {counted(len(refused), 'entry')} not imported{more}",
