@@ -28,7 +28,7 @@ async def test_a_killed_shim_is_lost_and_the_spawner_ends_what_it_left(
     lost = await supervision.lost(attempt)
 
     assert lost.orphans == "ended"
-    assert "without a record" in lost.error
+    assert "without an end record" in lost.error
     assert gone(main)
     assert gone(lurker)
     assert (await supervision.run(shell("exit 1"))).exit_code == 1
