@@ -116,7 +116,7 @@ steps: [{{name: only, run: 'echo good >> {witness}; read _ < {gate.path}'}}]
     assert [each.name for each in told] == ["attempt_records"]
     found = daemon.system.Doctor(system_pb2.DoctorRequest(), timeout=60).findings
     (damaged,) = [each for each in found if each.check == "attempt files"]
-    assert f"{len(BAD)} attempt files" in damaged.detail
+    assert f"{len(BAD)} damaged attempt files" in damaged.detail
 
 
 FORGER = """
