@@ -1,4 +1,4 @@
-"""Writes a DLL for 64-bit Windows that has no code: each name it exports stands for a function of another DLL.
+"""Writes a DLL for 64-bit Windows without code: each exported name forwards to a function of another DLL.
 
     forwarder_dll.py OUT.dll NAME=OTHER.FUNCTION…
 

@@ -1,4 +1,4 @@
-"""The bench itself: it runs, tells what its documentation says, refuses a daemon without syncs, and leaves nothing."""
+"""The benchmark: runs, prints what its documentation says, refuses a daemon without syncs, and leaves nothing."""
 
 from __future__ import annotations
 

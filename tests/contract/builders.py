@@ -1,4 +1,4 @@
-"""Values for tests of stores: short to write, with nothing left out that a store has to keep."""
+"""Builders of values for tests of stores: short to write, with every field that a store must save."""
 
 from __future__ import annotations
 

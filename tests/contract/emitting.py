@@ -1,4 +1,4 @@
-"""Events for tests of stores, and what is decided about them."""
+"""Builders of events and their resolutions, for tests of stores."""
 
 from __future__ import annotations
 

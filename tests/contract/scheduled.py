@@ -1,4 +1,4 @@
-"""Schedules for tests of stores, and what is decided about them."""
+"""Builders of schedules and their firings, for tests of stores."""
 
 from __future__ import annotations
 

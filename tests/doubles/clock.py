@@ -1,4 +1,4 @@
-"""Clocks: one that a test sets, and that of the system. Both implement `ports.Clock`."""
+"""Clocks for tests: one set by the test, and the system clock. Both implement `ports.Clock`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sandbox without processes, for tests of what uses one."""
+"""A sandbox without processes. Implements `ports.Sandbox`."""
 
 from __future__ import annotations
 

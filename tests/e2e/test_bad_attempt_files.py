@@ -1,4 +1,4 @@
-"""Attempt files that hold what no shim wrote: each costs its own attempt, and nothing else."""
+"""Attempt files with content that no shim wrote: each costs its own attempt only."""
 
 from __future__ import annotations
 

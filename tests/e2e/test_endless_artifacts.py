@@ -1,4 +1,4 @@
-"""Work on artifacts that does not end, and outputs that fit nowhere: only their own step feels it."""
+"""Artifact work that never ends, and outputs that are too large: only their own step is affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places that runs of events share go to the most urgent of all workflows, also after a restart."""
+"""The slots shared by event runs go to the most urgent run of all workflows, also after a restart."""
 
 from __future__ import annotations
 

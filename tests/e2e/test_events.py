@@ -1,4 +1,4 @@
-"""Events start what listens to them, once each, whoever emits them and whatever happens to the daemon."""
+"""Events start each listening workflow once, for every kind of emitter and through restarts."""
 
 from __future__ import annotations
 

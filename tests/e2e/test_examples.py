@@ -1,4 +1,4 @@
-"""Every example, applied as the README says and run: how it ends, in which order, and what it prints."""
+"""Every example, applied and run as the README says: its result, order and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of another user that try to make root's daemon read, write or give away what is not theirs."""
+"""Steps of another user that try to make root's daemon read, write or give away files of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step's supervisor is killed: the step is lost, what it left is ended, and `on_lost` decides."""
+"""A step's supervisor is killed: the step is lost, its processes are ended, and `on_lost` decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run is repeated from what failed: what succeeded is not executed again, its results and files are still there."""
+"""A run is retried from its failed steps: the others do not run again, and their results and files are available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three workflows that agents would do, with shell steps in the place of the agents: their states, files and order."""
+"""Three workflows for agents, with shell steps instead of agents: their states, files and order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits and users of steps, from the definition to what a run says about them."""
+"""Limits and users of steps, from the definition to the report of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Under a real systemd that delegates: attempts have cgroups of their own, and what is killed there is gone."""
+"""Under a real systemd that delegates: each attempt has a cgroup, and killing it leaves no process."""
 
 from __future__ import annotations
 

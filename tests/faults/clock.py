@@ -1,4 +1,4 @@
-"""A wall clock that jumps, for a daemon and all its shims; steps and tests keep the right one."""
+"""A wall clock that jumps, for a daemon and all its shims; steps and tests see the right time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a history, and what may excuse it."""
+"""Defects of a history, and the circumstances that excuse them."""
 
 from __future__ import annotations
 

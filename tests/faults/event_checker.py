@@ -1,4 +1,4 @@
-"""Compares what became of events with what was asked for and with what workflows listen to; see docs/faults.md."""
+"""Compares the outcome of events with the requests and with the triggers of workflows; see docs/faults.md."""
 
 from __future__ import annotations
 

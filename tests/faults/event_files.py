@@ -1,4 +1,4 @@
-"""Files that come into a watched directory, and whether that is told."""
+"""Files that appear in a watched directory, and the events about them."""
 
 from __future__ import annotations
 

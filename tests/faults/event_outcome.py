@@ -1,4 +1,4 @@
-"""What the daemon says of events, runs, schedules and definitions when all has come to rest."""
+"""The daemon's final report on events, runs, schedules and definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of workflows that are applied again while events come."""
+"""Versions of workflows that are applied again while events arrive."""
 
 from __future__ import annotations
 

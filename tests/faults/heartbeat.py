@@ -1,4 +1,4 @@
-"""Workflows whose step leaves heartbeats, and what these say."""
+"""Workflows whose step writes heartbeats, and how to read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the daemon says happened, read over its API, and what its files say."""
+"""The history of runs as the API and the files on disk report it."""
 
 from __future__ import annotations
 

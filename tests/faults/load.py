@@ -1,4 +1,4 @@
-"""Starts runs, cancels and pauses some, whether the daemon is there or not, and remembers what was acknowledged."""
+"""Starts runs, cancels and pauses some, with or without a running daemon, and records every acknowledgement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step that prints a lot to both streams and says in the witness file what it was: loud_step.py LINES.
+"""A step that prints a lot to both streams and records it in the witness file: loud_step.py LINES.
 
 Started as a program, with the standard library alone. The text depends on nothing but the attempt's token, so that a
 checker can write the same; see `workload.loud_text`.

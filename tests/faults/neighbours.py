@@ -1,4 +1,4 @@
-"""Bad neighbours: what they do to a daemon, and what another client notices of it."""
+"""Bad neighbours: their attacks on a daemon, and the delays that another client sees."""
 
 from __future__ import annotations
 

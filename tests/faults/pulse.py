@@ -1,4 +1,4 @@
-"""Notes when the machine held everybody up, so that nobody is blamed for it."""
+"""Records when the machine stalled, so that no process is blamed for it."""
 
 from __future__ import annotations
 

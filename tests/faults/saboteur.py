@@ -1,4 +1,4 @@
-"""Removes, truncates and replaces files of active attempts while no daemon lives, and remembers what it did.
+"""Removes, truncates and replaces files of active attempts while no daemon runs, and records what it did.
 
 A file that lost or changed its first name is found under its second one: that costs nothing. Only what was truncated,
 or lost both names, may be LOST.

@@ -1,4 +1,4 @@
-"""Ends shims, from outside and at their failpoints, and remembers which: only what they served may be LOST."""
+"""Ends shims, from outside and at their failpoints, and records which: only their attempts may be LOST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was missed is caught up in turns, and what is due now does not wait for it."""
+"""Missed due times are caught up in turns, and current due times do not wait for them."""
 
 from __future__ import annotations
 

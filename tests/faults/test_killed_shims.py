@@ -1,4 +1,4 @@
-"""Shims are killed too: what they served may be LOST, and only that. Nothing runs twice, and nothing is left."""
+"""Shims are killed too: only their attempts may be LOST. Nothing runs twice, and no process is left."""
 
 from __future__ import annotations
 

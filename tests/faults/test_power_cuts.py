@@ -1,4 +1,4 @@
-"""The power fails under load, again and again: what was acknowledged is there, and nothing is told that is not so.
+"""The power fails under load, again and again: acknowledged changes are there, and every report is true.
 
 The state directory is on a disk that is shut down without writing back; every process of the daemon is ended, the disk
 is mounted again, and the next daemon believes that the machine was started anew. The witness file is on another disk.

@@ -1,4 +1,4 @@
-"""Random schedules, and a daemon that is killed, stopped, drained and told wrong times meanwhile.
+"""Random schedules, and a daemon that is killed, stopped, drained and given a wrong clock meanwhile.
 
 Every due time has one line in the ledger and one run at most, neither early nor late; what was missed is treated as its
 policy says. When they were due is computed apart, see `timed.py`; docs/faults.md says what is compared.

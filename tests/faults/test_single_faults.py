@@ -1,4 +1,4 @@
-"""One thing fails for a while, under load. The daemon lives on, nothing is lost or untrue, and all is well again."""
+"""One thing fails for a while, under load. The daemon survives, loses nothing, and recovers."""
 
 from __future__ import annotations
 

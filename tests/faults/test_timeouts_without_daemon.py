@@ -1,4 +1,4 @@
-"""A timeout holds while there is no daemon: the step's own heartbeats say when it was ended."""
+"""Timeouts are enforced without a daemon: the step's own heartbeats show when it was ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random schedules, and when they are due: computed apart from what is tested."""
+"""Random schedules and their due times, computed independently of the product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is due once per boot of the machine, compared with when it was started."""
+"""Schedules that are due once per boot, compared with the boots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does things to a daemon that has schedules, and notes what it did and when."""
+"""Disturbs a daemon that has schedules, and records every action with its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares the ledger of due times and the runs with when schedules were due, and with what was done meanwhile."""
+"""Compares the ledger of due times and the runs with the schedules and with the disturbances."""
 
 from __future__ import annotations
 

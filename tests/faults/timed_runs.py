@@ -1,4 +1,4 @@
-"""What the runs of schedules did, as their steps tell it in a file that no daemon knows, and whether that was right."""
+"""The runs of schedules as their steps record them in a file that no daemon knows, and a check of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When things were done to a daemon, in right time, and what its wall clock showed then."""
+"""The times of all actions on a daemon, and what its wall clock showed then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What steps say of themselves, in a file that no daemon knows: a line when they begin, and one when they are done.
+"""The record that steps write about themselves in a file that no daemon knows: a line at their start, and at their end.
 
     B RUN STEP TOKEN
     E RUN STEP TOKEN CODE [DIGEST-OF-STDOUT DIGEST-OF-STDERR]

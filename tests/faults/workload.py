@@ -1,4 +1,4 @@
-"""The workflows of the load, and what is true of each of their steps whatever happens to the daemon."""
+"""The workflows of the load, and the properties of each step that no fault may change."""
 
 from __future__ import annotations
 

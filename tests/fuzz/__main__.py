@@ -1,4 +1,4 @@
-"""`scripts/fuzz`: feeds the targets in turns until the time is over, and keeps what it finds in the corpus."""
+"""`scripts/fuzz`: runs the targets in turns until the time is over, and saves findings to the corpus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of what attempts leave on disk: claim, log, end record, compressed logs, values."""
+"""Readers of the files that attempts leave on disk: claim, log, end record, compressed logs, values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs that are kept in the corpus, and the note that says what one of them was kept for."""
+"""The corpus of inputs, and the notes that explain them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs made of valid ones: bytes, words, JSON values and attempt files, each changed in a few places.
+"""Inputs derived from valid ones: bytes, words, JSON values and attempt files, each with a few changes.
 
 Everything is drawn from the `Random` that is passed in: the same seed gives the same inputs.
 """

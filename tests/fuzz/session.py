@@ -1,4 +1,4 @@
-"""Runs workers and says what they found; shared by the tests and `scripts/fuzz`."""
+"""Runs workers and reports their findings; shared by the tests and `scripts/fuzz`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fuzz target is, and what may be asked of a value that a reader made of its input."""
+"""Fuzz targets, and checks of the values that a reader returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session finds what it is there to find, keeps it, and makes the same inputs of the same seed."""
+"""A session finds planted faults, saves them, and generates the same inputs for the same seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeds one target in a process of its own: what hangs, crashes or eats memory ends this one and nothing else.
+"""Runs one target in its own process: an input that hangs, crashes or eats memory ends only this process.
 
 Each input is written to a file before it is read, so that the session finds it when the process is gone. Exits with 0,
 or with FOUND and the reason on standard error; one that hangs exits with 1, one that crashes with its signal.

@@ -1,4 +1,4 @@
-"""Short forms of what the daemon answers: names of states, causes and reasons, and the text of logs."""
+"""Short forms of the daemon's answers: names of states, causes and reasons, and the text of logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a refused call says, taken apart: its status and the details that a program can act on."""
+"""A refused call, taken apart: its status and its error details."""
 
 from __future__ import annotations
 

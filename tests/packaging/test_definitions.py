@@ -1,4 +1,4 @@
-"""Every definition that is shown or shipped holds, and the schema for editors agrees."""
+"""Every definition that is shown or shipped is valid, and the schema for editors agrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents name what there is: links that lead somewhere, every field, key, command and exit code."""
+"""The documents match the product: links, and every field, key, command and exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user installs: the wheel, the thin client made of it, and the files that are shipped beside it."""
+"""The installed product: the wheel, the thin client made of it, and the shipped files."""
 
 from __future__ import annotations
 

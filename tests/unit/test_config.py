@@ -1,4 +1,4 @@
-"""Configuration: where values come from, and what is said about wrong ones."""
+"""Configuration: sources of values, and errors for wrong ones."""
 
 from __future__ import annotations
 

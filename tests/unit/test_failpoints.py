@@ -1,4 +1,4 @@
-"""Failpoints: named places where a test makes a process fail."""
+"""Failpoints: named points where a test makes a process fail."""
 
 from __future__ import annotations
 

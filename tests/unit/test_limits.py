@@ -1,4 +1,4 @@
-"""Sizes: how they are counted, and what is said of what is too large."""
+"""Size limits: how sizes are counted, and the errors for values that are too large."""
 
 from __future__ import annotations
 

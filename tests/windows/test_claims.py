@@ -1,4 +1,4 @@
-"""The claim on Windows: whoever comes first has it, and everybody sees who that is."""
+"""The claim on Windows: the first process gets it, and all others see which one that is."""
 
 from __future__ import annotations
 

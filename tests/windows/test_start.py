@@ -1,4 +1,4 @@
-"""Configuration on Windows: where things are when nobody says anything."""
+"""Configuration on Windows: the default paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon, or a supervisor, is ended without warning; what is left says the truth.
+"""The daemon, or a supervisor, is killed; its successor reports the truth.
 
 A daemon takes seconds to start under wine, so that many runs share one restart.
 """

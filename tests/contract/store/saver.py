@@ -1,4 +1,4 @@
-"""Run by a test: saves change after change of a run until it is killed, and prints each one that was acknowledged."""
+"""Started by a test: saves changes of a run until it is killed, and prints each acknowledged one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was decided about an event: saved whole, once, with the runs that it starts."""
+"""Event resolutions: saved as a whole, once, with the runs that they start."""
 
 from __future__ import annotations
 

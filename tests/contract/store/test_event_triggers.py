@@ -1,4 +1,4 @@
-"""What definitions listen to, and the events that changes of definitions make."""
+"""Event triggers of definitions, and the events about changed definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files own: stored whole or not at all, and disabled when no file has it any more."""
+"""Definitions owned by files: stored all or none, and disabled when their file is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Firing a schedule, and the ledger of what became of its due times."""
+"""Firing a schedule, and the ledger of its due times."""
 
 from __future__ import annotations
 

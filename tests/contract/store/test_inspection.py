@@ -1,4 +1,4 @@
-"""How the database does: whether it is whole, takes writes, and what it says when it does not."""
+"""Inspection of the database: its integrity, whether it takes writes, and its error messages."""
 
 from __future__ import annotations
 

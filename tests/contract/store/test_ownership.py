@@ -1,4 +1,4 @@
-"""One daemon owns a database: others are refused, and one that was replaced writes nothing more."""
+"""Database ownership: one daemon owns it, others are refused, and a replaced daemon writes nothing more."""
 
 from __future__ import annotations
 

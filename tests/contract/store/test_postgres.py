@@ -1,4 +1,4 @@
-"""Behind the port: what only PostgreSQL needs, and what is said without it."""
+"""PostgreSQL only: durability settings, reconnects, and errors without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was acknowledged is there after any end, clean or not."""
+"""Acknowledged writes are there after every end of the process, clean or not."""
 
 from __future__ import annotations
 

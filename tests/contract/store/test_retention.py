@@ -1,4 +1,4 @@
-"""What retention asks of a store: what could go, what never goes, and what goes with it."""
+"""Retention queries: removable runs, protected runs, and the rows removed with a run."""
 
 from __future__ import annotations
 

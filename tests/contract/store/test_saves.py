@@ -1,4 +1,4 @@
-"""Saving transitions: compare-and-set, and what may never change."""
+"""Saving transitions: compare-and-set, and the fields that never change."""
 
 from __future__ import annotations
 

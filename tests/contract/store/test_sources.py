@@ -1,4 +1,4 @@
-"""Runs that take over what other runs did: kept results, where they come from, and how long that stays."""
+"""Runs that reuse results of other runs: the results, their sources, and how long both are retained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behind the port: what only SQLite needs."""
+"""SQLite only: indexes, file modes, and damaged or foreign files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attempts used over time."""
+"""Resource usage of attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a run, a step or an attempt may hold comes back as it was."""
+"""Any value of a run, a step or an attempt is read back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the fake daemon that repeats, holds and removes runs, and has their artifacts."""
+"""Run control of the fake daemon: retry, pause, approve and delete runs, and their artifacts."""
 
 from __future__ import annotations
 

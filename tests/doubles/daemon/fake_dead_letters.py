@@ -1,4 +1,4 @@
-"""The part of the fake daemon that keeps dead letters."""
+"""Dead letters of the fake daemon."""
 
 from __future__ import annotations
 

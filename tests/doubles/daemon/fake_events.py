@@ -1,4 +1,4 @@
-"""The part of the fake daemon that takes events and keeps schedules of subjects."""
+"""Events and subject schedules of the fake daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the fake daemon that keeps runs. They stand still until the test moves them."""
+"""Runs of the fake daemon. They stand still until the test moves them."""
 
 from __future__ import annotations
 

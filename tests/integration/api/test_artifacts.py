@@ -1,4 +1,4 @@
-"""RunService: what the steps of a run left behind."""
+"""RunService: artifacts of the steps of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends is answered with what is wrong about it, never with INTERNAL."""
+"""Any invalid input of a client is answered with a useful error, never with INTERNAL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every gRPC service is expected to have beside its own calls: health, reflection; and SystemService."""
+"""The services that every gRPC server has: health and reflection; and SystemService."""
 
 from __future__ import annotations
 

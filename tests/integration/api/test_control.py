@@ -1,4 +1,4 @@
-"""RunService: pausing, approving, queueing, and what is told of steps that are more than one process."""
+"""RunService: pausing, approving, queueing, and steps with more than one process."""
 
 from __future__ import annotations
 

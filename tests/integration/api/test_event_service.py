@@ -1,4 +1,4 @@
-"""Events over the API: what they start, what is told of them, and who emitted them."""
+"""Events over the API: the runs that they start, their reports, and their emitters."""
 
 from __future__ import annotations
 

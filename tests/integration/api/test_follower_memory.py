@@ -1,4 +1,4 @@
-"""Followers that never read: what each costs is bounded, and the memory goes back when they have gone."""
+"""Followers that never read: the cost of each is bounded, and their memory is freed when they leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions that take long to read: nobody else waits for them."""
+"""Definitions that take long to parse delay no other client."""
 
 from __future__ import annotations
 

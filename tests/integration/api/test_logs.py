@@ -1,4 +1,4 @@
-"""StreamLogs: what the steps printed, from any position, at any reader's pace."""
+"""StreamLogs: the output of steps, from any position, at any reader's pace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules of subjects over the API: stored, told, cancelled, and due."""
+"""Subject schedules over the API: due, repeated, and cancelled in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules over the API: when they are due, what became of it, and holding all of them back."""
+"""Schedules over the API: due times, the ledger, and draining."""
 
 from __future__ import annotations
 

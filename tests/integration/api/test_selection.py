@@ -1,4 +1,4 @@
-"""RunService: a part of a workflow, and what would run."""
+"""RunService: partial runs and dry runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor of a real daemon: finds what was planted, mends what is safe, and leaves alone what is active."""
+"""The doctor of a real daemon: finds planted damage, repairs what is safe, and leaves active runs alone."""
 
 from __future__ import annotations
 

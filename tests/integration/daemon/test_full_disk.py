@@ -1,4 +1,4 @@
-"""A daemon on a disk that is full, fails or takes no writes: it says so, loses nothing, and is well again by itself."""
+"""A daemon on a disk that is full, fails or takes no writes: it reports that, loses nothing, and recovers by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No more attempts at once than the daemon may run; what waits goes by priority, then by age."""
+"""Slots: no more attempts at once than configured; waiting attempts start by priority, then by age."""
 
 from __future__ import annotations
 

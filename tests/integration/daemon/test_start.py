@@ -1,4 +1,4 @@
-"""Taking a state directory and an address: one daemon at a time, and what a dead one left is no obstacle."""
+"""Starting: one daemon for each state directory and address, and the leftovers of a dead daemon are no obstacle."""
 
 from __future__ import annotations
 

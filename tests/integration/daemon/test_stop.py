@@ -1,4 +1,4 @@
-"""Being told to stop: quickly and cleanly, while the steps go on and wait for the next daemon."""
+"""Stopping: quick and clean, while the steps go on and wait for the next daemon."""
 
 from __future__ import annotations
 

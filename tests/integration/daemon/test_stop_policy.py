@@ -1,4 +1,4 @@
-"""What a stop does to runs that are active: lets them go on, waits for them, or cancels them."""
+"""The stop policy for active runs: leave them, wait for them, or cancel them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step uses while it runs is sampled, kept, and shown."""
+"""Resource usage of a running step is sampled, stored and shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a run the moment its change is on disk, before whoever owns the run has heard of it."""
+"""Requests for a run whose change is on disk while its actor still waits for the store's answer."""
 
 from __future__ import annotations
 

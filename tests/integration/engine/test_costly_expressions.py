@@ -1,4 +1,4 @@
-"""Expressions that would take for ever, or all memory: an error of their own step, and nobody else waits for them."""
+"""Expressions that would take for ever, or all memory: an error of their own step, and no delay for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storing definitions: what uses what, and what happens while somebody else stores too."""
+"""Storing definitions: their dependencies, and concurrent changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step that fails, or takes too long, does to the run."""
+"""The effect of a failed or slow step on its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a real daemon can show of loops, artifacts, overlaps and children."""
+"""Loops, artifacts, overlaps and children on a real daemon."""
 
 from __future__ import annotations
 

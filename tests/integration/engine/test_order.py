@@ -1,4 +1,4 @@
-"""What runs when: lists one after the other, branches side by side, never more than `concurrency`."""
+"""The order of steps: lists in sequence, branches in parallel, never more than `concurrency`."""
 
 from __future__ import annotations
 

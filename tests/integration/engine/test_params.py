@@ -1,4 +1,4 @@
-"""Parameters: what a run may be started with, and what happens to what does not fit."""
+"""Parameters of a run, and the errors for invalid ones."""
 
 from __future__ import annotations
 

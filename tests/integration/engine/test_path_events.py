@@ -1,4 +1,4 @@
-"""From `watch` in a definition to the event: with a database, a directory and whoever watches it."""
+"""From `watch` in a definition to the event: with a database and a real directory."""
 
 from __future__ import annotations
 

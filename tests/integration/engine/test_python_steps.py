@@ -1,4 +1,4 @@
-"""Python steps: values in, values out, and what went wrong in the log."""
+"""Python steps: values in, values out, and errors in the log."""
 
 from __future__ import annotations
 

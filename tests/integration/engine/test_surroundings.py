@@ -1,4 +1,4 @@
-"""What a step finds around it: its environment, its directory, the files it may write to."""
+"""The surroundings of a step: its environment, its directory, and its output files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts with cgroups of their own: a killed one is empty by the kernel's word, whoever else was killed."""
+"""Attempts in cgroups: the kernel confirms that a killed attempt left no process, whichever supervisor was killed."""
 
 from __future__ import annotations
 

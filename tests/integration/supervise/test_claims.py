@@ -1,4 +1,4 @@
-"""Processes that race for one claim: exactly one wins, and what can be seen of it is whole."""
+"""Processes that race for one claim: exactly one wins, and readers never see a partial claim."""
 
 from __future__ import annotations
 

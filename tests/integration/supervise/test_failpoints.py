@@ -1,4 +1,4 @@
-"""A supervisor that dies at the worst moments: what is reported is true each time, and nothing starts twice."""
+"""A supervisor that dies at the worst moments: every report is true, and nothing starts twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full while a step runs, and one that is full before it can begin."""
+"""A disk that is full while a step runs, or before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that signal their own supervisor: it goes on, or the daemon does its work. Timeout and cancel always hold."""
+"""Steps that signal their own supervisor: it continues, or the daemon takes over. Timeout and cancel always work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs that are as large as they may be: the step goes on, and what was dropped is counted and said."""
+"""Logs at their size limit: the step goes on, and dropped output is counted and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tree of processes uses, read from outside."""
+"""Resource usage of a process tree, read from outside."""
 
 from __future__ import annotations
 

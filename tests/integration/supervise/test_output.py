@@ -1,4 +1,4 @@
-"""What a step prints is kept byte for byte, whatever it does with its pipes."""
+"""The output of a step is stored byte for byte, however it uses its pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second launcher on the same directory finds out what became of the first one's attempts."""
+"""A second launcher on the same directory finds the outcome of the first one's attempts."""
 
 from __future__ import annotations
 

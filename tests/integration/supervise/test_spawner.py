@@ -1,4 +1,4 @@
-"""The spawner stays small, keeps no secret, and guards what it started until the last of it has ended."""
+"""The spawner stays small, stores no secret, and guards its processes until the last one has ended."""
 
 from __future__ import annotations
 

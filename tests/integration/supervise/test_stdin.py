@@ -1,4 +1,4 @@
-"""What a step reads as its standard input: exactly what it was given, then the end."""
+"""The standard input of a step: exactly the given bytes, then the end."""
 
 from __future__ import annotations
 

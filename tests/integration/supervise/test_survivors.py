@@ -1,4 +1,4 @@
-"""Processes that cannot be killed, and processes that somebody else killed: both are said as they are."""
+"""Processes that cannot be killed, and processes killed by others: both are reported as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another user swaps names in a tight loop while root lays out inputs and keeps outputs, a thousand times."""
+"""Another user swaps names in a tight loop while root places inputs and collects outputs, a thousand times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A timeout ends the whole tree of a step, however it hides, and nobody else."""
+"""A timeout ends the whole process tree of a step, however it hides, and no other process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of another user: they reach what is theirs, and nothing else of the daemon's."""
+"""Steps of another user: they can use their own files, and nothing else of the daemon's."""
 
 from __future__ import annotations
 

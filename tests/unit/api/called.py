@@ -1,4 +1,4 @@
-"""Calls a servicer without a server: what it is given as context, and what a refusal says."""
+"""Calls a servicer without a server, with a fake context, and takes refusals apart."""
 
 from __future__ import annotations
 

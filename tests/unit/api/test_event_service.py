@@ -1,4 +1,4 @@
-"""What clients may say to the EventService, and what they are told."""
+"""EventService: its requests and its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients are told of runs and steps."""
+"""Messages about runs and steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watcher of a run is shown first."""
+"""The first messages that a watcher of a run gets."""
 
 from __future__ import annotations
 

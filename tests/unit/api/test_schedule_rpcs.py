@@ -1,4 +1,4 @@
-"""What clients are told of schedules and of the ledger."""
+"""Messages about schedules and the ledger of due times."""
 
 from __future__ import annotations
 

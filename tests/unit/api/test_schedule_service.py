@@ -1,4 +1,4 @@
-"""What clients may say to the ScheduleService, and what they are told."""
+"""ScheduleService: its requests and its answers."""
 
 from __future__ import annotations
 

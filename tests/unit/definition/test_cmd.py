@@ -1,4 +1,4 @@
-"""Command lines of cmd: what is rendered, which values and which places are refused."""
+"""Command lines of cmd: rendering, and refused values and positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step runs, as people see it."""
+"""The command of a step, as people see it."""
 
 from __future__ import annotations
 

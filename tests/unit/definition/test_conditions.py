@@ -1,4 +1,4 @@
-"""`when` and `for_each`: what may stand there, and what comes of it."""
+"""`when` and `for_each`: allowed values, and their effect."""
 
 from __future__ import annotations
 

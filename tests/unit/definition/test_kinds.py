@@ -1,4 +1,4 @@
-"""Kinds of steps and the fields that fit them."""
+"""Kinds of steps and their fields."""
 
 from __future__ import annotations
 

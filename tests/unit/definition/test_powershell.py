@@ -1,4 +1,4 @@
-"""PowerShell scripts: what is rendered, where templates may stand; run with pwsh where there is one."""
+"""PowerShell scripts: rendering, and allowed positions of templates; run with pwsh if it is installed."""
 
 from __future__ import annotations
 

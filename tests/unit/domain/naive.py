@@ -1,4 +1,4 @@
-"""The rules of a run once more, as simply as they can be said: to hold the real thing against.
+"""A naive interpreter of the rules of a run, to compare the product with.
 
 Every step is a small program of its own that waits, works and ends, just as the documentation tells it, in the virtual
 time of the simulator. Nothing here is fast, nothing is stored, and nothing of the daemon is used: a case is read as it

@@ -1,4 +1,4 @@
-"""What a case of the table says, taken at its word; nothing of the daemon is used for it."""
+"""Reads the cases of the policy table, without any code of the daemon."""
 
 from __future__ import annotations
 

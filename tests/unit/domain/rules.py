@@ -1,4 +1,4 @@
-"""What holds for every transition, whatever the event: checked after each of them."""
+"""Invariants of every transition, checked after each event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the pure core in virtual time: attempts do what a script says, and every rule is checked after every event."""
+"""Runs the pure core in virtual time: attempts follow a script, and every invariant is checked after every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transition of a run announces to those who listen."""
+"""Events that a transition of a run emits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completion checks, collected outputs and instances: what a run remembers of them, and what it asks for."""
+"""Completion checks, collected outputs and instances: their state in a run, and the effects that they request."""
 
 from __future__ import annotations
 

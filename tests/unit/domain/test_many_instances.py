@@ -1,4 +1,4 @@
-"""`for_each` over many items: what one event costs does not grow with them."""
+"""`for_each` over many items: the cost of one event does not grow with them."""
 
 from __future__ import annotations
 

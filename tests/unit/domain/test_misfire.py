@@ -1,4 +1,4 @@
-"""What a schedule does about times that are due, late, missed, or in the way of something."""
+"""Misfire decisions: due times that are on time, late, missed, or blocked."""
 
 from __future__ import annotations
 

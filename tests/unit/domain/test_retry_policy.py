@@ -1,4 +1,4 @@
-"""What kind of failure it was, whether it is tried again, and how long that takes."""
+"""Retry policy: the class of a failure, whether it is retried, and the backoff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random workflows with random fates: the daemon's rules and their naive reading come to the same ends.
+"""Random workflows with random faults: the daemon's rules and their naive interpreter agree on the outcome.
 
 `TOBAN_TEST_EXAMPLES` sets how many are tried, and makes them new ones each time.
 """

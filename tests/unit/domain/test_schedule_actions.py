@@ -1,4 +1,4 @@
-"""Words that name what a schedule of a subject does."""
+"""Words that name the action of a subject schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pure core: properties that hold for every workflow and every order of events, and the finer points."""
+"""The pure core: properties of every workflow and every order of events, and special cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run waits for: a pause, a person, a child, the end of a back-off, the next start of the daemon."""
+"""Waiting runs: a pause, an approval, a child, a backoff, the next start of the daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that wait for each other, in a time that passes only when nobody can go on."""
+"""Programs that wait for each other, in a time that passes only when all of them wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeping the outputs of a step: what is retried, for how long, and what ends it."""
+"""Collecting the outputs of a step: retries, their limit, and their end."""
 
 from __future__ import annotations
 

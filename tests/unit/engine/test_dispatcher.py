@@ -1,4 +1,4 @@
-"""Who gets a place, in which order, and what happens to what waits."""
+"""Dispatcher: which attempt gets the next slot, and the fate of waiting attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor makes of what its adapters see. Real ones are in tests/integration/daemon/test_doctor.py."""
+"""The doctor's findings, with adapters of the test. tests/integration/daemon/test_doctor.py has real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events are taken, decided about in their order, and tell what they started."""
+"""Events are stored, resolved in order, and report the runs that they started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where expressions are evaluated, and what becomes of those that pass a limit."""
+"""Where expressions are evaluated, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which definitions follow which files: with files, and a store, that a test holds in its hands."""
+"""Which definitions follow which files, with files and a store of the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not well, since when, and who is told."""
+"""Health conditions: their status, their start, and their observers."""
 
 from __future__ import annotations
 

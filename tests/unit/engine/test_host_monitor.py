@@ -1,4 +1,4 @@
-"""What the guard makes of what it meets: conditions that come and go by themselves, and ballast."""
+"""The host monitor: conditions that appear and end by themselves, and ballast."""
 
 from __future__ import annotations
 

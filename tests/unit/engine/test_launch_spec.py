@@ -1,4 +1,4 @@
-"""From an attempt to a process: deadlines, surroundings and what earlier steps left."""
+"""From an attempt to a process: deadlines, environment and outputs of earlier steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of watched files become events: for whom, how many, and what happens while they cannot be stored."""
+"""Changes of watched files become events: which workflows get them, how many, and retries while the store fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words in definitions keep what they meant when they were stored, and take nothing from elsewhere."""
+"""Times in words keep their meaning when a definition is stored again."""
 
 from __future__ import annotations
 

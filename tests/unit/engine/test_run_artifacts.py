@@ -1,4 +1,4 @@
-"""Asking for what the steps of a run left."""
+"""Listing and downloading the artifacts of a run."""
 
 from __future__ import annotations
 

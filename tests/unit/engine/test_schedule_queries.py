@@ -1,4 +1,4 @@
-"""When workflows are due next, and what of it is told."""
+"""When workflows are due next, and explanations of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is due is fired; what cannot be decided keeps nothing else from being so."""
+"""Due schedules fire; a schedule that cannot be decided blocks no other."""
 
 from __future__ import annotations
 

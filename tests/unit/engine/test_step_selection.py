@@ -1,4 +1,4 @@
-"""Which steps run, and what is kept of earlier runs."""
+"""Which steps run, and which results of earlier runs are reused."""
 
 from __future__ import annotations
 

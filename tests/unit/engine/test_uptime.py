@@ -1,4 +1,4 @@
-"""Since when somebody is there, as the clock tells."""
+"""Since when the daemon is running, by the wall clock."""
 
 from __future__ import annotations
 

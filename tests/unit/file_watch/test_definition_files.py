@@ -1,4 +1,4 @@
-"""Which files count, and what is said of places that cannot be looked at."""
+"""Which files are definition files, and the problems of unreadable paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one daemon notes about definition files, and the next one reads."""
+"""Notes about definition files that one daemon writes and the next one reads."""
 
 from __future__ import annotations
 

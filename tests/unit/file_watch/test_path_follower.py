@@ -1,4 +1,4 @@
-"""When changes are told: those that follow each other closely as one, and none too late. Time is the test's."""
+"""When changes are reported: close ones as one, and none too late. The test sets the time."""
 
 from __future__ import annotations
 

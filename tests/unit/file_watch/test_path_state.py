@@ -1,4 +1,4 @@
-"""What is at a path, and on which file systems the system cannot tell what becomes of it."""
+"""The state of a path, and file systems that cannot notify."""
 
 from __future__ import annotations
 

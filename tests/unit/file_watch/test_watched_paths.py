@@ -1,4 +1,4 @@
-"""Watched paths with real files: what is told of each change, once and under the name that was declared."""
+"""Watched paths with real files: each change is reported once, under the declared name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes: what passes a limit is ended, and nobody else notices."""
+"""Worker processes: work beyond a limit is ended, and other work is not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What steps know and hand on, and that the daemon reads it as it was meant."""
+"""The context of steps: values in and out, and that the daemon reads them as meant."""
 
 from __future__ import annotations
 

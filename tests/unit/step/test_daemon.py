@@ -1,4 +1,4 @@
-"""What steps ask of the daemon: with the SDK where there is one, else with the daemon's own command line."""
+"""Calls of steps to the daemon: with the SDK if it is installed, else with the daemon's own command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of workspaces, and how it gets to others: real files, linked and copied."""
+"""Artifacts: collected from workspaces and placed into others, with real files, linked and copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing an attempt file: the claim leaves nothing behind, and what the disk refuses is counted."""
+"""Writing an attempt file: the claim leaves no other file, and output that the disk refuses is counted."""
 
 from __future__ import annotations
 

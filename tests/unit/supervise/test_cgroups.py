@@ -1,4 +1,4 @@
-"""What is written into cgroups, on a directory that looks like some: hosts with every controller are rare."""
+"""Files written into cgroups, on a directory that looks like one: hosts with every controller are rare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressed logs: the same bytes at the same offsets, whatever is read and whatever happened to the file."""
+"""Compressed logs: the same bytes at the same offsets, also of damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit of open descriptors: raised for the daemon, as it was for what it starts."""
+"""The limit of open descriptors: raised for the daemon, restored for its children."""
 
 from __future__ import annotations
 

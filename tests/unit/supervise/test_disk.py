@@ -1,4 +1,4 @@
-"""Space, ballast and the write that tells whether a disk takes any."""
+"""Free space, ballast, and the probe write."""
 
 from __future__ import annotations
 

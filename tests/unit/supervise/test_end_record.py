@@ -1,4 +1,4 @@
-"""What end records mean: of this version and older ones, outputs, and times."""
+"""End records: of this version and older ones, outputs, and times."""
 
 from __future__ import annotations
 

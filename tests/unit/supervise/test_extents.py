@@ -1,4 +1,4 @@
-"""Sparse files: hashed and copied without reading their holes, and the same whatever their holes are."""
+"""Sparse files: hashed and copied without reading their holes."""
 
 from __future__ import annotations
 

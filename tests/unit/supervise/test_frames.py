@@ -1,4 +1,4 @@
-"""The attempt file: whatever was cut off or damaged, what is before it is read."""
+"""Frames of the attempt file: everything before a truncation or damage is readable."""
 
 from __future__ import annotations
 

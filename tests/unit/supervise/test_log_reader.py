@@ -1,4 +1,4 @@
-"""Reading logs: from any place, the last lines exactly, and being woken by what is new."""
+"""Reading logs: from any position, the last lines exactly, and waking up for new output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of ended runs: which logs are compressed, what is measured, and that removing reaches nothing else."""
+"""The files of ended runs: compression, sizes, and a removal that reaches nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where files of runs are, and what is kept of large values."""
+"""Paths of run files, and files of large values."""
 
 from __future__ import annotations
 

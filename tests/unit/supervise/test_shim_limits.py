@@ -1,4 +1,4 @@
-"""What a shim makes of what the controllers of a cgroup have counted."""
+"""How a shim reads the counters of a cgroup's controllers."""
 
 from __future__ import annotations
 

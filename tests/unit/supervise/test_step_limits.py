@@ -1,4 +1,4 @@
-"""What is done about a step's limits, for every kind of machine: by a cgroup, by the process itself, or not at all."""
+"""How a step's limits are enforced on each kind of machine: by a cgroup, by the process itself, or not at all."""
 
 from __future__ import annotations
 

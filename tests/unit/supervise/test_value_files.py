@@ -1,4 +1,4 @@
-"""Values that are kept in a file beside the log, and what becomes of a file that was changed."""
+"""Large values in files beside the log, and changed files."""
 
 from __future__ import annotations
 

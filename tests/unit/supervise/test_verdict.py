@@ -1,4 +1,4 @@
-"""What an attempt has become, case by case: the table is complete, without contradictions, and is what is decided."""
+"""The verdict on an attempt: the table is complete, free of contradictions, and is what the code decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of due times, case by case, and what a well-known library makes of it."""
+"""The table of due times, case by case, also against a well-known library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times in words: the table of phrases, and what holds for any text."""
+"""Times in words: the table of phrases, and properties of any text."""
 
 from __future__ import annotations
 
