@@ -1,4 +1,4 @@
-"""Answers of the RunService about what the steps of a run left behind."""
+"""Artifact RPCs of the RunService: ListArtifacts and DownloadArtifact."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toband.ports import Stored
 
 FILES = 1000
 CHUNK = 256 * 1024
-"""Bytes of one message: many times smaller than what any client takes."""
+"""Bytes of data in one message, far below the limit of every client."""
 _BETWEEN = "\n"
 
 
@@ -32,7 +32,7 @@ class ArtifactRpcs:
         if request.page_token:
             last = pages.last(request.page_token)
             if last not in names:
-                raise InvalidFieldError("page_token", "it is not one that this list gave")
+                raise InvalidFieldError("page_token", "must be a token of this list")
             start = names.index(last) + 1
         shown = [_shown(*each) for each in found[start : start + limit]]
         count = pages.fitting(shown)
@@ -68,7 +68,7 @@ def _shown(step: str, artifact: Artifact, files: Sequence[Stored]) -> pb.StepArt
 
 
 def _path(asked: str, files: Sequence[Stored]) -> str:
-    """The name on disk, which need not be UTF-8, of a file that was listed with that path."""
+    """The name on disk of a listed file; it need not be UTF-8."""
     if any(each.path == asked for each in files):
         return asked
     return next((each.path for each in files if sendable(each.path) == asked), asked)

@@ -1,7 +1,7 @@
-"""How many calls are handled at once, by kind: a flood of one kind delays neither the others nor a cancel.
+"""Limits of concurrent calls by kind, so that a flood of one kind delays neither the others nor a cancel.
 
-Each call belongs to a lane. A lane handles so many calls at once, lets so many more wait in order, and refuses the rest
-before their requests are even read.
+Each call belongs to a lane. A lane handles a number of calls at once, queues a number more, and refuses the rest before
+their requests are read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ALL_SERVED = (
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Calls of a lane that are handled at once, and that wait behind them."""
+    """How many calls of a lane are handled at once, and how many may wait."""
 
     active: int
     waiting: int
@@ -53,9 +53,9 @@ LIMITS: Mapping[str, Limit] = {
     "control": Limit(64, 1000),
     "read": Limit(16, 1000),
     "write": Limit(64, 2000),
-    # Calls that read definitions, evaluate expressions, or walk through files: each may take long.
+    # Calls that parse definitions, evaluate expressions or read many files: each may take long.
     "heavy": Limit(16, 500),
-    # A stream may last for days. It does not wait for the end of another one.
+    # A stream may last for days, so none waits for the end of another.
     "stream": Limit(STREAM_LIMIT, 0),
 }
 
@@ -81,7 +81,7 @@ _LANES: Mapping[str, str] = {
 
 
 def lane_of(method: str) -> str:
-    """The lane of a method, such as `/toban.v1.RunService/GetRun`; one that is not known is taken for the slowest."""
+    """The lane of a method such as `/toban.v1.RunService/GetRun`; an unknown method gets the slowest lane."""
     return _BY_NAME.get(method.rpartition("/")[2], "heavy")
 
 
@@ -89,7 +89,7 @@ _BY_NAME = {name: lane for lane, names in _LANES.items() for name in names.split
 
 
 class TooManyCallsError(Exception):
-    """A call was refused before anything was done for it."""
+    """Refuses a call before any work is done for it."""
 
     def __init__(self, lane: str, limit: Limit) -> None:
         if lane == "stream":
@@ -109,7 +109,7 @@ class Lane:
         self._waiting = 0
 
     async def enter(self) -> None:
-        """Waits for its turn, until `leave`. Raises TooManyCallsError."""
+        """Waits for a slot, to be given back with `leave`. Raises TooManyCallsError."""
         if self._free.locked() and self._waiting >= self._limit.waiting:
             raise TooManyCallsError(self._name, self._limit)
         self._waiting += 1

@@ -1,4 +1,4 @@
-"""What requests of several services share: who calls, what makes a repeat harmless, and definitions."""
+"""Parts that requests of several services share: the caller, the idempotency key, and definitions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FILE_BYTES = 1000
 """The name of a text: every result repeats it."""
 
 
-# A definition and parameters are read with care by themselves, and are refused for what is wrong in them.
+# Definitions and parameters have checks and errors of their own.
 _SOURCE = workflow_pb2.Definition.DESCRIPTOR.fields_by_name["source"]
 
 
 def check_texts(message: Message, path: str = "") -> None:
-    """Raises InvalidFieldError for a text with a NUL, which neither a path nor every database can have."""
+    """Raises InvalidFieldError for a text with a NUL character, which paths and some databases cannot contain."""
     if isinstance(message, struct_pb2.Struct):
         return
     for field, value in message.ListFields():
@@ -48,7 +48,7 @@ def check_texts(message: Message, path: str = "") -> None:
 
 
 def caller(context: Context) -> str:
-    """Everybody who can open the socket is the same caller, until there are credentials."""
+    """Until there are credentials, all clients of the socket are the same caller."""
     peer = context.peer()
     return "local" if peer.startswith("unix") else peer.rpartition(":")[0]
 
@@ -62,17 +62,19 @@ def origin_of(context: Context) -> CallOrigin | None:
     if not run_id or not token:
         raise InvalidFieldError(
             _ORIGIN,
-            "expected the run's id, `/` and the attempt's token, as a step's environment has them",
+            "must be `RUN_ID/TOKEN`, as in the environment of a step",
         )
     return CallOrigin(run_id=run_id, token=token)
 
 
 def request_of(rpc: str, message: Message, request_id: str, context: Context) -> Request | None:
-    """None if the caller gave no id. Raises InvalidFieldError."""
+    """The idempotency key of a call; None if it has none. Raises InvalidFieldError."""
     if not request_id:
         return None
     if len(request_id) > MAX_REQUEST_ID_CHARS:
-        raise InvalidFieldError("request_id", f"found {len(request_id)} characters, at most {MAX_REQUEST_ID_CHARS}")
+        raise InvalidFieldError(
+            "request_id", f"must have at most {MAX_REQUEST_ID_CHARS} characters, found {len(request_id)}"
+        )
     body = message.SerializeToString(deterministic=True)
     digest = hashlib.sha256(body).hexdigest()
     return Request(caller=caller(context), rpc=rpc, id=request_id, digest=digest)
@@ -81,7 +83,7 @@ def request_of(rpc: str, message: Message, request_id: str, context: Context) ->
 def base_dir(definition: workflow_pb2.Definition) -> str:
     """Raises InvalidFieldError."""
     if definition.base_dir and not os.path.isabs(definition.base_dir):
-        raise InvalidFieldError("definition.base_dir", f"found {definition.base_dir!r}, expected an absolute path")
+        raise InvalidFieldError("definition.base_dir", f"must be an absolute path, found {definition.base_dir!r}")
     return definition.base_dir
 
 
@@ -102,7 +104,7 @@ def definition_sources(texts: Sequence[workflow_pb2.DefinitionText]) -> Sequence
 
 
 def check_mask(mask: field_mask_pb2.FieldMask) -> None:
-    """Raises InvalidFieldError for anything but the definition, which is what an empty mask means."""
+    """Raises InvalidFieldError for a mask other than `definition`; an empty mask means `definition`."""
     paths = list(mask.paths)
     if paths not in ([], ["definition"]):
-        raise InvalidFieldError("update_mask", f"found {paths}, only `definition` can be updated")
+        raise InvalidFieldError("update_mask", f"must be `definition`, found {paths}")

@@ -18,7 +18,7 @@ from toband.ports import DeadLetterStore
 
 
 class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
-    """`shows` gives the new runs the form that all runs have."""
+    """`shows` makes the messages of new runs."""
 
     def __init__(self, dead_letters: DeadLetters, store: DeadLetterStore, shows: RunService) -> None:
         self._dead_letters = dead_letters
@@ -75,4 +75,4 @@ def _state(value: pb.DeadLetterState.ValueType) -> DeadLetterState:
         name = pb.DeadLetterState.Name(value)
         return DeadLetterState(name.removeprefix("DEAD_LETTER_STATE_"))
     except ValueError:
-        raise InvalidFieldError("states", f"{value} is not a state") from None
+        raise InvalidFieldError("states", f"unknown state {value}") from None

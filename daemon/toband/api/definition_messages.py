@@ -1,4 +1,4 @@
-"""From definitions and their schedules to messages of the API."""
+"""Messages for definitions, their versions, schedules and fires."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CHANGES = {
 
 
 def workflow(value: StoredWorkflow, schedules: Sequence[ScheduleEntry] = ()) -> workflow_pb2.Workflow:
-    """`schedules` are all that it has."""
+    """`schedules` are all schedules of its definition."""
     return workflow_pb2.Workflow(
         name=value.name,
         title=value.title,
@@ -46,13 +46,13 @@ def workflow(value: StoredWorkflow, schedules: Sequence[ScheduleEntry] = ()) -> 
         created_at=timestamp(value.created_at),
         updated_at=timestamp(value.updated_at),
         etag=value.etag,
-        schedules=told_schedules(schedules),
+        schedules=schedule_texts(schedules),
         next_due=next_due(schedules),
         event_types=event_types(value.definition),
     )
 
 
-def told_schedules(schedules: Sequence[ScheduleEntry]) -> list[str]:
+def schedule_texts(schedules: Sequence[ScheduleEntry]) -> list[str]:
     return [schedule(each) for each in sorted(schedules, key=lambda each: each.index)]
 
 
@@ -61,13 +61,13 @@ def next_due(schedules: Sequence[ScheduleEntry]) -> timestamp_pb2.Timestamp | No
 
 
 def event_types(value: WorkflowVersion | None) -> list[str]:
-    """What it listens to, in the order of the definition; none where no definition is told."""
+    """The types of events that start it, in the order of the definition; none without a definition."""
     triggers = value.parsed.get("triggers", ()) if value is not None else ()
     return list(dict.fromkeys(each for trigger in triggers for each in trigger["events"]))
 
 
 def schedule(value: ScheduleEntry) -> str:
-    """In words, with its time zone; and in those of the person who gave it, if it was given in words."""
+    """For people: the schedule with its time zone, after the author's own words if it was given in words."""
     told = describe(replace(value.spec, timezone=value.zone))
     return f"{value.spec.words}: {told}" if value.spec.words else told
 
@@ -154,7 +154,7 @@ def job(
     used_by: Sequence[str] = (),
     schedules: Sequence[ScheduleEntry] = (),
 ) -> job_pb2.Job:
-    """`schedules` are all that it has."""
+    """`schedules` are all schedules of its definition."""
     return job_pb2.Job(
         name=value.name,
         title=value.title,
@@ -169,7 +169,7 @@ def job(
         created_at=timestamp(value.created_at),
         updated_at=timestamp(value.updated_at),
         etag=value.etag,
-        schedules=told_schedules(schedules),
+        schedules=schedule_texts(schedules),
         next_due=next_due(schedules),
         event_types=event_types(value.definition),
     )

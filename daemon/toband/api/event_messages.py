@@ -1,4 +1,4 @@
-"""From events and schedules of subjects to messages of the API."""
+"""Messages for events and for schedules of subjects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def event(
     states: Mapping[str, RunState] | None = None,
     listed: bool = False,
 ) -> event_pb2.Event:
-    """`pending` is what one that is PENDING waits for; `states` are those of its runs; `listed`: one of many."""
+    """`pending`: what a PENDING event waits for. `states`: of its runs. `listed`: leave out a large payload."""
     payload = _json(value.payload)
     size = len(payload.encode())
     waits = value.state is EventState.PENDING
@@ -81,7 +81,7 @@ def candidate(value: Candidate) -> event_pb2.EventCandidate:
 
 
 def schedule(value: ScheduleEntry, subjects: Subjects) -> schedule_pb2.Schedule:
-    """`subjects` has the words for it."""
+    """`subjects` describes it in words."""
     params = struct_pb2.Struct()
     params.update(dict(value.spec.params))
     state = schedule_pb2.SCHEDULE_STATE_ACTIVE

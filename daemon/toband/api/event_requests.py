@@ -1,4 +1,4 @@
-"""What requests of the EventService ask for, in the engine's terms; or InvalidFieldError if they cannot."""
+"""Decodes requests of the EventService. Raises InvalidFieldError."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ def event_type(text: str, field: str = "type") -> str:
 
 
 def event_types(texts: Iterable[str]) -> tuple[str, ...]:
-    """Of a filter; each counts once."""
+    """The types of a filter, without duplicates."""
     found = tuple(dict.fromkeys(event_type(text, "types") for text in texts))
     if len(found) > TYPES_MOST:
-        raise InvalidFieldError("types", f"found {len(found)}, at most {TYPES_MOST}")
+        raise InvalidFieldError("types", f"must be at most {TYPES_MOST} types, found {len(found)}")
     return found
 
 
 def event_id(text: str) -> str:
-    """Raises EventNotFoundError for what no event can have."""
+    """Raises EventNotFoundError for a text that cannot be an id."""
     if not text.isprintable():
         raise EventNotFoundError(repr(text))
     return text
 
 
 def stored_event(request: pb.ResolveEventRequest) -> str:
-    """The id of the event that it is about; empty if it describes one."""
+    """The id of a stored event; empty if the request describes an event."""
     if request.event_id and (request.type or request.payload_json):
-        raise InvalidFieldError("event_id", "it cannot be given together with `type` or `payload_json`")
+        raise InvalidFieldError("event_id", "cannot be combined with `type` or `payload_json`")
     return event_id(request.event_id)
 
 
 def key(text: str, field: str, *, required: bool = False) -> str:
-    """A text by which something is known, and found again."""
+    """A text that identifies something, such as a dedupe key or a subject."""
     try:
         return check_key(text, required=required)
     except ValueError as error:
@@ -58,12 +58,12 @@ def key(text: str, field: str, *, required: bool = False) -> str:
 
 
 def payload(text: str, field: str = "payload_json") -> Any:
-    """The value; {} if there is no text."""
+    """The JSON value; {} for an empty text."""
     size = len(text.encode())
     if size > MAX_PAYLOAD_BYTES:
         raise InvalidFieldError(
             field,
-            f"found {size} bytes, at most {MAX_PAYLOAD_BYTES}: send a reference to what is larger",
+            f"must have at most {MAX_PAYLOAD_BYTES} bytes, found {size}: send a reference to larger data",
         )
     if not text:
         return {}
@@ -71,11 +71,11 @@ def payload(text: str, field: str = "payload_json") -> Any:
         value = json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise InvalidFieldError(field, f"it is not JSON: {error.msg} ({place})") from None
+        raise InvalidFieldError(field, f"invalid JSON: {error.msg} ({place})") from None
     except RecursionError:
-        raise InvalidFieldError(field, "it is nested too deeply") from None
+        raise InvalidFieldError(field, "is nested too deeply") from None
     except ValueError as error:
-        raise InvalidFieldError(field, f"it is not JSON: {error}") from None
+        raise InvalidFieldError(field, f"invalid JSON: {error}") from None
     try:
         value = checked_value(value)
         to_json(value)
@@ -85,17 +85,17 @@ def payload(text: str, field: str = "payload_json") -> Any:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} has no form in JSON")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def origin(request: pb.EmitEventRequest, context: Context) -> CallOrigin | None:
-    """None if it does not say that it comes from a step."""
+    """The attempt that emits the event; None for a call from outside a step."""
     if not request.HasField("origin"):
         return origin_of(context)
     given = request.origin
     if not given.run_id or not given.attempt_token:
         missing = "attempt_token" if given.run_id else "run_id"
-        raise InvalidFieldError(f"origin.{missing}", "it is missing: a step has it in its environment")
+        raise InvalidFieldError(f"origin.{missing}", "is required: take it from the environment of the step")
     key(given.run_id, "origin.run_id")
     key(given.attempt_token, "origin.attempt_token")
     return CallOrigin(run_id=given.run_id, token=given.attempt_token)

@@ -17,7 +17,7 @@ from toband.engine.events.event_router import Events
 from toband.ports import Store
 
 BATCH = 20
-"""Events that a stream reads at once: one whose reader does not take them keeps them in memory."""
+"""Events that a stream reads at once: they stay in memory while its reader does not take them."""
 
 
 class EventService(event_pb2_grpc.EventServiceServicer):
@@ -43,7 +43,7 @@ class EventService(event_pb2_grpc.EventServiceServicer):
     async def GetEvent(self, request: pb.GetEventRequest, context: Context) -> pb.GetEventResponse:
         event = await self._events.get(event_requests.event_id(request.id))
         states = await self._store.known_runs({each.run_id for each in event.runs if each.run_id})
-        # A run that is not kept any more had ended.
+        # A deleted run had ended.
         ended = all(state.terminal for state in states.values())
         return pb.GetEventResponse(
             event=event_messages.event(event, pending=self._events.why_pending(), states=states),
@@ -78,20 +78,20 @@ class EventService(event_pb2_grpc.EventServiceServicer):
             if up_to < 0:
                 raise StoppingError("the daemon is stopping")
             while sequence < up_to:
-                # Whoever reads slowly holds these messages, and nothing else.
+                # A slow reader keeps these messages in memory, and nothing else.
                 messages = await self._next(sequence, up_to, types)
                 for message in messages:
                     yield message
                 sequence = messages[-1].sequence if len(messages) == BATCH else up_to
 
     async def _begin(self, request: pb.WatchEventsRequest) -> int:
-        """The sequence behind which a stream begins. Raises InvalidFieldError."""
+        """The sequence after which a stream begins. Raises InvalidFieldError."""
         last = await self._store.last_event()
         if not request.HasField("after_sequence"):
-            # What is still to be resolved comes too. A daemon that has just started has not looked yet.
+            # Events that are not resolved yet come too. A daemon that has just started has not read them yet.
             return self._events.resolved_to or last
         if not 0 <= request.after_sequence <= last:
-            raise InvalidFieldError("after_sequence", f"found {request.after_sequence}, the last event is {last}")
+            raise InvalidFieldError("after_sequence", f"must be from 0 to {last}, found {request.after_sequence}")
         return request.after_sequence
 
     async def _next(self, after: int, up_to: int, types: tuple[str, ...]) -> list[pb.WatchEventsResponse]:
@@ -112,7 +112,7 @@ class EventService(event_pb2_grpc.EventServiceServicer):
                 event_requests.payload(request.payload_json),
             )
         candidates = [event_messages.candidate(each) for each in found]
-        # Those that would be started come first.
+        # Workflows that would be started come first.
         return pb.ResolveEventResponse(
             candidates=candidates[: pages.fitting(candidates)],
             others=others,

@@ -1,4 +1,4 @@
-"""The way of every call: it waits for its turn, then its request is read, then it is handled."""
+"""Interceptor of every call: wait for a slot of its lane, read the request, handle it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Handler = Any
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses calls beyond the limits of their lane, and requests that are no messages, in the form of all errors."""
+    """Refuses calls beyond the limits of their lane, and unreadable requests, with the usual error details."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
@@ -47,7 +47,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             lane.leave()
             self._trimmer.ended(weight)
 
-        # Whatever becomes of the call, its task ends.
+        # The task ends with the call, however that ends.
         task.add_done_callback(over)
         return _reading(handler)
 
@@ -56,14 +56,14 @@ def _refusing(handler: _Handler, error: Exception) -> _Handler:
     async def refuse(request: object, context: Context) -> None:
         await abort(context, error)
 
-    # To a client, a refusal looks the same whether one answer was to come or many.
+    # A client sees the same refusal for a call with one answer and for a stream.
     if handler.request_streaming:
         return grpc.stream_unary_rpc_method_handler(cast(Any, refuse))
     return grpc.unary_unary_rpc_method_handler(cast(Any, refuse))
 
 
 def _reading(handler: _Handler) -> _Handler:
-    """The handler with its request read here, where one that cannot be read is answered."""
+    """The handler, with its request read here so that an unreadable request gets an error with details."""
     parse = cast(_Parse, handler.request_deserializer)
     serialize = handler.response_serializer
     if handler.request_streaming:
@@ -89,7 +89,7 @@ def _one_to_many(
     async def call(raw: bytes, context: Context) -> None:
         request = await _parsed(raw, parse, context)
         async with aclosing(behavior(request, context)) as answers:
-            # Of an answer that its reader does not take, nothing but its bytes stays in memory.
+            # While a reader does not take an answer, only its bytes stay in memory.
             async for data in _serialized(answers, serialize):
                 await context.write(data)
 

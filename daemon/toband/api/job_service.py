@@ -22,7 +22,7 @@ _JOB = DefinitionKind.JOB
 
 
 class JobService(job_pb2_grpc.JobServiceServicer):
-    """`shows` gives the runs of jobs the form that all runs have."""
+    """`shows` makes the messages of new runs."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Pages: a size within bounds, and an opaque token that says what the last page ended with."""
+"""Pages of lists: a bounded size, and an opaque token for the end of the last page."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from toband.api.request_errors import InvalidFieldError
 
 MOST = 1000
 PORTION = 50
-"""Rows of a list that are read together: what is in memory for one call does not grow with its page."""
+"""Rows of a list that are read at once, so that the memory of a call does not grow with its page."""
 ROOM = MAX_MESSAGE_BYTES - MIB
-"""For the parts of one answer; the rest is for what stands around them."""
+"""Bytes for the parts of one answer; the rest of a message is for the fields around them."""
 LIST_ROOM = MIB
-"""For a page of a list, of which many may be on their way at once."""
+"""Bytes of a page of a list: many pages may be in memory at once."""
 _NUMBER = re.compile("[0-9]{1,18}")
 
 Row = TypeVar("Row")
@@ -30,7 +30,7 @@ Part = TypeVar("Part", bound=Message)
 def size(asked: int, default: int, field: str = "page_size") -> int:
     """Raises InvalidFieldError."""
     if asked < 0:
-        raise InvalidFieldError(field, f"found {asked}, expected 0 or more")
+        raise InvalidFieldError(field, f"must be 0 or more, found {asked}")
     return min(asked or default, MOST)
 
 
@@ -46,7 +46,7 @@ def fitting(parts: Sequence[Message], room: int = ROOM) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Row, Part]):
-    """`last` is the row of its last part, if `more` of them follow."""
+    """`last` is the row of its last part; `more`: more rows follow."""
 
     parts: list[Part]
     last: Row | None
@@ -60,7 +60,7 @@ async def filled(
     read: Callable[[Row | None, int], Awaitable[Sequence[Row]]],
     make: Callable[[Row], Awaitable[Part]],
 ) -> Page[Row, Part]:
-    """A page of at most `limit` parts, and of no more than fit. `read` gives so many rows behind a row."""
+    """A page of at most `limit` parts, as many as fit into it. `read` returns a number of rows after a row."""
     parts: list[Part] = []
     size, last = 0, None
     while len(parts) < limit:
@@ -83,22 +83,22 @@ def token(last: str) -> str:
 
 
 def last(given: str, field: str = "page_token") -> str:
-    """What `token` was made of. Raises InvalidFieldError."""
+    """The text in a token. Raises InvalidFieldError."""
     if len(given) > MAX_NOTE_CHARS:
-        raise InvalidFieldError(field, "it is not one that a list gave")
+        raise InvalidFieldError(field, "must be a token of this list")
     try:
         text = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4)).decode()
     except (binascii.Error, UnicodeDecodeError, ValueError):
         text = ""
-    # Decoding passes over what it does not know: only what `token` would have made is taken.
+    # Decoding ignores unknown characters: only a token that `token` would make is valid.
     if token(text) != given or "\0" in text:
-        raise InvalidFieldError(field, "it is not one that a list gave")
+        raise InvalidFieldError(field, "must be a token of this list")
     return text
 
 
 def number(given: str, field: str = "page_token") -> int:
-    """As `last`, for lists that are ordered by number."""
+    """As `last`, for lists in order of a number."""
     text = last(given, field)
     if not _NUMBER.fullmatch(text):
-        raise InvalidFieldError(field, "it is not one that this list gave")
+        raise InvalidFieldError(field, "must be a token of this list")
     return int(text)

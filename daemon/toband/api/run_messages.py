@@ -1,4 +1,4 @@
-"""From values of the domain to messages of the API."""
+"""Messages for runs, steps, attempts and dead letters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from toband.domain.run_waits import WaitingFor, run_waits_for, step_waits_for
 from toband.engine.runs.run_factory import PlannedStep
 
 WAITING_STEPS = 5
-"""Ids of waiting steps that a run has at most."""
+"""How many ids of waiting steps the message of a run has at most."""
 
 
 _CHANGE_KINDS = {name.removeprefix("RUN_CHANGE_KIND_"): number for name, number in run_pb2.RunChangeKind.items()}
@@ -52,7 +52,7 @@ def duration(seconds: float) -> duration_pb2.Duration:
 
 
 def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
-    """`plan` adds what only the definition knows, such as which steps a step waits for."""
+    """`plan` adds facts of the definition, such as the steps that a step depends on."""
     index = plan.index.get(value.current_step, -1) if plan is not None else -1
     made = run_pb2.Run(
         id=value.id,
@@ -106,7 +106,7 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
 
 
 def leave_out_params(made: run_pb2.Run) -> None:
-    """In the further messages about the same run, if they are large."""
+    """Leaves large parameters out of further messages about the same run."""
     size = made.params.ByteSize()
     if size > MAX_LISTED_BYTES:
         made.ClearField("params")
@@ -166,7 +166,7 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
         retries=value.retries,
     )
     if value.instance is not None:
-        # An item may be null, which is not the same as none.
+        # An item may be null, which differs from no item.
         item = json_text(value.item)
         size = value.item_bytes or len(item.encode())
         if value.item_bytes or size > MAX_SHOWN_BYTES:
@@ -253,7 +253,7 @@ def dead_letter(value: DeadLetter) -> dead_letter_pb2.DeadLetter:
 def process_execution(
     value: Attempt, workflow_name: str, usage: Usage | None = None, *, only_latest: bool = False
 ) -> run_pb2.ProcessExecution:
-    """`usage` is what was sampled of it; with `only_latest` the series is left out but for its end."""
+    """`usage` are its samples; with `only_latest` only the last one is included."""
     made = run_pb2.ProcessExecution(
         id=value.id,
         job=value.job,

@@ -1,4 +1,4 @@
-"""What requests of the RunService ask for, in the engine's terms; or InvalidFieldError if they cannot."""
+"""Decodes requests of the RunService. Raises InvalidFieldError."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toband.ports import LogKind
 
 def selection(request: pb.StartRunRequest | pb.PlanRunRequest) -> Selection:
     if request.from_run and not (request.scope or request.only or request.from_steps):
-        raise InvalidFieldError("from_run", "it needs `scope`, `only` or `from_steps`")
+        raise InvalidFieldError("from_run", "requires `scope`, `only` or `from_steps`")
     return Selection(
         scope=request.scope,
         only=tuple(request.only),
@@ -28,21 +28,21 @@ def selection(request: pb.StartRunRequest | pb.PlanRunRequest) -> Selection:
 
 
 def short(text: str, field: str) -> str:
-    """A text that people wrote, if it is not too long."""
+    """A short text for people."""
     if len(text) > MAX_NOTE_CHARS:
-        raise InvalidFieldError(field, f"found {len(text)} characters, at most {MAX_NOTE_CHARS}")
+        raise InvalidFieldError(field, f"must have at most {MAX_NOTE_CHARS} characters, found {len(text)}")
     return text
 
 
 def params(given: struct_pb2.Struct) -> dict[str, Any]:
-    """Raises ParamError for what has no form in JSON."""
+    """Raises ParamError for values that JSON does not have."""
     params: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     for name, value in given.fields.items():
         try:
             params[name] = json_format.MessageToDict(value)
         except (json_format.Error, ValueError):
-            problems.append((name, "expected a value that JSON can hold"))
+            problems.append((name, "must be a JSON value"))
     if problems:
         raise ParamError(problems)
     return params
@@ -55,7 +55,7 @@ def trigger(value: pb.Trigger.ValueType) -> Trigger:
         case pb.TRIGGER_MANUAL:
             return Trigger.MANUAL
         case _:
-            raise InvalidFieldError("triggered_by", "only API and MANUAL can be asked for")
+            raise InvalidFieldError("triggered_by", "must be API or MANUAL")
 
 
 def approved(decision: pb.ApprovalDecision.ValueType) -> bool:
@@ -72,19 +72,19 @@ def run_state(value: pb.RunState.ValueType) -> RunState:
     try:
         return RunState(pb.RunState.Name(value).removeprefix("RUN_STATE_"))
     except ValueError:
-        raise InvalidFieldError("states", f"{value} is not a state") from None
+        raise InvalidFieldError("states", f"unknown state {value}") from None
 
 
 def query(request: pb.StreamLogsRequest) -> LogQuery:
     if request.tail < 0 or request.attempt < 0:
-        raise InvalidFieldError("tail" if request.tail < 0 else "attempt", "expected 0 or more")
+        raise InvalidFieldError("tail" if request.tail < 0 else "attempt", "must be 0 or more")
     if request.tail and request.position:
-        raise InvalidFieldError("tail", "it cannot be given together with `position`")
+        raise InvalidFieldError("tail", "cannot be combined with `position`")
     if request.attempt and not request.step:
-        raise InvalidFieldError("attempt", "it needs `step`")
+        raise InvalidFieldError("attempt", "requires `step`")
     unknown = [kind for kind in request.streams if kind not in pb.LogStream.values()]
     if unknown:
-        raise InvalidFieldError("streams", f"{unknown[0]} is not a stream")
+        raise InvalidFieldError("streams", f"unknown stream {unknown[0]}")
     return LogQuery(
         run_id=request.run_id,
         step=request.step,
@@ -98,10 +98,10 @@ def query(request: pb.StreamLogsRequest) -> LogQuery:
 
 
 def _since(given: timestamp_pb2.Timestamp) -> int:
-    """In microseconds; 0, the epoch, if it was not given."""
+    """In microseconds; 0, the epoch, if it is absent."""
     try:
-        # Asked for its date, it says whether it is one.
+        # Fails for a time outside of the calendar.
         given.ToDatetime()
     except (ValueError, OverflowError):
-        raise InvalidFieldError("since", "it is not a time") from None
+        raise InvalidFieldError("since", "must be a valid time") from None
     return given.ToMicroseconds()

@@ -98,7 +98,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     @unary
     async def RetryRun(self, request: pb.RetryRunRequest, context: Context) -> pb.RetryRunResponse:
         if request.everything and request.from_steps:
-            raise InvalidFieldError("everything", "it cannot be given together with `from_steps`")
+            raise InvalidFieldError("everything", "cannot be combined with `from_steps`")
         run = await self._intake.retry(
             request.id,
             from_steps=tuple(request.from_steps),
@@ -261,15 +261,15 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             yield message
 
     async def shown(self, run_id: str) -> pb.Run:
-        """As it is now, with the first of its steps. Raises RunNotFoundError."""
+        """The message of a run as it is now, with its first page of steps. Raises RunNotFoundError."""
         return await self._whole(await run_page(self._store, run_id))
 
     async def _with_progress(self, run: Run) -> Run:
-        """With what its current step has reported so far."""
+        """The run with the progress that its current step has reported."""
         return replace(run, progress=await self._progress.of(run))
 
     async def _whole(self, run: Run) -> pb.Run:
-        """With what only its definition knows, and as many of its steps as fit."""
+        """The message of a run with facts of its definition, and with as many steps as fit."""
         made = run_messages.run(run, await self._plans.plan_of(run))
         if self._queue.lacks_slot(run):
             made.waiting_for = pb.WAITING_FOR_EVENT_SLOT

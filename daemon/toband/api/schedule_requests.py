@@ -1,4 +1,4 @@
-"""What requests of the ScheduleService ask for, in the engine's terms; or an error that says what they cannot."""
+"""Decodes requests of the ScheduleService. Raises InvalidFieldError and UnclearTimeError."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PREFIX = "SCHEDULE_ACTION_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A schedule that is asked for. `zone` is empty for the daemon's, `action` if none is named."""
+class NewSchedule:
+    """The schedule that a request describes. `zone` is empty for the daemon's time zone, `action` if none is named."""
 
     subject: str
     rule: Schedule
@@ -33,17 +33,17 @@ class Wanted:
     dedupe_key: str
 
 
-def wanted(request: pb.CreateScheduleRequest) -> Wanted:
+def new_schedule(request: pb.CreateScheduleRequest) -> NewSchedule:
     """Raises InvalidFieldError, UnclearTimeError, WorkflowNotFoundError and ParamError."""
     if request.params.fields and not request.workflow:
-        raise InvalidFieldError("params", "they are for a workflow: it needs `workflow`")
+        raise InvalidFieldError("params", "requires `workflow`")
     if request.max_occurrences < 0:
-        raise InvalidFieldError("max_occurrences", f"found {request.max_occurrences}, expected 0 or more")
+        raise InvalidFieldError("max_occurrences", f"must be 0 or more, found {request.max_occurrences}")
     subject = key(request.subject, "subject", required=True)
     action = _action(request)
     if not request.workflow.isprintable():
         raise WorkflowNotFoundError(request.workflow)
-    return Wanted(
+    return NewSchedule(
         subject=subject,
         rule=_rule(request),
         zone=zone(request.timezone),
@@ -61,7 +61,7 @@ def zone(name: str) -> str:
 
 
 def action_of(name: str) -> pb.ScheduleAction.ValueType:
-    """The engine's name of an action in the API's terms; empty: none."""
+    """The enum value of an action's name; unspecified for an empty name."""
     return pb.ScheduleAction.Value(f"{_PREFIX}{name.upper()}") if name else _UNSET
 
 
@@ -71,9 +71,9 @@ def _action(request: pb.CreateScheduleRequest) -> str:
         return ""
     if action not in pb.ScheduleAction.values():
         names = ", ".join(_name(each) for each in pb.ScheduleAction.values() if each != _UNSET)
-        raise InvalidFieldError("action", f"{action} is not an action: expected one of {names}")
+        raise InvalidFieldError("action", f"unknown action {action} (known: {names})")
     if action == pb.SCHEDULE_ACTION_WORKFLOW and not request.workflow:
-        raise InvalidFieldError("workflow", "it is missing: the action is to start one")
+        raise InvalidFieldError("workflow", "is required for the action WORKFLOW")
     return _name(action)
 
 
@@ -98,7 +98,7 @@ def _rule(request: pb.CreateScheduleRequest) -> Schedule:
         case "at":
             at = _at(rule)
         case _:
-            raise InvalidFieldError("rule", "it is missing: give one of words, cron, every and at")
+            raise InvalidFieldError("rule", "is required: give one of words, cron, every and at")
     return Schedule(
         words=words,
         cron=cron,
@@ -125,7 +125,7 @@ def _every(rule: pb.ScheduleRule) -> float:
     except (ValueError, OverflowError):
         span = timedelta(0)
     if not LEAST <= span <= MOST:
-        raise InvalidFieldError("rule.every", "expected from one second to a hundred years")
+        raise InvalidFieldError("rule.every", "must be from one second to a hundred years")
     return span.total_seconds()
 
 
@@ -133,7 +133,7 @@ def _at(rule: pb.ScheduleRule) -> datetime:
     try:
         at = rule.at.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError):
-        raise InvalidFieldError("rule.at", "it is not a time") from None
+        raise InvalidFieldError("rule.at", "must be a valid time") from None
     if not FIRST_YEAR <= at.year <= LAST_YEAR:
-        raise InvalidFieldError("rule.at", f"expected a time from {FIRST_YEAR} to {LAST_YEAR}")
+        raise InvalidFieldError("rule.at", f"must be a time from {FIRST_YEAR} to {LAST_YEAR}")
     return at

@@ -1,4 +1,4 @@
-"""What clients are told of schedules: when they are due, what became of the times at which they were, and why."""
+"""Schedule RPCs of the WorkflowService: PreviewSchedule, ExplainSchedule and ListFires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toband.ports import Store, StoredWorkflow
 
 PREVIEW = 10
 PREVIEW_MOST = 100
-# More than a definition has.
+# More than a definition can have.
 _SCHEDULES_MOST = 1000
 _FIRST_YEAR = 1970
 
@@ -30,17 +30,17 @@ class ScheduleRpcs:
         self._store = store
 
     async def workflow(self, stored: StoredWorkflow) -> pb.Workflow:
-        """One workflow with its schedules, also those that have run out."""
+        """The message of a workflow with all of its schedules, also those that are never due again."""
         return definition_messages.workflow(stored, await self._schedules(stored))
 
     async def job(self, stored: StoredWorkflow, used_by: Sequence[str] = ()) -> job_pb2.Job:
-        """As `workflow`, with those that use it."""
+        """The message of a job, as `workflow`, with the workflows that use it."""
         return definition_messages.job(stored, used_by, await self._schedules(stored))
 
     async def _schedules(self, stored: StoredWorkflow) -> list[ScheduleEntry]:
         found = await self._store.list_schedules(
             workflow=stored.name,
-            # Their ids begin so; those that are bound to a subject are no part of the definition.
+            # The prefix of their ids. Schedules of subjects are not part of the definition.
             after=f"{stored.name}/",
             limit=_SCHEDULES_MOST,
             active_only=False,
@@ -88,28 +88,28 @@ class ScheduleRpcs:
 
 
 def _moment(value: timestamp_pb2.Timestamp, field: str) -> datetime:
-    """Raises InvalidFieldError for a time that no calendar has, or at which nothing can be due."""
+    """Raises InvalidFieldError for a time outside of the calendar, or of the years in which a schedule can be due."""
     try:
         found = value.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError):
-        raise InvalidFieldError(field, "it is not a time") from None
+        raise InvalidFieldError(field, "must be a valid time") from None
     if not _FIRST_YEAR <= found.year <= LAST_YEAR:
-        raise InvalidFieldError(field, f"expected a time from {_FIRST_YEAR} to {LAST_YEAR}")
+        raise InvalidFieldError(field, f"must be a time from {_FIRST_YEAR} to {LAST_YEAR}")
     return found
 
 
 def _token(last: Fire) -> str:
-    """Several schedules may be due at the same time, so a page ends with one line of one schedule."""
+    """The end of a page is a line of one schedule: several schedules may be due at the same time."""
     return pages.token(f"{last.due_at.astimezone(UTC).isoformat()} {last.schedule_id}")
 
 
 def _position(token: str) -> tuple[datetime, str]:
-    """What a token was made of. Raises InvalidFieldError."""
+    """The due time and the schedule in a token. Raises InvalidFieldError."""
     text, _, schedule_id = pages.last(token).partition(" ")
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         at = None
     if at is None or at.tzinfo is None or not schedule_id:
-        raise InvalidFieldError("page_token", "it is not one that this list gave")
+        raise InvalidFieldError("page_token", "must be a token of this list")
     return at, schedule_id

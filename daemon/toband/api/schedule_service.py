@@ -28,23 +28,23 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
 
     @unary
     async def CreateSchedule(self, request: pb.CreateScheduleRequest, context: Context) -> pb.CreateScheduleResponse:
-        wanted = schedule_requests.wanted(request)
+        new = schedule_requests.new_schedule(request)
         entry, created = await self._subjects.create(
-            subject=wanted.subject,
-            rule=wanted.rule,
-            zone=wanted.zone,
-            action=wanted.action,
-            workflow=wanted.workflow,
-            dedupe_key=wanted.dedupe_key,
+            subject=new.subject,
+            rule=new.rule,
+            zone=new.zone,
+            action=new.action,
+            workflow=new.workflow,
+            dedupe_key=new.dedupe_key,
             caller=caller(context),
             request=request_of("CreateSchedule", request, request.request_id, context),
         )
-        return pb.CreateScheduleResponse(schedule=self._told(entry), created=created)
+        return pb.CreateScheduleResponse(schedule=self._message(entry), created=created)
 
     @unary
     async def GetSchedule(self, request: pb.GetScheduleRequest, context: Context) -> pb.GetScheduleResponse:
         entry = await self._subjects.get(_id(request.id))
-        return pb.GetScheduleResponse(schedule=self._told(entry))
+        return pb.GetScheduleResponse(schedule=self._message(entry))
 
     @unary
     async def ListSchedules(self, request: pb.ListSchedulesRequest, context: Context) -> pb.ListSchedulesResponse:
@@ -70,7 +70,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
     @unary
     async def CancelSchedule(self, request: pb.CancelScheduleRequest, context: Context) -> pb.CancelScheduleResponse:
         entry = await self._subjects.cancel(_id(request.id))
-        return pb.CancelScheduleResponse(schedule=self._told(entry))
+        return pb.CancelScheduleResponse(schedule=self._message(entry))
 
     @unary
     async def CancelBySubject(self, request: pb.CancelBySubjectRequest, context: Context) -> pb.CancelBySubjectResponse:
@@ -92,11 +92,11 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             action=schedule_requests.action_of(read.action),
         )
 
-    def _told(self, entry: ScheduleEntry) -> pb.Schedule:
-        """One that is not among many: with its next due times."""
-        told = event_messages.schedule(entry, self._subjects)
-        told.due_times.extend(_times(self._subjects.upcoming(entry)))
-        return told
+    def _message(self, entry: ScheduleEntry) -> pb.Schedule:
+        """The message of a single schedule, with its next due times."""
+        made = event_messages.schedule(entry, self._subjects)
+        made.due_times.extend(_times(self._subjects.upcoming(entry)))
+        return made
 
 
 def _times(due: Iterable[datetime]) -> list[Timestamp]:
@@ -104,7 +104,7 @@ def _times(due: Iterable[datetime]) -> list[Timestamp]:
 
 
 def _id(text: str) -> str:
-    """Raises ScheduleNotFoundError for what no schedule has, and a database may not take."""
+    """Raises ScheduleNotFoundError for a text that cannot be an id, and that some databases refuse."""
     if not text.isprintable():
         raise ScheduleNotFoundError(repr(text))
     return text

@@ -1,4 +1,4 @@
-"""The gRPC server: what is served, where, and how it stops."""
+"""The gRPC server: its services, addresses and shutdown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from toband.engine.health.health_conditions import Health
 from toband.ports import Conditions, HealthStatus
 
 PENDING_MOST = 20_000
-"""gRPC ends calls beyond its own limit with a bare CANCELLED. Whether a call is taken is decided by `Lanes` alone."""
+"""Beyond its own limit gRPC ends calls with a bare CANCELLED; only `Lanes` should refuse calls."""
 SOCKET_MODE = 0o660
 SOCKET = "socket"
 LOOK_EVERY = 1.0
@@ -52,11 +52,11 @@ log = structlog.get_logger()
 
 
 class ListenError(Exception):
-    """An address cannot be served; the text says why."""
+    """The daemon cannot listen on an address; the text says why."""
 
 
-def _told_of_departures(record: logging.LogRecord) -> bool:
-    """False for an answer that could not be sent: its client has gone, which is not an error of the daemon."""
+def _not_a_disconnect(record: logging.LogRecord) -> bool:
+    """False for an answer that could not be sent because its client disconnected: not an error of the daemon."""
     kind = record.exc_info[0] if record.exc_info else None
     return kind is None or kind.__name__ != "ExecuteBatchError"
 
@@ -64,10 +64,10 @@ def _told_of_departures(record: logging.LogRecord) -> bool:
 class Server:
     def __init__(self) -> None:
         self._interceptor = CallInterceptor(Lanes())
-        # One takes all addresses; one more for each socket that had to be made again.
+        # The first serves all addresses; there is one more for each socket that was recreated.
         self._servers = [self._new_server()]
         self._register: Callable[[grpc.aio.Server], None] = lambda _: None
-        logging.getLogger("grpc._cython.cygrpc").addFilter(_told_of_departures)
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_not_a_disconnect)
         self._health = health.aio.HealthServicer()
         self._telling: asyncio.Task[None] | None = None
         self._sockets: dict[str, tuple[int, int] | None] = {}
@@ -85,7 +85,7 @@ class Server:
         )
 
     def bind(self, addresses: Sequence[str]) -> list[str]:
-        """Takes the addresses; answers them with real ports. Raises ListenError."""
+        """Binds the addresses and returns them with real ports. Raises ListenError."""
         return [self._bind(self._servers[0], address) for address in addresses]
 
     async def start(
@@ -119,7 +119,7 @@ class Server:
         await self._servers[0].start()
 
     def follow(self, condition: Health) -> None:
-        """From here on RunService says NOT_SERVING while new runs are refused; all others serve as long as they do."""
+        """Keeps the health of RunService: NOT_SERVING while new runs are refused. The other services always serve."""
 
         async def tell() -> None:
             states = health_pb2.HealthCheckResponse
@@ -137,7 +137,7 @@ class Server:
         changed()
 
     async def guard_sockets(self, conditions: Conditions) -> None:
-        """Makes sockets again that were deleted. Until it is cancelled."""
+        """Recreates deleted sockets, until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             failed = []
@@ -154,20 +154,20 @@ class Server:
                 conditions.well(SOCKET)
 
     async def _serve_again(self, path: str) -> None:
-        """A server that runs takes no further address: another one serves the same. Raises ListenError."""
+        """Starts another server for the socket, as a running server takes no new address. Raises ListenError."""
         server = self._new_server()
         self._register(server)
         self._bind(server, f"unix://{path}")
         self._servers.append(server)
         await server.start()
-        log.warning("the socket was deleted, and made again", action="socket_restored", path=path)
+        log.warning("recreated a deleted socket", action="socket_restored", path=path)
 
     async def stop(self, grace: float) -> None:
         await self._health.enter_graceful_shutdown()
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
 
     def close(self) -> None:
-        """Leaves nothing behind, whether it has served or not."""
+        """Removes the sockets, whether the server has started or not."""
         for path, known in self._sockets.items():
             if _identity(path) == known:
                 with contextlib.suppress(FileNotFoundError):
@@ -200,7 +200,7 @@ def _add(server: grpc.aio.Server, address: str, target: str) -> int:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """None if there is nothing of that name, or it cannot be looked at."""
+    """Identity of a file; None if it does not exist or cannot be read."""
     try:
         facts = os.lstat(path)
     except OSError:
@@ -209,7 +209,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _why_not(address: str) -> str:
-    """What the system says to somebody who tries the same; gRPC keeps it to itself."""
+    """The system's error for the same attempt; gRPC does not report it."""
     where: str | tuple[str, int]
     if sys.platform != "win32" and address.startswith("unix://"):
         family, where = socket.AF_UNIX, address.removeprefix("unix://")
@@ -224,19 +224,19 @@ def _why_not(address: str) -> str:
         return error.strerror or str(error)
     if isinstance(where, str):
         os.unlink(where)
-    return "it cannot be bound"
+    return "the address cannot be bound"
 
 
 def _clear_stale(path: str) -> None:
-    """Removes the socket of a daemon that died; a living one is not disturbed. Raises ListenError."""
+    """Removes the socket of a dead daemon, and does not disturb a live one. Raises ListenError."""
     if sys.platform == "win32":
-        raise ListenError(f"cannot listen on unix://{path}: Windows has no unix sockets here")
+        raise ListenError(f"cannot listen on unix://{path}: unix sockets are not supported on Windows")
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
-        raise ListenError(f"cannot listen on unix://{path}: there is no directory {directory}")
+        raise ListenError(f"cannot listen on unix://{path}: directory {directory} does not exist")
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise ListenError(f"cannot listen on unix://{path}: there is something else of that name")
+            raise ListenError(f"cannot listen on unix://{path}: the path exists and is not a socket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -43,7 +43,7 @@ _CHANGED = {
     ChangeKind.DELETED: pb.DEFINITION_OUTCOME_DELETED,
 }
 _LISTED = 1000
-"""Files, or changes, that one answer has."""
+"""How many files or changes one answer has at most."""
 
 
 class SystemService(system_pb2_grpc.SystemServiceServicer):
@@ -123,7 +123,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         )
 
     async def _count(self) -> Counts:
-        """A database that fails must not hide that it does: then the last numbers it gave."""
+        """Counts from the database, or the last ones if it fails: GetInfo must work to report that failure."""
         with contextlib.suppress(StoreError):
             self._counts = await self._store.counts()
         return self._counts

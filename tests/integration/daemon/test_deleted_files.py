@@ -124,7 +124,7 @@ def test_a_socket_that_cannot_be_made_again_is_told(daemon: Daemon) -> None:
     path.mkdir()
     found = wait_until(lambda: condition(daemon, "socket"), "nobody noticed")
     assert found is not None
-    assert "there is something else of that name" in found.detail
+    assert "the path exists and is not a socket" in found.detail
     path.rmdir()
     wait_until(lambda: condition(daemon, "socket") is None, "the socket is not there again")
     daemon._drop_channel()

@@ -196,7 +196,7 @@ def test_a_socket_path_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     assert f"cannot listen on unix://{file}" in line
     code, line = refused_start(*state, "--listen", f"unix://{tmp_path}/none/s.sock")
     assert code == 1
-    assert f"there is no directory {tmp_path}/none" in line
+    assert f"directory {tmp_path}/none does not exist" in line
 
 
 def test_a_log_file_or_database_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:

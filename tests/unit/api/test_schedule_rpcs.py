@@ -286,4 +286,4 @@ async def test_a_workflow_that_is_never_due(answers: ScheduleRpcs, store: SqlSto
 async def test_times_at_which_nothing_can_be_due_are_refused(answers: ScheduleRpcs, text: str) -> None:
     with pytest.raises(InvalidFieldError) as refused:
         await answers.explain(pb.ExplainScheduleRequest(workflow="nightly", at=time(text)))
-    assert refused.value.args == ("at", "expected a time from 1970 to 9998")
+    assert refused.value.args == ("at", "must be a time from 1970 to 9998")
