@@ -287,7 +287,7 @@ def _dues(entry: ScheduleEntry, times: Sequence[datetime], whole: bool, given: C
 
 def _fate(entry: ScheduleEntry, at: datetime, alarm: datetime, given: Circumstances) -> _Due:
     near, present = _is_near(alarm, given), alarm >= given.here
-    grace = timedelta(seconds=max(ON_TIME, entry.spec.misfire_grace))
+    grace = timedelta(seconds=_grace(entry))
     too_late = not near and given.now - alarm > grace
     if too_late and not present:
         return _Due(at=at, fate=_Fate.MISSED, reason=_too_late(entry, alarm + grace, given))
@@ -299,6 +299,21 @@ def _fate(entry: ScheduleEntry, at: datetime, alarm: datetime, given: Circumstan
     if not present:
         return _Due(at=at, fate=_Fate.AWAY)
     return _Due(at=at, fate=_Fate.ON_TIME if near else _Fate.LATE)
+
+
+def _grace(entry: ScheduleEntry) -> float:
+    return max(ON_TIME, entry.spec.misfire_grace)
+
+
+def grace_left(entry: ScheduleEntry, now: datetime) -> float:
+    """Seconds until the first undecided time of an entry that is due becomes too late to start a run."""
+    assert entry.alarm is not None
+    return _grace(entry) - (now - entry.alarm).total_seconds()
+
+
+def replaced_at(entry: ScheduleEntry, now: datetime) -> datetime | None:
+    """When the run of the next due time takes the place of a run for missed times; None if it does not."""
+    return first_due(entry, after=now).alarm if entry.spec.misfire is Misfire.RUN_ONCE else None
 
 
 def _is_near(alarm: datetime, given: Circumstances) -> bool:

@@ -66,16 +66,20 @@ def may_queue(workflow: Workflow | None, run: Run) -> bool:
     return queues or bool(run.parent_run) or run.event is not None
 
 
-def replacements(run: Run, waiting: Sequence[Run], begun: Sequence[Run], limit: int) -> Iterator[tuple[str, str]]:
-    """The runs that are cancelled when `run` joins those that replace each other, each with the run that replaces it.
+def replacements(
+    rule: OverlapRule, run: Run, waiting: Sequence[Run], begun: Sequence[Run]
+) -> Iterator[tuple[str, str]]:
+    """The runs that are cancelled when `run` joins the others, each with the run that replaces it.
 
-    The newest run stays. `begun` are in the order in which they began. Run numbers decide, not ids: the clock may have
-    been set back before a restart.
+    None unless runs replace each other; then the newest stays. `begun` are in the order in which they began. Run
+    numbers decide, not ids: the clock may have been set back before a restart.
     """
+    if rule.mode is not Overlap.REPLACE or rule.limit is None:
+        return
     newer = next((other for other in (*waiting, *begun) if other.number > run.number), None)
     if newer is not None:
         yield run.id, newer.id
-    oldest = begun[: max(0, len(begun) - limit + 1)]
+    oldest = begun[: max(0, len(begun) - rule.limit + 1)]
     for other in (*waiting, *oldest):
         if other.number < run.number:
             yield other.id, run.id

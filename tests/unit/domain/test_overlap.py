@@ -79,12 +79,14 @@ def test_a_limit_is_reached_by_as_many_active_runs() -> None:
 
 
 def test_only_the_newest_run_stays() -> None:
+    alone, two = OverlapRule(Overlap.REPLACE, 1, None), OverlapRule(Overlap.REPLACE, 2, None)
     first, second, third = (replace(RUN, id=str(number), number=number) for number in (1, 2, 3))
-    assert list(replacements(third, [second], [first], 1)) == [("2", "3"), ("1", "3")]
-    assert list(replacements(first, [second], [third], 1)) == [("1", "2")]
+    assert list(replacements(alone, third, [second], [first])) == [("2", "3"), ("1", "3")]
+    assert list(replacements(alone, first, [second], [third])) == [("1", "2")]
     # A slot is free for it.
-    assert list(replacements(third, [], [first], 2)) == []
-    assert list(replacements(third, [], [first, second], 2)) == [("1", "3")]
+    assert list(replacements(two, third, [], [first])) == []
+    assert list(replacements(two, third, [], [first, second])) == [("1", "3")]
+    assert not list(replacements(OverlapRule(Overlap.QUEUE, 1, QUEUE_LIMIT), third, [second], [first]))
 
 
 def test_which_pending_runs_may_be_in_the_queue() -> None:

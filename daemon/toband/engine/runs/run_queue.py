@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from toban.definition import Overlap
-from toband.domain.overlap import is_full, replacements, rule_for
+from toband.domain.overlap import OverlapRule, is_full, replacements, rule_for
 from toband.domain.run_events import CancelRequested, RunStarted
 from toband.domain.run_model import Run, RunState
 from toband.engine.execution.run_actor import RunActor
@@ -72,8 +71,7 @@ class RunQueue:
         run = actor.run
         rule = rule_for(actor.plan.workflow, run)
         line = self._line(run.workflow)
-        if rule.mode is Overlap.REPLACE and rule.limit is not None:
-            self._replace(line, actor, rule.limit)
+        self._replace(line, actor, rule)
         if rule.limit is None and not run.by_event:
             self._start(line, actor)
             return
@@ -138,11 +136,11 @@ class RunQueue:
     def _has_slot(self) -> bool:
         return len(self._sharing) < self._event_slots
 
-    def _replace(self, line: _Line, actor: RunActor, limit: int) -> None:
-        known = {**line.waiting, **line.begun, actor.run.id: actor}
+    def _replace(self, line: _Line, actor: RunActor, rule: OverlapRule) -> None:
         waiting, begun = ([each.run for each in group.values()] for group in (line.waiting, line.begun))
-        for cancelled, newer in replacements(actor.run, waiting, begun, limit):
-            known[cancelled].post(CancelRequested(reason=f"replaced by run {newer}"))
+        for cancelled, newer in replacements(rule, actor.run, waiting, begun):
+            found = line.waiting.get(cancelled) or line.begun.get(cancelled) or actor
+            found.post(CancelRequested(reason=f"replaced by run {newer}"))
 
     def _go_on(self, line: _Line) -> None:
         """Starts the runs that may begin after a change of this line or a freed shared slot."""

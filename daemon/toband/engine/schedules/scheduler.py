@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from toban.definition.timing.schedule_spec import Misfire
 from toband.backoff import Backoff
 from toband.domain.misfire import (
     ON_TIME,
@@ -17,9 +16,11 @@ from toband.domain.misfire import (
     Decision,
     at_boot,
     decide,
+    grace_left,
+    replaced_at,
 )
 from toband.domain.overlap import is_full, scheduled_limit
-from toband.domain.schedule_model import ScheduleEntry, first_due
+from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.drain import DrainMode
 from toband.engine.health.admission import Admits
 from toband.engine.runs.intake import RunIntake
@@ -387,11 +388,9 @@ class Scheduling:
         turn: datetime | None,
     ) -> Waiting:
         """Until when one waits that has missed times to catch up."""
-        now, grace = given.now, max(ON_TIME, entry.spec.misfire_grace)
-        assert entry.alarm is not None
-        late = (now - entry.alarm).total_seconds()
+        now = given.now
         # It is looked at in time to say that it was missed.
-        until = now + timedelta(seconds=min(WAITS_MOST, max(1.0, grace - late + 0.001)))
+        until = now + timedelta(seconds=min(WAITS_MOST, max(1.0, grace_left(entry, now) + 0.001)))
         if given.shut(now):
             end = self._blackouts.end(stored, entry.zone, now)
             until = until if end is None else min(end, until)
@@ -401,11 +400,8 @@ class Scheduling:
             return Waiting(next_due=entry.next_due, until=until, workflow=entry.workflow)
         if turn is None or turn <= now:
             turn = self._turns.take(now)
-        until = turn
-        if entry.spec.misfire is Misfire.RUN_ONCE:
-            # The next that is due stands for those that were missed.
-            coming = first_due(entry, after=now).alarm
-            until = min(turn, coming) if coming is not None else turn
+        replaced = replaced_at(entry, now)
+        until = min(turn, replaced) if replaced is not None else turn
         return Waiting(next_due=entry.next_due, until=until, turn=turn)
 
     def _has_no_slot(self, stored: StoredWorkflow | None) -> bool:
