@@ -17,7 +17,7 @@ from toban.definition.timing.cron import parse_cron
 from toban.definition.timing.due import occurrences
 from toban.definition.timing.phrases.phrase import PhraseError, interpret
 from toban.importers.crontab_drafts import import_crontab
-from toban.importers.import_model import Draft, ImportProblem
+from toban.importers.import_model import ImportProblem, WorkflowDraft
 from toban.importers.systemd_timers import import_timer
 from toban.importers.workflow_writer import written
 
@@ -85,7 +85,7 @@ def _home(user: str) -> str:
     return f"/home/{user or 'me'}"
 
 
-def _write(draft: Draft) -> str:
+def _write(draft: WorkflowDraft) -> str:
     try:
         made = written(draft, after=NOW, count=3)
     except ImportProblem as problem:

@@ -22,7 +22,7 @@ from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, 
 from toband.domain.run_model import Attempt, AttemptState, TreeCause
 from toband.ports import Launch, LogKind
 from toband.supervise.files.run_files import RunFiles
-from toband.supervise.launch.launcher import Patience, ProcessLauncher
+from toband.supervise.launch.launcher import ProcessLauncher, ShimPatience
 from toband.supervise.launch.shim_pool import PARKED
 from toband.supervise.logs.log_reader import LogFiles
 from toband.supervise.shim import frames
@@ -106,7 +106,7 @@ def new_launch(
 class Supervision:
     """One opened launcher. What it reports is kept in order and can be waited for."""
 
-    def __init__(self, place: Place, cgroups: Cgroups | None = None, patience: Patience | None = None) -> None:
+    def __init__(self, place: Place, cgroups: Cgroups | None = None, patience: ShimPatience | None = None) -> None:
         self.place = place
         self.files = place.files
         self.conditions = Conditions()

@@ -61,7 +61,7 @@ def test_the_boot_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_job_may_have_limits() -> None:
     """That they are kept is Windows' affair; here they are only handed over and taken."""
-    job = win32.Job(memory=64 << 20, pids=3, nice=10)
+    job = win32.JobObject(memory=64 << 20, pids=3, nice=10)
     assert job.active() == 0
     job.close()
     assert [win32.priority_class(nice) for nice in (19, 5, 0, -5, -20)] == [

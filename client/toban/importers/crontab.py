@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from toban.importers.crontab_times import NAMED, REBOOT
-from toban.importers.import_model import Refused
+from toban.importers.import_model import RefusedEntry
 
 _SETTING = re.compile(
     r"""[ \t]*(?:(?P<bare>[^\s="'#][^\s=]*)|"(?P<double>[^"]*)"|'(?P<single>[^']*)')[ \t]*=(?P<value>.*)"""
@@ -31,10 +31,10 @@ class Line:
     quiet: bool = False
 
 
-def read_crontab(text: str, *, file: str, system: bool) -> tuple[list[Line], list[Refused]]:
+def read_crontab(text: str, *, file: str, system: bool) -> tuple[list[Line], list[RefusedEntry]]:
     """The entries, and the lines that are none. `system`: a user stands before each command."""
     lines: list[Line] = []
-    refused: list[Refused] = []
+    refused: list[RefusedEntry] = []
     settings: dict[str, str] = {}
     comments: list[str] = []
     for number, raw in enumerate(text.split("\n"), 1):
@@ -53,7 +53,7 @@ def read_crontab(text: str, *, file: str, system: bool) -> tuple[list[Line], lis
                 kept = tuple(comment for comment in comments if comment)
                 lines.append(replace(found, comments=kept, settings=dict(settings)))
             else:
-                refused.append(Refused(where=f"{file}:{number}", reason=found))
+                refused.append(RefusedEntry(where=f"{file}:{number}", reason=found))
             comments = []
     return lines, refused
 

@@ -16,11 +16,11 @@ from toban.definition.timing.zones import check_zone
 from toban.importers.crontab import Line, read_crontab
 from toban.importers.crontab_times import REBOOT, cron_times
 from toban.importers.import_model import (
-    Draft,
     Imported,
+    ImportedNames,
     ImportProblem,
-    Names,
-    Refused,
+    RefusedEntry,
+    WorkflowDraft,
     literal,
     valid_name,
 )
@@ -86,8 +86,8 @@ def import_crontab(
     '' for one who is not known. `owner` is the user of a crontab that names none.
     """
     lines, refused = read_crontab(text, file=file, system=system)
-    drafts: list[Draft] = []
-    names = Names()
+    drafts: list[WorkflowDraft] = []
+    names = ImportedNames()
     for line in lines:
         where = f"{file}:{line.number}"
         name = names.free(command_name(line.command))
@@ -95,7 +95,7 @@ def import_crontab(
             drafts.append(_draft(line, name, where, zone, line.user or owner, home))
             names.take(name)
         except ImportProblem as problem:
-            refused.append(Refused(where=where, reason=str(problem)))
+            refused.append(RefusedEntry(where=where, reason=str(problem)))
     refused.sort(key=lambda each: int(each.where.rpartition(":")[2]))
     return Imported(drafts=tuple(drafts), refused=tuple(refused))
 
@@ -129,7 +129,7 @@ def command_name(command: str) -> str:
     return "cron-job"
 
 
-def _draft(line: Line, name: str, where: str, machine: str, user: str, home: Callable[[str], str]) -> Draft:
+def _draft(line: Line, name: str, where: str, machine: str, user: str, home: Callable[[str], str]) -> WorkflowDraft:
     settings = line.settings
     notes: list[str] = []
     comments = [f"Imported from {where}"]
@@ -173,7 +173,7 @@ def _draft(line: Line, name: str, where: str, machine: str, user: str, home: Cal
         document["timezone"] = zone
     # Cron starts a further one whatever still runs.
     document |= {"schedule": schedule, "overlap": "allow", "steps": [{"name": name, **step}]}
-    return Draft(
+    return WorkflowDraft(
         name=name,
         where=where,
         document=document,

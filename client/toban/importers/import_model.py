@@ -25,7 +25,7 @@ class ImportProblem(Exception):  # noqa: N818 - a finding, not an error of the p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedEntry:
     """Something that was not imported, where it is, and why. `ignorable`: it would be without some directives."""
 
     where: str
@@ -37,7 +37,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class WorkflowDraft:
     """A workflow to be written.
 
     `document` is what the file holds, `comments` stand above it, `notes` are for whoever imports. `zone` is where its
@@ -58,8 +58,8 @@ class Draft:
 class Imported:
     """All that an import found, in the order of its source."""
 
-    drafts: tuple[Draft, ...]
-    refused: tuple[Refused, ...] = ()
+    drafts: tuple[WorkflowDraft, ...]
+    refused: tuple[RefusedEntry, ...] = ()
 
 
 def literal(text: str) -> str:
@@ -73,8 +73,8 @@ def valid_name(text: str, *, otherwise: str) -> str:
     return name or otherwise
 
 
-class Names:
-    """Names that are given once. In linear time, however many want to have the same one."""
+class ImportedNames:
+    """Unique names for imported workflows, in linear time even if many ask for the same one."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()

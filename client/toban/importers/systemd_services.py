@@ -15,7 +15,7 @@ from toban.importers.exec_lines import (
     read_commands,
     split_words,
 )
-from toban.importers.import_model import ImportProblem, Names, literal, valid_name
+from toban.importers.import_model import ImportedNames, ImportProblem, literal, valid_name
 from toban.importers.systemd_units import Unit, parse_bytes, parse_span
 
 _TYPES = ("simple", "exec", "oneshot", "idle")
@@ -79,7 +79,7 @@ _OF_ROOT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class ServiceSteps:
     """The steps of a service, in their order."""
 
     steps: list[dict[str, Any]]
@@ -103,7 +103,7 @@ def _unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), data).decode()
 
 
-def steps_of(service: Unit, *, home: Callable[[str], str]) -> Steps:
+def steps_of(service: Unit, *, home: Callable[[str], str]) -> ServiceSteps:
     """Raises ImportProblem with every directive that has no counterpart."""
     kind = service.last("Service", "Type", "simple" if service.all("Service", "ExecStart") else "oneshot")
     if kind not in _TYPES:
@@ -113,7 +113,7 @@ def steps_of(service: Unit, *, home: Callable[[str], str]) -> Steps:
     env = _environment(service, specifiers)
     common = _common(service, kind, specifiers, env, home, notes)
     steps: list[dict[str, Any]] = []
-    names = Names()
+    names = ImportedNames()
     for key in ("ExecStartPre", "ExecStart", "ExecStartPost"):
         for line in service.all("Service", key):
             for command in read_commands(line, env=env, specifiers=specifiers):
@@ -122,7 +122,7 @@ def steps_of(service: Unit, *, home: Callable[[str], str]) -> Steps:
                 steps.append({"name": name, **_step(command, common)})
     if not service.all("Service", "ExecStart"):
         raise ImportProblem(f"{service.name} has no ExecStart")
-    return Steps(steps=steps, notes=notes)
+    return ServiceSteps(steps=steps, notes=notes)
 
 
 def _unmapped(service: Unit, kind: str) -> list[str]:

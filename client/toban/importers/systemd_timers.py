@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from toban.definition import format_duration
 from toban.importers.exec_lines import expand_specifiers
-from toban.importers.import_model import Draft, ImportProblem, Times, valid_name
+from toban.importers.import_model import ImportProblem, Times, WorkflowDraft, valid_name
 from toban.importers.systemd_calendar import Calendar, parse_calendar, schedule_of
 from toban.importers.systemd_services import specifiers_of, steps_of
 from toban.importers.systemd_units import Unit, parse_span, read_unit
@@ -46,7 +46,7 @@ def import_timer(
     home: Callable[[str], str],
     ignored: Collection[str] = (),
     times: CalendarTimes = Calendar.times,
-) -> Draft:
+) -> WorkflowDraft:
     """The workflow of a timer: the name of one, or the path of its file. Raises ImportProblem if there is none.
 
     `root` stands before the directories of systemd. `zone` is where the machine's clock is. Directives that are
@@ -95,7 +95,7 @@ def import_timer(
         comments.append(f"Left out as asked: {', '.join(dropped)}")
     zones = [ZoneInfo(calendar.zone or zone) for calendar in calendars]
     each = [times(calendar, z) for calendar, z in zip(calendars, zones, strict=True)]
-    return Draft(
+    return WorkflowDraft(
         name=document["name"],
         where=unit.file,
         document=document,

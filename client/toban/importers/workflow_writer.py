@@ -13,14 +13,14 @@ from zoneinfo import ZoneInfo
 from toban.definition import Schedule, parse
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import occurrences
-from toban.importers.import_model import Draft, ImportProblem
+from toban.importers.import_model import ImportProblem, WorkflowDraft
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenWorkflow:
     """A draft as text that was read back, with its next times: as they were (None: not known), and as they are."""
 
-    draft: Draft
+    draft: WorkflowDraft
     text: str
     theirs: list[datetime] | None
     ours: list[datetime]
@@ -31,7 +31,7 @@ class Written:
         return None if self.theirs is None else self.theirs == self.ours
 
 
-def written(draft: Draft, *, after: datetime, count: int) -> Written:
+def written(draft: WorkflowDraft, *, after: datetime, count: int) -> WrittenWorkflow:
     """Raises ImportProblem if the workflow would not hold."""
     text = _text(draft)
     parsed = parse(text, file=f"{draft.name}.yaml")
@@ -43,10 +43,10 @@ def written(draft: Draft, *, after: datetime, count: int) -> Written:
         # Intervals have no times that the other side could tell in advance.
         known = [s for s in known if s.every is None]
     theirs = None if draft.theirs is None else draft.theirs(after, count)
-    return Written(draft=draft, text=text, theirs=theirs, ours=_times(known, draft, after, count))
+    return WrittenWorkflow(draft=draft, text=text, theirs=theirs, ours=_times(known, draft, after, count))
 
 
-def _times(schedules: Sequence[Schedule], draft: Draft, after: datetime, count: int) -> list[datetime]:
+def _times(schedules: Sequence[Schedule], draft: WorkflowDraft, after: datetime, count: int) -> list[datetime]:
     def of(schedule: Schedule) -> Iterator[datetime]:
         zone = ZoneInfo(schedule.timezone) if schedule.timezone else draft.zone
         dues = occurrences(schedule, zone=zone, after=after, stored_at=after)
@@ -60,7 +60,7 @@ def _times(schedules: Sequence[Schedule], draft: Draft, after: datetime, count: 
     return found[:count]
 
 
-def _text(draft: Draft) -> str:
+def _text(draft: WorkflowDraft) -> str:
     from ruamel.yaml import YAML
     from ruamel.yaml.scalarstring import LiteralScalarString
 

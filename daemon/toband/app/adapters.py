@@ -19,7 +19,7 @@ from toband.state_dir import StateDir
 from toband.store import SqlStore
 from toband.supervise.artifacts.artifact_store import ArtifactFiles
 from toband.supervise.artifacts.value_files import ValueFiles
-from toband.supervise.files.file_budget import Limits
+from toband.supervise.files.file_budget import FileLimits
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.host.disk import StateDisk
 from toband.supervise.host.host_inspection import HostPremises
@@ -66,7 +66,7 @@ class Adapters:
         self.archive = RunArchive(self.files)
         self.artifacts = ArtifactFiles(
             self.files,
-            limits=Limits(bytes=config.artifact_bytes, files=config.artifact_files),
+            limits=FileLimits(bytes=config.artifact_bytes, files=config.artifact_files),
             rate=config.artifact_rate,
             conditions=health,
         )

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence, Set
 
-from toband.file_watch.notifier import Kind, Told
+from toband.file_watch.notifier import NotificationKind, Told
 from toband.file_watch.own_files import NO_FILES, OwnFiles
 from toband.file_watch.path_state import Spot
 
@@ -190,7 +190,7 @@ class Inotify:
             with os.scandir(path) as entries:
                 for entry in entries:
                     if report:
-                        told.append((entry.path, Kind.ADDED))
+                        told.append((entry.path, NotificationKind.ADDED))
                     if entry.is_dir(follow_symlinks=False):
                         self._todo.append((entry.path, report))
         except OSError as error:
@@ -227,7 +227,7 @@ class Inotify:
 
     def _take(self, watch: int, mask: int, name: str, told: list[Told]) -> None:
         if mask & _Q_OVERFLOW:
-            told.append(("", Kind.LOST))
+            told.append(("", NotificationKind.LOST))
             # Directories may have come that nobody was told of.
             self._todo += ((path, False) for path in self._trees)
             return
@@ -237,19 +237,19 @@ class Inotify:
         if not name:
             if mask & (_DELETE_SELF | _MOVE_SELF | _UNMOUNT | _IGNORED):
                 self._forget(directory) if mask & _MOVE_SELF else self._drop(watch)
-                told.append((directory, Kind.GONE))
+                told.append((directory, NotificationKind.GONE))
             return
         path = os.path.join(directory, name)
         if mask & (_CREATE | _MOVED_TO):
-            told.append((path, Kind.ADDED))
+            told.append((path, NotificationKind.ADDED))
             if mask & _ISDIR and self._in_tree(path):
                 self._todo.append((path, True))
         elif mask & (_DELETE | _MOVED_FROM):
-            told.append((path, Kind.DELETED))
+            told.append((path, NotificationKind.DELETED))
             if mask & _ISDIR and path in self._watches:
                 self._forget(path)
         elif mask & (_MODIFY | _ATTRIB):
-            told.append((path, Kind.MODIFIED))
+            told.append((path, NotificationKind.MODIFIED))
 
     def _drop(self, watch: int) -> None:
         """One that the kernel has taken away, or will."""

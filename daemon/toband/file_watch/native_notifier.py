@@ -8,7 +8,7 @@ import queue
 import threading
 from collections.abc import Mapping, Sequence, Set
 
-from toband.file_watch.notifier import Kind, Told
+from toband.file_watch.notifier import NotificationKind, Told
 from toband.file_watch.own_files import NO_FILES, OwnFiles
 from toband.file_watch.path_state import Spot
 
@@ -16,7 +16,7 @@ STEP, DEBOUNCE = 50, 200
 """Milliseconds: changes that follow each other so closely are told together."""
 FRESH_MOST = 10_000
 """Entries of a directory that came as a whole which are told."""
-_KINDS = {1: Kind.ADDED, 2: Kind.MODIFIED, 3: Kind.DELETED}
+_KINDS = {1: NotificationKind.ADDED, 2: NotificationKind.MODIFIED, 3: NotificationKind.DELETED}
 
 
 class Native:
@@ -49,7 +49,7 @@ class Native:
                 self._watch(tree)
         for spot in sorted(fresh, key=lambda spot: spot.path):
             for path in _below(spot.path):
-                self._queue.put((path, Kind.ADDED))
+                self._queue.put((path, NotificationKind.ADDED))
 
     def _watch(self, tree: bool) -> None:
         """The new one begins before the old one ends, so that nothing falls in between."""

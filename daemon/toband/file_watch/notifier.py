@@ -9,7 +9,7 @@ from typing import Protocol
 from toband.file_watch.path_state import Spot
 
 
-class Kind(Enum):
+class NotificationKind(Enum):
     ADDED = auto()
     MODIFIED = auto()
     DELETED = auto()
@@ -19,7 +19,7 @@ class Kind(Enum):
     """The system had more to tell than it keeps: anything may have changed. Has no path."""
 
 
-Told = tuple[str, Kind]
+Told = tuple[str, NotificationKind]
 
 
 class Notifier(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from toband.file_watch.file_names import is_text, shown
-from toband.file_watch.notifier import Kind, Notifier
+from toband.file_watch.notifier import NotificationKind, Notifier
 from toband.file_watch.own_files import NO_FILES, OwnFiles
 from toband.file_watch.path_state import Place, Spot, is_as_before, mounts, place_of, remote
 from toband.ports import FileChange, PathChange, WatchChanges
@@ -29,9 +29,9 @@ NOWHERE = Place(mark=None, root="", own=frozenset(), names=frozenset(), spots=fr
 """Of a path that could not be looked at so far."""
 
 _CHANGES = {
-    Kind.ADDED: FileChange.ADDED,
-    Kind.MODIFIED: FileChange.MODIFIED,
-    Kind.DELETED: FileChange.DELETED,
+    NotificationKind.ADDED: FileChange.ADDED,
+    NotificationKind.MODIFIED: FileChange.MODIFIED,
+    NotificationKind.DELETED: FileChange.DELETED,
 }
 
 
@@ -62,9 +62,9 @@ class Follower:
         self._unreadable: dict[str, str] = {}
         self._left_out: dict[str, str] = {}
         self._remote: dict[str, str] = {}
-        self._changes: dict[str, dict[str, set[Kind]]] = {}
+        self._changes: dict[str, dict[str, set[NotificationKind]]] = {}
         self._suspects: set[str] = set()
-        self._told: defaultdict[str, set[Kind]] = defaultdict(set)
+        self._told: defaultdict[str, set[NotificationKind]] = defaultdict(set)
         self._first = self._last = 0.0
         self._look_at = clock() + LOOK_AGAIN
         self._try_at = clock() + TRY_AGAIN
@@ -122,25 +122,25 @@ class Follower:
 
     # -- what is told
 
-    def _take(self, path: str, kind: Kind) -> None:
-        if kind is Kind.LOST:
+    def _take(self, path: str, kind: NotificationKind) -> None:
+        if kind is NotificationKind.LOST:
             # Whoever listens has to look for himself.
             for declared, place in self._places.items():
                 if place.root:
-                    self._gather(declared, declared, Kind.MODIFIED)
+                    self._gather(declared, declared, NotificationKind.MODIFIED)
             self._suspect(list(self._places))
             return
         if self._own.has(path):
             return
         named = self._index.names.get(path, ())
-        if kind is not Kind.GONE:
+        if kind is not NotificationKind.GONE:
             for declared in named:
                 if path in self._places[declared].own:
                     self._told[declared].add(kind)
-        if kind in (Kind.GONE, Kind.DELETED):
+        if kind in (NotificationKind.GONE, NotificationKind.DELETED):
             self._suspect(self._index.spots.get(path, ()))
         self._suspect(named)
-        if kind is Kind.GONE:
+        if kind is NotificationKind.GONE:
             return
         root = os.path.dirname(path)
         while True:
@@ -152,7 +152,7 @@ class Follower:
                 return
             root = above
 
-    def _gather(self, declared: str, path: str, kind: Kind) -> None:
+    def _gather(self, declared: str, path: str, kind: NotificationKind) -> None:
         changes = self._changes.setdefault(declared, {})
         if path in changes or len(changes) < CHANGES_MOST + MORE_MOST:
             changes.setdefault(path, set()).add(kind)
@@ -244,21 +244,21 @@ def _differs(path: str, place: Place) -> bool:
         return True
 
 
-def _change(before: Place, after: Place, told: set[Kind]) -> Kind | None:
+def _change(before: Place, after: Place, told: set[NotificationKind]) -> NotificationKind | None:
     """What became of a declared path itself."""
     if after.mark is None:
         if before.mark is None:
             # It came and went; that it went alone was told before.
-            return Kind.DELETED if Kind.ADDED in told else None
-        return Kind.DELETED
+            return NotificationKind.DELETED if NotificationKind.ADDED in told else None
+        return NotificationKind.DELETED
     if before.mark is None:
-        return Kind.ADDED
+        return NotificationKind.ADDED
     # A new directory may have got the number of the old one.
-    again = Kind.ADDED in told or (bool(told) and not after.root)
-    return Kind.MODIFIED if before.mark != after.mark or again else None
+    again = NotificationKind.ADDED in told or (bool(told) and not after.root)
+    return NotificationKind.MODIFIED if before.mark != after.mark or again else None
 
 
-def _batch(watch: str, changes: Mapping[str, set[Kind]]) -> WatchChanges:
+def _batch(watch: str, changes: Mapping[str, set[NotificationKind]]) -> WatchChanges:
     first = list(changes.items())[:CHANGES_MOST]
     return WatchChanges(
         watch=watch,
@@ -274,15 +274,15 @@ def _batch(watch: str, changes: Mapping[str, set[Kind]]) -> WatchChanges:
     )
 
 
-def _one(path: str, kinds: set[Kind]) -> Kind:
+def _one(path: str, kinds: set[NotificationKind]) -> NotificationKind:
     """Several changes of one path as one."""
-    if Kind.ADDED in kinds and Kind.DELETED in kinds:
+    if NotificationKind.ADDED in kinds and NotificationKind.DELETED in kinds:
         # Either it was replaced, or it came and went.
-        return Kind.MODIFIED if os.path.lexists(path) else Kind.DELETED
-    for kind in (Kind.DELETED, Kind.ADDED):
+        return NotificationKind.MODIFIED if os.path.lexists(path) else NotificationKind.DELETED
+    for kind in (NotificationKind.DELETED, NotificationKind.ADDED):
         if kind in kinds:
             return kind
-    return Kind.MODIFIED
+    return NotificationKind.MODIFIED
 
 
 def _readable(path: str) -> str:

@@ -20,7 +20,7 @@ from toband.domain.run_events import AttemptLost
 from toband.domain.run_model import TreeCause
 from toband.ports import LogKind
 from toband.supervise.launch import shim_watch
-from toband.supervise.launch.launcher import Patience
+from toband.supervise.launch.launcher import ShimPatience
 from toband.supervise.logs.log_reader import LogFiles
 
 Armed = Callable[..., Awaitable[Supervision]]
@@ -297,7 +297,7 @@ async def test_a_record_that_the_disk_refuses_is_written_when_it_takes_it(armed:
 
 
 async def test_a_disk_that_takes_no_record_for_long_is_reported_as_lost(armed: Armed) -> None:
-    supervision = await armed("log.write=EIO", patience=Patience(record=0.0))
+    supervision = await armed("log.write=EIO", patience=ShimPatience(record=0.0))
     attempt = supervision.launch(shell("echo x >> witness"))
     lost = await supervision.lost(attempt)
 

@@ -13,7 +13,7 @@ from helpers.waiting import wait_for
 from toband.domain.run_events import AttemptEnded, AttemptLost
 from toband.domain.run_model import TreeCause
 from toband.supervise.launch import shim_watch
-from toband.supervise.launch.launcher import Patience
+from toband.supervise.launch.launcher import ShimPatience
 
 ENDLESS_STOPS = """
 import os, signal
@@ -44,7 +44,7 @@ async def test_signals_do_not_end_a_supervisor(supervision: Supervision) -> None
 
 
 async def test_the_timeout_of_a_step_that_stopped_its_supervisor_holds(opened: Opener) -> None:
-    supervision = await opened(patience=Patience(kill=1.0))
+    supervision = await opened(patience=ShimPatience(kill=1.0))
     attempt, _ = await supervision.ready_in_time(shell(STOPPED), 1.0, made="ready", grace=0.2)
     ended = await supervision.ended(attempt)
 
@@ -72,7 +72,7 @@ async def test_a_step_that_stopped_its_supervisor_can_be_cancelled(
 async def test_a_step_that_stops_its_supervisor_again_and_again_is_ended_by_the_daemon(
     opened: Opener, way: str
 ) -> None:
-    supervision = await opened(patience=Patience(kill=0.5))
+    supervision = await opened(patience=ShimPatience(kill=0.5))
     timeout = 2.0 if way == "timeout" else None
     attempt = supervision.launch(python(ENDLESS_STOPS), timeout=timeout, grace=0.2)
     await supervision.appears("ready")
@@ -93,13 +93,13 @@ async def test_a_supervisor_that_was_stopped_is_found_and_continued_after_a_rest
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shim_watch, "LOOK_EVERY", 3600.0)
-    first = await opened(patience=Patience(kill=1.0))
+    first = await opened(patience=ShimPatience(kill=1.0))
     attempt, _ = await first.ready_in_time(shell(STOPPED), 2.0, made="ready", grace=0.2)
     shim = await first.shim(attempt)
     await wait_for(lambda: state_of(shim.pid) == "T", "it is not stopped")
     await first.close()
     monkeypatch.setattr(shim_watch, "LOOK_EVERY", 0.1)
-    second = await opened(patience=Patience(kill=1.0))
+    second = await opened(patience=ShimPatience(kill=1.0))
     assert await second.launcher.recover(attempt) is None
     ended = await second.ended(attempt)
 
@@ -112,7 +112,7 @@ async def test_a_supervisor_that_nothing_wakes_is_ended_and_its_step_lost(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped from outside of its step's tree, and kept so."""
-    supervision = await opened(patience=Patience(kill=0.2))
+    supervision = await opened(patience=ShimPatience(kill=0.2))
     attempt = supervision.launch(shell("touch ready; exec sleep 600"), grace=0.1)
     await supervision.appears("ready")
     shim = await supervision.shim(attempt)

@@ -13,7 +13,7 @@ from helpers.steps import python, shell
 from helpers.supervision import Opener, Supervision, new_attempt
 from helpers.waiting import wait_for, wait_until
 from toband.domain.run_model import TreeCause
-from toband.supervise.launch.launcher import Patience
+from toband.supervise.launch.launcher import ShimPatience
 
 MIB = 1024 * 1024
 
@@ -48,7 +48,7 @@ def small_memory() -> Iterator[Path]:
 
 async def test_what_does_not_die_is_named_and_does_not_hold_up_the_rest(freezer: Path, opened: Opener) -> None:
     # Long enough for the shell to die of what the other one does not die of.
-    supervision = await opened(patience=Patience(kill=2.0))
+    supervision = await opened(patience=ShimPatience(kill=2.0))
     attempt = supervision.launch(shell("sleep 600 & echo $! > .pid; mv .pid pid; wait"), grace=0.1)
     frozen = seen(int(await supervision.appears("pid")))
     (freezer / "cgroup.procs").write_text(str(frozen.pid))

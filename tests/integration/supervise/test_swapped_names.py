@@ -19,7 +19,7 @@ from toban.definition import Output
 from toband.ports import ArtifactError, Collect, Placement
 from toband.supervise.artifacts import context_directory
 from toband.supervise.artifacts.workspace_inputs import Ledger, Placing
-from toband.supervise.files.file_budget import Budget, Limits
+from toband.supervise.files.file_budget import Budget, FileLimits
 from toband.supervise.files.run_directories import remove_tree
 from toband.supervise.files.safe_directory import Inside
 from toband.supervise.shim import acl, trusted_path
@@ -102,7 +102,7 @@ class Scene:
         self.file.write_text(OUTSIDE)
         self.file.chmod(0o600)
         self.before = self._facts()
-        self.placing = Placing(ledger=Ledger(files.placed), link=False, limits=Limits())
+        self.placing = Placing(ledger=Ledger(files.placed), link=False, limits=FileLimits())
 
     def _facts(self) -> tuple[object, ...]:
         facts = self.file.lstat()
@@ -242,7 +242,7 @@ def test_root_enters_no_workspace_that_becomes_a_link(scene: Scene) -> None:
     with scene.attacked(WORKSPACE):
         wait_until(lambda: os.path.lexists(sub), "there is no workspace")
         assert tries(lambda: scene.place(sub, data)) > 0
-        tries(lambda: context_directory.collect(what, Budget(Limits())))
+        tries(lambda: context_directory.collect(what, Budget(FileLimits())))
     scene.check()
     check_kept(scene)
 
@@ -260,7 +260,7 @@ def test_root_keeps_nothing_from_outside(scene: Scene) -> None:
     )
 
     def collect() -> None:
-        context_directory.collect(what, Budget(Limits()))
+        context_directory.collect(what, Budget(FileLimits()))
         check_kept(scene)
 
     with scene.attacked(OUTPUT):
@@ -284,13 +284,13 @@ def test_root_keeps_no_file_that_another_user_gave_a_second_name(
         workspace=str(scene.work),
         outputs=[Output(name="out", path="mine")],
     )
-    assert context_directory.collect(what, Budget(Limits()))
+    assert context_directory.collect(what, Budget(FileLimits()))
     taking = replace(what, outputs=[Output(name="out", path="stolen")])
     if protected:
-        assert context_directory.collect(taking, Budget(Limits()))
+        assert context_directory.collect(taking, Budget(FileLimits()))
         return
     with pytest.raises(ArtifactError, match="stolen is a file of root's that has another name"):
-        context_directory.collect(taking, Budget(Limits()))
+        context_directory.collect(taking, Budget(FileLimits()))
 
 
 def check_kept(scene: Scene) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toband.file_watch.notifier import Kind, Told
+from toband.file_watch.notifier import NotificationKind, Told
 from toband.file_watch.path_follower import LONGEST, QUIET, Follower
 from toband.file_watch.path_state import Spot
 
@@ -44,7 +44,7 @@ class Scene:
         assert self.after(LONGEST) == []
         assert self._follower.settled
 
-    def after(self, seconds: float, **kinds: Kind) -> list[tuple[str, str]]:
+    def after(self, seconds: float, **kinds: NotificationKind) -> list[tuple[str, str]]:
         """What is told when these have happened to files so much later."""
         self._now += seconds
         self._notifier.told = [(str(self._tree / name), kind) for name, kind in kinds.items()]
@@ -57,25 +57,25 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def test_a_file_that_is_created_and_written_to_is_one_change(scene: Scene) -> None:
-    assert scene.after(0, a=Kind.ADDED) == []
-    assert scene.after(QUIET * 0.9, a=Kind.MODIFIED) == []
+    assert scene.after(0, a=NotificationKind.ADDED) == []
+    assert scene.after(QUIET * 0.9, a=NotificationKind.MODIFIED) == []
     assert scene.after(QUIET * 0.9) == []
     assert scene.after(QUIET * 0.2) == [("a", "added")]
 
 
 def test_one_that_is_written_to_after_a_while_is_two(scene: Scene) -> None:
-    assert scene.after(0, a=Kind.ADDED) == []
+    assert scene.after(0, a=NotificationKind.ADDED) == []
     assert scene.after(QUIET) == [("a", "added")]
-    assert scene.after(0, a=Kind.MODIFIED) == []
+    assert scene.after(0, a=NotificationKind.MODIFIED) == []
     assert scene.after(QUIET) == [("a", "modified")]
 
 
 def test_what_never_rests_is_told_all_the_same(scene: Scene) -> None:
-    assert scene.after(0, a=Kind.ADDED) == []
+    assert scene.after(0, a=NotificationKind.ADDED) == []
     told: list[tuple[str, str]] = []
     passed = 0.0
     while not told:
         passed += QUIET * 0.5
-        told = scene.after(QUIET * 0.5, b=Kind.MODIFIED)
+        told = scene.after(QUIET * 0.5, b=NotificationKind.MODIFIED)
     assert told == [("a", "added"), ("b", "modified")]
     assert LONGEST <= passed < LONGEST + QUIET

@@ -12,8 +12,8 @@ import pytest
 from toban.definition import Scope, Step, parse, render
 from toban.importers.crontab import read_crontab, split_command
 from toban.importers.crontab_drafts import command_name, import_crontab, looks_like_system
-from toban.importers.import_model import Draft, Imported
-from toban.importers.workflow_writer import Written, written
+from toban.importers.import_model import Imported, WorkflowDraft
+from toban.importers.workflow_writer import WrittenWorkflow, written
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 HOMES = {"": "/home/me", "alice": "/home/alice", "root": "/root"}
@@ -30,24 +30,24 @@ def imported(text: str, *, system: bool = False, zone: str = "UTC", owner: str =
     )
 
 
-def only(text: str, **options: Any) -> Draft:
+def only(text: str, **options: Any) -> WorkflowDraft:
     found = imported(text, **options)
     assert found.refused == ()
     (draft,) = found.drafts
     return draft
 
 
-def step_of(draft: Draft) -> Mapping[str, Any]:
+def step_of(draft: WorkflowDraft) -> Mapping[str, Any]:
     (step,) = draft.document["steps"]
     assert isinstance(step, dict)
     return step
 
 
-def made(draft: Draft) -> Written:
+def made(draft: WorkflowDraft) -> WrittenWorkflow:
     return written(draft, after=NOW, count=10)
 
 
-def stored(draft: Draft) -> Step:
+def stored(draft: WorkflowDraft) -> Step:
     """The step as the format reads it back."""
     workflow = parse(made(draft).text).documents[0].workflow
     assert workflow is not None

@@ -14,7 +14,7 @@ import pytest
 
 from toban.cli.args.import_machine import calendar_times
 from toban.definition import parse
-from toban.importers.import_model import Draft, ImportProblem
+from toban.importers.import_model import ImportProblem, WorkflowDraft
 from toban.importers.systemd_calendar import parse_calendar, schedule_of
 from toban.importers.systemd_services import specifiers_of
 from toban.importers.systemd_timers import import_timer
@@ -31,17 +31,17 @@ def unit(root: Path, name: str, text: str, *, under: str = SYSTEM) -> Path:
     return path
 
 
-def timer(root: Path, timer: str = "OnCalendar=daily", service: str = "", name: str = "job") -> Draft:
+def timer(root: Path, timer: str = "OnCalendar=daily", service: str = "", name: str = "job") -> WorkflowDraft:
     unit(root, f"{name}.timer", f"[Timer]\n{timer}\n")
     unit(root, f"{name}.service", f"[Service]\nType=oneshot\nExecStart=/bin/tidy\n{service}\n")
     return load(root, f"{name}.timer")
 
 
-def load(root: Path, name: str, **options: Any) -> Draft:
+def load(root: Path, name: str, **options: Any) -> WorkflowDraft:
     return import_timer(name, root=str(root), zone="UTC", home=lambda user: f"/home/{user}", **options)
 
 
-def steps(draft: Draft) -> list[dict[str, Any]]:
+def steps(draft: WorkflowDraft) -> list[dict[str, Any]]:
     found = draft.document["steps"]
     assert parse(written(draft, after=NOW, count=1).text).problems == ()
     assert isinstance(found, list)

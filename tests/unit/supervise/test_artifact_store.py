@@ -26,7 +26,7 @@ from toband.domain.run_model import Artifact
 from toband.ports import ArtifactError, Collect, Placement, StoppedError
 from toband.supervise.artifacts import file_copy
 from toband.supervise.artifacts.artifact_store import CHUNK, ArtifactFiles
-from toband.supervise.files.file_budget import Budget, Limits
+from toband.supervise.files.file_budget import Budget, FileLimits
 from toband.supervise.files.run_directories import remove_tree
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.files.safe_directory import Inside
@@ -557,7 +557,7 @@ async def test_a_path_that_is_too_deep_is_refused(scene: Scene) -> None:
 
 
 async def test_outputs_that_are_more_than_the_limits(scene: Scene) -> None:
-    limits = Limits(bytes=1_000_000, files=20)
+    limits = FileLimits(bytes=1_000_000, files=20)
     scene.files = ArtifactFiles(RunFiles(str(scene.root / "state" / "runs")), limits=limits)
     scene.write("a", "x" * 600_000)
     scene.write("b", "x" * 600_000)

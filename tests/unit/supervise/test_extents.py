@@ -12,7 +12,7 @@ import pytest
 
 from toband.ports import StoppedError
 from toband.supervise.files import file_extents
-from toband.supervise.files.file_budget import Budget, Limits, TooMuchError
+from toband.supervise.files.file_budget import Budget, FileLimits, TooMuchError
 
 KIB = 1024
 TIB = 1024**4
@@ -157,7 +157,7 @@ def test_copies_and_digests_stop_at_the_next_megabyte(tmp_path: Path, monkeypatc
 def test_data_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_extents, "_cloned", lambda *_: False)
     source = write_at(tmp_path / "source", 8_000_000, at_0=os.urandom(8_000_000))
-    limits = Limits(bytes=4 * file_extents.CHUNK)
+    limits = FileLimits(bytes=4 * file_extents.CHUNK)
     with pytest.raises(TooMuchError, match=r"more than 4MiB of data \(limits.artifact_bytes\)"):
         digest(source, Budget(limits))
     with pytest.raises(TooMuchError, match=r"limits.artifact_bytes"):

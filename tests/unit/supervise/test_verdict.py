@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from toband.supervise.launch.verdict import FileState, Verdict, judge
+from toband.supervise.launch.verdict import AttemptFileState, Verdict, judge
 
 VALUES = {
     "database": ("STARTING", "RUNNING"),
     "told": ("nothing", "claimed"),
-    "file": tuple(FileState),
+    "file": tuple(AttemptFileState),
     "supervisor": ("gone", "lives"),
 }
 CASES: list[dict[str, str]] = YAML(typ="safe").load(
@@ -39,7 +39,7 @@ def test_each_situation_has_one_verdict_and_it_is_the_one_that_is_given(
     begun = situation["database"] == "RUNNING" or situation["told"] == "claimed"
     given = judge(
         begun=begun,
-        file=FileState(situation["file"]),
+        file=AttemptFileState(situation["file"]),
         supervised=situation["supervisor"] == "lives",
     )
     assert given == verdict

@@ -163,14 +163,14 @@ def systemd(
       toban import systemd backup.timer --ignore PrivateTmp
     """
     from toban.cli.args.import_machine import calendar_times, home_of
-    from toban.importers.import_model import Draft, Imported, ImportProblem, Refused
+    from toban.importers.import_model import Imported, ImportProblem, RefusedEntry, WorkflowDraft
     from toban.importers.systemd_timers import import_timer
 
     here = session(ctx, output)
     what = f"import {', '.join(map(shown, timers))}"
     zone = _zone(timezone, what)
-    drafts: dict[str, Draft] = {}
-    refused: list[Refused] = []
+    drafts: dict[str, WorkflowDraft] = {}
+    refused: list[RefusedEntry] = []
     for timer in timers:
         try:
             draft = import_timer(
@@ -185,7 +185,7 @@ def systemd(
                 raise ImportProblem(f"{drafts[draft.name].where} also gives a workflow {draft.name}")
             drafts[draft.name] = draft
         except ImportProblem as problem:
-            refused.append(Refused(where=timer, reason=str(problem), ignorable=problem.ignorable))
+            refused.append(RefusedEntry(where=timer, reason=str(problem), ignorable=problem.ignorable))
     imported = Imported(drafts=tuple(drafts.values()), refused=tuple(refused))
     finish(here, imported, what, "systemd", to, force, skip, count, _after(start, what))
 

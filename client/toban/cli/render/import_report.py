@@ -15,8 +15,8 @@ from toban.cli.session import Output, Session, shown
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
-    from toban.importers.import_model import Imported, Refused
-    from toban.importers.workflow_writer import Written
+    from toban.importers.import_model import Imported, RefusedEntry
+    from toban.importers.workflow_writer import WrittenWorkflow
 
 _STDOUT: Final = "-"
 
@@ -33,7 +33,7 @@ def finish(
     after: datetime,
 ) -> None:
     """Writes the files and the report; raises Failure if an entry could not be imported."""
-    from toban.importers.import_model import ImportProblem, Refused
+    from toban.importers.import_model import ImportProblem, RefusedEntry
     from toban.importers.workflow_writer import written
 
     if to == _STDOUT and here.output is not Output.TABLE:
@@ -42,13 +42,13 @@ def finish(
             Exit.USAGE,
             hint="-O DIR writes the files to a directory",
         )
-    ready: list[Written] = []
+    ready: list[WrittenWorkflow] = []
     refused = list(imported.refused)
     for draft in imported.drafts:
         try:
             ready.append(written(draft, after=after, count=count))
         except ImportProblem as problem:
-            refused.append(Refused(where=draft.where, reason=str(problem)))
+            refused.append(RefusedEntry(where=draft.where, reason=str(problem)))
     files = _store(ready, to, force, what)
     match here.output:
         case Output.TABLE:
@@ -61,7 +61,9 @@ def finish(
     _tell_refused(here, refused, len(ready), what, source, skip)
 
 
-def _tell_refused(here: Session, refused: Sequence[Refused], others: int, what: str, source: str, skip: bool) -> None:
+def _tell_refused(
+    here: Session, refused: Sequence[RefusedEntry], others: int, what: str, source: str, skip: bool
+) -> None:
     if not refused:
         return
     if skip:
@@ -80,7 +82,7 @@ def _tell_refused(here: Session, refused: Sequence[Refused], others: int, what: 
     )
 
 
-def _store(ready: Sequence[Written], to: str, force: bool, what: str) -> list[str]:
+def _store(ready: Sequence[WrittenWorkflow], to: str, force: bool, what: str) -> list[str]:
     """Writes each workflow to a file, or none if a file exists; returns the paths."""
     if to == _STDOUT:
         write_file("---\n".join(each.text for each in ready))
@@ -111,7 +113,7 @@ def _store(ready: Sequence[Written], to: str, force: bool, what: str) -> list[st
     return paths
 
 
-def _tell(here: Session, ready: Sequence[Written], files: Sequence[str], source: str, *, to: str) -> None:
+def _tell(here: Session, ready: Sequence[WrittenWorkflow], files: Sequence[str], source: str, *, to: str) -> None:
     def say(text: str) -> None:
         # Standard output may have the files.
         if to == _STDOUT:
@@ -130,7 +132,7 @@ def _tell(here: Session, ready: Sequence[Written], files: Sequence[str], source:
             here.warn(f"{each.draft.name}: due times differ from those in {source}")
 
 
-def _side_by_side(each: Written, source: str) -> list[str]:
+def _side_by_side(each: WrittenWorkflow, source: str) -> list[str]:
     if each.theirs is None and not each.ours:
         return ["due at each boot of the machine"]
     zone = each.draft.zone
@@ -157,7 +159,7 @@ def _side_by_side(each: Written, source: str) -> list[str]:
     return wide_table([source.upper(), "TOBAN", ""], rows).splitlines()
 
 
-def _data(ready: Sequence[Written], files: Sequence[str], refused: Sequence[Refused]) -> dict[str, Any]:
+def _data(ready: Sequence[WrittenWorkflow], files: Sequence[str], refused: Sequence[RefusedEntry]) -> dict[str, Any]:
     return {
         "workflows": [
             {

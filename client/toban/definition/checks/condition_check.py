@@ -5,7 +5,7 @@ from __future__ import annotations
 from toban.definition.checks.step_layers import StepDraft
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.evaluation import count_items, shown_count
-from toban.definition.expressions.template_names import Kind
+from toban.definition.expressions.template_names import ValueKind
 from toban.definition.scalars.values import describe
 from toban.definition.schema.field_check import FieldAt
 from toban.definition.schema.fields import check_item_name
@@ -36,7 +36,7 @@ def check_condition_templates(draft: StepDraft, check: TemplateCheck) -> None:
     """Names and types in `when` and `for_each`."""
     found = draft.fields.get("when")
     if found is not None and "when" in draft.values:
-        check.bare(found.value, found.path, Kind.BOOL)
+        check.bare(found.value, found.path, ValueKind.BOOL)
     found = draft.fields.get("for_each")
     if found is None or "for_each" not in draft.values:
         return
@@ -49,7 +49,7 @@ def check_condition_templates(draft: StepDraft, check: TemplateCheck) -> None:
 
 def _check_list(node: Node, path: str, check: TemplateCheck) -> None:
     if node.kind == "scalar":
-        check.bare(node, path, Kind.LIST)
+        check.bare(node, path, ValueKind.LIST)
     else:
         check.value(node, path)
 

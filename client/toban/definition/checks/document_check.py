@@ -15,7 +15,7 @@ from toban.definition.checks.step_builder import build_step
 from toban.definition.checks.step_check import check_step_templates, read_defaults, read_step
 from toban.definition.checks.step_layers import Layer, StepDraft
 from toban.definition.checks.template_check import TemplateCheck
-from toban.definition.expressions.template_names import Kind, Names, param_kind, suggestion
+from toban.definition.expressions.template_names import TemplateNames, ValueKind, param_kind, suggestion
 from toban.definition.model.step_graph import Graph
 from toban.definition.model.workflow import Overlap, Retention, Workflow
 from toban.definition.scalars.values import describe
@@ -127,13 +127,13 @@ def _check_identity(root: Node, fields: dict[str, FieldAt], values: dict[str, An
         report.at(fields["description"].value, "description", message, warning=True)
 
 
-def _check_env(fields: dict[str, FieldAt], kinds: dict[str, Kind | None], report: Reporter) -> Collection[str]:
+def _check_env(fields: dict[str, FieldAt], kinds: dict[str, ValueKind | None], report: Reporter) -> Collection[str]:
     """Check the workflow's own environment; returns the names that steps may use."""
     found = fields.get("env")
     if found is None or found.value.kind != "map":
         return ()
     barred = {root: f"{_IN_ENV}, not {root}" for root in ("iteration", "check")}
-    names = Names(params=kinds, env=None, steps=None, limit=_IN_ENV)
+    names = TemplateNames(params=kinds, env=None, steps=None, limit=_IN_ENV)
     TemplateCheck(report, names.without(barred)).value(found.value, found.path)
     return found.value.entries.keys()
 
@@ -247,7 +247,7 @@ class _StepReader:
 
 def _check_order(
     drafts: list[StepDraft],
-    kinds: dict[str, Kind | None],
+    kinds: dict[str, ValueKind | None],
     env_names: Collection[str],
     report: Reporter,
 ) -> None:
@@ -265,7 +265,7 @@ def _check_order(
     lists = frozenset(draft.id for draft in drafts if "for_each" in draft.fields)
     for draft in drafts:
         check_inputs(draft, steps, report)
-        names = Names(
+        names = TemplateNames(
             params=kinds,
             env=env_names,
             steps=steps,

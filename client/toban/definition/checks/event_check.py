@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from toban.definition.checks.template_check import TemplateCheck
-from toban.definition.expressions.template_names import Kind, Names, event_field
+from toban.definition.expressions.template_names import TemplateNames, ValueKind, event_field
 from toban.definition.expressions.templates import Ref
 from toban.definition.model.event_triggers import BUILT_IN, EventTrigger, check_event_type
 from toban.definition.model.workflow import Param
@@ -24,11 +24,11 @@ from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
 
 _A_TYPE = "the type of an event, such as DATA_CHANGED"
-# Names of one's own may well be like a built-in one; a slip of the pen is nearly the same.
+# A custom name may resemble a built-in one on purpose; only a near match counts as a typo.
 _NEARLY_THE_SAME = 0.85
 
 
-class _OnlyEvent(Names):
+class _OnlyEvent(TemplateNames):
     """What a condition may refer to: nothing of a run, which does not exist yet."""
 
     knows = "a condition knows event"
@@ -36,7 +36,7 @@ class _OnlyEvent(Names):
     def __init__(self) -> None:
         super().__init__(params=None, env=None, steps=None)
 
-    def resolve(self, ref: Ref) -> Kind | str:
+    def resolve(self, ref: Ref) -> ValueKind | str:
         if ref.root != "event":
             return f"a condition may use event only, not {ref.root}"
         return event_field(ref.names[0])
@@ -121,7 +121,7 @@ class _Reader:
         condition = values.get("condition", "").strip()
         if condition:
             at = fields["condition"]
-            TemplateCheck(report, _OnlyEvent()).bare(at.value, at.path, Kind.BOOL)
+            TemplateCheck(report, _OnlyEvent()).bare(at.value, at.path, ValueKind.BOOL)
         found = fields.get("event")
         if found is None:
             report.at(node, path, 'the trigger does not say which events start it: add "event"')

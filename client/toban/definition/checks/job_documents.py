@@ -11,12 +11,12 @@ from toban.definition.checks.schedule_check import read_schedules
 from toban.definition.checks.step_builder import build_step
 from toban.definition.checks.step_check import check_step_templates, read_layer, settle
 from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft
-from toban.definition.expressions.template_names import Names, suggestion
+from toban.definition.expressions.template_names import TemplateNames, suggestion
 from toban.definition.model.event_triggers import EventTrigger
 from toban.definition.model.workflow import DefinitionKind, JobType, Workflow
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import JobInput, JobsInput
-from toban.definition.schema.field_check import Origin, check_fields, read_fields
+from toban.definition.schema.field_check import FieldOrigin, check_fields, read_fields
 from toban.definition.schema.fields import check_name
 from toban.definition.schema.unsupported_fields import JOB_ALIASES, UNSUPPORTED_JOB_FIELDS
 from toban.definition.source.problem_collector import Reporter, check_about, join
@@ -26,7 +26,7 @@ from toban.definition.timing.schedule_spec import Schedule
 
 MAX_JOBS = 10_000
 _OF_THE_JOB_ITSELF = frozenset({"name", "title", "labels", "enabled", "schedule", "timezone", "on"})
-_NAMES = Names(params=None, env=None, steps=None, limit="a job may use run and event only")
+_NAMES = TemplateNames(params=None, env=None, steps=None, limit="a job may use run and event only")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def _inheritable(draft: StepDraft) -> Layer:
     if "run" in fields:
         fields["job_type"] = fields["target"] = fields.pop("run")
         values |= {"job_type": JobType.SHELL, "target": values.pop("run")}
-    return Layer(fields, values).of(Origin.JOB)
+    return Layer(fields, values).of(FieldOrigin.JOB)
 
 
 def _workflow(draft: StepDraft, schedules: tuple[Schedule, ...], triggers: tuple[EventTrigger, ...]) -> Workflow:

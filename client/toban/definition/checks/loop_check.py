@@ -7,7 +7,7 @@ from toban.definition.checks.step_layers import StepDraft
 from toban.definition.model.workflow import DEFAULT_RETRIES, FailurePolicy
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import CheckInput
-from toban.definition.schema.field_check import FieldAt, Origin, check_fields, read_fields
+from toban.definition.schema.field_check import FieldAt, FieldOrigin, check_fields, read_fields
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_STEP_FIELDS
 from toban.definition.source.problem_collector import Reporter
 
@@ -83,6 +83,6 @@ def check_retries(draft: StepDraft, report: Reporter) -> None:
         message = '"on_failure_exhausted" belongs to on_failure: retry, which is not given'
         draft.refuse("on_failure_exhausted", message, report)
     retry = draft.fields.get("retry")
-    if retry is not None and retry.origin is Origin.OWN and not retries_of(draft):
+    if retry is not None and retry.origin is FieldOrigin.OWN and not retries_of(draft):
         message = "this has no effect without retries: add max_retries or on_failure: retry"
         report.at(retry.key, retry.path, message, warning=True)

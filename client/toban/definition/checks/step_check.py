@@ -10,10 +10,10 @@ from toban.definition.checks.loop_check import check_loop, check_retries, read_c
 from toban.definition.checks.step_kinds import decide_kind
 from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft, inherit
 from toban.definition.checks.template_check import TemplateCheck
-from toban.definition.expressions.template_names import Names
+from toban.definition.expressions.template_names import TemplateNames
 from toban.definition.model.workflow import JobType
 from toban.definition.schema.definition_schema import DefaultsInput, Shape, StepInput
-from toban.definition.schema.field_check import FieldAt, Origin, check_fields, read_fields
+from toban.definition.schema.field_check import FieldAt, FieldOrigin, check_fields, read_fields
 from toban.definition.schema.unsupported_fields import (
     NOT_IN_DEFAULTS,
     STEP_ALIASES,
@@ -83,7 +83,7 @@ def read_defaults(node: Node | None, report: Reporter) -> Layer:
         aliases=STEP_ALIASES,
         unsupported=UNSUPPORTED_STEP_FIELDS,
         forbidden=NOT_IN_DEFAULTS,
-    ).of(Origin.DEFAULTS)
+    ).of(FieldOrigin.DEFAULTS)
 
 
 def read_step(
@@ -136,7 +136,7 @@ def settle(draft: StepDraft, report: Reporter, *, choices: str, name: str) -> No
     check_outputs(draft, report)
 
 
-def check_step_templates(draft: StepDraft, report: Reporter, names: Names) -> None:
+def check_step_templates(draft: StepDraft, report: Reporter, names: TemplateNames) -> None:
     """Every field of a step that may hold templates or is an expression."""
     no_item = {} if "for_each" in draft.fields else {"item": _NO_ITEM}
     no_loop = {root: _NO_LOOP.format(root) for root in ("iteration", "check")}
@@ -163,7 +163,7 @@ def _check_templates(
     draft: StepDraft,
     step: StepDraft,
     report: Reporter,
-    names: Names,
+    names: TemplateNames,
     *,
     within: FieldAt | None = None,
 ) -> None:

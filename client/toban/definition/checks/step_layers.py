@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toban.definition.model.workflow import JobType
-from toban.definition.schema.field_check import FieldAt, Origin
+from toban.definition.schema.field_check import FieldAt, FieldOrigin
 from toban.definition.source.problem_collector import Reporter, Reports, join
 from toban.definition.source.yaml_source import Node
 
@@ -23,7 +23,7 @@ class Layer:
     fields: Mapping[str, FieldAt] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
 
-    def of(self, origin: Origin) -> Layer:
+    def of(self, origin: FieldOrigin) -> Layer:
         """The same with fields that tell where they come from."""
         fields = {name: replace(found, origin=origin) for name, found in self.fields.items()}
         return Layer(fields, self.values)
@@ -64,7 +64,7 @@ class StepDraft:
 
     def reports(self, found: FieldAt, report: Reporter) -> Reports:
         """Where problems of a field belong: those of a job to the place that names it."""
-        if found.origin is Origin.JOB and self.job:
+        if found.origin is FieldOrigin.JOB and self.job:
             return _AtReference(report, self.fields["job"], self.job)
         return report
 
@@ -72,7 +72,7 @@ class StepDraft:
         """Takes away a field that does not fit; only one of its own is a mistake."""
         found = self.fields.pop(name)
         self.values.pop(name, None)
-        if found.origin is Origin.OWN:
+        if found.origin is FieldOrigin.OWN:
             report.at(found.key, found.path, message)
 
 

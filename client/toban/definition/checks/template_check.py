@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toban.definition.expressions.cel import Rejected, compile_expression
-from toban.definition.expressions.template_names import Kind, Names
+from toban.definition.expressions.template_names import TemplateNames, ValueKind
 from toban.definition.expressions.templates import Expression, parse_bare, parse_template
 from toban.definition.scripts.script import Form, Script
 from toban.definition.source.problem_collector import Reports, join
@@ -12,21 +12,21 @@ from toban.definition.source.yaml_source import Node
 _NOT_RAW = "raw( ) inserts text into a script; here every value is inserted as it is: remove it"
 _RAW = "raw( ) inserts the value as code: make sure that it cannot come from outside"
 _KIND_NAMES = {
-    Kind.STRING: "a string",
-    Kind.INT: "an integer",
-    Kind.DOUBLE: "a number that may not be an integer",
-    Kind.BOOL: "a boolean",
-    Kind.LIST: "a list",
-    Kind.MAP: "a mapping",
-    Kind.TEXTS: "a mapping",
-    Kind.DYN: "a value of unknown type",
+    ValueKind.STRING: "a string",
+    ValueKind.INT: "an integer",
+    ValueKind.DOUBLE: "a number that may not be an integer",
+    ValueKind.BOOL: "a boolean",
+    ValueKind.LIST: "a list",
+    ValueKind.MAP: "a mapping",
+    ValueKind.TEXTS: "a mapping",
+    ValueKind.DYN: "a value of unknown type",
 }
 
 
 class TemplateCheck:
     """Reports what is wrong with the templates of one place and its names."""
 
-    def __init__(self, report: Reports, names: Names) -> None:
+    def __init__(self, report: Reports, names: TemplateNames) -> None:
         self._report = report
         self._names = names
 
@@ -58,13 +58,13 @@ class TemplateCheck:
                     self._report.at(entry.key, path, message)
                 self.value(entry.value, join(path, name))
 
-    def bare(self, node: Node, path: str, expected: Kind) -> None:
+    def bare(self, node: Node, path: str, expected: ValueKind) -> None:
         """A text that is an expression as a whole and must give a value of one kind."""
         expression = parse_bare(node.text)
         for fault in expression.faults:
             self._report.inside(node, fault.offset, path, fault.message)
         kind = self._kind(node, path, expression)
-        if kind is not None and kind not in (expected, Kind.DYN):
+        if kind is not None and kind not in (expected, ValueKind.DYN):
             message = f"expected {_KIND_NAMES[expected]}, but the expression gives {_KIND_NAMES[kind]}"
             self._report.inside(node, 0, path, message)
 
@@ -79,21 +79,21 @@ class TemplateCheck:
             start = slot.expression.start
             if slot.form is Form.RAW:
                 self._report.inside(node, start, path, _RAW, warning=True)
-            elif slot.form is Form.NUMBER and kind is not None and kind is not Kind.INT:
+            elif slot.form is Form.NUMBER and kind is not None and kind is not ValueKind.INT:
                 message = f"inside $(( )) only integers are safe, found {_KIND_NAMES[kind]}"
                 self._report.inside(node, start, path, f"{message}: write int(…)")
 
-    def _kinds(self, node: Node, path: str, expression: Expression) -> list[Kind] | None:
+    def _kinds(self, node: Node, path: str, expression: Expression) -> list[ValueKind] | None:
         kinds = []
         for ref in expression.refs:
             resolved = self._names.resolve(ref)
-            if isinstance(resolved, Kind):
+            if isinstance(resolved, ValueKind):
                 kinds.append(resolved)
             else:
                 self._report.inside(node, expression.offset + ref.start, path, resolved)
         return kinds if len(kinds) == len(expression.refs) else None
 
-    def _kind(self, node: Node, path: str, expression: Expression) -> Kind | None:
+    def _kind(self, node: Node, path: str, expression: Expression) -> ValueKind | None:
         """The static kind of an expression, or None after reporting what is wrong with it."""
         kinds = self._kinds(node, path, expression)
         if kinds is None or expression.faults:
@@ -101,8 +101,8 @@ class TemplateCheck:
         if expression.path is not None:
             if not expression.path:
                 return kinds[0]
-            if kinds[0] in (Kind.DYN, Kind.MAP):
-                return Kind.DYN
+            if kinds[0] in (ValueKind.DYN, ValueKind.MAP):
+                return ValueKind.DYN
         compiled = compile_expression(expression, kinds, self._names.knows)
         if isinstance(compiled, Rejected):
             for fault in compiled.faults:

@@ -1,6 +1,6 @@
 """The expression language: CEL, the only place that knows its library.
 
-Names are resolved before CEL sees an expression: each reference becomes a variable whose name carries
+TemplateNames are resolved before CEL sees an expression: each reference becomes a variable whose name carries
 its type (`params.day + "x"` is compiled as `toban_s0 + "x"`). One environment then serves every
 workflow, equal expressions share one program, any step id or parameter name can be referenced, and the
 compiler still checks all types. The library is loaded when the first real expression is compiled; a
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from toban.definition.expressions.template_names import Kind, Names
+from toban.definition.expressions.template_names import TemplateNames, ValueKind
 from toban.definition.expressions.templates import Expression, Fault
 
 MIN_INT, MAX_INT = -(2**63), 2**63 - 1
@@ -38,13 +38,13 @@ _LOOP = re.compile(r"\.\s*(?:map|filter|exists|exists_one|all)\s*\(")
 _COSTLY = re.compile(r"\.\s*(?:map|filter|matches)\s*\(|\bin\b")
 _PATTERN = re.compile(r"""\.\s*matches\s*\(\s*([rR]?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))\s*\)""")
 _KINDS = {
-    "STRING": Kind.STRING,
-    "INT": Kind.INT,
-    "UINT": Kind.INT,
-    "DOUBLE": Kind.DOUBLE,
-    "BOOL": Kind.BOOL,
-    "LIST": Kind.LIST,
-    "MAP": Kind.MAP,
+    "STRING": ValueKind.STRING,
+    "INT": ValueKind.INT,
+    "UINT": ValueKind.INT,
+    "DOUBLE": ValueKind.DOUBLE,
+    "BOOL": ValueKind.BOOL,
+    "LIST": ValueKind.LIST,
+    "MAP": ValueKind.MAP,
 }
 _NO_VALUE = {"BYTES", "TIMESTAMP", "DURATION", "TYPE"}
 
@@ -58,7 +58,7 @@ class Program:
     """A compiled expression; `kind` is its static type, DYN where it has none."""
 
     compiled: Any
-    kind: Kind
+    kind: ValueKind
     costly: bool = False
 
     def run(self, values: dict[str, Any]) -> Any:
@@ -167,7 +167,7 @@ class Prepared:
             raise _failed(error) from None
 
 
-def variables(expression: Expression, kinds: Sequence[Kind]) -> dict[str, int]:
+def variables(expression: Expression, kinds: Sequence[ValueKind]) -> dict[str, int]:
     """Variable name → index of the first reference it stands for."""
     names: dict[str, int] = {}
     for index, name in enumerate(_names(expression, tuple(kinds))):
@@ -175,7 +175,7 @@ def variables(expression: Expression, kinds: Sequence[Kind]) -> dict[str, int]:
     return names
 
 
-def _names(expression: Expression, kinds: tuple[Kind, ...]) -> list[str]:
+def _names(expression: Expression, kinds: tuple[ValueKind, ...]) -> list[str]:
     """One variable name per reference; equal references share one."""
     seen: dict[tuple[str, tuple[str, ...]], str] = {}
     names = []
@@ -186,7 +186,9 @@ def _names(expression: Expression, kinds: tuple[Kind, ...]) -> list[str]:
     return names
 
 
-def compile_expression(expression: Expression, kinds: Sequence[Kind], knows: str = Names.knows) -> Program | Rejected:
+def compile_expression(
+    expression: Expression, kinds: Sequence[ValueKind], knows: str = TemplateNames.knows
+) -> Program | Rejected:
     """Compile with one kind per reference; `knows` says which names there are."""
     names = _names(expression, tuple(kinds))
     text, starts = _rewrite(expression, names)
@@ -247,22 +249,22 @@ def _slots(count: int) -> int:
 
 @lru_cache(maxsize=8)
 def _environment(slots: int) -> Any:
-    return _new_environment({f"toban_{kind.value}{index}": kind for kind in Kind for index in range(slots)})
+    return _new_environment({f"toban_{kind.value}{index}": kind for kind in ValueKind for index in range(slots)})
 
 
-def _new_environment(names: Mapping[str, Kind]) -> Any:
+def _new_environment(names: Mapping[str, ValueKind]) -> Any:
     from cel_expr_python import cel
 
     types = cel.Type
     kinds = {
-        Kind.STRING: types.STRING,
-        Kind.INT: types.INT,
-        Kind.DOUBLE: types.DOUBLE,
-        Kind.BOOL: types.BOOL,
-        Kind.LIST: types.List(types.DYN),
-        Kind.MAP: types.Map(types.STRING, types.DYN),
-        Kind.TEXTS: types.Map(types.STRING, types.STRING),
-        Kind.DYN: types.DYN,
+        ValueKind.STRING: types.STRING,
+        ValueKind.INT: types.INT,
+        ValueKind.DOUBLE: types.DOUBLE,
+        ValueKind.BOOL: types.BOOL,
+        ValueKind.LIST: types.List(types.DYN),
+        ValueKind.MAP: types.Map(types.STRING, types.DYN),
+        ValueKind.TEXTS: types.Map(types.STRING, types.STRING),
+        ValueKind.DYN: types.DYN,
     }
     return cel.NewEnv(variables={name: kinds[kind] for name, kind in names.items()})
 
@@ -280,7 +282,7 @@ def _compile(text: str, slots: int) -> Program | tuple[tuple[str, int, int], ...
         return ((f"the expression gives a {what}: turn it into text with string(…)", 1, 1),)
     if faults := _bad_patterns(text):
         return faults
-    kind = _KINDS.get(returned.split("<", 1)[0].upper(), Kind.DYN)
+    kind = _KINDS.get(returned.split("<", 1)[0].upper(), ValueKind.DYN)
     return Program(compiled, kind, is_costly(text))
 
 

@@ -15,7 +15,7 @@ from toban.definition.expressions.cel import (
     variables,
 )
 from toban.definition.expressions.expression_cost import is_cheap
-from toban.definition.expressions.template_names import Kind, kind_of
+from toban.definition.expressions.template_names import ValueKind, kind_of
 from toban.definition.expressions.templates import Expression, Ref, parse_bare, parse_template
 from toban.definition.model.workflow import Step, Workflow
 from toban.definition.scalars.values import checked_value, describe, to_json, to_text
@@ -156,7 +156,7 @@ class Evaluator:
             )
 
     def _evaluate(self, expression: Expression) -> Any:
-        kinds: list[Kind] = []
+        kinds: list[ValueKind] = []
         for ref in expression.refs:
             kind = kind_of(ref, self._workflow)
             if kind is None:
@@ -181,15 +181,15 @@ class Evaluator:
         if self._left_to_see < 0 or not is_cheap(expression.source, size):
             raise CostlyError(expression.source)
 
-    def _look_up(self, ref: Ref, kind: Kind) -> Any:
+    def _look_up(self, ref: Ref, kind: ValueKind) -> Any:
         value = self._found(ref)
         # A number that was transported as a float, or as an integer, is still what was declared.
-        if kind is Kind.INT and isinstance(value, float) and value.is_integer():
+        if kind is ValueKind.INT and isinstance(value, float) and value.is_integer():
             return int(value)
-        if kind is Kind.DOUBLE and isinstance(value, int) and not isinstance(value, bool):
+        if kind is ValueKind.DOUBLE and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         # A step that was to run for each item of a list, but did not run at all, has none.
-        if kind is Kind.LIST and ref.root == "steps" and not isinstance(value, (list, tuple)):
+        if kind is ValueKind.LIST and ref.root == "steps" and not isinstance(value, (list, tuple)):
             return []
         return value
 

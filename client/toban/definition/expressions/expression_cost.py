@@ -35,7 +35,7 @@ _TAME: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ExpressionShape:
     """What the cost of an expression depends on; `tame` if its patterns are short and written out."""
 
     length: int
@@ -46,9 +46,9 @@ class Shape:
 
 
 @lru_cache(maxsize=4096)
-def shape_of(text: str) -> Shape:
+def shape_of(text: str) -> ExpressionShape:
     patterns = list(_PATTERN.finditer(text))
-    return Shape(
+    return ExpressionShape(
         length=len(text),
         operators=1 + len(_OPERATOR.findall(text)),
         loops=len(_LOOP.findall(text)),

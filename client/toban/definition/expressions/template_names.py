@@ -15,7 +15,7 @@ _MOST_CANDIDATES = 500
 _MOST_SHOWN = 10
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """The static type of a reference; the value names its variables in compiled expressions."""
 
     STRING = "s"
@@ -29,57 +29,57 @@ class Kind(StrEnum):
 
 
 _PARAM_KINDS = {
-    ParamType.STRING: Kind.STRING,
-    ParamType.INTEGER: Kind.INT,
-    ParamType.NUMBER: Kind.DOUBLE,
-    ParamType.BOOLEAN: Kind.BOOL,
-    ParamType.LIST: Kind.LIST,
-    ParamType.MAPPING: Kind.MAP,
+    ParamType.STRING: ValueKind.STRING,
+    ParamType.INTEGER: ValueKind.INT,
+    ParamType.NUMBER: ValueKind.DOUBLE,
+    ParamType.BOOLEAN: ValueKind.BOOL,
+    ParamType.LIST: ValueKind.LIST,
+    ParamType.MAPPING: ValueKind.MAP,
 }
 RUN_FIELDS = {
-    "id": Kind.STRING,
-    "workflow": Kind.STRING,
-    "number": Kind.INT,
-    "trigger": Kind.STRING,
-    "scope": Kind.STRING,
-    "retry_of": Kind.STRING,
-    "dir": Kind.STRING,
-    "scheduled_at": Kind.STRING,
-    "missed": Kind.LIST,
+    "id": ValueKind.STRING,
+    "workflow": ValueKind.STRING,
+    "number": ValueKind.INT,
+    "trigger": ValueKind.STRING,
+    "scope": ValueKind.STRING,
+    "retry_of": ValueKind.STRING,
+    "dir": ValueKind.STRING,
+    "scheduled_at": ValueKind.STRING,
+    "missed": ValueKind.LIST,
 }
 EVENT_FIELDS = {
-    "id": Kind.STRING,
-    "type": Kind.STRING,
-    "payload": Kind.DYN,
-    "source": Kind.STRING,
-    "source_run": Kind.STRING,
-    "source_step": Kind.STRING,
-    "depth": Kind.INT,
-    "at": Kind.STRING,
+    "id": ValueKind.STRING,
+    "type": ValueKind.STRING,
+    "payload": ValueKind.DYN,
+    "source": ValueKind.STRING,
+    "source_run": ValueKind.STRING,
+    "source_step": ValueKind.STRING,
+    "depth": ValueKind.INT,
+    "at": ValueKind.STRING,
 }
 STEP_FIELDS = {
-    "stdout": Kind.STRING,
-    "stderr": Kind.STRING,
-    "exit_code": Kind.INT,
-    "status": Kind.STRING,
-    "result": Kind.DYN,
-    "outputs": Kind.TEXTS,
+    "stdout": ValueKind.STRING,
+    "stderr": ValueKind.STRING,
+    "exit_code": ValueKind.INT,
+    "status": ValueKind.STRING,
+    "result": ValueKind.DYN,
+    "outputs": ValueKind.TEXTS,
 }
-CHECK_FIELDS = {"stdout": Kind.STRING, "stderr": Kind.STRING, "exit_code": Kind.INT}
+CHECK_FIELDS = {"stdout": ValueKind.STRING, "stderr": ValueKind.STRING, "exit_code": ValueKind.INT}
 
 
-def param_kind(param: Param) -> Kind:
+def param_kind(param: Param) -> ValueKind:
     """A parameter that may be null has no type that the compiler could rely on."""
-    return Kind.DYN if param.nullable else _PARAM_KINDS[param.type]
+    return ValueKind.DYN if param.nullable else _PARAM_KINDS[param.type]
 
 
-def step_kind(name: str, *, many: bool) -> Kind | None:
+def step_kind(name: str, *, many: bool) -> ValueKind | None:
     """The kind of a step's field; a step with instances (`many`) has one of each in a list."""
     kind = STEP_FIELDS.get(name)
-    return Kind.LIST if many and kind is not None and name != "status" else kind
+    return ValueKind.LIST if many and kind is not None and name != "status" else kind
 
 
-def kind_of(ref: Ref, workflow: Workflow) -> Kind | None:
+def kind_of(ref: Ref, workflow: Workflow) -> ValueKind | None:
     """The kind of a reference in a workflow that was validated before; None if it is unknown."""
     match ref.root:
         case "params":
@@ -90,11 +90,11 @@ def kind_of(ref: Ref, workflow: Workflow) -> Kind | None:
         case "event":
             return EVENT_FIELDS.get(ref.names[0])
         case "env":
-            return Kind.STRING
+            return ValueKind.STRING
         case "item":
-            return Kind.DYN
+            return ValueKind.DYN
         case "iteration":
-            return Kind.INT
+            return ValueKind.INT
         case "check":
             return CHECK_FIELDS.get(ref.names[0])
         case _:
@@ -116,7 +116,7 @@ def _known(names: Collection[str], what: str) -> str:
     return f" (known: {', '.join(shown[:_MOST_SHOWN])}{more})"
 
 
-def event_field(name: str) -> Kind | str:
+def event_field(name: str) -> ValueKind | str:
     """The kind of a field of `event`, or what is wrong with its name."""
     if name in EVENT_FIELDS:
         return EVENT_FIELDS[name]
@@ -124,7 +124,7 @@ def event_field(name: str) -> Kind | str:
     return f'unknown field "{name}" of event{hint}'
 
 
-class Names:
+class TemplateNames:
     """What one place of a definition may refer to; `knows` says it for people."""
 
     knows = "a template knows params, run, event, env and steps"
@@ -132,7 +132,7 @@ class Names:
     def __init__(
         self,
         *,
-        params: Mapping[str, Kind | None] | None,
+        params: Mapping[str, ValueKind | None] | None,
         env: Collection[str] | None,
         steps: Collection[str] | None,
         ancestors: Collection[str] = (),
@@ -154,13 +154,13 @@ class Names:
         self._limit = limit
         self._barred: Mapping[str, str] = {}
 
-    def without(self, barred: Mapping[str, str]) -> Names:
+    def without(self, barred: Mapping[str, str]) -> TemplateNames:
         """The same names, less the roots that have no value there, with the reasons."""
         names = copy(self)
         names._barred = barred
         return names
 
-    def resolve(self, ref: Ref) -> Kind | str:
+    def resolve(self, ref: Ref) -> ValueKind | str:
         """The kind of a reference, or what is wrong with it."""
         if ref.root == "item" and self._steps is None:
             return f"{self._limit}, not item"
@@ -176,37 +176,37 @@ class Names:
             case "env":
                 return self._env_name(ref.names[0])
             case "item":
-                return Kind.DYN
+                return ValueKind.DYN
             case "iteration":
-                return Kind.INT
+                return ValueKind.INT
             case "check":
                 return self._check_field(ref.names[0])
             case _:
                 return self._step_field(*ref.names)
 
-    def _param(self, name: str) -> Kind | str:
+    def _param(self, name: str) -> ValueKind | str:
         if self._params is None:
             return f"{self._limit}, not params"
         if name in self._params:
-            return self._params[name] or Kind.DYN
+            return self._params[name] or ValueKind.DYN
         hint = suggestion(name, self._params) or _known(self._params, "params")
         return f'unknown parameter "{name}"{hint}'
 
-    def _run_field(self, name: str) -> Kind | str:
+    def _run_field(self, name: str) -> ValueKind | str:
         if name in RUN_FIELDS:
             return RUN_FIELDS[name]
         hint = suggestion(name, RUN_FIELDS) or _known(RUN_FIELDS, "fields")
         return f'unknown field "{name}" of run{hint}'
 
-    def _env_name(self, name: str) -> Kind | str:
+    def _env_name(self, name: str) -> ValueKind | str:
         if self._env is None:
             return f"{self._limit}, not env"
         if name in self._env:
-            return Kind.STRING
+            return ValueKind.STRING
         hint = suggestion(name, self._env) or _known(self._env, "env")
         return f'"{name}" is not in the env of the workflow{hint}'
 
-    def _step_field(self, step: str, name: str) -> Kind | str:
+    def _step_field(self, step: str, name: str) -> ValueKind | str:
         if self._steps is None:
             return f"{self._limit}, not steps"
         if step not in self._steps:
@@ -225,7 +225,7 @@ class Names:
             return f'unknown field "{name}" of step "{step}"{hint}'
         return kind
 
-    def _check_field(self, name: str) -> Kind | str:
+    def _check_field(self, name: str) -> ValueKind | str:
         if name in CHECK_FIELDS:
             return CHECK_FIELDS[name]
         hint = suggestion(name, CHECK_FIELDS) or _known(CHECK_FIELDS, "fields")

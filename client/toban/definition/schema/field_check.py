@@ -29,7 +29,7 @@ _EXPECTED = {
 }
 
 
-class Origin(Enum):
+class FieldOrigin(Enum):
     """Where a field of a step was given."""
 
     OWN = auto()
@@ -44,7 +44,7 @@ class FieldAt:
     key: Node
     value: Node
     path: str
-    origin: Origin = Origin.OWN
+    origin: FieldOrigin = FieldOrigin.OWN
 
 
 def read_fields(

@@ -24,14 +24,14 @@ from toband.ports import (
 from toband.supervise.artifacts import context_directory, metadata_writer
 from toband.supervise.artifacts.path_selection import (
     MISSING,
-    Entry,
-    Kind,
+    EntryKind,
+    SelectedEntry,
     fingerprint,
     select,
     tree,
 )
 from toband.supervise.artifacts.workspace_inputs import Ledger, Placing
-from toband.supervise.files.file_budget import Budget, Limits, TooMuchError
+from toband.supervise.files.file_budget import Budget, FileLimits, TooMuchError
 from toband.supervise.files.file_workers import Turn, Workers
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.files.safe_directory import (
@@ -66,13 +66,13 @@ class ArtifactFiles:
         self,
         files: RunFiles,
         *,
-        limits: Limits | None = None,
+        limits: FileLimits | None = None,
         rate: int | None = None,
         conditions: Conditions | None = None,
         link: bool | None = None,
     ) -> None:
         self._files = files
-        self._limits = limits or Limits()
+        self._limits = limits or FileLimits()
         self._conditions = conditions
         self._workers = Workers("artifacts", rate=rate)
         # A client that reads has no part in the turns of those who keep.
@@ -171,7 +171,7 @@ class ArtifactFiles:
 # -- in the threads
 
 
-def _budget(turn: Turn, limits: Limits | None = None) -> Budget:
+def _budget(turn: Turn, limits: FileLimits | None = None) -> Budget:
     return Budget(limits, turn.go_on, turn.spend)
 
 
@@ -192,7 +192,7 @@ def _directory_of(artifact: Artifact) -> str:
     return "/".join(parts[: number + 1])
 
 
-def _kept(context: Inside, artifact: Artifact, budget: Budget) -> Sequence[Entry]:
+def _kept(context: Inside, artifact: Artifact, budget: Budget) -> Sequence[SelectedEntry]:
     """Raises ArtifactError."""
     try:
         return tree(context, _directory_of(artifact), budget)
@@ -206,7 +206,7 @@ def _files(context: str, artifact: Artifact, budget: Budget) -> Sequence[Stored]
             return [
                 Stored(path=entry.path, bytes=entry.size)
                 for entry in _kept(inside, artifact, budget)
-                if entry.kind is Kind.FILE
+                if entry.kind is EntryKind.FILE
             ]
     except _NOT_THERE:
         return []
@@ -219,7 +219,7 @@ def _pieces(context: str, artifact: Artifact, path: str) -> Generator[bytes]:
                 yield from _contents(inside, _named(inside, artifact, path))
                 return
             entries = _kept(inside, artifact, Budget(None))
-            files = [entry for entry in entries if entry.kind is Kind.FILE]
+            files = [entry for entry in entries if entry.kind is EntryKind.FILE]
             if len(files) == 1:
                 yield from _contents(inside, files[0].source)
             else:
@@ -253,7 +253,7 @@ def _contents(inside: Inside, path: str) -> Iterator[bytes]:
         os.close(fd)
 
 
-def _tar(inside: Inside, entries: Sequence[Entry]) -> Iterator[bytes]:
+def _tar(inside: Inside, entries: Sequence[SelectedEntry]) -> Iterator[bytes]:
     """An archive as any tar reads it, made as it is read."""
     size = 0
     for entry in entries:
@@ -262,18 +262,18 @@ def _tar(inside: Inside, entries: Sequence[Entry]) -> Iterator[bytes]:
         facts = inside.facts(entry.source)
         about = tarfile.TarInfo(entry.path)
         about.mtime = int(facts.st_mtime)
-        about.mode = 0o755 if entry.kind is Kind.DIRECTORY or entry.mode & 0o111 else 0o644
+        about.mode = 0o755 if entry.kind is EntryKind.DIRECTORY or entry.mode & 0o111 else 0o644
         match entry.kind:
-            case Kind.DIRECTORY:
+            case EntryKind.DIRECTORY:
                 about.type = tarfile.DIRTYPE
-            case Kind.LINK:
+            case EntryKind.LINK:
                 about.type, about.linkname = tarfile.SYMTYPE, entry.target
-            case Kind.FILE:
+            case EntryKind.FILE:
                 about.size = facts.st_size
         head = about.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
         yield head
         size += len(head)
-        if entry.kind is Kind.FILE:
+        if entry.kind is EntryKind.FILE:
             written = 0
             for data in _contents(inside, entry.source):
                 written += len(data)

@@ -11,7 +11,7 @@ from toban.definition import Output
 from toband.domain.run_model import Artifact
 from toband.ports import ArtifactError, Collect
 from toband.supervise.artifacts.file_copy import Amount, Transfer
-from toband.supervise.artifacts.path_selection import Entry, check_size, is_pattern, select, tree
+from toband.supervise.artifacts.path_selection import SelectedEntry, check_size, is_pattern, select, tree
 from toband.supervise.files.file_budget import Budget, TooMuchError
 from toband.supervise.files.safe_directory import (
     Inside,
@@ -45,7 +45,7 @@ def collect(what: Collect, budget: Budget) -> tuple[Artifact, ...]:
         return tuple(_keep(keep, what, output, entries) for output, entries in found if entries)
 
 
-def _keep(transfer: Transfer, what: Collect, output: Output, entries: Sequence[Entry]) -> Artifact:
+def _keep(transfer: Transfer, what: Collect, output: Output, entries: Sequence[SelectedEntry]) -> Artifact:
     place = joined(clean(what.folder), output.name)
     try:
         if what.iteration is None:
@@ -58,7 +58,7 @@ def _keep(transfer: Transfer, what: Collect, output: Output, entries: Sequence[E
     return Artifact(name=output.name, path=shown, type=output.type, files=amount.files, bytes=amount.bytes)
 
 
-def _keep_twice(transfer: Transfer, entries: Sequence[Entry], place: str, iteration: int) -> Amount:
+def _keep_twice(transfer: Transfer, entries: Sequence[SelectedEntry], place: str, iteration: int) -> Amount:
     """As that of the iteration, and as the latest, which is the same files."""
     context = transfer.target
     folder, _, name = place.rpartition("/")
@@ -72,7 +72,9 @@ def _keep_twice(transfer: Transfer, entries: Sequence[Entry], place: str, iterat
     return amount
 
 
-def _found(workspace: Inside, output: Output, skip: Sequence[tuple[int, int]], budget: Budget) -> Sequence[Entry]:
+def _found(
+    workspace: Inside, output: Output, skip: Sequence[tuple[int, int]], budget: Budget
+) -> Sequence[SelectedEntry]:
     try:
         return select(workspace, output.path, budget, skip)
     except LeadsOutError as error:
@@ -83,7 +85,7 @@ def _found(workspace: Inside, output: Output, skip: Sequence[tuple[int, int]], b
         raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
 
 
-def _check_sizes(workspace: Inside, found: Sequence[tuple[Output, Sequence[Entry]]], budget: Budget) -> None:
+def _check_sizes(workspace: Inside, found: Sequence[tuple[Output, Sequence[SelectedEntry]]], budget: Budget) -> None:
     """All outputs together. Raises ArtifactError."""
     try:
         check_size(workspace, [entry for _, entries in found for entry in entries], budget)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from toband.supervise.artifacts.path_selection import EMPTY_DIRECTORY, Entry, Kind
+from toband.supervise.artifacts.path_selection import EMPTY_DIRECTORY, EntryKind, SelectedEntry
 from toband.supervise.files.file_budget import Budget
 from toband.supervise.files.file_extents import copy
 from toband.supervise.files.safe_directory import NEW, Inside, SpecialFileError, joined
@@ -46,7 +46,7 @@ class Transfer:
     durable: bool = False
     budget: Budget = field(default_factory=lambda: Budget(None))
 
-    def put(self, entries: Sequence[Entry], path: str) -> Amount:
+    def put(self, entries: Sequence[SelectedEntry], path: str) -> Amount:
         """What is at `path`, if anything, is replaced by the entries in one step. The directory that it is in is there.
 
         Files lose their write bits, and keep their owner where that is possible. Raises OSError, SpecialFileError,
@@ -65,18 +65,18 @@ class Transfer:
             self.target.sync(parent)
         return amount
 
-    def _write(self, entries: Sequence[Entry], new: str) -> Amount:
-        if entries and not entries[0].path and entries[0].kind is not Kind.DIRECTORY:
+    def _write(self, entries: Sequence[SelectedEntry], new: str) -> Amount:
+        if entries and not entries[0].path and entries[0].kind is not EntryKind.DIRECTORY:
             return self._single(self.target, entries[0], new)
         top = entries[0] if entries and not entries[0].path else EMPTY_DIRECTORY
         # Below its descriptor: who can write around it may change its name, and nothing in it.
         with self.target.make_inner(new, 0o700 | top.mode & _READ_ONLY) as inner:
             return self._fill(inner, entries)
 
-    def _fill(self, inner: Inside, entries: Sequence[Entry]) -> Amount:
+    def _fill(self, inner: Inside, entries: Sequence[SelectedEntry]) -> Amount:
         files = size = 0
-        made: dict[str, Entry] = {"": EMPTY_DIRECTORY}
-        sources: dict[str, Entry] = {}
+        made: dict[str, SelectedEntry] = {"": EMPTY_DIRECTORY}
+        sources: dict[str, SelectedEntry] = {}
         for entry in entries:
             self.budget.check()
             for above in _above(entry.path):
@@ -84,7 +84,7 @@ class Transfer:
                     # A pattern fits what is in a directory, and not the directory.
                     made[above] = EMPTY_DIRECTORY
                     inner.make_directory(above)
-            if entry.kind is Kind.DIRECTORY:
+            if entry.kind is EntryKind.DIRECTORY:
                 made[entry.path] = sources[entry.source] = entry
                 if entry.path:
                     inner.make_directory(entry.path, 0o700 | entry.mode & _READ_ONLY)
@@ -100,25 +100,25 @@ class Transfer:
                 inner.sync(path)
         return Amount(files=files, bytes=size)
 
-    def _check_directory(self, entry: Entry, sources: Mapping[str, Entry]) -> None:
+    def _check_directory(self, entry: SelectedEntry, sources: Mapping[str, SelectedEntry]) -> None:
         """What was read from somebody else's directory is not given to the owner of the one that was selected.
 
         Raises SpecialFileError.
         """
         above = entry.source.rpartition("/")[0]
-        if entry.kind is not Kind.FILE or above not in sources or not _is_root():
+        if entry.kind is not EntryKind.FILE or above not in sources or not _is_root():
             return
         facts, known = self.source.directory_facts(above), sources[above]
         if (facts.st_uid, facts.st_gid, stat.S_IMODE(facts.st_mode)) != (*known.owner, known.mode):
             raise SpecialFileError(f"{above} was replaced while it was read")
 
-    def _single(self, target: Inside, entry: Entry, path: str) -> Amount:
-        if entry.kind is Kind.LINK:
+    def _single(self, target: Inside, entry: SelectedEntry, path: str) -> Amount:
+        if entry.kind is EntryKind.LINK:
             target.make_link(path, entry.target)
             return Amount()
         return Amount(files=1, bytes=self._file(target, entry, path))
 
-    def _file(self, target: Inside, entry: Entry, path: str) -> int:
+    def _file(self, target: Inside, entry: SelectedEntry, path: str) -> int:
         if not entry.source:
             fd = target.create_file(path)
             target.set_mode(path, fd, entry.mode)
@@ -140,7 +140,7 @@ class Transfer:
             os.close(source)
         return size
 
-    def _linked(self, target: Inside, entry: Entry, path: str) -> int | None:
+    def _linked(self, target: Inside, entry: SelectedEntry, path: str) -> int | None:
         """Its size; None if it cannot be linked. Raises SpecialFileError if it is a file no longer."""
         try:
             target.link_file(path, self.source, entry.source)

@@ -25,14 +25,14 @@ _MAGIC = re.compile(r"[*?[]")
 _KEEPS_LINKS = sys.platform != "win32"
 
 
-class Kind(Enum):
+class EntryKind(Enum):
     FILE = "file"
     DIRECTORY = "directory"
     LINK = "link"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class SelectedEntry:
     """`path` is where it appears, `source` where it is. A link is to what `target` says, from where it appears.
 
     A file without a source is empty. `owner` is a user and a group; `size` is that of a file, with its holes.
@@ -40,15 +40,15 @@ class Entry:
 
     path: str
     source: str
-    kind: Kind
+    kind: EntryKind
     mode: int = 0
     owner: tuple[int, int] = (0, 0)
     target: str = ""
     size: int = 0
 
 
-EMPTY_FILE = Entry(path="", source="", kind=Kind.FILE, mode=0o444)
-EMPTY_DIRECTORY = Entry(path="", source="", kind=Kind.DIRECTORY, mode=0o755)
+EMPTY_FILE = SelectedEntry(path="", source="", kind=EntryKind.FILE, mode=0o444)
+EMPTY_DIRECTORY = SelectedEntry(path="", source="", kind=EntryKind.DIRECTORY, mode=0o755)
 
 
 class _Root(NamedTuple):
@@ -70,7 +70,9 @@ def is_pattern(path: str) -> bool:
     return _MAGIC.search(path) is not None
 
 
-def select(inside: Inside, path: str, budget: Budget, skip: Collection[tuple[int, int]] = ()) -> Sequence[Entry]:
+def select(
+    inside: Inside, path: str, budget: Budget, skip: Collection[tuple[int, int]] = ()
+) -> Sequence[SelectedEntry]:
     """Everything that the path means, by where it appears, directories before what is in them; nothing: no entries.
 
     A path that ends with a slash means directories only. Those in `skip`, by device and inode, are passed over. Raises
@@ -84,7 +86,7 @@ def select(inside: Inside, path: str, budget: Budget, skip: Collection[tuple[int
     else:
         source = inside.resolve(path)
         matches = [_Match(path, source)] if inside.exists(source) else []
-    found: dict[str, Entry] = {}
+    found: dict[str, SelectedEntry] = {}
     for match in matches:
         if directories and not stat.S_ISDIR(inside.facts(match.source).st_mode):
             continue
@@ -93,17 +95,17 @@ def select(inside: Inside, path: str, budget: Budget, skip: Collection[tuple[int
     return [found[name] for name in sorted(found)]
 
 
-def tree(inside: Inside, path: str, budget: Budget) -> Sequence[Entry]:
+def tree(inside: Inside, path: str, budget: Budget) -> Sequence[SelectedEntry]:
     """What stands there, which is no link, with all in it; it appears as the empty path. Raises as `select` does."""
     return sorted(_below(inside, _Match("", path), (), budget), key=lambda entry: entry.path)
 
 
-def check_size(inside: Inside, entries: Iterable[Entry], budget: Budget) -> None:
+def check_size(inside: Inside, entries: Iterable[SelectedEntry], budget: Budget) -> None:
     """Whether the data of all files is within the limit, before any of it is read. Raises as `select` does."""
     if budget.limits is None:
         return
     most = budget.limits.bytes
-    files = [entry for entry in entries if entry.kind is Kind.FILE and entry.source]
+    files = [entry for entry in entries if entry.kind is EntryKind.FILE and entry.source]
     apparent = sum(entry.size for entry in files)
     budget.check_apparent(apparent)
     if apparent <= most:
@@ -121,7 +123,7 @@ def check_size(inside: Inside, entries: Iterable[Entry], budget: Budget) -> None
             raise budget.too_many_bytes()
 
 
-def _below(inside: Inside, match: _Match, skip: Collection[tuple[int, int]], budget: Budget) -> Iterator[Entry]:
+def _below(inside: Inside, match: _Match, skip: Collection[tuple[int, int]], budget: Budget) -> Iterator[SelectedEntry]:
     budget.count_entry(match.source)
     facts = inside.facts(match.source)
     yield _entry(match.shown, match.source, facts)
@@ -143,7 +145,7 @@ def _below(inside: Inside, match: _Match, skip: Collection[tuple[int, int]], bud
                 kept = _shown(target, roots)
                 if kept is not None and _KEEPS_LINKS:
                     text = posixpath.relpath(kept or ".", shown_in or ".")
-                    yield Entry(path=shown, source=source, kind=Kind.LINK, target=text)
+                    yield SelectedEntry(path=shown, source=source, kind=EntryKind.LINK, target=text)
                     continue
                 facts, source = _led_to(inside, source, target), target
                 if any(_holds(target, each.source) for each in roots):
@@ -175,12 +177,12 @@ def _shown(target: str, roots: Sequence[_Root]) -> str | None:
     return None
 
 
-def _entry(shown: str, source: str, facts: os.stat_result) -> Entry:
+def _entry(shown: str, source: str, facts: os.stat_result) -> SelectedEntry:
     mode, owner = stat.S_IMODE(facts.st_mode), (facts.st_uid, facts.st_gid)
     if stat.S_ISREG(facts.st_mode):
-        return Entry(path=shown, source=source, kind=Kind.FILE, mode=mode, owner=owner, size=facts.st_size)
+        return SelectedEntry(path=shown, source=source, kind=EntryKind.FILE, mode=mode, owner=owner, size=facts.st_size)
     if stat.S_ISDIR(facts.st_mode):
-        return Entry(path=shown, source=source, kind=Kind.DIRECTORY, mode=mode, owner=owner)
+        return SelectedEntry(path=shown, source=source, kind=EntryKind.DIRECTORY, mode=mode, owner=owner)
     kind = next((text for fits, text in _SPECIAL if fits(facts.st_mode)), "neither a file nor a directory")
     raise SpecialFileError(f"{shown or source} is {kind}")
 
@@ -262,7 +264,7 @@ def _fitting(inside: Inside, directory: str, part: str, budget: Budget) -> Itera
 # -- comparing
 
 
-def fingerprint(inside: Inside, entries: Sequence[Entry], budget: Budget) -> str:
+def fingerprint(inside: Inside, entries: Sequence[SelectedEntry], budget: Budget) -> str:
     """Changes with names, contents and what may be executed. Raises OSError, SpecialFileError, TooMuchError."""
     if not entries:
         return MISSING
@@ -270,11 +272,11 @@ def fingerprint(inside: Inside, entries: Sequence[Entry], budget: Budget) -> str
     whole = hashlib.sha256()
     for entry in entries:
         budget.check()
-        executable = entry.kind is Kind.FILE and entry.mode & 0o111 != 0
+        executable = entry.kind is EntryKind.FILE and entry.mode & 0o111 != 0
         whole.update(
             f"{entry.kind.value}\0{entry.path}\0{executable:d}\0{entry.target}\0".encode(errors="surrogateescape")
         )
-        if entry.kind is Kind.FILE:
+        if entry.kind is EntryKind.FILE:
             whole.update(_digest(inside, entry.source, budget))
     return whole.hexdigest()
 

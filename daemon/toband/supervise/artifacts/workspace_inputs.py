@@ -16,13 +16,13 @@ from toband.supervise.artifacts.file_copy import Transfer
 from toband.supervise.artifacts.path_selection import (
     EMPTY_DIRECTORY,
     EMPTY_FILE,
-    Entry,
-    Kind,
+    EntryKind,
+    SelectedEntry,
     fingerprint,
     identity,
     tree,
 )
-from toband.supervise.files.file_budget import Budget, Limits, TooMuchError
+from toband.supervise.files.file_budget import Budget, FileLimits, TooMuchError
 from toband.supervise.files.safe_directory import (
     Inside,
     LeadsOutError,
@@ -68,7 +68,7 @@ class Placing:
 
     ledger: Ledger
     link: bool
-    limits: Limits
+    limits: FileLimits
 
     def place(
         self,
@@ -129,7 +129,7 @@ class Placing:
     def _put(
         self,
         source: Inside,
-        entries: Sequence[Entry],
+        entries: Sequence[SelectedEntry],
         target: Inside,
         spot: str,
         own: bool,
@@ -160,14 +160,14 @@ def _gone(placement: Placement) -> ArtifactError:
     return ArtifactError(f"cannot lay out the input {placement.path}: {placement.source} is gone")
 
 
-def _same_file(source: Inside, entries: Sequence[Entry], target: Inside, spot: str) -> bool:
+def _same_file(source: Inside, entries: Sequence[SelectedEntry], target: Inside, spot: str) -> bool:
     """Whether it is a link to the very file."""
-    if len(entries) != 1 or entries[0].kind is not Kind.FILE or not entries[0].source:
+    if len(entries) != 1 or entries[0].kind is not EntryKind.FILE or not entries[0].source:
         return False
     return os.path.samestat(source.facts(entries[0].source), target.facts(spot))
 
 
-def _same(source: Inside, entries: Sequence[Entry], target: Inside, spot: str, budget: Budget) -> bool:
+def _same(source: Inside, entries: Sequence[SelectedEntry], target: Inside, spot: str, budget: Budget) -> bool:
     """Whether what is there is what would be put there. What differs in names or sizes is not read."""
     if stat.S_ISLNK(target.facts(spot).st_mode):
         return False
@@ -181,5 +181,5 @@ def _same(source: Inside, entries: Sequence[Entry], target: Inside, spot: str, b
         return False
 
 
-def _outline(entries: Sequence[Entry]) -> list[tuple[str, Kind, int]]:
+def _outline(entries: Sequence[SelectedEntry]) -> list[tuple[str, EntryKind, int]]:
     return [(entry.path, entry.kind, entry.size) for entry in entries]

@@ -21,7 +21,7 @@ class TooMuchError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class FileLimits:
     """Of all outputs of a step together. `bytes` counts data only, not the holes of sparse files."""
 
     bytes: int = 100 * 1024**3
@@ -36,7 +36,7 @@ class Budget:
 
     def __init__(
         self,
-        limits: Limits | None,
+        limits: FileLimits | None,
         go_on: Callable[[], bool] = always,
         pace: Callable[[int], None] | None = None,
     ) -> None:
@@ -46,7 +46,7 @@ class Budget:
         self._bytes = 0
         self._files = 0
 
-    def renewed(self, limits: Limits | None) -> Budget:
+    def renewed(self, limits: FileLimits | None) -> Budget:
         """Another one, of which nothing is spent, for the same call."""
         return Budget(limits, self._go_on, self._pace)
 

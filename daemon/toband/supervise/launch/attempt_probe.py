@@ -23,7 +23,7 @@ from toband.ports import Clock, Conditions, HealthStatus
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import end_record
 from toband.supervise.launch.end_record import Claim, EndRecord, RecordError
-from toband.supervise.launch.verdict import FileState, Verdict, judge
+from toband.supervise.launch.verdict import AttemptFileState, Verdict, judge
 from toband.supervise.logs.progress_lines import TAIL, last_progress
 from toband.supervise.shim import frames
 
@@ -83,7 +83,7 @@ class _Unbelieved:
 class _Seen(Generic[ShimT]):
     """The result of one probe. `reason` says why the file is not trusted."""
 
-    file: FileState
+    file: AttemptFileState
     shim: ShimT | None = None
     claim: Claim | None = None
     record: EndRecord | None = None
@@ -288,10 +288,10 @@ class AttemptProbe(Generic[ShimT]):
         except FileNotFoundError:
             if not begun and not self._void(attempt):
                 return None
-            seen = _Seen(FileState.MISSING if begun else FileState.VOID)
+            seen = _Seen(AttemptFileState.MISSING if begun else AttemptFileState.VOID)
         except RecordError as error:
-            seen = _Seen(FileState.DAMAGED, reason=str(error))
-        if seen is None or seen.file in (FileState.CLAIM, FileState.END):
+            seen = _Seen(AttemptFileState.DAMAGED, reason=str(error))
+        if seen is None or seen.file in (AttemptFileState.CLAIM, AttemptFileState.END):
             return seen
         # Only after taking the claim: a shim that is not found now has started nothing and never will.
         return replace(seen, shim=self._host.holder(self._files.log(attempt)))
@@ -321,20 +321,20 @@ class AttemptProbe(Generic[ShimT]):
             raise RecordError("its claim is not there, or cannot be read")
         claim = end_record.claim_of(attempt, facts)
         if claim.void:
-            return _Seen(FileState.VOID)
+            return _Seen(AttemptFileState.VOID)
         if self._host.locked(fd):
             if claim.boot_id != self._host.boot_id:
                 return None
             shim = self._host.shim(claim)
             if shim is not None and self._host.locked(fd):
-                return _Seen(FileState.CLAIM, shim, claim)
+                return _Seen(AttemptFileState.CLAIM, shim, claim)
             if shim is not None:
                 self._host.let_go(shim)
             return None
         record = frames.read_end(fd, facts)
         if record is None:
-            return _Seen(FileState.CLAIM, None, claim)
-        return _Seen(FileState.END, None, claim, _end_of(attempt, fd, record))
+            return _Seen(AttemptFileState.CLAIM, None, claim)
+        return _Seen(AttemptFileState.END, None, claim, _end_of(attempt, fd, record))
 
     def _lost(self, attempt: Attempt, seen: _Seen[ShimT]) -> AttemptLost | _Unbelieved:
         # The database first: a step of the daemon's own user could have changed its claim.
@@ -344,9 +344,9 @@ class AttemptProbe(Generic[ShimT]):
         match seen.file:
             case _ if booted:
                 error = "the machine went down while the step ran"
-            case FileState.DAMAGED:
+            case AttemptFileState.DAMAGED:
                 error = f"its attempt file is damaged or forged: {seen.reason}; {unknown}"
-            case FileState.MISSING | FileState.VOID:
+            case AttemptFileState.MISSING | AttemptFileState.VOID:
                 error = f"its attempt file is gone; {unknown}"
             case _:
                 error = f"its supervisor exited without an end record; {unknown}"
@@ -356,7 +356,7 @@ class AttemptProbe(Generic[ShimT]):
             error=error,
             orphans=Orphans.NONE if booted else self._host.end_left(attempt, seen.claim),
         )
-        damaged = seen.file is FileState.DAMAGED and not booted
+        damaged = seen.file is AttemptFileState.DAMAGED and not booted
         return _Unbelieved(lost, seen.reason) if damaged else lost
 
 

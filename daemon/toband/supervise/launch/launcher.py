@@ -54,7 +54,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class ShimPatience:
     """Seconds that a shim keeps trying to end a KILLed tree, and to write its end record."""
 
     kill: float = 30.0
@@ -95,13 +95,13 @@ class ProcessLauncher:
         *,
         conditions: Conditions,
         cgroups: Cgroups | None = None,
-        patience: Patience | None = None,
+        patience: ShimPatience | None = None,
     ) -> None:
         self._files = files
         self._clock = clock
         self._conditions = conditions
         self._cgroups = cgroups or Cgroups(reason="switched off")
-        self._patience = patience or Patience()
+        self._patience = patience or ShimPatience()
         self._can = step_limits.of_this_process(self._cgroups)
         self._boot_id = process_tree.boot_id()
         self._pool = Pool(self, spawner_log)

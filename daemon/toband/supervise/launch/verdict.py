@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class FileState(StrEnum):
+class AttemptFileState(StrEnum):
     """The state of the attempt's file, under either of its names."""
 
     MISSING = "missing"
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
     LAUNCH_AGAIN = "launch again"
 
 
-def judge(*, begun: bool, file: FileState, supervised: bool) -> Verdict:
+def judge(*, begun: bool, file: AttemptFileState, supervised: bool) -> Verdict:
     """`begun`: the database or this daemon knows that it was claimed. `supervised`: its supervisor lives.
 
     An attempt without a file, or with a void one, that is not known to have started never did: a supervisor takes the
@@ -37,8 +37,8 @@ def judge(*, begun: bool, file: FileState, supervised: bool) -> Verdict:
     """
     if supervised:
         return Verdict.SUPERVISE
-    if file is FileState.END:
+    if file is AttemptFileState.END:
         return Verdict.TAKE_RESULT
-    if file in (FileState.MISSING, FileState.VOID) and not begun:
+    if file in (AttemptFileState.MISSING, AttemptFileState.VOID) and not begun:
         return Verdict.LAUNCH_AGAIN
     return Verdict.LOST

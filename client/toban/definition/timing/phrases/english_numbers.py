@@ -39,7 +39,7 @@ NUMBER_WORDS = frozenset({*_NUMBERS, *_ORDINALS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenNumber:
     """`length` is how many characters of the text it takes."""
 
     value: int
@@ -47,7 +47,7 @@ class Written:
     length: int
 
 
-def written(text: str, word: str, start: int, *, ordinals: bool) -> Written | None:
+def written(text: str, word: str, start: int, *, ordinals: bool) -> WrittenNumber | None:
     """The number that begins with the word there, if it does.
 
     A second is a unit and the second is a day: it is an ordinal if it hangs on a hyphen, or if `ordinals` says that
@@ -57,9 +57,9 @@ def written(text: str, word: str, start: int, *, ordinals: bool) -> Written | No
         mark, ones = found.groups()
         if ones != _UNIT_OR_ORDINAL or ordinals or mark == "-":
             value = _TENS[word] + (_NUMBERS.get(ones) or _ORDINALS[ones])
-            return Written(value=value, ordinal=ones in _ORDINALS, length=found.end() - start)
+            return WrittenNumber(value=value, ordinal=ones in _ORDINALS, length=found.end() - start)
     if word in _ORDINALS and (word != _UNIT_OR_ORDINAL or ordinals):
-        return Written(value=_ORDINALS[word], ordinal=True, length=len(word))
+        return WrittenNumber(value=_ORDINALS[word], ordinal=True, length=len(word))
     if word in _NUMBERS:
-        return Written(value=_NUMBERS[word], ordinal=False, length=len(word))
+        return WrittenNumber(value=_NUMBERS[word], ordinal=False, length=len(word))
     return None

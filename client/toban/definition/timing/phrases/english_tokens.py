@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from toban.definition.timing.phrases.english_numbers import written
-from toban.definition.timing.phrases.phrase_parts import Part, Token, Unclear, number_token
+from toban.definition.timing.phrases.phrase_parts import Part, PhraseToken, Unclear, number_token
 from toban.definition.timing.phrases.phrase_text import ENGLISH_MONTHS, ENGLISH_WEEKDAYS
 
 ACTIONS = (
@@ -129,9 +129,9 @@ def split_action(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def tokens(text: str) -> list[Token]:
+def tokens(text: str) -> list[PhraseToken]:
     """Raises Unclear with the word that is not known, or for one that no schedule can follow."""
-    found: list[Token] = []
+    found: list[PhraseToken] = []
     at = 0
     comma = False
     while at < len(text):
@@ -146,10 +146,10 @@ def tokens(text: str) -> list[Token]:
     return found
 
 
-def _next(text: str, at: int, before: list[Token], *, comma: bool) -> list[Token]:
+def _next(text: str, at: int, before: list[PhraseToken], *, comma: bool) -> list[PhraseToken]:
     """What stands there: its first token has all of its text."""
     if text[at] in _MARKS:
-        return [Token(text=text[at], start=at)]
+        return [PhraseToken(text=text[at], start=at)]
     if text[at] in _DIGITS:
         end = _end(text, at, digits=True)
         return [number_token(text[at:end], int(text[at:end][:20]), start=at)]
@@ -159,10 +159,10 @@ def _next(text: str, at: int, before: list[Token], *, comma: bool) -> list[Token
     number = written(text, word, at, ordinals=_names_day(before, comma=comma))
     if number is not None:
         token = number_token(text[at : at + number.length], number.value, start=at)
-        return [token, Token(text="th", start=at)] if number.ordinal else [token]
+        return [token, PhraseToken(text="th", start=at)] if number.ordinal else [token]
     if word not in WORDS:
         raise Unclear(f'"{word}" is not understood')
-    return [Token(text=word, start=at)]
+    return [PhraseToken(text=word, start=at)]
 
 
 def _end(text: str, at: int, *, digits: bool) -> int:
@@ -171,7 +171,7 @@ def _end(text: str, at: int, *, digits: bool) -> int:
     return at
 
 
-def _names_day(before: list[Token], *, comma: bool) -> bool:
+def _names_day(before: list[PhraseToken], *, comma: bool) -> bool:
     """Whether a day of a month is likely to follow: the …, december …, the first and …."""
     last = before[-1].text if before else ""
     if last in ("and", "&") and len(before) > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toban.definition.timing.phrases.phrase_parts import Part, Token, Unclear, number_token
+from toban.definition.timing.phrases.phrase_parts import Part, PhraseToken, Unclear, number_token
 from toban.definition.timing.phrases.phrase_text import JAPANESE_WEEKDAYS
 
 ACTIONS = (
@@ -129,9 +129,9 @@ def split_action(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def tokens(text: str) -> list[Token]:
+def tokens(text: str) -> list[PhraseToken]:
     """Raises Unclear with what follows the last word it knows, or for a word that no schedule can follow."""
-    found: list[Token] = []
+    found: list[PhraseToken] = []
     at = 0
     while at < len(text):
         if text[at] in _BLANK:
@@ -142,16 +142,16 @@ def tokens(text: str) -> list[Token]:
     return found
 
 
-def _word(text: str, at: int) -> tuple[Token, int]:
+def _word(text: str, at: int) -> tuple[PhraseToken, int]:
     for word in WORDS:
         if text.startswith(word, at):
             if word in _REFUSED:
                 raise Unclear(f'"{word}" cannot be used: {_REFUSED[word]}')
-            return Token(text=word, start=at), at + len(word)
+            return PhraseToken(text=word, start=at), at + len(word)
     raise Unclear(f'"{text[at:]}" is not understood')
 
 
-def _number(text: str, at: int) -> tuple[Token, int] | None:
+def _number(text: str, at: int) -> tuple[PhraseToken, int] | None:
     """The number that begins there, in digits or in numerals; 一昨日 is none."""
     end = _end_of(text, at, _DIGITS)
     if end > at:

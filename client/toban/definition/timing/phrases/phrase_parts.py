@@ -24,7 +24,7 @@ class Unclear(Exception):  # noqa: N818 - it is the reason of a PhraseError, not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
+class ClockTime:
     """A time of day. 24:00 ends the day; `late` hours are those that people count to the evening before."""
 
     hour: int
@@ -39,7 +39,7 @@ class Clock:
 LAST_HOUR = 24
 """It ends the day."""
 
-DEFAULT_CLOCK = Clock(hour=9)
+DEFAULT_CLOCK = ClockTime(hour=9)
 """Of a day without a time."""
 
 
@@ -77,17 +77,17 @@ class Elapsed:
     months: int = 0
     days: int = 0
     seconds: int = 0
-    clock: Clock | None = None
+    clock: ClockTime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDay:
     day: date
-    clock: Clock | None = None
+    clock: ClockTime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upcoming:
+class UpcomingDay:
     """The first time that is still to come: on any day, on such a day of a month, or on such a day of a year.
 
     A month without a day is the last day of that month.
@@ -95,7 +95,7 @@ class Upcoming:
 
     month: int | None = None
     day: int | None = None
-    clock: Clock | None = None
+    clock: ClockTime | None = None
 
     @property
     def any_day(self) -> bool:
@@ -127,14 +127,14 @@ class Repeat:
     month: int | None = None
     days: frozenset[int] = frozenset()
     last_day: bool = False
-    clock: Clock | None = None
+    clock: ClockTime | None = None
 
     @property
     def daily(self) -> bool:
         return not (self.weekdays or self.days or self.last_day)
 
 
-Dated = Elapsed | OnDay | Upcoming | Repeat
+Dated = Elapsed | OnDay | UpcomingDay | Repeat
 Meaning = Dated | Instant | Interval | Hourly
 
 
@@ -166,7 +166,7 @@ def meaning(heard: Heard) -> Meaning:
         case None if clock is None:
             raise Unclear("it says nothing about a time")
         case None:
-            day: Meaning = Upcoming()
+            day: Meaning = UpcomingDay()
         case _:
             day = heard.day
     if clock is None:
@@ -176,7 +176,7 @@ def meaning(heard: Heard) -> Meaning:
             raise Unclear(f"a time of day ({clock}) cannot be combined with a repetition")
         case Elapsed(seconds=seconds) if seconds:
             raise Unclear(f"hours and minutes from now already give a time, so {clock} is too much")
-        case Elapsed() | OnDay() | Upcoming() | Repeat():
+        case Elapsed() | OnDay() | UpcomingDay() | Repeat():
             pass
     if clock.late and not _any_day(day):
         raise Unclear(
@@ -192,7 +192,7 @@ def meaning(heard: Heard) -> Meaning:
 
 def _any_day(day: Dated) -> bool:
     match day:
-        case Upcoming():
+        case UpcomingDay():
             return day.any_day
         case Repeat():
             return day.daily
@@ -200,14 +200,14 @@ def _any_day(day: Dated) -> bool:
             return False
 
 
-def _clock(heard: Heard) -> Clock | None:
+def _clock(heard: Heard) -> ClockTime | None:
     part, hour = heard.part, heard.hour
     if hour is None:
         if part is None:
             return None
         if part.own_hour is None:
             raise Unclear(f'"{heard.part_word}" needs an hour')
-        return Clock(hour=part.own_hour, late=part is Part.SMALL_HOURS)
+        return ClockTime(hour=part.own_hour, late=part is Part.SMALL_HOURS)
     if heard.minute > 59:
         raise Unclear(f"an hour has no minute {heard.minute}")
     if heard.second > 59:
@@ -225,7 +225,7 @@ def _clock(heard: Heard) -> Clock | None:
         hour = meant
         late |= hour < 6 and part in (Part.NIGHT, Part.SMALL_HOURS)
     late = late and part is not Part.TONIGHT
-    return Clock(hour=hour, minute=heard.minute, second=heard.second, late=late)
+    return ClockTime(hour=hour, minute=heard.minute, second=heard.second, late=late)
 
 
 def after_noon(hour: int) -> int:
@@ -256,16 +256,16 @@ def check_month_day(month: int | None, day: int) -> None:
         raise Unclear(f"there is no day {day}" + (f" in month {month}" if month else " in a month"))
 
 
-def upcoming(month: int | None, day: int) -> Upcoming:
+def upcoming(month: int | None, day: int) -> UpcomingDay:
     """Raises Unclear when there is never such a day."""
     check_month_day(month, day)
-    return Upcoming(month=month, day=day)
+    return UpcomingDay(month=month, day=day)
 
 
-def upcoming_end(month: int) -> Upcoming:
+def upcoming_end(month: int) -> UpcomingDay:
     """The last day of the month. Raises Unclear when there is no such month."""
     check_month_day(month, 1)
-    return Upcoming(month=month)
+    return UpcomingDay(month=month)
 
 
 def interval(seconds: int) -> Interval:
@@ -281,7 +281,7 @@ def weekday_range(first: int, last: int) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class PhraseToken:
     """A word the language knows, or a number; `value` is that number, or -1. `start` is its place in the phrase.
 
     `comma` tells of a comma before it, in a language where that is no word of its own.
@@ -296,11 +296,11 @@ class Token:
 MAX_NUMBER = 999_999
 
 
-def number_token(text: str, value: int, *, start: int) -> Token:
+def number_token(text: str, value: int, *, start: int) -> PhraseToken:
     """Raises Unclear for numbers that nobody means."""
     if value > MAX_NUMBER:
         raise Unclear(f'the number "{text[:20]}" is too large')
-    return Token(text=text, value=value, start=start)
+    return PhraseToken(text=text, value=value, start=start)
 
 
 class Cursor:
@@ -308,7 +308,7 @@ class Cursor:
 
     __slots__ = ("_at", "_phrase", "_tokens")
 
-    def __init__(self, tokens: list[Token], phrase: str) -> None:
+    def __init__(self, tokens: list[PhraseToken], phrase: str) -> None:
         self._tokens = tokens
         self._phrase = phrase
         self._at = 0

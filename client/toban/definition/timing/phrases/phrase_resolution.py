@@ -13,7 +13,7 @@ from toban.definition.timing.cron import LAST_YEAR
 from toban.definition.timing.phrases.phrase_parts import (
     DEFAULT_CLOCK,
     WORKING_DAYS,
-    Clock,
+    ClockTime,
     Elapsed,
     Hourly,
     Instant,
@@ -22,7 +22,7 @@ from toban.definition.timing.phrases.phrase_parts import (
     OnDay,
     Repeat,
     Unclear,
-    Upcoming,
+    UpcomingDay,
 )
 
 # The leap days around 2100 are eight years apart.
@@ -47,7 +47,7 @@ def resolve(meaning: Meaning, *, now: datetime, zone: ZoneInfo) -> When:
             return When(cron=f"{minute} * * * *")
         case Repeat():
             return When(cron=cron_of(meaning))
-        case Instant() | OnDay() | Elapsed() | Upcoming():
+        case Instant() | OnDay() | Elapsed() | UpcomingDay():
             at = _moment(meaning, now, zone)
             if at.year > LAST_YEAR:
                 raise OverflowError("beyond the calendar")
@@ -56,7 +56,7 @@ def resolve(meaning: Meaning, *, now: datetime, zone: ZoneInfo) -> When:
             assert_never(meaning)
 
 
-def _moment(meaning: Instant | OnDay | Elapsed | Upcoming, now: datetime, zone: ZoneInfo) -> datetime:
+def _moment(meaning: Instant | OnDay | Elapsed | UpcomingDay, now: datetime, zone: ZoneInfo) -> datetime:
     local = now.astimezone(zone)
     match meaning:
         case Instant(at=at):
@@ -65,7 +65,7 @@ def _moment(meaning: Instant | OnDay | Elapsed | Upcoming, now: datetime, zone: 
             return _on(day, _time_of(clock), now, zone)
         case Elapsed():
             return _elapsed(meaning, local, now, zone)
-        case Upcoming():
+        case UpcomingDay():
             return _upcoming(meaning, local.date(), now, zone)
         case _:
             assert_never(meaning)
@@ -105,7 +105,7 @@ def _elapsed(elapsed: Elapsed, local: datetime, now: datetime, zone: ZoneInfo) -
     return at.replace(microsecond=0) + timedelta(seconds=1 if at.microsecond else 0)
 
 
-def _upcoming(wanted: Upcoming, today: date, now: datetime, zone: ZoneInfo) -> datetime:
+def _upcoming(wanted: UpcomingDay, today: date, now: datetime, zone: ZoneInfo) -> datetime:
     clock = _time_of(wanted.clock)
     for day in _candidates(wanted, today):
         at, exists = _place(day, clock, now, zone)
@@ -116,7 +116,7 @@ def _upcoming(wanted: Upcoming, today: date, now: datetime, zone: ZoneInfo) -> d
     raise OverflowError("beyond the calendar")
 
 
-def _candidates(wanted: Upcoming, today: date) -> Iterator[date]:
+def _candidates(wanted: UpcomingDay, today: date) -> Iterator[date]:
     if wanted.any_day:
         yield today
         yield today + timedelta(days=1)
@@ -129,7 +129,7 @@ def _candidates(wanted: Upcoming, today: date) -> Iterator[date]:
             yield first.replace(day=day)
 
 
-def _on(day: date, clock: Clock | time, now: datetime, zone: ZoneInfo) -> datetime:
+def _on(day: date, clock: ClockTime | time, now: datetime, zone: ZoneInfo) -> datetime:
     at, exists = _place(day, clock, now, zone)
     _still_to_come(at, now, zone)
     if not exists:
@@ -137,9 +137,9 @@ def _on(day: date, clock: Clock | time, now: datetime, zone: ZoneInfo) -> dateti
     return at
 
 
-def _place(day: date, clock: Clock | time, now: datetime, zone: ZoneInfo) -> tuple[datetime, bool]:
+def _place(day: date, clock: ClockTime | time, now: datetime, zone: ZoneInfo) -> tuple[datetime, bool]:
     """The moment in UTC, and whether the clocks ever show it. Of two that show the same, the first to come."""
-    if isinstance(clock, Clock):
+    if isinstance(clock, ClockTime):
         day += timedelta(days=clock.hour // 24)
         clock = time(clock.hour % 24, clock.minute, clock.second)
     local = datetime.combine(day, clock.replace(fold=0), zone)
@@ -169,10 +169,10 @@ def _shown(local: datetime, form: str, *, offset: bool) -> str:
     return f"{text} (UTC{local.isoformat()[-6:]})" if offset else text
 
 
-def _time_of(clock: Clock | None) -> Clock:
+def _time_of(clock: ClockTime | None) -> ClockTime:
     return clock or DEFAULT_CLOCK
 
 
-def _passed_over(day: date, clock: Clock | time, zone: ZoneInfo) -> Unclear:
-    shown = clock if isinstance(clock, Clock) else f"{clock:%H:%M}"
+def _passed_over(day: date, clock: ClockTime | time, zone: ZoneInfo) -> Unclear:
+    shown = clock if isinstance(clock, ClockTime) else f"{clock:%H:%M}"
     return Unclear(f"there is no {shown} on {day} in {zone.key}: the clocks skip it")

@@ -19,7 +19,7 @@ from toban.definition.timing.phrases.phrase_parts import (
     Meaning,
     OnDay,
     Repeat,
-    Upcoming,
+    UpcomingDay,
 )
 from toban.definition.timing.phrases.phrase_resolution import When
 
@@ -65,7 +65,7 @@ def say(meaning: Meaning, when: When, *, zone: ZoneInfo, tongue: Tongue) -> str:
         case Repeat():
             days = _japanese_days(meaning) if japanese else _english_days(meaning) + " at"
             return f"{days} {meaning.clock or DEFAULT_CLOCK} ({zone.key})"
-        case Instant() | OnDay() | Elapsed() | Upcoming():
+        case Instant() | OnDay() | Elapsed() | UpcomingDay():
             assert when.at is not None
             return say_time(when.at, zone=zone, tongue=tongue)
         case _:

@@ -62,7 +62,7 @@ class Shim:
     def __init__(self, boot: dict[str, Any], file: AttemptFile) -> None:
         self._boot = boot
         self._file = file
-        self._job: win32.Job | None = None
+        self._job: win32.JobObject | None = None
         self._process = 0
         self._pid = 0
         self._exit_code: int | None = None
@@ -120,7 +120,7 @@ class Shim:
         """Starts the step in a job of its own; the reason if it cannot be started."""
         boot = self._boot
         try:
-            self._job = win32.Job(**boot.get("limits", {}))
+            self._job = win32.JobObject(**boot.get("limits", {}))
             out_read, out_write = _winapi.CreatePipe(None, READ_SIZE)
             err_read, err_write = _winapi.CreatePipe(None, READ_SIZE)
             given, feed = _standard_input(boot.get("stdin"))

@@ -337,8 +337,8 @@ def send_break(group: int) -> bool:
 # -- jobs
 
 
-class Job:
-    """A Job Object. This process holds the only handle of it: when that is closed, by whatever, all in it ends."""
+class JobObject:
+    """A Windows job object. This process has the only handle: when it closes, every process in the job ends."""
 
     def __init__(
         self,
