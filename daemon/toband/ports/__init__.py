@@ -1,4 +1,4 @@
-"""What the engine needs of the world. Adapters implement these; the engine knows nothing else of them."""
+"""Ports: the interfaces through which the engine uses the world. Adapters implement them."""
 
 from __future__ import annotations
 

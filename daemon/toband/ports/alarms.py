@@ -1,4 +1,4 @@
-"""Being woken at a time."""
+"""An alarm clock for the event loop."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Protocol
 
 
 class AlarmClock(Protocol):
-    """Rings once, at the time that was set last, in the event loop. It may ring late, and for nothing: whoever is woken
-    looks at the time itself.
+    """Rings once, at the time that was set last, in the event loop.
+
+    It may ring late, or without need: the callback must check the time itself.
     """
 
     def open(self, ring: Callable[[], None]) -> None: ...
 
     def set(self, at: datetime | None) -> None:
-        """In place of what was set before; None: not at all."""
+        """Replaces the alarm; None removes it."""
         ...
 
     def close(self) -> None: ...

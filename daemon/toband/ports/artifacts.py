@@ -1,4 +1,4 @@
-"""What steps hand to each other as files: kept in a run's context directory, laid out in workspaces."""
+"""Artifacts: files that a step leaves in its run's context directory and later steps get in their workspace."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from toband.domain.run_model import Artifact, Attempt
 
 
 class ArtifactError(Exception):
-    r"""Why an input cannot be laid out, or an output not be kept; a text for people. Trying again cannot help.
+    r"""An input cannot be placed, or an output not collected; the text says why. Trying again does not help.
 
-    Bytes of file names that are not UTF-8 are written out in it, as `\xff`.
+    The text has bytes of file names that are not UTF-8 as `\xff`.
     """
 
     def __init__(self, text: str) -> None:
@@ -22,16 +22,16 @@ class ArtifactError(Exception):
 
 
 class StoppedError(Exception):
-    """The work was broken off; it may be taken up again."""
+    """The work was interrupted; it may be repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collect:
-    """What to keep of a step's workspace. Paths of `outputs` are rendered, and relative to the workspace.
+    """The outputs to copy from a step's workspace. Their paths are rendered, and relative to the workspace.
 
-    `folder` is the step's place in the context directory: `build`, or `build/3` for an instance. With `iteration` what
-    is kept goes to `<folder>/iteration-<n>/<name>/` too; `<folder>/<name>/` always holds the latest. Only a `final`
-    collection fails for want of an output that is not optional.
+    `folder` is the step's directory in the context directory: `build`, or `build/3` for an instance. With `iteration`
+    the copies also go to `<folder>/iteration-<n>/<name>/`; `<folder>/<name>/` always has the latest. Only a `final`
+    collection fails if a required output is missing.
     """
 
     context: str
@@ -41,14 +41,14 @@ class Collect:
     iteration: int | None = None
     final: bool = True
     run_id: str = ""
-    """Whose turn it takes."""
+    """The run whose turn the work takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """One thing to lay out: what stands at `source` (absolute) appears at `path`, relative to the workspace.
+    """One input: the file or directory at `source` (absolute) appears at `path`, relative to the workspace.
 
-    `source` None: it is missing, and an empty file, or with `directory` an empty directory, stands for it.
+    `source` None: it is missing, and an empty file, or with `directory` an empty directory, replaces it.
     """
 
     path: str
@@ -65,42 +65,41 @@ class Stored:
 
 
 class Artifacts(Protocol):
-    """Everything here is done beside the event loop, in turns that go round from run to run.
+    """Copies and reads artifacts in the background; runs take turns.
 
-    Cancelling a call stops its work. When the daemon ends, calls that go on raise StoppedError. A crash leaves nothing
-    half made behind.
+    Cancelling a call stops its work. When the daemon stops, unfinished calls raise StoppedError. A crash leaves no
+    partial artifacts.
     """
 
     async def collect(self, what: Collect) -> tuple[Artifact, ...]:
-        """Keeps copies, so that nothing that happens to the workspace later changes them. Repeating it is harmless.
+        """Copies outputs, so that later changes of the workspace do not affect them. Idempotent.
 
-        What is missing, where that is no failure, is not among the artifacts; what was kept of it before is removed.
-        Raises ArtifactError, also for a path that leads out of the workspace, and for more than the limits allow;
-        OSError when the disk will not.
+        An optional output that is missing is not in the result, and its earlier copy is removed. Raises ArtifactError,
+        also for a path that leads out of the workspace, and for outputs above the limits; OSError if the disk fails.
         """
         ...
 
     async def place(self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = "") -> None:
-        """Links files where that is possible, else copies them. `own`: the workspace is the run's own directory.
+        """Links files where possible, else copies them. `own`: the workspace is the run's own directory.
 
-        Elsewhere only what an earlier run laid out there, and nobody has touched since, is replaced. Raises
+        Elsewhere it replaces only files that an earlier run placed there and that have not changed since. Raises
         ArtifactError, OSError.
         """
         ...
 
     async def adopt(self, context: str, folders: Mapping[str, str], *, run_id: str = "") -> None:
-        """Gives a run what others kept: by folder (as in Collect), the context directory that it comes from.
+        """Gives a run the artifacts of other runs: by folder (as in Collect), the context directory to take it from.
 
-        Raises ArtifactError if one is gone.
+        Raises ArtifactError if one was deleted.
         """
         ...
 
     async def fingerprint(self, workspace: str, path: str, *, run_id: str = "") -> str:
-        """Changes when the file or the directory changes; of something that is not there too. Raises ArtifactError."""
+        """Changes with the file or directory, which may be missing. Raises ArtifactError."""
         ...
 
     async def fingerprint_output(self, attempt: Attempt) -> str:
-        """Changes with what the attempt printed to its standard output."""
+        """Changes with the standard output of the attempt."""
         ...
 
     def note(self, context: str, name: str, facts: Mapping[str, Any]) -> None:
@@ -111,11 +110,11 @@ class Artifacts(Protocol):
         ...
 
     async def files(self, context: str, artifact: Artifact) -> Sequence[Stored]:
-        """What an artifact consists of, by path."""
+        """The files of an artifact, by path."""
         ...
 
     def read(self, context: str, artifact: Artifact, path: str) -> AsyncIterator[bytes]:
-        """The bytes of one file of it; with an empty path, of its only file, else of a tar archive of all.
+        """The bytes of one of its files; with an empty path, of its only file, or of a tar archive of all files.
 
         Raises ArtifactError.
         """
@@ -126,11 +125,12 @@ class Values(Protocol):
     """Results and outputs that are too large for the database, in a file beside the attempt's log."""
 
     def spill(self, attempt: Attempt, result: Any, outputs: Mapping[str, str]) -> int:
-        """Keeps them durably, in the place of what was kept before; how many bytes they are. Takes as long as the disk
-        does. Repeating it is harmless. Raises OSError.
+        """Writes them durably, replacing earlier ones; returns their size. Blocks as long as the disk does. Idempotent.
+
+        Raises OSError.
         """
         ...
 
     def load(self, attempt: Attempt) -> tuple[Any, Mapping[str, str]]:
-        """What was kept. Raises OSError, also if it is gone or not whole."""
+        """The result and the outputs. Raises OSError, also if the file is missing or incomplete."""
         ...

@@ -1,4 +1,4 @@
-"""The boot of the machine that the daemon finds itself in."""
+"""The current boot of the machine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Protocol
 class Boot(Protocol):
     @property
     def at(self) -> datetime:
-        """When it was first noticed: the same moment for every daemon of that boot."""
+        """When a daemon first noticed it: the same time for every daemon of that boot."""
         ...
 
     @property
     def done(self) -> bool:
-        """Whether everything that is due once per boot was decided about, by this daemon or one before it."""
+        """Whether this or an earlier daemon has decided everything that is due once per boot."""
         ...
 
     def finish(self) -> None:
-        """Everything was. What cannot be kept of that is looked at again by the next daemon."""
+        """Records that all of it is decided. If that cannot be written, the next daemon decides it again."""
         ...

@@ -1,4 +1,4 @@
-"""The time."""
+"""The wall clock."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The time, aware, in UTC."""
+        """The current time, aware, in UTC."""
         ...

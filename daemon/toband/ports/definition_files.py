@@ -1,4 +1,4 @@
-"""Files that definitions are read from."""
+"""Definition files: their source, and a memory of those that were loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Tells one content of a file from another without reading it; equal marks nearly always mean the same content."""
+    """Metadata that changes with a file's content; equal marks nearly always mean equal content."""
 
     device: int
     inode: int
@@ -20,10 +20,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The files that there are, by path, and how old the youngest change of each is.
+    """The existing files, by path.
 
-    `unreadable` has, by path, why a place cannot be looked at: nobody knows what is below it. `young` are files that
-    were changed so recently that whoever writes them may not be done, or may change them again without a new mark.
+    `unreadable` has, by path, why a directory or file cannot be listed; its contents are unknown. `young` are files
+    that changed so recently that their writer may not be done, or may change them again without a new mark.
     """
 
     files: Mapping[str, Mark]
@@ -33,10 +33,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """A file as it was when it was loaded last.
+    """A file as it was when it was last loaded.
 
-    `digest` is of its content. `stored` has, by name, what tells the state in which each of its definitions was left
-    from any other state of it; `warnings` are what people were told about them.
+    `digest` is of its content. `stored` has, by name, the state in which each of its definitions was stored;
+    `warnings` are those that were reported for them.
     """
 
     digest: str
@@ -45,20 +45,17 @@ class KnownFile:
 
 
 class DefinitionMemory(Protocol):
-    """What is known of files from one daemon to the next.
+    """Remembers loaded files across restarts.
 
-    Losing it costs time and nothing else: whoever uses it compares with the file and with what is stored.
+    Losing it costs only time: callers compare it with the file and with the stored definitions.
     """
 
     async def recall(self) -> Mapping[str, KnownFile]:
-        """By path; nothing of files that another release, or another configuration, may have understood otherwise.
-
-        Raises nothing.
-        """
+        """By path; empty if another release or configuration wrote it: it may read files differently. Never raises."""
         ...
 
     async def remember(self, files: Mapping[str, KnownFile], changed: Collection[str]) -> None:
-        """All of them; `changed` are the paths that are other than before, or gone. Raises nothing."""
+        """Stores all of them; `changed` are the paths that differ or were removed. Never raises."""
         ...
 
 
@@ -66,13 +63,13 @@ class DefinitionFileSource(Protocol):
     """The files and directories that the configuration names."""
 
     async def look(self) -> Listing:
-        """What there is now. Raises nothing: what cannot be looked at is in `unreadable`."""
+        """The files that exist now. Never raises: paths that cannot be listed are in `unreadable`."""
         ...
 
     async def read(self, paths: Sequence[str]) -> Mapping[str, bytes | OSError]:
-        """Of each at most a little more than a definition may have, or why it cannot be read."""
+        """The content of each, cut a little above the size limit of a definition, or the error."""
         ...
 
     async def changed(self, within: float) -> None:
-        """Until something may have changed since the last call, or that many seconds have passed."""
+        """Waits until something may have changed since the last call, or that many seconds have passed."""
         ...

@@ -1,4 +1,4 @@
-"""Where adapters tell what is not well."""
+"""Health conditions, as adapters report them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class HealthStatus(StrEnum):
-    """OK; DEGRADED: works, but somebody should look; REFUSING: no new runs until it is better."""
+    """OK; DEGRADED: works, but needs attention; REFUSING: starts no new runs until it recovers."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -19,10 +19,14 @@ class HealthStatus(StrEnum):
 
 
 class Conditions(Protocol):
-    """Where adapters tell what is not well. Called in the event loop; repeating either is harmless."""
+    """Takes reports from adapters, in the event loop. Repeating a report is harmless."""
 
     def trouble(self, name: str, status: HealthStatus, detail: str) -> None:
-        """`name` is the thing (`disk`, `database`, `spawner`…); `detail` says what is wrong and what would help."""
+        """Reports a problem. `name` is the part (`disk`, `database`, `spawner`…); `detail` says what is wrong and what
+        to do about it.
+        """
         ...
 
-    def well(self, name: str) -> None: ...
+    def well(self, name: str) -> None:
+        """Reports that the part has recovered."""
+        ...

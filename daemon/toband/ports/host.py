@@ -1,4 +1,4 @@
-"""What the daemon stands on: its disk, its descriptors, what lies and runs around it."""
+"""The host: disk space, descriptors, and the files and processes that the doctor inspects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toband.domain.run_model import Attempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """How full a file system is. Bytes; `free` is what this user may still take. None: not counted there."""
+    """The space of a file system in bytes; `free` is for this user. None: the file system does not count inodes."""
 
     path: str
     total: int
@@ -22,79 +22,79 @@ class Space:
 
 
 class Disk(Protocol):
-    """Where state is kept, and a ballast on it that can be thrown off for the last writes."""
+    """The disk of the state directory, and a ballast file that is given up for the last writes."""
 
     def spaces(self) -> Sequence[Space]:
-        """Of every file system that the daemon itself writes to; a matter of microseconds. Raises OSError."""
+        """Every file system that the daemon itself writes to. Takes microseconds. Raises OSError."""
         ...
 
     def try_write(self) -> None:
-        """Writes something durably and takes it away again. May take as long as the disk does. Raises OSError."""
+        """Writes a file durably and removes it. Blocks as long as the disk does. Raises OSError."""
         ...
 
     @property
     def ballast(self) -> int:
-        """How large the ballast is when it is whole; 0: there is none."""
+        """The full size of the ballast; 0: there is none."""
         ...
 
     def ballast_held(self) -> int:
-        """How much of it there is."""
+        """The bytes of it that are allocated now."""
         ...
 
     def shed_half(self) -> bool:
-        """Gives up the first half of the ballast; whether that freed anything. Raises nothing, in any thread."""
+        """Frees the first half of the ballast; False if there was none. Never raises; may be called in any thread."""
         ...
 
     def shed_piece(self) -> bool:
-        """Gives up a small piece of what there is of it, in the same way."""
+        """Frees a small piece of it, in the same way."""
         ...
 
     def take_ballast(self) -> None:
-        """Makes it whole again. Raises OSError."""
+        """Allocates it again. Raises OSError."""
         ...
 
     def reach_ahead(self) -> None:
-        """Gives the log of a database that is a file some blocks ahead of its growth, which nobody else can take.
+        """Allocates blocks ahead of the growth of SQLite's log, so that no other process can take them.
 
-        A matter of microseconds where it has them. A file system that cannot is left alone. Raises nothing.
+        Takes microseconds if they are allocated. Does nothing on a file system without support. Never raises.
         """
         ...
 
 
 class Descriptors(Protocol):
     def open_and_most(self) -> tuple[int, int] | None:
-        """Descriptors that this process has open, and how many it may; None where that is not known."""
+        """The open descriptors of this process, and their limit; None if not known."""
         ...
 
 
 class AttemptSeen(StrEnum):
-    """What an attempt's file says."""
+    """The state of an attempt by its file."""
 
     ABSENT = "absent"
     VOID = "void"
     LIVES = "lives"
     ENDED = "ended"
     DEAD = "dead"
-    """Claimed, with neither a living supervisor nor a record of the end."""
+    """Claimed, without a live shim and without an end record."""
     DAMAGED = "damaged"
-    """Its claim or its record cannot be believed."""
+    """Its claim or end record is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDirectory:
-    """What lies in the directory of a run. `age` is in seconds, of its newest part."""
+    """The contents of a run's directory. `age` is in seconds, of its newest file."""
 
     name: str
     age: float
     logs: frozenset[str]
-    """Names of attempt files, without what compression adds."""
+    """Names of attempt files, without the suffix of compression."""
     alive: frozenset[str]
-    """Those among them that a living supervisor holds."""
+    """Those among them that a live shim has locked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongPath:
-    """Something whose owner or permissions are not as they must be. `mode`: what would be right; None: not ours."""
+    """A path with a wrong owner or wrong permissions. `mode`: the right ones; None: not our file."""
 
     path: str
     problem: str
@@ -103,10 +103,10 @@ class WrongPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProcess:
-    """A process that carries the token of an attempt of this state directory in its environment.
+    """A process with the token of an attempt of this state directory in its environment.
 
-    `start` tells it from another of the same pid. `ours`: it descends from what the daemon starts, and from nobody
-    else.
+    `start` distinguishes it from another process with the same pid. `ours`: it descends from a process that the daemon
+    started.
     """
 
     pid: int
@@ -120,14 +120,14 @@ class StepProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """`jumped`: seconds by which the wall clock was set since the daemon began. `synchronised`: None if not known."""
+    """`jumped`: seconds by which the wall clock was set since the daemon started. `synchronised`: None if unknown."""
 
     jumped: float
     synchronised: bool | None
 
 
 class Premises(Protocol):
-    """What lies and runs around the daemon, for the doctor. Everything here blocks: it is called in threads."""
+    """Files and processes around the daemon, for the doctor. Every method blocks: call it in a thread."""
 
     def seen(self, attempt: Attempt) -> AttemptSeen:
         """Raises OSError."""
@@ -140,7 +140,7 @@ class Premises(Protocol):
         ...
 
     def temporary_files(self, older: float, skip: Collection[str]) -> Sequence[str]:
-        """Paths of what was half made by somebody who died, at least so many seconds old, but not of the runs `skip`.
+        """Paths of partial files that a dead process left, at least that many seconds old, except of the runs `skip`.
 
         Raises OSError.
         """
@@ -152,22 +152,22 @@ class Premises(Protocol):
 
     def wrong_paths(self) -> Sequence[WrongPath]: ...
 
-    def mend(self, wrong: WrongPath) -> None:
+    def repair(self, wrong: WrongPath) -> None:
         """Raises OSError."""
         ...
 
     def step_processes(self) -> Sequence[StepProcess]: ...
 
     def end(self, processes: Sequence[StepProcess]) -> Sequence[StepProcess]:
-        """Ends exactly those, first politely; answers which are still there."""
+        """Ends exactly those, first gracefully; returns those that are still alive."""
         ...
 
     def clock(self) -> ClockReading: ...
 
     def spawner(self) -> int | None:
-        """Its pid; 0 if it has died, None where none is needed."""
+        """The spawner's pid; 0 if it has died, None if the platform needs none."""
         ...
 
     def cgroup(self) -> str:
-        """Where steps get a cgroup each, or why they do not; in words."""
+        """The cgroup below which each step has its own, or why there is none; as text."""
         ...

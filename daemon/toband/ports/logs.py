@@ -1,4 +1,4 @@
-"""What attempts printed, and what is kept of it."""
+"""Logs of attempts, and the archive of ended runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from toband.domain.run_model import Attempt, Progress
 from toband.ports.records import RunSize
 
 PAGE = 32 * 1024
-"""Bytes of a log that are read at once, unless more are asked for."""
+"""Bytes of a log that one read returns by default."""
 
 
 class LogKind(IntEnum):
-    """Which stream a piece of a log is of; SYSTEM is what Toban itself had to say."""
+    """The stream of a piece; SYSTEM is Toban's own messages."""
 
     STDOUT = 1
     STDERR = 2
@@ -26,7 +26,7 @@ class LogKind(IntEnum):
 
 
 class LogPiece(NamedTuple):
-    """Bytes that were read at once from one stream; `at` is in microseconds since the epoch."""
+    """Bytes that were read from one stream at once; `at` is in microseconds since the epoch."""
 
     at: int
     kind: LogKind
@@ -35,10 +35,10 @@ class LogPiece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPage:
-    """Pieces from one offset on. `over`: the log is complete, nothing will ever follow. `damaged`: cut off here.
+    """Pieces from one offset on. `over`: the log is complete. `damaged`: it is cut off here.
 
-    `missing`: there is no log; not yet, or not any more. What follows begins at `offset`, with the byte `skip` of the
-    piece there: a large piece is given in parts.
+    `missing`: there is no log, not yet or not any more. The next page begins at `offset`, with byte `skip` of the piece
+    there: a large piece comes in parts.
     """
 
     pieces: Sequence[LogPiece]
@@ -50,29 +50,29 @@ class LogPage:
 
 
 class OutputTooLargeError(Exception):
-    """A stream holds more than may be taken at once."""
+    """A stream has more bytes than the limit of one read."""
 
 
 class Logs(Protocol):
-    """What attempts printed. Offsets stay valid for ever; a reader never slows a writer."""
+    """Logs of attempts. Offsets stay valid forever; a reader never slows a writer."""
 
     async def read(self, attempt: Attempt, offset: int, skip: int = 0, size: int = PAGE) -> LogPage:
-        """What is there from that offset on, without the first bytes of its first piece; about `size` bytes at most.
+        """The page at that offset, without the first `skip` bytes of its first piece; at most about `size` bytes.
 
         Raises ValueError for a wrong offset.
         """
         ...
 
     async def tail(self, attempt: Attempt, lines: int, kinds: Collection[LogKind]) -> tuple[int, int]:
-        """Where the last lines begin: the offset of a piece, and how many bytes of it to pass over."""
+        """The start of the last lines: the offset of a piece, and the number of its bytes to skip."""
         ...
 
     def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
-        """All of a stream. Raises OutputTooLargeError if it is more than `limit`."""
+        """The whole stream. Raises OutputTooLargeError if it has more than `limit` bytes."""
         ...
 
     async def progress(self, attempt: Attempt) -> Progress | None:
-        """The last progress that an attempt reported, if it is near the end of its log."""
+        """The last progress that the attempt reported, if it is near the end of its log."""
         ...
 
     def watching(self, run_id: str, event: asyncio.Event) -> AbstractContextManager[None]:
@@ -82,7 +82,7 @@ class Logs(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stray:
-    """A directory that has the name of a run. `condemned`: its run was about to be removed."""
+    """A directory with the name of a run. `condemned`: its run was marked for removal."""
 
     run_id: str
     condemned: bool
@@ -90,48 +90,48 @@ class Stray:
 
 
 class Archive(Protocol):
-    """The files of runs that have ended. All of it is done beside the event loop, one thing at a time, at leisure."""
+    """The files of ended runs. Works in the background, on one file at a time."""
 
     async def close(self) -> None:
-        """Breaks off what is under way; nothing is left half done."""
+        """Cancels the work under way; it leaves no partial files."""
         ...
 
     async def compressible(self, run_id: str) -> int:
-        """How many logs are large enough, and not compressed yet."""
+        """The number of logs that are large enough and not compressed yet."""
         ...
 
     async def compress(self, attempts: Sequence[Attempt]) -> int:
-        """Compresses the logs of attempts that have ended; how many. Positions in them stay valid.
+        """Compresses the logs of ended attempts; returns their number. Offsets in them stay valid.
 
-        Raises OSError, also when the supervisor of one has not gone yet: try again later.
+        Raises OSError, also while the shim of one still runs: try again later.
         """
         ...
 
     async def tidy(self, run_id: str) -> int:
-        """Removes half-made files that a crash left in a run that has ended; how many."""
+        """Removes partial files that a crash left in an ended run; returns their number."""
         ...
 
     async def measure(self, run_id: str) -> RunSize: ...
 
     async def log_bytes(self, run_ids: Collection[str]) -> int:
-        """What the logs of these runs take now, together."""
+        """The size of all logs of these runs."""
         ...
 
     async def condemn(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Marks directories, durably, as those of runs that are about to be removed; those that are marked now.
+        """Durably marks the directories of runs for removal; returns the marked runs.
 
-        A run without a directory needs no mark and is among them.
+        A run without a directory needs no mark and is included.
         """
         ...
 
     async def remove(self, run_id: str) -> None:
-        """Removes a directory and all in it, never what links in it lead to. Raises OSError if something is left."""
+        """Removes a directory with its contents, but not the targets of links. Raises OSError if any of it remains."""
         ...
 
     async def directories(self) -> Sequence[Stray]:
-        """All that there are, of whatever run."""
+        """All directories of runs, also of unknown ones."""
         ...
 
     async def hold_output(self, full: bool) -> None:
-        """While it is True, what steps print is counted and dropped. Raises OSError."""
+        """While True, the output of steps is counted and dropped. Raises OSError."""
         ...

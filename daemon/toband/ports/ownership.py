@@ -1,4 +1,4 @@
-"""The daemon that owns a database."""
+"""Ownership of a database by one daemon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseOwner:
-    """`installation` identifies the state directory, `machine` the host that it is on."""
+    """A daemon. `installation` identifies its state directory, `machine` the host."""
 
     installation: str
     machine: str
@@ -27,7 +27,7 @@ class DatabaseOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseClaim:
-    """A claim that succeeded. `abandoned` counts the attempts that `previous` left behind, out of reach."""
+    """A successful claim. `abandoned` counts the attempts of `previous` that this daemon cannot reach."""
 
     epoch: int
     previous: DatabaseOwner | None = None

@@ -1,4 +1,4 @@
-"""Processes: starting and ending them, and looking at what they use."""
+"""Launching attempts, stopping them, and metering their resource use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toband.domain.run_model import Attempt, TreeCause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One process to be started, at most once for its token."""
+    """A process to start, at most once per token."""
 
     attempt: Attempt
     argv: Sequence[str]
@@ -25,57 +25,57 @@ class Launch:
     user: str = ""
     resources: Resources | None = None
     stdin: str | None = None
-    """What the step reads as its standard input, then its end. None: it is empty."""
+    """The standard input of the step; None: empty."""
     log_limit: int | None = None
-    """Bytes of output that are kept; what is beyond is counted and dropped."""
+    """Bytes of output that are kept; further output is counted and dropped."""
 
 
 class Report(Protocol):
-    """How a launcher tells what happened to an attempt of a run. Called in the event loop."""
+    """Takes the launcher's events about an attempt of a run. Called in the event loop."""
 
     def __call__(self, run_id: str, event: Event) -> None: ...
 
 
 class Launcher(Protocol):
-    """Starts processes, ends them, and reports what became of them; what it started outlives it."""
+    """Starts processes, stops them, and reports their ends. They outlive the launcher."""
 
     async def open(self, report: Report) -> None: ...
 
     async def close(self) -> None:
-        """Lets go of everything; processes go on."""
+        """Detaches from the processes, which continue."""
         ...
 
     async def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
-        """Makes what a run's attempts need on disk. Repeating it is harmless. Raises OSError."""
+        """Creates the directories and files that a run's attempts need. Idempotent. Raises OSError."""
         ...
 
     def launch(self, launch: Launch) -> None:
-        """Hands it over and returns at once; AttemptStarted (if it lasts) and the end come as reports."""
+        """Starts it and returns at once; AttemptStarted (unless it ends at once) and the end come as reports."""
         ...
 
     def stop(self, attempt: Attempt) -> None:
-        """Asks for the end of a live attempt; repeating it, or asking for one that is gone, is harmless."""
+        """Requests the end of an attempt. Idempotent, and harmless if the attempt has ended."""
         ...
 
     async def recover(self, attempt: Attempt) -> Event | None:
-        """After a restart: None when the attempt lives and is watched again, else what became of it."""
+        """After a restart: None if the attempt is alive and watched again, else the event that ended it."""
         ...
 
     def settle(self, token: str) -> None:
-        """The end of the attempt with that token is in the database: less need be kept to prove it."""
+        """The database has the end of the attempt with that token: files that prove it may be removed."""
         ...
 
     def settle_others(self, active: Collection[str]) -> None:
-        """Once after a restart: the same for all earlier attempts, but those with these tokens."""
+        """Once after a restart: the same for all earlier attempts except those with these tokens."""
         ...
 
     def running(self) -> int:
-        """Attempts that live."""
+        """The number of live attempts."""
         ...
 
 
 class MeterReading(NamedTuple):
-    """What a process tree uses now. Times and bytes are since its start; None where the system does not say."""
+    """The resource use of a process tree. Times and bytes count from its start; None where not available."""
 
     cpu_time: float
     rss_bytes: int
@@ -85,10 +85,10 @@ class MeterReading(NamedTuple):
 
 
 class Meter(Protocol):
-    """Looks at live attempts from outside, by attempt id."""
+    """Measures live attempts from outside, by attempt id."""
 
     def live(self) -> Collection[str]: ...
 
     async def read(self, attempt_ids: Collection[str]) -> Mapping[str, MeterReading]:
-        """Of those that still live."""
+        """The readings of those that are still alive."""
         ...

@@ -1,4 +1,4 @@
-"""What the store takes and gives: values, and the reasons why it refuses."""
+"""Values that the store takes and returns, and the errors with which it refuses a call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toband.domain.schedule_model import Fire, ScheduleEntry
 
 
 class UpdateResult(StrEnum):
-    """What a compare-and-set answered. Nothing was changed unless it is UPDATED."""
+    """The result of a compare-and-set. Only UPDATED changed anything."""
 
     UPDATED = "updated"
     NOT_FOUND = "not_found"
@@ -41,14 +41,14 @@ class PutResult:
 
 
 BY_API = "api"
-"""The owner of definitions that came over the API; other owners are paths of files."""
+"""The owner of definitions that came through the API; other owners are paths of files."""
 
 
 class OwnerKind(StrEnum):
     API = "API"
     FILE = "FILE"
     REMOVED_FILE = "REMOVED_FILE"
-    """A file defined it, and does not any more."""
+    """A file that defined it no longer does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +62,20 @@ class Request:
 
 
 class RequestReusedError(Exception):
-    """The id of a request was used before, for another body."""
+    """The id of a request was used before, with a different body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowText:
-    """A definition that holds, ready to be stored.
+    """A valid definition, ready to be stored.
 
-    `uses` names the jobs that its steps are made of, and `job_versions` may say which version of a job `parsed` was
-    made with (not of one that is being changed in the same call): nothing is stored for want of one of them, or if one
-    is at another version by now. `expected_version` is what the stored definition has to be at to be replaced.
+    `uses` names the jobs that its steps use. `job_versions` may say which version of a job `parsed` was resolved with
+    (not of a job that the same call changes). Nothing is stored if a job is missing or at another version.
+    `expected_version` is the version that the stored definition must have to be replaced.
 
-    `schedules` take the place of those that it had, in the same transaction, whether or not there is a new version. One
-    that was written as one of those, in the same zone, goes on where that one is: `next_due`, `occurrences`,
-    `stored_at`, and the time that words meant when they were stored.
+    `schedules` replace those that it had, in the same transaction, with or without a new version. A schedule that is
+    written like one of those, in the same zone, continues from its state: `next_due`, `occurrences`, `stored_at`, and
+    the meaning that words had when they were stored.
     """
 
     name: str
@@ -94,9 +94,9 @@ class WorkflowText:
     expected_version: int | None = None
     schedules: tuple[ScheduleEntry, ...] = ()
     triggers: tuple[EventTrigger, ...] = ()
-    """They take the place of those that it had, as the schedules do. Each has its priority."""
+    """They replace those that it had, as the schedules do. Each has a priority."""
     watches: tuple[str, ...] = ()
-    """Absolute paths whose changes are events; they take the place of those that it had, too."""
+    """Absolute paths whose changes are events; they replace those that it had, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +112,9 @@ class WorkflowVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredWorkflow:
-    """A workflow, or a job, as it is now. `definition` is None in lists.
+    """A workflow or a job as it is now. `definition` is None in lists.
 
-    `owner` is BY_API or the path of a file. `owner_removed`: that file does not define it any more.
+    `owner` is BY_API or the path of a file. `owner_removed`: that file no longer defines it.
     """
 
     name: str
@@ -133,7 +133,7 @@ class StoredWorkflow:
 
     @property
     def file(self) -> str:
-        """The path of the file that owns it; empty if none does, or not any more."""
+        """The path of the file that owns it; empty if none does."""
         return self.owner if self.owner_kind is OwnerKind.FILE else ""
 
     @property
@@ -144,7 +144,7 @@ class StoredWorkflow:
 
 
 class WorkflowOwnedError(Exception):
-    """Somebody else owns the name. `args[0]` is the name, `owner` who has it."""
+    """The definition has another owner. `args[0]` is its name, `owner` its owner."""
 
     def __init__(self, name: str, owner: str) -> None:
         super().__init__(name)
@@ -152,7 +152,7 @@ class WorkflowOwnedError(Exception):
 
 
 class WorkflowExistsError(Exception):
-    """The name is taken: workflows and jobs share them. `args[0]` is the name, `kind` is of what has it."""
+    """The name is taken: workflows and jobs share one namespace. `args[0]` is the name, `kind` its kind."""
 
     def __init__(self, name: str, kind: DefinitionKind = DefinitionKind.WORKFLOW) -> None:
         super().__init__(name)
@@ -160,7 +160,7 @@ class WorkflowExistsError(Exception):
 
 
 class ConflictError(Exception):
-    """What was decided on has changed meanwhile: read it again and decide anew. `args[0]` is its name."""
+    """A definition has changed since it was read: read it again and decide again. `args[0]` is its name."""
 
 
 class JobInUseError(Exception):
@@ -179,15 +179,15 @@ class EtagMismatchError(Exception):
 
 
 class ActiveRunError(Exception):
-    """A run is active where none may be. `args[0]` is its id."""
+    """An active run prevents the call. `args[0]` is its id."""
 
 
 class RunGoneError(Exception):
-    """A run is not kept any more: one that a request made, or that another takes results from. `args[0]` is its id."""
+    """A run was deleted that a request created, or that another run takes results from. `args[0]` is its id."""
 
 
 class DeadLetterClosedError(Exception):
-    """The dead letter was requeued or discarded before. `letter` tells by whom, and what it was requeued as."""
+    """The dead letter was requeued or discarded before. `letter` says by whom, and as which run."""
 
     def __init__(self, letter: DeadLetter) -> None:
         super().__init__(letter.id)
@@ -196,11 +196,11 @@ class DeadLetterClosedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChange:
-    """One transition of a run, to be saved whole or not at all.
+    """One transition of a run, saved atomically.
 
-    Rows of steps and attempts are written where `after` holds another object than `before`; of attempts only those of
-    this run. `touched` holds the ids of the steps that may differ, so that no others are looked at; None: any may.
-    `events` are stored with it, as `add_events` does; they have no dedupe key.
+    Writes the rows of steps and attempts for which `after` has another object than `before`; only attempts of this run.
+    `touched` has the ids of steps that may differ, so that others are not compared; None: any may. `events` are stored
+    with it, as `add_events` does; they have no dedupe key.
     """
 
     before: Run
@@ -214,12 +214,12 @@ class RunChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
-    """What was decided about due times of a schedule, to be saved whole or not at all.
+    """The decision on due times of a schedule, saved atomically.
 
-    `fires` are lines of the ledger that need no run of their own. A run comes with the line that is written if it is
-    made, and how many runs of the workflow may be active with it, as in `create_run`. If it is not made, its line, and
-    each of `fires` that has its `run_id`, says SKIPPED and why. An event comes with the line that is written with it;
-    it is stored, as `add_events` does, unless the due time of the line has one already.
+    `fires` are ledger lines without a run of their own. Each run comes with its line, and with the limit of active runs
+    of the workflow, as in `create_run`. If the run cannot be created, its line, and each of `fires` with its `run_id`,
+    becomes SKIPPED with the reason. Each event comes with its line; it is stored, as `add_events` does, unless the due
+    time has a line already.
     """
 
     before: ScheduleEntry
@@ -231,8 +231,8 @@ class Firing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fired:
-    """The runs that were made, with their numbers, in order; lines that became SKIPPED because their run was not; and
-    lines that were not written, because their due time has one already.
+    """The created runs, with their numbers, in order; lines that became SKIPPED because their run was not created; and
+    lines that were not written because their due time had one already.
     """
 
     runs: tuple[Run, ...]
@@ -242,11 +242,11 @@ class Fired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventResolution:
-    """What was decided about an event, to be saved whole or not at all.
+    """The decision on an event, saved atomically.
 
-    `skipped` are workflows that it matched and does not start. A run comes with the row that is written if it is made,
-    and how many runs of the workflow may be active with it, as in `create_run`; if it is not made, its row says SKIPPED
-    and why.
+    `skipped` are workflows that it matches and does not start. Each run comes with its row, and with the limit of
+    active runs of the workflow, as in `create_run`; if the run cannot be created, its row becomes SKIPPED with the
+    reason.
     """
 
     event_id: str
@@ -259,7 +259,7 @@ class EventResolution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The event as it is now, and the runs that were made, with their numbers, in order."""
+    """The event as it is now, and the created runs, with their numbers, in order."""
 
     event: Emitted
     runs: tuple[Run, ...]
@@ -267,7 +267,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One change of a run; `run.steps` holds only the steps that this change touched."""
+    """One transition of a run; `run.steps` has only the steps that it changed."""
 
     sequence: int
     at: datetime
@@ -277,7 +277,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSize:
-    """What a run takes on disk: all of its directory, and its logs alone."""
+    """The size of a run on disk: its whole directory, and its logs alone."""
 
     bytes: int
     log_bytes: int
@@ -285,10 +285,7 @@ class RunSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """A run that has ended, as retention sees it. `size` is None until it was measured for good.
-
-    `rows` is about how many rows of the database belong to it.
-    """
+    """An ended run, as retention sees it. `size` is None until it is measured; `rows` estimates its database rows."""
 
     id: str
     workflow: str
@@ -300,7 +297,7 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpan:
-    """Between what the runs of a workflow lie. It has at most as many as there are numbers from `first` to `last`."""
+    """The range of a workflow's runs. At most one run has each number from `first` to `last`."""
 
     workflow: str
     first: int
@@ -321,17 +318,17 @@ class Counts:
     active_runs: int
     jobs: int = 0
     schedules: int = 0
-    """Those that have a due time to come."""
+    """Schedules that are due again."""
     pending_events: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What a look at the database found. `problems` is empty if it is whole; `facts` are worth knowing."""
+    """The result of a check of the database. `problems` is empty if there is no damage; `facts` are for information."""
 
     problems: Sequence[str]
     facts: Sequence[str]
     schema: str
     expected_schema: str
     ahead_bytes: int = 0
-    """Written ahead and not yet in its place."""
+    """The size of the write-ahead log."""

@@ -1,4 +1,4 @@
-"""Where work is done that may take long, or much memory, for what somebody wrote."""
+"""A sandbox for work on user input that may take long, or much memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _Result = TypeVar("_Result")
 
 
 class OverLimitError(Exception):
-    """The work passed a limit and was ended; the text says which, as in "it took longer than 2 s"."""
+    """The work exceeded a limit and was ended; the text says which, as in "it took longer than 2 s"."""
 
 
 class Sandbox(Protocol):
     async def call(self, function: Callable[..., _Result], *args: Any, key: str, seconds: float) -> _Result:
-        """What a function gives that can be found by its name, with arguments that can be sent to another process.
+        """Calls a module-level function in another process, with arguments that can be pickled.
 
-        It may take so many seconds of processor time, and a fixed amount of memory. Requests of different keys take
-        turns. If the caller is cancelled, so is the work. Raises what the function raises, OverLimitError, and OSError
-        if the system has no process for it.
+        The call may take that many seconds of processor time, and a fixed amount of memory. Calls of different keys
+        take turns. Cancelling the caller cancels the call. Raises the function's exception, OverLimitError, and OSError
+        if no process can be started.
         """
         ...

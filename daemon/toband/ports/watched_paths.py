@@ -1,4 +1,4 @@
-"""Files and directories that workflows watch, and word of their changes."""
+"""Changes of the files and directories that workflows watch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class FileChange(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathChange:
-    """What became of one file or directory; `path` is as below the path that was declared, links and all.
+    """One changed file or directory; `path` begins with the declared path, with links unresolved.
 
-    One that is no text is told with U+FFFD in the place of what is none, and is `altered`: nothing is found by it.
+    A path that is not UTF-8 has U+FFFD for the bytes that are not, and is `altered`: it cannot be opened.
     """
 
     path: str
@@ -28,7 +28,7 @@ class PathChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchChanges:
-    """What changed about a watched path within a short while: each file once, and how many more there were."""
+    """Changes below a watched path within a short time: each file once, and the number of further files."""
 
     watch: str
     changes: tuple[PathChange, ...]
@@ -36,12 +36,11 @@ class WatchChanges:
 
 
 class PathWatcher(Protocol):
-    """Watches files, and directories with all below them; none of them has to be there."""
+    """Watches files, and directories with everything below them. They need not exist."""
 
     def follow(self, paths: Collection[str]) -> None:
-        """From now on these, and no others. Returns at once: what is large is looked through beside everything else.
-
-        Of what is there already, nothing is told.
+        """Watches these paths from now on, and no others. Returns at once: large directories are scanned in the
+        background. Files that exist already are not reported.
         """
         ...
 
@@ -51,5 +50,5 @@ class PathWatcher(Protocol):
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """By path, why it cannot be watched, and what would help; it is tried again without being asked."""
+        """By path, why it cannot be watched, and what to do about it. The watcher tries again by itself."""
         ...

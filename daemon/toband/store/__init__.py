@@ -1,4 +1,4 @@
-"""The store: the only place that knows of SQL. Nothing of it but SqlStore is for the outside."""
+"""The store: everything that uses SQL. Other packages import only SqlStore."""
 
 from toband.store.sql_store import SqlStore
 

@@ -88,7 +88,7 @@ class FakePremises:
     def wrong_paths(self) -> Sequence[WrongPath]:
         return self.wrong
 
-    def mend(self, wrong: WrongPath) -> None:
+    def repair(self, wrong: WrongPath) -> None:
         self._do(f"mend {wrong.path}")
 
     def step_processes(self) -> Sequence[StepProcess]:

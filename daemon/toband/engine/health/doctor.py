@@ -271,7 +271,7 @@ class Doctor:
             yield _ok("permissions", "files belong to the daemon and are closed to other users")
             return
         ours = [each for each in wrong if each.mode is not None]
-        failed = await self._each(ours, self._premises.mend) if repair else []
+        failed = await self._each(ours, self._premises.repair) if repair else []
         if repair and ours and not failed:
             yield _repaired("permissions", f"closed to other users: {_some([each.path for each in ours])}")
         left = [each for each in wrong if not repair or each.mode is None]

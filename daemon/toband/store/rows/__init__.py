@@ -1,4 +1,4 @@
-"""One module per table family: the statements that read and write it.
+"""One module per noun: the class that stores it, with its statements.
 
 Connections, transactions and encoding are in `sql`.
 """

@@ -1,4 +1,4 @@
-"""Whether the database is whole, and takes writes."""
+"""Checks of the database: for damage, and whether it takes writes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from toband.store.sql.tables import dead_letters, events, runs, schedules
 from toband.store.sql.writer import WriteSession
 
 _MOST = 20
-"""Problems that are told: who has twenty needs no list."""
+"""The most problems that are reported."""
 _TOUCH = text(f"UPDATE {schema.VERSION_TABLE} SET version_num = version_num")  # noqa: S608 - a constant
 
 
 def touch(session: WriteSession) -> None:
-    """A change that changes nothing and is committed as any other."""
+    """Writes a value that is there already; the commit is like any other."""
     session.connection.execute(_TOUCH)
 
 
@@ -31,8 +31,8 @@ def inspect(connection: Connection, database: Database) -> Inspection:
         facts = [] if problems else [_server(connection, sqlite), *_counts(connection)]
     except exc.DatabaseError as error:
         if isinstance(error, exc.OperationalError):
-            raise  # busy, or gone: that says nothing of what it holds
-        # Damage where even the look at it stumbles.
+            raise  # busy or unreachable, which is no damage
+        # The damage is so bad that the check itself fails.
         problems, at, facts = [reason(error)], "", []
     return Inspection(
         problems=problems,
@@ -47,7 +47,7 @@ def _sqlite_problems(connection: Connection) -> list[str]:
     checked = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST})").scalars()
     found = [str(line) for line in checked if line != "ok"]
     if found:
-        return found  # in a damaged file nothing else is worth asking
+        return found  # further checks of a damaged file are meaningless
     for table, row, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
         found.append(f"row {row} of {table} refers to a row of {parent} that is not there")
         if len(found) == _MOST:
@@ -74,7 +74,7 @@ def _counts(connection: Connection) -> list[str]:
     return [
         f"{number} {noun if number == 1 else noun + 's'}"
         for noun, number in numbers.items()
-        # Not everybody has the others.
+        # Most databases lack the others.
         if number or noun in ("workflow", "run")
     ]
 

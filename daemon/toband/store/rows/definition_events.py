@@ -1,4 +1,4 @@
-"""What is done to definitions as events, in the transaction that does it."""
+"""DATA_CHANGED events for changes of definitions, stored in the same transaction."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ class Action(StrEnum):
 
 
 class DataChanges:
-    """Gathers what one operation does; `store` writes it, if somebody listened to it before.
+    """Collects the changes of one operation; `store` writes their events if a workflow listens to them.
 
-    To be made before anything is changed: a workflow that is the first to listen is not told of itself.
+    Create it before the first change, because it reads the listeners then: the first workflow that listens gets no
+    event about itself.
     """
 
     def __init__(self, sql: Statements, session: WriteSession, at: datetime, cause: Cause | None = None) -> None:
-        """`cause` is the step that does it, if one does."""
+        """`cause` is the step that makes the change, if a step does."""
         self._sql = sql
         self._session = session
         self._at = at
@@ -42,7 +43,7 @@ class DataChanges:
         self._events: list[event_rows.NewEvent] = []
 
     def add(self, action: Action, stored: Mapping[str, Any]) -> None:
-        """`stored` are the columns of the definition as they are now; of one that was deleted, as they were."""
+        """`stored` are the columns of the definition as they are now; of a deleted one, as they were."""
         if not self._listened:
             return
         event = Emitted(

@@ -1,4 +1,4 @@
-"""Events as rows, and back; and putting them behind the last one, in whatever transaction they belong to."""
+"""Events as rows, and back; appends them to the sequence in any transaction."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from toband.store.sql.writer import WriteSession
 
 
 class NewEvent(NamedTuple):
-    """A raw row, ready for the driver but for its sequence."""
+    """A raw row, complete except for its sequence."""
 
     event: Emitted
     row: Raw
 
 
 def encode(event: Emitted) -> NewEvent:
-    """In the caller's thread. Raises ValueError for times without a zone."""
+    """Call it in the caller's thread, to spare the writer's. Raises ValueError for times without a zone."""
     row = {
         "id": event.id,
         "type": event.type,
@@ -62,9 +62,9 @@ def run_row(event_id: str, run: EventRun) -> Raw:
 
 
 def append(sql: Statements, session: WriteSession, new: Sequence[NewEvent]) -> list[tuple[Emitted, bool]]:
-    """Each with its sequence, and whether it is new; else it is the one that has its dedupe key.
+    """Each event with its sequence, and whether it is new; if not, the stored event with its dedupe key.
 
-    Whoever writes in the same transaction what they tell of calls it last: until its end nobody else gets a sequence.
+    Call it last in a transaction: until that ends, no other transaction can append.
     """
     session.lock_creation()
     last: int = session.fetch(sql.last_event, {})[0][0] or 0
@@ -92,7 +92,7 @@ def _of_key(sql: Statements, session: WriteSession, row: Raw) -> Emitted | None:
 
 
 def read_written(sql: Statements, session: WriteSession, event_id: str) -> Emitted | None:
-    """As it is in this transaction, with its runs."""
+    """The event as this transaction sees it, with its runs."""
     return _first(sql, session, session.fetch(sql.event, {"event_id": event_id}))
 
 
@@ -108,7 +108,7 @@ def _first(sql: Statements, session: WriteSession, rows: Sequence[tuple[Any, ...
 
 
 def event_from(values: Values, runs: Iterable[EventRun]) -> Emitted:
-    """`values` as the types of the columns make them. The runs of the highest priority come first, then by name."""
+    """`values` are as the column types return them. Sorts the runs by descending priority, then by name."""
     return Emitted(
         id=values["id"],
         type=values["type"],
@@ -143,7 +143,7 @@ def run_from(values: Values) -> EventRun:
 
 
 class _Read:
-    """Makes of a row as the driver gave it what reading it through its table would have given."""
+    """Converts a row from the driver into the values that its column types return."""
 
     def __init__(self, table: Table) -> None:
         self._names = tuple(table.c.keys())

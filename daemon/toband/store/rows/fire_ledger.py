@@ -113,13 +113,13 @@ def _keys(connection: Connection, /, query: Any, **of: object) -> Sequence[Key]:
 
 
 def _firing(sql: Statements, firing: Firing) -> Callable[[WriteSession], Fired | None]:
-    """Raises ValueError if `after` is another schedule than `before`, or a line is of another one."""
+    """Raises ValueError if `after` or a line is of another schedule than `before`."""
     before, after = firing.before, firing.after
-    told = tuple(line for line, _ in firing.events)
-    lines = (*firing.fires, *(line for line, _, _ in firing.runs), *told)
+    event_lines = tuple(line for line, _ in firing.events)
+    lines = (*firing.fires, *(line for line, _, _ in firing.runs), *event_lines)
     if after.id != before.id or any(line.schedule_id != before.id for line in lines):
         raise ValueError(f"cannot fire {before.id}: not all of it is of that schedule")
-    # Encoded here, in the caller's thread.
+    # In the caller's thread, to spare the writer's.
     moved = _moved(before, after)
     times = [to_micros(line.due_at) for line in lines]
     between = {
@@ -150,7 +150,7 @@ def _firing(sql: Statements, firing: Firing) -> Callable[[WriteSession], Fired |
                 encoded = new[run.id]
                 missed = tuple(at for at in run.missed if to_micros(at) not in known)
                 if missed != run.missed:
-                    # Others stand for those: the clock was set back since.
+                    # Those have lines of other runs: the clock was set back.
                     encoded = runs.encode(replace(run, missed=missed))
                 runs.check_sources(session.connection, encoded.sources)
                 made.append(runs.add(sql, session, encoded))
@@ -172,7 +172,7 @@ def _firing(sql: Statements, firing: Firing) -> Callable[[WriteSession], Fired |
 
 
 class _Ledger:
-    """Gathers the lines of one firing. `known` are the due times that have a line."""
+    """Collects the lines of one firing. `known` are the due times that have a line."""
 
     def __init__(self, known: set[int]) -> None:
         self._known = known
@@ -187,7 +187,7 @@ class _Ledger:
         return True
 
     def add(self, line: Fire, in_the_way: Mapping[str, NotStarted]) -> None:
-        """As SKIPPED if its run was not made; not at all if its due time has a line."""
+        """Adds the line; as SKIPPED if its run was not created, and not at all if its due time has a line."""
         if self.knows(line):
             return
         if line.run_id in in_the_way:

@@ -1,4 +1,4 @@
-"""What each transition of a run changed."""
+"""The history of a run: the rows that each of its transitions wrote."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_history(connection: Connection, run_id: str, after: int, limit: int) ->
 
 
 def change_json(facts: Raw, steps: Sequence[tuple[Raw, Raw | None]]) -> str:
-    """The rows that a transition wrote, each step with its attempt; without what is empty or known otherwise."""
+    """The rows of a transition, each step with its attempt; without empty values and those known from elsewhere."""
     touched = []
     for step, attempt in steps:
         entry = _STEP.slim(step)
@@ -69,7 +69,7 @@ def change_json(facts: Raw, steps: Sequence[tuple[Raw, Raw | None]]) -> str:
 
 
 def _run(identity: Values, change: Mapping[str, Any]) -> Run:
-    """`identity` is the run's row as it is now; only what never changes is taken from it."""
+    """`identity` is the run's current row, for the columns that never change."""
     values = _RUN.full(change["run"])
     values |= {name: identity[name] for name in RUN_IDENTITY}
     steps = {}
@@ -85,13 +85,13 @@ def _run(identity: Values, change: Mapping[str, Any]) -> Run:
 
 
 def _position(entry: Mapping[str, Any]) -> int:
-    """Entries of before revision 0003 have the step's index, as `position`."""
+    """Entries from before revision 0003 have the step's index, as `position`."""
     place: int = entry.get("place", entry.get("position", 0) << INSTANCE_BITS)
     return place
 
 
 class _Kept:
-    """The columns of a table that history keeps."""
+    """The columns of a table that the history stores."""
 
     def __init__(self, table: Table, without: Iterable[str]) -> None:
         columns = [column for column in table.c if column.name not in without]
@@ -99,16 +99,16 @@ class _Kept:
         self._convert = {column.name: _converter(column.type) for column in columns}
 
     def slim(self, row: Raw) -> Raw:
-        """The row without what is empty."""
+        """The row without empty values."""
         return {name: value for name, empty in self._empty if (value := row[name]) != empty}
 
     def full(self, slim: Raw) -> Raw:
-        """What reading the row from its table would have given."""
+        """The values that the table's column types would return."""
         return {name: self._convert[name](slim.get(name, empty)) for name, empty in self._empty}
 
 
 def _empty(column: Column[Any]) -> Any:
-    """What need not be written, and what a column has in entries that are older than it."""
+    """The value that is not written; also that of entries which are older than the column."""
     if column.nullable:
         return None
     if isinstance(column.type, JsonText):

@@ -1,4 +1,4 @@
-"""One transition of a run as the rows it writes: encoded in the caller's thread, written in the writer's."""
+"""A run's transition as rows: encoded in the caller's thread, written in the writer's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Write:
 
 
 def encode(change: RunChange) -> Write:
-    """Raises ValueError for a change that no transition can be, and for times without a zone.
+    """Raises ValueError for a change that no transition can make, and for times without a zone.
 
     With `touched` it takes as long as there are steps in it, however many the run has.
     """
@@ -71,7 +71,7 @@ def encode(change: RunChange) -> Write:
 
 
 def _candidates(change: RunChange) -> Iterable[StepRun]:
-    """The steps that may differ, in the order in which they are listed."""
+    """The steps that may differ, by position."""
     steps = change.after.steps
     if change.touched is None:
         return steps.values()

@@ -1,6 +1,6 @@
-"""Types of columns: how values of the domain lie in the database.
+"""Column types: how values of the domain are stored.
 
-The functions are also used by themselves, where a row is written without the help of SQLAlchemy.
+The hot path, which writes rows without SQLAlchemy, calls their functions directly.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def _plain(value: object) -> object:
     raise TypeError(f"cannot store a value of type {type(value).__name__} as JSON")
 
 
-# Everything beyond ASCII is escaped: no character is left that one of the databases would refuse.
+# Escapes everything beyond ASCII, so that no database refuses a character.
 to_json = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
 from_json = json.loads
 
 
 def printable(text: str) -> str:
-    """The text with U+FFFD in the place of what a database cannot hold: NUL and halves of surrogate pairs."""
+    """The text with U+FFFD for characters that a database refuses: NUL and unpaired surrogates."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     if text.isascii():
@@ -56,7 +56,7 @@ def printable(text: str) -> str:
 
 
 class Micros(TypeDecorator[datetime]):
-    """A time as microseconds since the epoch; aware UTC comes back, naive times are refused."""
+    """A time as microseconds since the epoch. Reads as aware UTC; refuses naive times."""
 
     impl = BigInteger
     cache_ok = True
@@ -82,7 +82,7 @@ class JsonText(TypeDecorator[Any]):
 
 
 class Prose(TypeDecorator[str]):
-    """Text that may come from anywhere, a process's own words included."""
+    """Text from any source, such as the output of a process."""
 
     impl = Text
     cache_ok = True

@@ -1,4 +1,4 @@
-"""Connections: one kind for the writer, one for readers, for each database."""
+"""Connections to SQLite and PostgreSQL: one kind for the writer, one for readers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from toband.ports import StoreError, StoreGoneError
 
 READERS = 4
 _BUSY_TIMEOUT_MS = 5_000
-# Pages that the log of SQLite gathers before they go to the database itself. The usual 1,000 are reached after some
-# hundred saves, and each checkpoint costs two more syncs.
+# Pages in SQLite's log that trigger a checkpoint. The default of 1,000 is reached after some hundred saves, and each
+# checkpoint costs two more syncs.
 _CHECKPOINT_PAGES = 4_000
-# Nothing waits for ever on a server that fell silent.
+# So that no call waits forever for a server that does not respond.
 _POSTGRES_USUAL = {
     "application_name": "toban",
     "connect_timeout": 10,
@@ -31,10 +31,10 @@ _POSTGRES_USUAL = {
 
 
 class Database:
-    """Where the data lies, and how connections to it are made.
+    """Makes connections to one database.
 
-    `writer` makes connections on which transactions are begun and committed by hand; `reader` gives out pooled
-    connections that cannot write and see one snapshot until they are given back.
+    `writer` makes connections in autocommit mode, whose transactions the caller begins and commits; `reader` has pooled
+    connections that cannot write and see one snapshot until they are returned.
     """
 
     kind: str
@@ -49,23 +49,23 @@ class Database:
         return ""
 
     def prepare(self) -> None:
-        """Makes what must be there before the first connection. Raises OSError, StoreError."""
+        """Creates the files that the first connection needs. Raises OSError, StoreError."""
 
     def hold_files(self) -> None:
-        """From here on `check_files` knows which files are open. Once, when the tables are there."""
+        """Records which files are open, for `check_files`. Call it once, when the tables exist."""
 
     def check_files(self) -> None:
-        """Raises StoreGoneError if a file that is open was deleted or replaced. Takes microseconds."""
+        """Raises StoreGoneError if an open file was deleted or replaced. Takes microseconds."""
 
     def close(self) -> None:
         self.reader.dispose()
         self.writer.dispose()
 
     def checkpoint(self) -> None:
-        """Brings what was written ahead to its place, without waiting for anybody."""
+        """Moves the write-ahead log into the database, without waiting for readers."""
 
     def ahead_bytes(self) -> int:
-        """How much was written ahead, at most."""
+        """The size of the write-ahead log."""
         return 0
 
 
@@ -81,13 +81,13 @@ class SqliteDatabase(Database):
         self._files: dict[str, tuple[int, int]] = {}
         url = url.set(drivername="sqlite+pysqlite", database=self.path)
         if sys.platform != "win32":
-            # A connection must not make a new, empty file where the database was deleted.
+            # A connection must not create an empty file in place of a deleted database.
             there = {"mode": "rw", "uri": "true"}
             url = url.set(database=f"file:{quote(self.path)}", query={**url.query, **there})
         self.writer = create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
         self.reader = create_engine(url, pool_size=READERS, max_overflow=0)
         for engine in (self.writer, self.reader):
-            # A new connection would make a new log beside those that have the deleted one open.
+            # A new connection would create a second log while others have the deleted one open.
             event.listen(engine, "do_connect", lambda *_: self.check_files())
         event.listen(self.writer, "connect", self._on_writer)
         event.listen(self.reader, "connect", self._on_reader)
@@ -97,7 +97,7 @@ class SqliteDatabase(Database):
         return "" if os.path.exists(self.path) else f"{self.path} does not exist"
 
     def prepare(self) -> None:
-        """Makes the file, readable by its owner alone; the files SQLite puts beside it inherit that."""
+        """Creates the file, readable only by its owner; SQLite's other files inherit the mode."""
         directory = os.path.dirname(self.path)
         os.makedirs(directory, mode=0o700, exist_ok=True)
         if sys.platform == "win32":
@@ -114,7 +114,7 @@ class SqliteDatabase(Database):
             os.close(descriptor)
 
     def hold_files(self) -> None:
-        # SQLite removes the log with the last connection: this one is there as long as the daemon is.
+        # SQLite removes the log with its last connection: this one stays open.
         self._held = self.writer.connect()
         self._held.exec_driver_sql("SELECT count(*) FROM sqlite_master").all()
         paths = (self.path, f"{self.path}-wal")
@@ -153,7 +153,7 @@ class SqliteDatabase(Database):
         cursor.close()
 
     def _on_reader(self, connection: Any, _record: object) -> None:
-        # Transactions begin where "begin" above says so; left alone, the driver would begin none for a SELECT.
+        # The "begin" listener above begins transactions: the driver itself begins none for a SELECT.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
@@ -196,7 +196,7 @@ class PostgresDatabase(Database):
 
     def _on_writer(self, connection: Any, _record: object) -> None:
         cursor = connection.cursor()
-        # A server may be set up to answer before its disk does; what this program acknowledges is on disk.
+        # A server may be configured to acknowledge commits before they are on disk; this program must not.
         if cursor.execute("SHOW synchronous_commit").fetchone()[0] == "off":
             cursor.execute("SET synchronous_commit TO on")
         cursor.close()

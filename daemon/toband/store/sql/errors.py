@@ -1,4 +1,4 @@
-"""What the outside may see of a failure: never an exception of SQLAlchemy or of a driver."""
+"""Turns exceptions of SQLAlchemy and of the drivers into StoreError."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toband.ports import (
     StoreTakenOverError,
 )
 
-# What SQLite says when it cannot make its shared memory as large as it must be.
+# SQLITE_IOERR_SHMSIZE: it cannot grow its shared memory file.
 _SHM_SIZE = 4874
 _SQLITE_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _POSTGRES_FULL = "53100"
@@ -25,9 +25,9 @@ _POSTGRES_BUSY = "55P03"
 
 
 def outward(doing: str, error: Exception, driver_error: type[Exception]) -> Exception:
-    """The error as callers may see it: a StoreError for the database's own, any other as it is."""
+    """The error as callers see it: a StoreError for an error of the database, any other unchanged."""
     if isinstance(error, exc.StatementError) and not isinstance(error, exc.DBAPIError):
-        # A value that its column refused, wrapped by SQLAlchemy.
+        # A column type refused a value; SQLAlchemy wrapped the error.
         return error.orig if isinstance(error.orig, Exception) else StoreError(f"{doing}: {error}")
     if isinstance(error, (exc.SQLAlchemyError, driver_error, OSError)):
         return failure(doing, error)
@@ -35,7 +35,7 @@ def outward(doing: str, error: Exception, driver_error: type[Exception]) -> Exce
 
 
 def failure(doing: str, error: BaseException) -> StoreError:
-    """The StoreError that stands for it; a full disk and a lock of somebody else have their own kinds."""
+    """The StoreError for it; a full disk and a lock of another process have their own classes."""
     if isinstance(error, (StoreGoneError, StoreTakenOverError)):
         return error
     text = f"{doing}: {reason(error)}"
@@ -54,7 +54,7 @@ def failure(doing: str, error: BaseException) -> StoreError:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what the database said, without statement and parameters."""
+    """The first line of the database's message, without statement and parameters."""
     if isinstance(error, exc.DBAPIError) and error.orig is not None:
         error = error.orig
     lines = str(error).strip().splitlines()

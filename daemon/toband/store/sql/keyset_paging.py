@@ -1,4 +1,4 @@
-"""Lists that are walked from the newest id on, by an index."""
+"""Keyset paging: lists from the newest id on, along an index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def newest(
 ) -> Sequence[Row[Any]]:
     """At most `limit` rows with an id below `before`, of a table that has columns `workflow` and `state`.
 
-    One walk of an index per state, each cut at the limit: never through rows in other states.
+    One index walk per state, each cut at the limit, so that rows in other states are not read.
     """
     wanted: list[StrEnum | None] = [*dict.fromkeys(states)]
     if states and len(wanted) == len(type(states[0])):

@@ -1,7 +1,7 @@
-"""Which daemon may write to the database: one at a time.
+"""Ownership of the database: one daemon may write at a time.
 
-A claim counts the epoch up. Every transaction of the writer compares it, so that a daemon whose database was taken over
-writes nothing more, however late it resumes.
+A claim increments the epoch. Every transaction of the writer compares it, so that a daemon whose database was taken
+over writes nothing more, however late it resumes.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from toband.store.sql.tables import (
 )
 
 _LOCK = 0x746F62616E03
-# A transaction of the previous owner may be under way; the server ends one that its daemon left idle, see WriteSession.
+# The previous owner may have a transaction under way; the server ends an idle one: see WriteSession.
 _LOCK_WAIT = "60s"
 _TAKE_OVER = (
-    "if that daemon is gone for good, start this one with --take-over: "
-    "steps that the other one left running are then reported as LOST"
+    "if that daemon will not come back, start this one with --take-over: "
+    "steps that it left running are then reported as LOST"
 )
 # Child runs are attempts without a process.
 _LIVE = (
@@ -64,13 +64,13 @@ class _Held(NamedTuple):
 
 
 def examine(connection: Connection, owner: DatabaseOwner) -> None:
-    """Raises StoreHeldError if the database is not for this daemon. Changes nothing; any schema will do."""
+    """Raises StoreHeldError if another daemon owns the database. Writes nothing; works with any schema."""
     if inspect(connection).has_table(ownership.name):
         _check(connection, _read(connection), owner)
 
 
 def claim(connection: Connection, owner: DatabaseOwner, *, take_over: bool) -> DatabaseClaim:
-    """Makes the daemon the owner. `connection` commits by itself. Raises StoreHeldError."""
+    """Makes the daemon the owner. `connection` is in autocommit mode. Raises StoreHeldError."""
     sqlite = connection.dialect.name == "sqlite"
     connection.execute(text("BEGIN IMMEDIATE" if sqlite else "BEGIN"))
     try:
@@ -90,7 +90,7 @@ def claim(connection: Connection, owner: DatabaseOwner, *, take_over: bool) -> D
 
 
 def release(connection: Connection, epoch: int, at: datetime) -> None:
-    """A clean stop: another installation may have the database, unless attempts were left running."""
+    """Records a clean stop: another installation may claim the database, unless attempts still run."""
     mine = ownership.c.epoch == epoch
     connection.execute(update(ownership).where(mine).values(released_at=at))
 
@@ -108,7 +108,7 @@ def current(connection: Connection) -> DatabaseOwner | None:
 
 
 def read_abandoned(connection: Connection) -> frozenset[str]:
-    """The tokens of live attempts that an earlier installation left."""
+    """Tokens of live attempts of an earlier installation."""
     return frozenset(token for _, token in connection.execute(_LIVE.where(_KNOWN)))
 
 
@@ -134,7 +134,7 @@ def _read(connection: Connection, *, lock: bool = False) -> _Held | None:
 
 
 def _check(connection: Connection, held: _Held | None, owner: DatabaseOwner) -> None:
-    """The same state directory is ours: its lock is held, so the daemon that had it before is dead."""
+    """Allows the same state directory: this daemon has its lock, so the one before is dead. Raises StoreHeldError."""
     if held is None or _same(held.owner, owner):
         return
     if held.released_at is None:
@@ -177,7 +177,7 @@ def _write(connection: Connection, held: _Held | None, owner: DatabaseOwner) -> 
 
 
 def _abandon(connection: Connection) -> int:
-    """Marks what is live: its files are in the state directory of the previous owner."""
+    """Marks live attempts, whose files are in the state directory of the previous owner; returns their number."""
     new = _LIVE.where(not_(_KNOWN))
     connection.execute(insert(abandoned_attempts).from_select(["attempt_id", "token"], new))
     return connection.execute(_LIVE_COUNT).scalar_one()

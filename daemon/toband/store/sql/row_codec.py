@@ -40,11 +40,11 @@ ATTEMPT_COLUMNS = tuple(process_executions.c.keys())
 LETTER_COLUMNS = tuple(dead_letters.c.keys())
 
 INLINE_MOST = MAX_LISTED_BYTES
-"""Bytes of parameters, an event or an item beyond which they do not lie in a row that changes."""
+"""Larger parameters, events and items have tables of their own, so that no update rewrites them."""
 
 _INSTANCES = (1 << INSTANCE_BITS) - 1
 
-# What never changes once it is stored.
+# Columns that never change.
 RUN_IDENTITY = frozenset(
     (
         "id",
@@ -108,7 +108,7 @@ def run_identity(run: Run) -> Raw:
 
 
 def _event_json(run: Run) -> str | None:
-    """Without its payload if that is large."""
+    """Without a large payload."""
     if run.event is None:
         return None
     text = to_json(run.event)
@@ -116,7 +116,7 @@ def _event_json(run: Run) -> str | None:
 
 
 def run_values(run: Run) -> Raw | None:
-    """What lies beside the row of a run, because it is large; None if nothing does."""
+    """The large values of a run, for their own table; None if it has none."""
     params = to_json(run.params)
     event = "" if run.event is None else to_json(run.event)
     if len(params) <= INLINE_MOST and len(event) <= INLINE_MOST:
@@ -129,14 +129,14 @@ def run_values(run: Run) -> Raw | None:
 
 
 def step_item(run_id: str, step: StepRun) -> Raw | None:
-    """What lies beside the row of a step; None if nothing does."""
+    """The large item of a step, for its own table; None if it has none."""
     if step.item is None or len(item := to_json(step.item)) <= INLINE_MOST:
         return None
     return {"run_id": run_id, "position": step.position, "item": item}
 
 
 def run_facts(run: Run) -> Raw:
-    """What a transition may change."""
+    """The columns that a transition may change."""
     ending = run.ending
     return {
         "state": run.state.value,
@@ -188,7 +188,7 @@ def step_row(run_id: str, step: StepRun) -> Raw:
 
 
 def _extra_json(step: StepRun) -> str:
-    """What is not as by default: of most steps nothing."""
+    """The fields that differ from their defaults: none for most steps."""
     values = _rare(step)
     if values == _USUAL:
         return "{}"
@@ -392,7 +392,7 @@ def step_from(values: Values, attempt: Attempt | None) -> StepRun:
 
 
 def _extra(stored: Raw) -> Raw:
-    """The fields that `_extra_json` kept; `stored` is freshly read, and nobody else's."""
+    """The fields from `_extra_json`. Changes `stored`, which must be freshly read."""
     if not stored:
         return stored
     if "phase" in stored:

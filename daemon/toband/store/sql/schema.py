@@ -1,4 +1,4 @@
-"""Brings the tables to the form that this release expects."""
+"""Migrates the schema to the revision of this release."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LOCK = 0x746F62616E  # "toban"
 
 
 def upgrade(connection: Connection) -> None:
-    """Migrates if need be, in one transaction. Raises StoreError for a database of a newer release.
+    """Creates or migrates the tables, in one transaction. Raises StoreError for a database of a newer release.
 
-    `connection` commits by itself. An empty database gets the newest form at once; alembic is loaded only to lift an
-    older one, because it takes more than ten megabytes of memory.
+    `connection` is in autocommit mode. An empty database gets the newest schema at once; alembic is loaded only to
+    migrate an older one, because it takes more than ten megabytes of memory.
     """
     if revision(connection) == HEAD:
         return
@@ -45,12 +45,12 @@ def upgrade(connection: Connection) -> None:
 
 
 def is_new(connection: Connection) -> bool:
-    """Whether there are no tables of ours yet."""
+    """Whether the database has no tables of Toban yet."""
     return revision(connection) is None and not inspect(connection).has_table(runs.name)
 
 
 def revision(connection: Connection) -> str | None:
-    """What the database is at; None if nobody has made it ours."""
+    """The revision of the database; None if it has no tables of Toban."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     query = text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - a constant
@@ -59,7 +59,7 @@ def revision(connection: Connection) -> str | None:
 
 
 def _create(connection: Connection) -> None:
-    """What all migrations together would make; a test holds the two against each other."""
+    """Creates the same tables as all migrations together; a test compares the two."""
     metadata.create_all(connection, checkfirst=False)
     connection.execute(
         text(

@@ -1,4 +1,4 @@
-"""The statements of the hot path: made from the tables once, then handed to the driver as text."""
+"""The statements of the hot path: compiled once, then passed to the driver as text."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _others(table: Table, without: Iterable[str]) -> list[str]:
 
 
 class Statement:
-    """SQL as the driver takes it. `bind` makes its parameters of a row: a mapping by the names of columns, or by the
-    names that a condition uses.
+    """SQL for the driver. `bind` makes its parameters from a row: a mapping by names of columns and of bound
+    parameters.
     """
 
     __slots__ = ("bind", "sql")
@@ -89,7 +89,7 @@ class Statements:
         self.insert_source = whole(run_sources)
         self.insert_fire = whole(fires)
 
-        # It is as it was when somebody decided on it.
+        # The schedule has not changed since the decision on it.
         same_schedule = and_(
             schedules.c.id == bindparam("schedule_id"),
             schedules.c.next_due.is_not_distinct_from(bindparam("was_due")),
@@ -132,7 +132,7 @@ class Statements:
             runs.c.state == bindparam("was_state"),
             among(runs.c.state, ACTIVE_RUNS),
         )
-        # Indexes on the state are touched only where it changes.
+        # Leaves the state out where it does not change, so that its indexes need no update.
         self.update_run = text(update(runs).where(same_run), _others(runs, {*RUN_IDENTITY, "state"}))
         self.update_run_state = text(update(runs).where(same_run), _others(runs, RUN_IDENTITY))
         self.run_exists = text(select(runs.c.id).where(runs.c.id == bindparam("run_id")))
@@ -160,7 +160,7 @@ class Statements:
         self.last_number = text(
             select(
                 func.max(runs.c.number),
-                # Of those that were deleted.
+                # The highest number of a deleted run.
                 select(run_numbers.c.last).where(run_numbers.c.workflow == bindparam("workflow")).scalar_subquery(),
             ).where(runs.c.workflow == bindparam("workflow"))
         )

@@ -1,4 +1,4 @@
-"""The tables. What migrations build must equal this; a test compares them."""
+"""The tables. A test compares them with the result of the migrations."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ metadata = MetaData(
 
 
 def among(column: Column[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
-    """`column IN (…)` with the states in the text itself, so that it may stand in a statement made once."""
+    """`column IN (…)` with literal states, for statements that are compiled once."""
     return column.in_([literal_column(f"'{state.value}'") for state in states])
 
 
 def _linked(*names: str, condition: str = "", unique: bool = False) -> Index:
-    """For the few rows that have the first column, or meet the condition: the others are not in it."""
+    """A partial index over the rows whose first column is not null, or that meet the condition."""
     there = text(condition or f"{names[0]} IS NOT NULL")
     return Index(None, *names, unique=unique, sqlite_where=there, postgresql_where=there)
 
@@ -82,7 +82,7 @@ workflows = Table(
     Column("labels", JsonText, nullable=False),
     Column("enabled", Boolean, nullable=False),
     Column("version", Integer, nullable=False),
-    # Counts the changes since the version was made; with the version it is the etag.
+    # Counts changes since the version was added; version and revision make the etag.
     Column("revision", Integer, nullable=False),
     # `api`, or the path of a file.
     Column("owner", Prose, nullable=False),
@@ -94,7 +94,7 @@ workflows = Table(
     Index(None, "kind", "name"),
 )
 
-# The labels once more, to be searched by.
+# The labels again, for searches.
 workflow_labels = Table(
     "workflow_labels",
     metadata,
@@ -125,7 +125,7 @@ event_triggers = Table(
     Index(None, "type", "workflow", "position"),
 )
 
-# The paths whose changes are events because the current version of a workflow watches them.
+# The paths that the current version of a workflow watches.
 workflow_watches = Table(
     "workflow_watches",
     metadata,
@@ -134,7 +134,7 @@ workflow_watches = Table(
     Column("path", Prose, nullable=False),
 )
 
-# How long runs are kept, of the workflows whose current version says so itself.
+# The retention rules of workflows whose current version has its own.
 workflow_retention = Table(
     "workflow_retention",
     metadata,
@@ -142,7 +142,7 @@ workflow_retention = Table(
     Column("rules", JsonText, nullable=False),
 )
 
-# Written once, never changed, kept when the workflow is deleted.
+# Never changed, and kept when the workflow is deleted.
 workflow_versions = Table(
     "workflow_versions",
     metadata,
@@ -152,7 +152,7 @@ workflow_versions = Table(
     Column("source", Text, nullable=False),
     Column("base_dir", Text, nullable=False),
     Column("parsed", JsonText, nullable=False),
-    # What the definition itself says, whatever was set by hand.
+    # From the definition; setting `enabled` by hand does not change it.
     Column("enabled", Boolean, nullable=False),
     Column("created_at", Micros, nullable=False),
 )
@@ -167,7 +167,7 @@ runs = Table(
     Column("scope", Prose, nullable=False),
     Column("triggered_by", Name(Trigger), nullable=False),
     Column("caller", Prose, nullable=False),
-    # Empty if they are large: then they are in `run_values`, and `params_bytes` says how large.
+    # Empty if large: then they are in `run_values`, and `params_bytes` is their size.
     Column("params", JsonText, nullable=False),
     Column("params_bytes", BigInteger, nullable=False, server_default=text("0")),
     Column("priority", Integer, nullable=False, server_default=text("0")),
@@ -180,10 +180,10 @@ runs = Table(
     Column("scheduled_at", Micros),
     # In microseconds since the epoch.
     Column("missed", JsonText, nullable=False, server_default=text("'[]'")),
-    # The event that started it, as templates see it; without its payload if that is large.
+    # The event that started it, as templates see it; without a large payload.
     Column("event", JsonText),
     Column("depth", Integer, nullable=False, server_default=text("0")),
-    # From here on what a transition may change.
+    # A transition may change the columns below.
     Column("state", Name(RunState), nullable=False),
     Column("sequence", BigInteger, nullable=False),
     Column("started_at", Micros),
@@ -212,7 +212,7 @@ runs = Table(
     _linked("retry_of", "id"),
 )
 
-# What is large lies here: every change of a run writes its row anew, and lists read it.
+# Large values: every transition rewrites the row of its run, and lists read it.
 run_values = Table(
     "run_values",
     metadata,
@@ -221,7 +221,7 @@ run_values = Table(
     Column("event", JsonText),
 )
 
-# The runs that a run takes results from. While it is active they are not removed.
+# The runs that a run takes results from. They are not deleted while it is active.
 run_sources = Table(
     "run_sources",
     metadata,
@@ -235,20 +235,20 @@ step_runs = Table(
     "step_runs",
     metadata,
     Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    # An instance of a step stands behind it: see StepRun.position.
+    # Instances follow their step: see StepRun.position.
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("step", Key, nullable=False),
     Column("state", Name(StepState), nullable=False),
     # For people: why it failed, is retried or was cancelled.
     Column("reason", Prose, nullable=False),
     Column("skip_reason", Name(SkipReason)),
-    # The run that its results come from, if that is another one.
+    # The run that its results come from, if not its own.
     Column("source", Key),
     Column("attempts", Integer, nullable=False),
     Column("losses", Integer, nullable=False, server_default=text("0")),
     Column("evaluated", Boolean, nullable=False, server_default=false()),
     Column("iteration", Integer, nullable=False, server_default=text("0")),
-    # Of this run, or of the one that the results were taken over from; that one may be gone.
+    # Of this run, or of the run that the results come from, which may have been deleted.
     Column("attempt_id", Key),
     Column("started_at", Micros),
     Column("finished_at", Micros),
@@ -256,14 +256,14 @@ step_runs = Table(
     Column("error_class", Name(ErrorClass)),
     Column("result", JsonText),
     Column("outputs", JsonText, nullable=False),
-    # What most steps never have: only what is not as by default.
+    # Fields that few steps use, as JSON: only those that differ from their defaults.
     Column("extra", JsonText, nullable=False, server_default=text("'{}'")),
     _states(StepState),
     UniqueConstraint("run_id", "step"),
     sqlite_with_rowid=False,
 )
 
-# Items of instances that are large: the row of a step is written anew with each of its changes.
+# Large items of instances: every change of a step rewrites its row.
 step_items = Table(
     "step_items",
     metadata,
@@ -284,7 +284,7 @@ process_executions = Table(
     Column("job", Key, nullable=False, server_default=text("''")),
     Column("iteration", Integer, nullable=False, server_default=text("1")),
     Column("created_at", Micros, nullable=False),
-    # From here on what a transition may change.
+    # A transition may change the columns below.
     Column("token", Key, nullable=False),
     Column("state", Name(AttemptState), nullable=False),
     Column("command", Prose, nullable=False),
@@ -310,7 +310,7 @@ process_executions = Table(
     sqlite_with_rowid=False,
 )
 
-# What an attempt used over time; only of those that lived long enough to be looked at.
+# The resource use of an attempt over time, if it lived long enough to be sampled.
 process_usage = Table(
     "process_usage",
     metadata,
@@ -318,17 +318,17 @@ process_usage = Table(
     Column("usage", JsonText, nullable=False),
 )
 
-# What the directory of a run that has ended takes on disk.
+# The size of the directory of an ended run.
 run_sizes = Table(
     "run_sizes",
     metadata,
     Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("bytes", BigInteger, nullable=False),
-    # The part of it that is logs.
+    # The size of its logs alone.
     Column("log_bytes", BigInteger, nullable=False),
 )
 
-# Steps that were to be retried and failed for good.
+# Steps whose retries are exhausted.
 dead_letters = Table(
     "dead_letters",
     metadata,
@@ -341,7 +341,7 @@ dead_letters = Table(
     Column("error", Prose, nullable=False),
     Column("error_class", Name(ErrorClass), nullable=False),
     Column("created_at", Micros, nullable=False),
-    # From here on what closing it changes.
+    # Closing it changes the columns below.
     Column("state", Name(DeadLetterState), nullable=False),
     Column("resolved_at", Micros),
     Column("resolved_by", Prose, nullable=False),
@@ -353,7 +353,7 @@ dead_letters = Table(
     Index(None, "state", "id"),
 )
 
-# One row per saved transition: the columns of the run, its steps and their attempts as that transition wrote them.
+# One row per transition, with the columns of the run, its steps and attempts that it wrote.
 run_history = Table(
     "run_history",
     metadata,
@@ -364,7 +364,7 @@ run_history = Table(
     Column("change", JsonText, nullable=False),
 )
 
-# Those of definitions, `<workflow>/<position>`, come and go with them; those with a subject stay.
+# Schedules of definitions, `<workflow>/<position>`, are removed with them; those of subjects stay.
 schedules = Table(
     "schedules",
     metadata,
@@ -373,16 +373,16 @@ schedules = Table(
     Column("position", Integer, nullable=False),
     Column("spec", JsonText, nullable=False),
     Column("zone", Text, nullable=False),
-    # Due whenever the daemon starts.
+    # Due at every start of the daemon.
     Column("at_start", Boolean, nullable=False),
     Column("subject", Key, nullable=False),
     Column("action", Key, nullable=False),
     Column("dedupe_key", Key, nullable=False),
     Column("caller", Prose, nullable=False),
     Column("stored_at", Micros, nullable=False),
-    # From here on what firing and cancelling change.
+    # Firing and cancelling change the columns below.
     Column("next_due", Micros),
-    # The due time with its jitter; of what was cancelled there is none.
+    # The due time with jitter; NULL if cancelled.
     Column("alarm", Micros),
     Column("occurrences", BigInteger, nullable=False),
     Column("cancelled_at", Micros),
@@ -392,7 +392,7 @@ schedules = Table(
     _linked("id", condition="at_start"),
 )
 
-# What became of each due time: written once, never changed. Lines stay when the schedule goes.
+# The fire ledger: one line per due time, never changed. Lines stay when the schedule is removed.
 fires = Table(
     "fires",
     metadata,
@@ -413,7 +413,7 @@ fires = Table(
     sqlite_with_rowid=False,
 )
 
-# What was emitted, in order of `sequence`: PENDING until it is decided what each starts.
+# Emitted events by `sequence`; PENDING until it is decided which workflows each starts.
 events = Table(
     "events",
     metadata,
@@ -433,9 +433,9 @@ events = Table(
     Column("params", JsonText, nullable=False),
     Column("schedule", Key, nullable=False),
     Column("scheduled_at", Micros),
-    # When a request was last answered with it: it stays as long as that is remembered.
+    # When a request was last answered with it: it is kept while the request is remembered.
     Column("requested_at", Micros),
-    # From here on what deciding about it changes.
+    # Resolving it changes the columns below.
     Column("state", Name(EventState), nullable=False),
     Column("reason", Prose, nullable=False),
     Column("resolved_at", Micros),
@@ -447,7 +447,7 @@ events = Table(
     _linked("dedupe_key", "type", unique=True),
 )
 
-# The workflows that an event matched: what each started, or why it did not.
+# The workflows that an event matched, each with its run or the reason why there is none.
 event_runs = Table(
     "event_runs",
     metadata,
@@ -457,18 +457,18 @@ event_runs = Table(
     Column("outcome", Name(EventRunOutcome), nullable=False),
     Column("reason", Name(NotStartedReason)),
     Column("detail", Prose, nullable=False),
-    # It may be gone.
+    # It may have been deleted.
     Column("run_id", Key, nullable=False),
     _states(EventRunOutcome, "outcome"),
     sqlite_with_rowid=False,
 )
 
-# The daemon that may write: one row, once a daemon has claimed the database.
+# The daemon that owns the database: at most one row.
 ownership = Table(
     "ownership",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    # Counts the claims. Every transaction of the owner compares it.
+    # Incremented by every claim, and compared by every transaction of the owner.
     Column("epoch", BigInteger, nullable=False),
     Column("installation", Key, nullable=False),
     Column("machine", Key, nullable=False),
@@ -481,7 +481,7 @@ ownership = Table(
     CheckConstraint("id = 1", name="single"),
 )
 
-# Attempts that were live when another installation took the database over: their files are elsewhere.
+# Attempts that were live when another installation claimed the database: their files are elsewhere.
 abandoned_attempts = Table(
     "abandoned_attempts",
     metadata,
@@ -489,7 +489,7 @@ abandoned_attempts = Table(
     Column("token", Key, primary_key=True),
 )
 
-# The highest number that a deleted run had, by workflow: numbers are never used again.
+# The highest number of a deleted run, by workflow: numbers are never reused.
 run_numbers = Table(
     "run_numbers",
     metadata,

@@ -151,7 +151,7 @@ class HostPremises:
                 expected += [(run.path, _RUN_WRONG), (self._files.attempts(run.name), _RUN_WRONG)]
         return [wrong for path, bits in expected for wrong in _wrong(path, bits)]
 
-    def mend(self, wrong: WrongPath) -> None:
+    def repair(self, wrong: WrongPath) -> None:
         if wrong.mode is not None:
             os.chmod(wrong.path, wrong.mode)
 
