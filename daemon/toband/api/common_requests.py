@@ -15,7 +15,7 @@ from toban.v1 import workflow_pb2
 from toband.api.handler import Context
 from toband.api.request_errors import InvalidFieldError
 from toband.engine.caller import CallOrigin
-from toband.engine.definitions.catalog import DefinitionSource
+from toband.engine.definitions.catalog import DefinitionText
 from toband.ports import Request
 
 _ORIGIN = "toban-origin"
@@ -87,7 +87,7 @@ def base_dir(definition: workflow_pb2.Definition) -> str:
     return definition.base_dir
 
 
-def definition_sources(texts: Sequence[workflow_pb2.DefinitionText]) -> Sequence[DefinitionSource]:
+def definition_texts(texts: Sequence[workflow_pb2.DefinitionText]) -> Sequence[DefinitionText]:
     """Raises InvalidFieldError."""
     if not 1 <= len(texts) <= MAX_APPLIED:
         raise InvalidFieldError("texts", f"must be 1 to {MAX_APPLIED:,} texts, found {len(texts):,}")
@@ -98,7 +98,7 @@ def definition_sources(texts: Sequence[workflow_pb2.DefinitionText]) -> Sequence
         if count > 1:
             raise InvalidFieldError("texts.file", f"must be unique, found {file!r} {count} times")
     return [
-        DefinitionSource(file=file, source=text.definition.source, base_dir=base_dir(text.definition))
+        DefinitionText(file=file, source=text.definition.source, base_dir=base_dir(text.definition))
         for file, text in zip(files, texts, strict=True)
     ]
 

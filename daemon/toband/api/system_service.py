@@ -14,8 +14,9 @@ from toband import __version__
 from toband.api import run_messages
 from toband.api.handler import Context, unary
 from toband.config import Config
-from toband.engine.definitions.file_status import FileState
-from toband.engine.definitions.file_sync import ChangeKind, DefinitionFiles
+from toband.engine.definitions.file_changes import ChangeKind
+from toband.engine.definitions.file_status import DefinitionFileState
+from toband.engine.definitions.file_sync import FileSync
 from toband.engine.execution.dispatcher import Launches
 from toband.engine.health.doctor import Doctor, FindingStatus
 from toband.engine.health.health_conditions import Health
@@ -62,7 +63,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         doctor: Doctor,
         retention: RetentionCollector,
         scheduling: Scheduling,
-        definition_files: DefinitionFiles,
+        definition_files: FileSync,
         cgroup: str,
     ) -> None:
         self._definition_files = definition_files
@@ -217,7 +218,7 @@ def _config_source(name: str) -> pb.ConfigSource.ValueType:
     return pb.ConfigSource.Value(f"CONFIG_SOURCE_{name.upper()}")
 
 
-def _definition_file(state: FileState) -> pb.DefinitionFile:
+def _definition_file(state: DefinitionFileState) -> pb.DefinitionFile:
     broken, ok = pb.DEFINITION_FILE_STATE_BROKEN, pb.DEFINITION_FILE_STATE_OK
     return pb.DefinitionFile(
         path=state.path,

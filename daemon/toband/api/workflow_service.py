@@ -8,7 +8,7 @@ from operator import attrgetter
 from toban.v1 import workflow_pb2 as pb
 from toban.v1 import workflow_pb2_grpc
 from toband.api import definition_messages, pages
-from toband.api.common_requests import base_dir, check_mask, definition_sources, origin_of, request_of
+from toband.api.common_requests import base_dir, check_mask, definition_texts, origin_of, request_of
 from toband.api.definition_messages import problem
 from toband.api.handler import Context, unary
 from toband.api.schedule_rpcs import ScheduleRpcs
@@ -93,7 +93,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         self, request: pb.ApplyDefinitionsRequest, context: Context
     ) -> pb.ApplyDefinitionsResponse:
         applied = await self._workflows.apply(
-            definition_sources(request.texts),
+            definition_texts(request.texts),
             request_of("ApplyDefinitions", request, request.request_id, context),
             etags=dict(request.etags),
             force=request.force,

@@ -22,8 +22,8 @@ from toband.domain.transition import Ids
 from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser
-from toband.engine.definitions.file_loader import FileReader, Loader
-from toband.engine.definitions.file_sync import DefinitionFiles
+from toband.engine.definitions.file_loader import FileLoader, FileReader
+from toband.engine.definitions.file_sync import FileSync
 from toband.engine.drain import DrainMode
 from toband.engine.events.event_router import Events
 from toband.engine.events.path_events import FileWatches
@@ -161,11 +161,11 @@ class EngineParts:
             refusal=partial(files.refusal, ""),
         )
         self.workflows = Workflows(applier, changed=self._definitions_changed, origins=self.runs.origins)
-        self.definition_files = DefinitionFiles(
+        self.definition_files = FileSync(
             source=adapters.definition_files,
             memory=adapters.definition_memory,
             reader=FileReader(parser),
-            loader=Loader(applier),
+            loader=FileLoader(applier),
             store=store,
             clock=clock,
             conditions=health,

@@ -62,7 +62,7 @@ async def test_small_texts_are_read_here_and_others_elsewhere() -> None:
     [
         (
             OverLimitError("it took longer than 30 s"),
-            "cannot read the definition: it took longer than 30 s; simplify it, or split it",
+            "cannot read the definition: it took longer than 30 s; simplify or split it",
         ),
         (
             OSError(errno.EAGAIN, "Resource temporarily unavailable"),

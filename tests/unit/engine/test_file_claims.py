@@ -9,7 +9,7 @@ import pytest
 
 from toban.definition import parse
 from toband.engine.definitions.file_claims import BYTES_AT_ONCE, READ_AT_ONCE, FirstClaims, portions
-from toband.engine.definitions.file_loader import ReadFile, Unread, understand
+from toband.engine.definitions.file_loader import FileContent, ReadFile, parse_quick
 from toband.ports import Mark, StoredWorkflow
 
 PLAIN = "name: {0}\ndescription: x\nsteps: {{only: {{run: 'true'}}}}\n"
@@ -19,7 +19,7 @@ JOB = "jobs: {{{0}: {{description: x, run: 'true'}}}}\n"
 
 
 def read(name: str, text: str) -> ReadFile:
-    (file,), _ = understand([Unread(path=name, mark=None, data=text.format(name).encode())])
+    (file,), _ = parse_quick([FileContent(path=name, mark=None, data=text.format(name).encode())])
     assert file.problems == ()
     return file
 
@@ -70,9 +70,9 @@ def test_portions_are_bounded_by_number_and_by_size() -> None:
 
 def test_a_known_content_is_not_understood_again() -> None:
     data = PLAIN.format("a").encode()
-    (file,), _ = understand([Unread(path="a", mark=None, data=data)])
-    (again,), _ = understand([Unread(path="a", mark=None, data=data, known=file.digest)])
-    assert (file.known, again.known, again.digest) == (False, True, file.digest)
+    (file,), _ = parse_quick([FileContent(path="a", mark=None, data=data)])
+    (again,), _ = parse_quick([FileContent(path="a", mark=None, data=data, cached=file.digest)])
+    assert (file.cached, again.cached, again.digest) == (False, True, file.digest)
     assert again.documents == ()
 
 

@@ -6,7 +6,7 @@ from doubles.clock import Clock
 from doubles.sandbox import InlineSandbox
 from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.definition_parser import DefinitionParser
-from toband.engine.definitions.file_loader import Loader, Unread, understand
+from toband.engine.definitions.file_loader import FileContent, FileLoader, parse_quick
 from toband.store import SqlStore
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -25,9 +25,9 @@ steps: {only: {run: 'true'}}
 
 
 async def test_what_will_not_start_anything_is_told_of_a_file(store: SqlStore) -> None:
-    loader = Loader(Applier(store=store, clock=Clock(NOW), parser=DefinitionParser(InlineSandbox())))
-    (file,), _ = understand([Unread(path="f.yaml", mark=None, data=FILE.encode())])
-    kept = await loader.keep(file, {})
+    loader = FileLoader(Applier(store=store, clock=Clock(NOW), parser=DefinitionParser(InlineSandbox())))
+    (file,), _ = parse_quick([FileContent(path="f.yaml", mark=None, data=FILE.encode())])
+    kept = await loader.load(file, {})
     shut, over = kept.warnings
     assert shut.startswith("f.yaml:8:12: warning: blackout[0]: the windows leave no gap")
     assert over == (

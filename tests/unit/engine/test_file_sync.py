@@ -19,13 +19,13 @@ from toban.definition import DefinitionKind, Parsed, parse
 from toband.engine.definitions import file_status
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.file_loader import (
+    FileLoader,
     FileReader,
-    Kept,
-    Loader,
+    LoadResult,
     ReadFile,
     UnusableFileError,
 )
-from toband.engine.definitions.file_sync import DefinitionFiles
+from toband.engine.definitions.file_sync import FileSync
 from toband.ports import (
     ActiveRunError,
     HealthStatus,
@@ -117,7 +117,7 @@ class Stored:
     failing: bool = False
     surprises: dict[str, Exception] = field(default_factory=dict)
 
-    async def keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
+    async def load(self, file: ReadFile, take_over: Mapping[str, str]) -> LoadResult:
         if self.failing:
             raise StoreError("the disk is gone")
         if file.path in self.surprises:
@@ -146,7 +146,7 @@ class Stored:
         if self.meddle:
             self.edit(self.meddle, "by somebody else", at + timedelta(microseconds=1))
             self.meddle = ""
-        return Kept(outcomes=outcomes, warnings=(f"{file.path}: mind this",), at=at)
+        return LoadResult(outcomes=outcomes, warnings=(f"{file.path}: mind this",), at=at)
 
     def edit(self, name: str, source: str, at: datetime) -> None:
         self.sources[name], self.changed_at[name] = source, at
@@ -221,10 +221,10 @@ class Scene:
         self.restart()
 
     def restart(self) -> None:
-        self.files = DefinitionFiles(
+        self.files = FileSync(
             source=self.source,
             memory=self.memory,
-            loader=cast(Loader, self.stored),
+            loader=cast(FileLoader, self.stored),
             reader=FileReader(DefinitionParser(self.sandbox)),
             store=cast(Store, self.stored),
             clock=Clock(NOW),
@@ -368,7 +368,7 @@ async def test_a_file_that_is_hard_to_read_delays_no_other(scene: Scene) -> None
     assert scene.stored.kept == [C, B]
     assert scene.broken() == [A]
     (state,) = [state for state in scene.files.states if state.path == A]
-    message = "cannot read the definition: it took longer than 30 s; simplify it, or split it"
+    message = "cannot read the definition: it took longer than 30 s; simplify or split it"
     assert message in state.problems[0]
     # As long as it stays as it is, nobody tries again.
     asked = len(scene.sandbox.asked)
@@ -580,7 +580,7 @@ async def test_what_nobody_expected_of_a_file_is_a_problem_of_that_file(
         await scene.look()
         assert scene.broken() == [A]
         assert scene.stored.owners == {"one": A, "three": B, "four": ELSEWHERE}
-    told = "internal error OverflowError: date value out of range: please report it"
+    told = "internal error OverflowError: date value out of range; please report it"
     assert scene.files.states[0].problems == (f"{A}: {told}",)
     assert told in scene.health.now["definitions"]
     # Once, and with where it comes from.

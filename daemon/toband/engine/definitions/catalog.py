@@ -41,7 +41,7 @@ class Updated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DefinitionSource:
+class DefinitionText:
     """A text with one or more definitions. `file` names it in problems."""
 
     file: str
@@ -149,7 +149,7 @@ class Workflows:
 
     async def apply(
         self,
-        sources: Sequence[DefinitionSource],
+        sources: Sequence[DefinitionText],
         request: Request | None = None,
         *,
         etags: Mapping[str, str] | None = None,
@@ -196,7 +196,7 @@ class Workflows:
         self._changed()
         return applied
 
-    async def _parse_all(self, sources: Sequence[DefinitionSource]) -> Sequence[ParsedText]:
+    async def _parse_all(self, sources: Sequence[DefinitionText]) -> Sequence[ParsedText]:
         """Raises TooManyDefinitionsError."""
         texts: list[ParsedText] = []
         found = 0

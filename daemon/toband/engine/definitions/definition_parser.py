@@ -1,4 +1,4 @@
-"""Reads the texts of definitions: small plain ones in threads of their own, all others where they can be ended."""
+"""Parses definitions: small plain ones in threads of its own, all others in a process with limits."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from toban.definition import Parsed, Problem, parse
 from toband.ports import OverLimitError, Sandbox
 
 SECONDS: Final = 30.0
-"""Processor time for one text. The largest that holds takes a third of it on a slow machine."""
+"""Processor time for one text. The largest valid one takes a third of it on a slow machine."""
 _SMALL: Final = 16 * 1024
 _THREADS: Final = 2
-# An anchor, for aliases and merges to repeat. A shell that is sent to the background or redirected is none.
+# An anchor, which aliases and merges repeat; not a shell command in the background or a redirection.
 _ANCHOR: Final = re.compile(r"(?:^|[\s,\[{])&[^\s&]")
 
 _Result = TypeVar("_Result")
 
 
 class DefinitionParser:
-    """Belongs to the event loop. Nothing here uses the threads that steps are launched with."""
+    """Belongs to the event loop. It does not use the threads that launch steps."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="definitions")
 
     async def parse(self, text: str | bytes, file: str, jobs: Mapping[str, str] | None = None) -> Parsed:
-        """As `toban.definition.parse`: one that passes a limit has a problem that says so."""
+        """As `toban.definition.parse`. Exceeding a limit is a problem of the text."""
         if is_small(text, *(jobs or {}).values()):
             return await self.in_thread(lambda: parse(text, file, jobs))
         try:
             return await self._sandbox.call(parse, text, file, jobs, key=file, seconds=SECONDS)
         except OverLimitError as error:
-            reason = f"{error}; simplify it, or split it"
+            reason = f"{error}; simplify or split it"
         except OSError as error:
             reason = f"{error.strerror or error}; try again"
         message = f"cannot read the definition: {reason}"
@@ -43,7 +43,7 @@ class DefinitionParser:
         return Parsed(documents=(), problems=(problem,))
 
     async def in_thread(self, work: Callable[[], _Result]) -> _Result:
-        """For what is known to be quick."""
+        """Runs quick work."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class DefinitionParser:
 
 
 def is_small(*texts: str | bytes) -> bool:
-    """Whether reading them takes a moment at most: they are short, and repeat nothing of themselves."""
+    """Whether parsing them is quick: they are short and repeat no part of themselves."""
     if sum(map(len, texts)) > _SMALL:
         return False
     return not any(_repeats(text) for text in texts)

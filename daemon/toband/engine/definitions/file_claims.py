@@ -1,4 +1,4 @@
-"""Which file has which name, and which files may be read, or stored, together. Nothing here waits."""
+"""Which file a name belongs to, and which files are read or stored together."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from toband.engine.definitions.file_loader import ReadFile, UnusableFileError
 from toband.ports import Listing, Mark, StoredWorkflow
 
 READ_AT_ONCE, BYTES_AT_ONCE = 64, 1024 * 1024
-"""Files, and about how much of them, that are read, and stored, in one go."""
+"""Files, and about how many bytes, that are read and stored together."""
 
 
 class FirstClaims:
-    """Names as they are met, before all files are known."""
+    """Claims of names while files are still being read."""
 
     def __init__(self, owned: Mapping[str, StoredWorkflow]) -> None:
         self._owned = owned
         self._paths: dict[str, str] = {}
 
     def take(self, path: str, names: Sequence[str]) -> bool:
-        """False if another file has, had or may yet have one of the names: `claims_of` decides about those."""
+        """False if another file has, had or may still get one of the names: `claims_of` decides those."""
         free = True
         for name in names:
             owner = self._owned[name].file if name in self._owned else path
@@ -30,7 +30,7 @@ class FirstClaims:
 
 
 def claims_of(names: Mapping[str, Sequence[str]], owned: Mapping[str, StoredWorkflow]) -> Mapping[str, str]:
-    """By name, the file that has it: the one that had it before, if it still has; else the first.
+    """By name, the file that it belongs to: its current owner if that still defines it, else the first by path.
 
     `names` are those of each file, by path.
     """
@@ -43,7 +43,7 @@ def claims_of(names: Mapping[str, Sequence[str]], owned: Mapping[str, StoredWork
 
 
 def check_claims(file: ReadFile, claims: Mapping[str, str]) -> None:
-    """Raises UnusableFileError for names that another file has."""
+    """Raises UnusableFileError for names that belong to another file."""
     taken = [
         f"{file.path}:{document.line}:1: {document.name!r} is defined twice: also in {claims[document.name]}"
         for document in file.documents
@@ -54,7 +54,7 @@ def check_claims(file: ReadFile, claims: Mapping[str, str]) -> None:
 
 
 def losing(file: ReadFile, owned: Mapping[str, StoredWorkflow], listing: Listing) -> Mapping[str, str]:
-    """By name, the owners that have no use for it any more; never one that cannot be looked at."""
+    """By name, the owners that may lose it to this file; never a file that cannot be read."""
     return {
         name: owned[name].owner
         for name in file.names
@@ -62,8 +62,9 @@ def losing(file: ReadFile, owned: Mapping[str, StoredWorkflow], listing: Listing
     }
 
 
-def below(path: str, places: Iterable[str]) -> bool:
-    return any(path == place or path.startswith(place.rstrip(os.sep) + os.sep) for place in places)
+def below(path: str, roots: Iterable[str]) -> bool:
+    """Whether the path is one of the roots, or below one."""
+    return any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in roots)
 
 
 def by_owner(owned: Iterable[StoredWorkflow]) -> Mapping[str, Sequence[StoredWorkflow]]:

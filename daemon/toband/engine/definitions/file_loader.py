@@ -1,4 +1,4 @@
-"""What one file defines: read, checked, and stored whole or not at all."""
+"""Reads a definition file and stores all of its definitions, or none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toband.ports import (
 
 
 class UnusableFileError(Exception):
-    """Nothing of a file was stored; `problems` are lines for people, `cause` is what nobody expected."""
+    """Nothing of a file was stored. `problems` are for people; `cause` is an unexpected error, if there was one."""
 
     def __init__(self, problems: Sequence[str], cause: Exception | None = None) -> None:
         super().__init__("; ".join(problems))
@@ -35,24 +35,24 @@ class UnusableFileError(Exception):
 
 
 BREATH = 0.0002
-"""Seconds after each file in which others get to work: reading one is plain computing, for which they would wait."""
+"""Seconds between files, for other threads: parsing holds the interpreter lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
-    """The content of a file. `known` is the digest of what needs no reading, if there is such."""
+class FileContent:
+    """The content of a file. `cached` is the digest of the content that was last loaded, if any."""
 
     path: str
     mark: Mark | None
     data: bytes
-    known: str = ""
+    cached: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFile:
-    """What was found in a file. With `problems` nobody can tell what it defines; one that is `known` was not read.
+    """A parsed file. With `problems` it has no documents; a `cached` one was not parsed.
 
-    `cause` is what nobody expected, if that was in the way.
+    `cause` is an unexpected error, if there was one.
     """
 
     path: str
@@ -61,7 +61,7 @@ class ReadFile:
     documents: Sequence[Document] = ()
     problems: tuple[str, ...] = ()
     warnings: tuple[Problem, ...] = ()
-    known: bool = False
+    cached: bool = False
     cause: Exception | None = None
 
     @property
@@ -74,7 +74,7 @@ class ReadFile:
 
     @property
     def plain(self) -> bool:
-        """Whether it has workflows that stand for themselves and nothing else: no jobs, none of others, no children."""
+        """Whether its workflows are independent of other files: no jobs, no uses of jobs, no children."""
         return all(
             document.kind is DefinitionKind.WORKFLOW
             and document.workflow is not None
@@ -85,8 +85,8 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What became of the definitions of a file, by name and at that time, and what is worth knowing about them."""
+class LoadResult:
+    """The outcomes of storing a file's definitions, by name, and its warnings."""
 
     outcomes: Mapping[str, PutOutcome]
     warnings: tuple[str, ...]
@@ -94,23 +94,23 @@ class Kept:
 
 
 class FileReader:
-    """Finds out what files define, as far as it can be told without the jobs that they use. Raises nothing."""
+    """Parses files, without jobs of other files. Raises nothing."""
 
     def __init__(self, parser: DefinitionParser) -> None:
         self._parser = parser
         self._wrong: dict[str, ReadFile] = {}
-        """By path, files that took long and have problems: as long as they stay as they are, so do the problems."""
+        """By path, slow files with problems: the same content has the same problems."""
         self._tasks: dict[str, tuple[str, asyncio.Task[Parsed]]] = {}
-        """By path, what is being read now, with the digest of its text."""
+        """By path, the running parses, each with the digest of its text."""
 
-    async def quick(self, files: Sequence[Unread]) -> tuple[Sequence[ReadFile], Sequence[Unread]]:
-        """What is known or quickly read; those that may take long are left."""
-        return await self._parser.in_thread(lambda: understand(files))
+    async def quick(self, files: Sequence[FileContent]) -> tuple[Sequence[ReadFile], Sequence[FileContent]]:
+        """Files that are cached or quick to parse, and the rest, which may be slow."""
+        return await self._parser.in_thread(lambda: parse_quick(files))
 
-    async def slow(self, file: Unread, within: float | None = None) -> ReadFile | None:
-        """One that may take long; None if it takes longer than that many seconds: it is read on, and asked for again.
+    async def slow(self, file: FileContent, within: float | None = None) -> ReadFile | None:
+        """A file that may be slow; None after that many seconds: parsing continues, and a later call gets the result.
 
-        It may be ended, and is then a file with a problem.
+        A parse that exceeds its limits gives a file with a problem.
         """
         digest = _digest(file.data)
         before = self._wrong.get(file.path)
@@ -129,32 +129,32 @@ class FileReader:
             self._wrong[file.path] = found
         return found
 
-    def _task_of(self, file: Unread, digest: str) -> asyncio.Task[Parsed]:
-        reading = self._tasks.get(file.path)
-        if reading is not None and reading[0] == digest:
-            return reading[1]
+    def _task_of(self, file: FileContent, digest: str) -> asyncio.Task[Parsed]:
+        running = self._tasks.get(file.path)
+        if running is not None and running[0] == digest:
+            return running[1]
         self.forget(file.path)
         task = asyncio.ensure_future(self._parser.parse(file.data, file.path))
         self._tasks[file.path] = digest, task
         return task
 
     def forget(self, path: str) -> None:
-        """The file has changed, or is gone: what is known of it and what is still being read is not asked for."""
+        """Drops the results and the running parse of a file that has changed or is gone."""
         self._wrong.pop(path, None)
-        if (reading := self._tasks.pop(path, None)) is not None:
-            reading[1].cancel()
+        if (running := self._tasks.pop(path, None)) is not None:
+            running[1].cancel()
 
     def close(self) -> None:
         for path in list(self._tasks):
             self.forget(path)
 
 
-def understand(files: Sequence[Unread]) -> tuple[Sequence[ReadFile], Sequence[Unread]]:
-    """What is known or quickly read, and the rest, which may take long. For a thread. Raises nothing."""
+def parse_quick(files: Sequence[FileContent]) -> tuple[Sequence[ReadFile], Sequence[FileContent]]:
+    """Files that are cached or quick to parse, and the rest, which may be slow. Runs in a thread. Raises nothing."""
     found: list[ReadFile] = []
-    left: list[Unread] = []
+    left: list[FileContent] = []
     for file in files:
-        if (file.known and file.known == _digest(file.data)) or is_small(file.data):
+        if (file.cached and file.cached == _digest(file.data)) or is_small(file.data):
             found.append(_tried(file))
         else:
             left.append(file)
@@ -162,19 +162,19 @@ def understand(files: Sequence[Unread]) -> tuple[Sequence[ReadFile], Sequence[Un
 
 
 def unexpected(path: str, error: Exception) -> UnusableFileError:
-    """An error of ours, as a problem of the file that met it: the others have nothing to do with it."""
-    text = f"{path}: internal error {type(error).__name__}: {error}: please report it"
+    """An internal error as a problem of one file, so that it does not affect the others."""
+    text = f"{path}: internal error {type(error).__name__}: {error}; please report it"
     return UnusableFileError([text], cause=error)
 
 
-def _tried(file: Unread) -> ReadFile:
+def _tried(file: FileContent) -> ReadFile:
     try:
-        return _understood(file)
+        return _parsed(file)
     except Exception as error:
         return _failed(file, error)
 
 
-def _failed(file: Unread, error: Exception) -> ReadFile:
+def _failed(file: FileContent, error: Exception) -> ReadFile:
     problems = unexpected(file.path, error).problems
     return ReadFile(path=file.path, mark=file.mark, problems=problems, cause=error)
 
@@ -183,16 +183,16 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _understood(file: Unread) -> ReadFile:
+def _parsed(file: FileContent) -> ReadFile:
     digest = _digest(file.data)
-    if digest == file.known:
-        return ReadFile(path=file.path, mark=file.mark, digest=digest, known=True)
+    if digest == file.cached:
+        return ReadFile(path=file.path, mark=file.mark, digest=digest, cached=True)
     parsed = parse(file.data, file.path)
     time.sleep(BREATH)
     return _found(file, digest, parsed)
 
 
-def _found(file: Unread, digest: str, parsed: Parsed) -> ReadFile:
+def _found(file: FileContent, digest: str, parsed: Parsed) -> ReadFile:
     wrong = tuple(str(problem) for problem in parsed.errors)
     return ReadFile(
         path=file.path,
@@ -204,13 +204,13 @@ def _found(file: Unread, digest: str, parsed: Parsed) -> ReadFile:
     )
 
 
-class Loader:
+class FileLoader:
     """Stores the definitions of files."""
 
     def __init__(self, applier: Applier) -> None:
         self._applier = applier
 
-    async def keep(self, file: ReadFile, take_over: Mapping[str, str]) -> Kept:
+    async def load(self, file: ReadFile, take_over: Mapping[str, str]) -> LoadResult:
         """Stores all definitions of a file, or none. `take_over`: by name, the owner that may lose it to this file.
 
         Raises UnusableFileError, StoreError.
@@ -219,12 +219,12 @@ class Loader:
             file=file.path, base_dir=os.path.dirname(file.path), documents=file.documents, problems=file.warnings
         )
 
-        async def save(plan: ApplyPlan) -> Kept:
+        async def save(plan: ApplyPlan) -> LoadResult:
             at = self._applier.clock.now()
             texts = [replace(each, owner=file.path) for each in plan.texts]
             put = await self._applier.store.put_definitions(texts, at=at, also=plan.also, take_over=take_over)
             outcomes = {name: result.outcome for name, result in put.items()}
-            return Kept(outcomes=outcomes, warnings=tuple(map(str, plan.warnings)), at=at)
+            return LoadResult(outcomes=outcomes, warnings=tuple(map(str, plan.warnings)), at=at)
 
         try:
             return await self._applier.apply(f"load {file.path}", [text], save, children_may_follow=True)
@@ -233,7 +233,7 @@ class Loader:
         except (WorkflowRecursionError, RefusedError) as error:
             raise UnusableFileError([f"{file.path}: {error}"]) from None
         except ConflictError as error:
-            raise UnusableFileError([f"{file.path}: {error.args[0]} was changed meanwhile, more than once"]) from None
+            raise UnusableFileError([f"{file.path}: {error.args[0]} keeps changing; it is tried again"]) from None
         except WorkflowExistsError as error:
             raise UnusableFileError([_exists(file, error)]) from None
         except WorkflowOwnedError as error:
@@ -242,12 +242,12 @@ class Loader:
 
 def _exists(file: ReadFile, error: WorkflowExistsError) -> str:
     kind, name = error.kind.value, str(error.args[0])
-    text = f"{file.path}: there is a {kind} {name!r} already, which cannot become another kind"
+    text = f"{file.path}: a {kind} {name!r} already exists, and its kind cannot change"
     return f"{text}; delete it first: toban {kind}s delete {name} --force"
 
 
 def _owned(file: ReadFile, error: WorkflowOwnedError) -> str:
     name = str(error.args[0])
     if error.owner == BY_API:
-        return f"{file.path}: {name!r} was stored over the API before; delete it first"
-    return f"{file.path}: {name!r} belongs to {error.owner}, which cannot be read now"
+        return f"{file.path}: {name!r} is already stored over the API; delete it first"
+    return f"{file.path}: {name!r} belongs to {error.owner}, which cannot be read"

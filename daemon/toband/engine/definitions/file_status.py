@@ -1,4 +1,4 @@
-"""What is known of each definition file, for whoever asks why something is as it is."""
+"""State of each definition file, for health, `toban system info` and the log."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from toband.ports import Clock, Conditions, HealthStatus, Mark
 
 CONDITION = "definitions"
 PROBLEMS_MOST = 20
-"""Lines that are told of one file."""
+"""Lines that are kept of one file."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileState:
-    """A file, or a directory that cannot be looked at. One that is broken has the names that it had before.
+class DefinitionFileState:
+    """A file, or a directory that cannot be listed. A broken file keeps the names that it had before.
 
-    `mark` is of what was read last; None: it is to be read again. `loaded_at` is None if what is stored of it was
-    stored by an earlier daemon.
+    `mark` is that of the content that was last read; None: it must be read again. `loaded_at` is None if an earlier
+    daemon stored its definitions.
     """
 
     path: str
@@ -40,15 +40,15 @@ class FileStates:
     def __init__(self, clock: Clock, conditions: Conditions) -> None:
         self._clock = clock
         self._conditions = conditions
-        self._files: dict[str, FileState] = {}
+        self._files: dict[str, DefinitionFileState] = {}
         self._unreadable: Mapping[str, str] = {}
         self._failure = ""
 
     @property
-    def all(self) -> Sequence[FileState]:
+    def all(self) -> Sequence[DefinitionFileState]:
         """Broken ones first, then by path."""
         return sorted(
-            (*self._files.values(), *self._unlooked()),
+            (*self._files.values(), *self._unlisted()),
             key=lambda each: (not each.broken, each.path),
         )
 
@@ -57,11 +57,11 @@ class FileStates:
         return self._files.keys()
 
     def are_settled(self, paths: Iterable[str]) -> bool:
-        """Whether none of these files has to be read again."""
+        """Whether none of these files must be read again."""
         states = (self._files.get(path) for path in paths)
         return all(state and not state.broken and state.mark is not None for state in states)
 
-    def of(self, path: str) -> FileState | None:
+    def of(self, path: str) -> DefinitionFileState | None:
         return self._files.get(path)
 
     def names_of(self, path: str) -> tuple[str, ...]:
@@ -71,17 +71,17 @@ class FileStates:
     def gone(self, path: str) -> None:
         del self._files[path]
 
-    def unreadable(self, places: Mapping[str, str]) -> None:
-        """Why places cannot be looked at, in place of what was known of that."""
-        self._unreadable = places
+    def unreadable(self, reasons: Mapping[str, str]) -> None:
+        """Sets the reasons why paths cannot be listed."""
+        self._unreadable = reasons
 
-    def followed(self, failure: Exception | None) -> None:
-        """Whether all of them could be looked at, and what became of them stored."""
+    def synced(self, failure: Exception | None) -> None:
+        """Sets the error of the last pass, None if it succeeded."""
         self._failure = f"{type(failure).__name__}: {failure}" if failure is not None else ""
 
-    def well(self, file: ReadFile, names: tuple[str, ...], warnings: tuple[str, ...]) -> None:
+    def usable(self, file: ReadFile, names: tuple[str, ...], warnings: tuple[str, ...]) -> None:
         before = self._files.get(file.path)
-        self._files[file.path] = FileState(
+        self._files[file.path] = DefinitionFileState(
             path=file.path,
             mark=file.mark,
             names=names,
@@ -89,12 +89,12 @@ class FileStates:
             loaded_at=self._clock.now(),
         )
         if before is not None and before.broken:
-            log.info("a definition file is well again", action="definitions_well", path=file.path)
+            log.info("a definition file is usable again", action="definitions_usable", path=file.path)
         told = self._files[file.path].problems
-        # Of a file that need not be read the log has said it before.
-        if told and not file.known and (before is None or before.problems != told):
+        # Warnings of a cached file have been logged before.
+        if told and not file.cached and (before is None or before.problems != told):
             log.warning(
-                "a definition file can be used, but look at it",
+                "a definition file has warnings",
                 action="definitions_warned",
                 path=file.path,
                 problems=list(told),
@@ -107,9 +107,9 @@ class FileStates:
         names: Sequence[str],
         cause: Exception | None = None,
     ) -> None:
-        """What it defined stays as it was. `names` are what it is known for if it was not read before."""
+        """Its definitions stay as they are. `names` are those that it owns, for a file that was not read before."""
         before = self._files.get(file.path)
-        after = FileState(
+        after = DefinitionFileState(
             path=file.path,
             mark=file.mark,
             names=before.names if before is not None and before.names else tuple(names),
@@ -120,33 +120,33 @@ class FileStates:
         self._files[file.path] = after
         if before is None or replace(before, mark=None) != replace(after, mark=None):
             log.error(
-                "a definition file cannot be used: what it defined stays as it was",
+                "cannot use a definition file: its definitions stay as they are",
                 action="definitions_broken",
                 path=file.path,
                 problems=list(after.problems),
                 exc_info=cause,
             )
 
-    def tell(self) -> None:
-        """Whoever watches over the daemon, of files that are broken, and of all if they cannot be followed."""
+    def report(self) -> None:
+        """Sets the health condition: broken files, or a failed pass."""
         if self._failure:
-            text = f"cannot follow the definition files: {_shown(self._failure)}"
-            detail = f"{text}; it is tried again, and what is not read yet stays as it was"
+            text = f"cannot load the definition files: {_shown(self._failure)}"
+            detail = f"{text}; the daemon tries again, and the stored definitions stay as they are"
             self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
             return
-        broken = [state for state in (*self._files.values(), *self._unlooked()) if state.broken]
+        broken = [state for state in (*self._files.values(), *self._unlisted()) if state.broken]
         broken.sort(key=lambda state: state.path)
         if not broken:
             self._conditions.well(CONDITION)
             return
-        more = f", and {len(broken) - 1} more like it" if len(broken) > 1 else ""
-        text = f"{broken[0].path} cannot be used{more}: {broken[0].problems[0]}"
-        detail = f"{text}; what was defined before stays as it was"
+        more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+        text = f"cannot use {broken[0].path}{more}: {broken[0].problems[0]}"
+        detail = f"{text}; their stored definitions stay as they are"
         self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
 
-    def _unlooked(self) -> Sequence[FileState]:
+    def _unlisted(self) -> Sequence[DefinitionFileState]:
         return [
-            FileState(path=path, mark=None, broken=True, problems=(f"cannot read {path}: {why}",))
+            DefinitionFileState(path=path, mark=None, broken=True, problems=(f"cannot read {path}: {why}",))
             for path, why in self._unreadable.items()
         ]
 
@@ -159,5 +159,5 @@ def _cut(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _shown(line: str) -> str:
-    """A line with what is no character written as in a program."""
+    """The line, with bytes that are no text escaped."""
     return line.encode("utf-8", "backslashreplace").decode()
