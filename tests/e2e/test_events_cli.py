@@ -203,7 +203,7 @@ def test_watching(toban: Toban) -> None:
     assert watching.stderr is not None
     with watching:
         try:
-            assert watching.stderr.readline() == b"watching events; Ctrl-C ends it\n"
+            assert watching.stderr.readline() == b"watching events; Ctrl-C stops\n"
             emitted = toban("emit", "ORDER_SENT", "-o", "name").out.strip()
             assert json.loads(watching.stdout.readline())["id"] == emitted
         finally:
@@ -216,7 +216,7 @@ def test_draining_keeps_events(toban: Toban) -> None:
     toban("system", "drain")
     try:
         kept = toban("emit", "ORDER_PAID", "-d", '{"order": 9}')
-        assert "it is pending: the daemon drains" in kept.err
+        assert "pending: the daemon drains" in kept.err
         assert re.search("^pending events: +1$", toban("system", "info").out, re.MULTILINE)
     finally:
         toban("system", "resume")
@@ -241,7 +241,7 @@ def test_a_schedule_of_a_subject(toban: Toban) -> None:
     assert len(due) == 5
     assert all(line.endswith("15:00:00+09:00 Asia/Tokyo") for line in due)
     assert schedule in toban("schedules", "list", "--subject", "issue-42").out
-    assert "request:    毎日午後3時に進捗確認" in toban("schedules", "show", schedule).out
+    assert "request:     毎日午後3時に進捗確認" in toban("schedules", "show", schedule).out
     assert toban("schedules", "cancel", "--subject", "issue-42").out == ("cancelled 1 schedule of issue-42\n")
     assert toban("schedules", "list", "-s", "issue-42").out == ""
     assert "cancelled" in toban("schedules", "list", "-s", "issue-42", "--all").out
