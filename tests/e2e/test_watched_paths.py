@@ -77,4 +77,4 @@ def test_a_daemon_does_not_tell_of_what_it_writes_itself(daemon: Daemon, tmp_pat
 def test_a_watch_below_the_state_directory_is_told_to_be_of_no_use(daemon: Daemon, tmp_path: Path) -> None:
     daemon.apply(watching("own", tmp_path / "state" / "runs"))
     wait_until(lambda: "watches" in troubles(daemon), "nobody says so")
-    assert "nothing is told" in troubles(daemon)["watches"]
+    assert "which are not watched" in troubles(daemon)["watches"]

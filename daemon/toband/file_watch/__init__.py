@@ -1,1 +1,1 @@
-"""Notices that files change."""
+"""Watches files and directories for changes: definition files, and the paths that workflows watch."""

@@ -1,8 +1,8 @@
-"""The files that definitions are read from, and word of their changes.
+"""Lists, reads and watches the definition files.
 
-What the system tells is only ever a reason to look: it may come late, twice or not at all (network file systems, limits
-on watches), and some changes are of things that nobody watches, such as the target of a symbolic link. So everything
-that counts is found by looking, and now and then somebody looks without being told.
+A notification of the system is only a reason to list the files: it may come late, twice or not at all (network file
+systems, limits on watches), and some changes are of paths that are not watched, such as the target of a symbolic link.
+So every change is found by listing, which also happens from time to time without a notification.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from toband.file_watch.file_names import is_text
 from toband.ports import Listing
 
 TICK = 1.0
-"""Seconds between looks at the places themselves: one that was missing may be there, or lead elsewhere."""
+"""Seconds between checks of the configured paths: one may appear, or be a link to another target."""
 UNSURE = 2
-"""Ticks after which watching, once begun, has surely begun."""
+"""Ticks after which a new watch is certainly active."""
 STEP, DEBOUNCE = 150, 500
-"""Milliseconds: changes that follow each other so closely are one, unless that goes on for so long."""
+"""Milliseconds: changes within a step are one, for at most the debounce time."""
 log = structlog.get_logger()
 
 
@@ -64,7 +64,7 @@ class WatchedFiles:
         self._told.clear()
 
     def _ticked(self) -> None:
-        """Without word from the system, every tick is a reason to look."""
+        """While notifications are not reliable, every tick counts as one."""
         if self._unsure or any(watcher.done() for watcher in self._watchers):
             self._unsure = max(0, self._unsure - 1)
             self._told.set()
@@ -76,9 +76,9 @@ class WatchedFiles:
         self._watchers = []
 
     async def _follow_places(self) -> None:
-        """Watches what the places are now, if that is not what is watched; tells if it has changed.
+        """Watches the current directories if they have changed, which counts as a notification.
 
-        Each directory that was found is watched by itself: a watch on a whole tree would follow the links in it.
+        Each directory is watched by itself: a watch on a whole tree would follow the links in it.
         """
         identities = await asyncio.to_thread(lambda: tuple(map(_identity, self._places)))
         if (identities, self._folders) == self._seen:
@@ -92,7 +92,7 @@ class WatchedFiles:
         self._watchers = [asyncio.create_task(self._watch(paths))] if paths else []
 
     async def _watch(self, paths: Sequence[str]) -> None:
-        """Ends when the system does not tell any more."""
+        """Ends when the system sends no more notifications."""
         from watchfiles import awatch
 
         try:
@@ -108,28 +108,28 @@ class WatchedFiles:
         except (OSError, RuntimeError, ValueError) as error:
             if not self._complained:
                 self._complained = True
-                text = "cannot watch the definition files: they are looked at every second"
+                text = "cannot watch the definition files: checking them every second"
                 log.warning(text, action="watch_failed", error=str(error))
 
 
 def _identity(place: str) -> object:
-    """Changes when a place appears, goes, or leads elsewhere."""
+    """Changes when the path appears, disappears or leads elsewhere."""
     try:
         found = os.stat(place)
     except OSError:
         return None
     if not stat.S_ISDIR(found.st_mode):
-        # Its directory is watched, and tells of the file itself.
+        # The watch on its directory reports changes of the file.
         return os.path.realpath(os.path.dirname(place))
     return (os.path.realpath(place), found.st_dev, found.st_ino)
 
 
 def _watchable(places: Sequence[str], folders: Sequence[Folder]) -> list[str]:
-    """Directories that tell of changes: those that were found, and those of single files."""
+    """The directories to watch: those that were found, and those of single files."""
     places = [place for place in places if is_text(place)]
     single = [place for place in places if not os.path.isdir(place) and is_definition(place)]
     paths = {os.path.realpath(folder.path) for folder in folders}
-    # One that is replaced is another file: its directory tells, and that of what a link leads to.
+    # A replaced file is another file: watch its directory, and that of the target of a link.
     paths |= {os.path.realpath(os.path.dirname(place)) for place in single}
     paths |= {os.path.dirname(os.path.realpath(place)) for place in single}
     return sorted(path for path in paths if os.path.isdir(path))
@@ -143,7 +143,7 @@ def _tried(path: str) -> bytes | OSError:
 
 
 def _read(path: str) -> bytes:
-    # Nobody waits here for a pipe that took the place of the file.
+    # Does not block on a pipe that replaced the file.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:
         return file.read(MAX_SOURCE_BYTES + 1)

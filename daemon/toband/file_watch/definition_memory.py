@@ -1,7 +1,7 @@
-"""What is known of definition files, kept in a file of its own from one daemon to the next.
+"""Cache of loaded definition files, in a file that outlives the daemon.
 
-A line for each file; a later line replaces an earlier one. So one change is one line, and a line that was cut off
-concerns nobody but itself. Nothing is synced: what is lost is found out again.
+One line for each file; a later line replaces an earlier one. So a change is one line, and a truncated line affects only
+itself. Nothing is synced: a lost line only costs time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toband import stored_json
 from toband.ports import KnownFile
 
 SPARE = 1000
-"""Lines that may be out of date before the file is written anew, beside one for each file."""
+"""Outdated lines, beyond one for each file, after which the file is rewritten."""
 
 log = structlog.get_logger()
 
@@ -30,11 +30,11 @@ class RememberedFiles:
     """Implements `ports.DefinitionMemory`."""
 
     def __init__(self, path: str, reader: str) -> None:
-        """`reader` tells who understood the files: what another one noted is worth nothing."""
+        """`reader` identifies the code that parsed the files: entries of another one are ignored."""
         self._path = path
         self._head = json.dumps({"reader": reader}) + "\n"
         self._lines = 0
-        """Of the file as it is; 0: it is to be written anew."""
+        """Lines in the file; 0: it must be rewritten."""
 
     async def recall(self) -> Mapping[str, KnownFile]:
         return await asyncio.to_thread(self._recall)
@@ -44,7 +44,7 @@ class RememberedFiles:
             await asyncio.to_thread(self._remember, files, changed)
         except OSError as error:
             self._lines = 0
-            text = "cannot note which definition files are known: the next start takes longer"
+            text = "cannot save the cache of definition files: the next start takes longer"
             log.warning(text, action="note_failed", file=self._path, error=str(error))
 
     def _recall(self) -> Mapping[str, KnownFile]:
@@ -65,7 +65,7 @@ class RememberedFiles:
     def _remember(self, files: Mapping[str, KnownFile], changed: Collection[str]) -> None:
         if self._lines and self._lines + len(changed) <= 2 * len(files) + SPARE:
             with open(self._path, "a", encoding="utf-8") as file:
-                # Begins on a line of its own whatever became of the last one.
+                # Starts a new line, in case the last one was truncated.
                 file.write("\n")
                 file.writelines(_line(path, files.get(path)) for path in sorted(changed))
             self._lines += len(changed) + 1
@@ -81,7 +81,7 @@ class RememberedFiles:
 
 
 def reader_of_definitions(version: str, zone: str) -> str:
-    """Changes with whatever a text is understood by: the release, the code that reads, the zone that it leaves out."""
+    """Changes with everything that parsing depends on: the release, the code of the parser, the default time zone."""
     digest = hashlib.sha256()
     for folder in definition.__path__:
         for place, folders, names in os.walk(folder):
@@ -103,7 +103,7 @@ def _line(path: str, known: KnownFile | None) -> str:
 
 
 def _apply(facts: Any, files: dict[str, KnownFile]) -> None:
-    """Raises ValueError, KeyError, TypeError or AttributeError for a line that nobody wrote like that."""
+    """Raises ValueError, KeyError, TypeError or AttributeError for a damaged line."""
     path = str(facts["path"])
     if "digest" not in facts:
         files.pop(path, None)

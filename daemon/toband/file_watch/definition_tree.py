@@ -1,7 +1,7 @@
-"""What is found where definitions are: the files, and the directories that they are in.
+"""Finds definition files, and the directories that they are in.
 
-A link to a file is followed, wherever it leads. A link to a directory is followed only inside the place that it is in,
-and no directory is entered twice. So a link to `/` is reported, and not walked.
+A link to a file is followed anywhere. A link to a directory is followed only within the configured directory, and no
+directory is entered twice. So a link to `/` is reported, and not walked.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from toband.ports import Listing, Mark
 
 SUFFIXES = (".yaml", ".yml", ".json")
 YOUNG = 0.3
-"""Seconds for which a file is taken to be still written to."""
+"""Seconds after a change during which a file may still be written."""
 DEEPEST = 32
-"""Directories within each other."""
+"""Depth of directories."""
 FILES_MOST = 20_000
-"""Files with definitions in all places together."""
+"""Definition files in total."""
 ENTRIES_MOST = 200_000
-"""Entries of all directories together, whatever they are."""
+"""Directory entries of any kind, in total."""
 
 NOT_TEXT = "its name is not UTF-8: rename it"
 LEADS_OUT = "it is a link that leads out of the directory: list its target in definitions instead"
@@ -31,7 +31,7 @@ TOO_DEEP = f"it is more than {DEEPEST} directories deep: move it up"
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A directory that was looked into. Another one in its place is another."""
+    """A directory that was listed. A new directory at the same path is a different Folder."""
 
     path: str
     device: int
@@ -40,14 +40,14 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What there is, and the directories in which that may change."""
+    """The listing, and the directories in which it may change."""
 
     listing: Listing
     folders: tuple[Folder, ...]
 
 
 def find(places: Sequence[str], now: float) -> Tree:
-    """What there is at these places at that time of the wall clock."""
+    """Lists these files and directories. `now` is the time of the wall clock."""
     search = _Search()
     for place in places:
         search.place(place)
@@ -58,7 +58,7 @@ def find(places: Sequence[str], now: float) -> Tree:
 
 
 class _TooMuchError(Exception):
-    """There is more than anybody looks through; the text says how much."""
+    """A limit is exceeded; the text says which."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class _Search:
     _root: str = ""
     _entered: set[tuple[int, int]] = field(default_factory=set)
     _links: list[tuple[str, int]] = field(default_factory=list)
-    """Links to directories, with the depth that they are at: what they lead to may be found without them."""
+    """Links to directories, with their depth: their targets may be found without them."""
 
     def place(self, place: str) -> None:
         if not is_text(place):
@@ -79,15 +79,15 @@ class _Search:
         try:
             found = os.stat(place)
         except OSError as error:
-            # A file that is gone was removed; a directory that is gone may come back, as one on another machine does.
+            # A missing file was removed; a missing directory may come back, as on a network file system.
             if not (is_definition(place) and os.path.isdir(os.path.dirname(place))):
                 self.unreadable[place] = error.strerror or str(error)
             return
         if stat.S_ISDIR(found.st_mode):
             self._tree(place)
             if not _is_still(place, found):
-                # Files that were not found are where the directory is now, and not gone.
-                self.unreadable.setdefault(place, "it was moved while somebody looked at it")
+                # Files that were not found moved with the directory, and are not gone.
+                self.unreadable.setdefault(place, "it was moved while it was being listed")
         elif stat.S_ISREG(found.st_mode):
             self.files[place] = _mark(found)
         else:
@@ -97,11 +97,11 @@ class _Search:
         self._root, self._entered, self._links = os.path.realpath(place), set(), []
         try:
             self._enter(place, DEEPEST)
-            # Directories are found under their own names first. What links add may have links itself.
+            # Directories are found under their own names first. Linked ones may have links themselves.
             for path, depth in self._links:
                 self._follow(path, depth)
         except _TooMuchError as error:
-            # What is left out is not taken for removed.
+            # Files that are left out do not count as removed.
             self.unreadable[place] = str(error)
 
     def _enter(self, directory: str, depth: int) -> None:
@@ -145,7 +145,7 @@ class _Search:
             found = os.stat(path)
             link = stat.S_ISDIR(found.st_mode) and os.path.islink(path)
         except OSError as error:
-            # A link that leads nowhere is no file, and what is gone by now is none either.
+            # A broken link is not a file, nor is a file that is gone by now.
             if not isinstance(error, FileNotFoundError):
                 self.unreadable[path] = error.strerror or str(error)
             return
@@ -178,7 +178,7 @@ def _is_still(place: str, found: os.stat_result) -> bool:
 
 
 def _is_hidden(name: str) -> bool:
-    """Hidden files, and what editors leave beside the file that they write."""
+    """Hidden files, and backup and temporary files of editors."""
     return name.startswith((".", "#")) or name.endswith(("~", ".swp", ".tmp", ".bak"))
 
 

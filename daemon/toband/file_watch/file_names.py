@@ -1,4 +1,4 @@
-"""Names of files, which need not be text in any encoding."""
+"""File names that are not valid text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def is_text(path: str) -> bool:
-    """Whether everybody who takes text can be given this path."""
+    """Whether the path can be encoded as UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -15,5 +15,5 @@ def is_text(path: str) -> bool:
 
 
 def shown(path: str) -> str:
-    """For people: bytes that are no text are written as in a program. Nothing can be opened by it."""
+    """The path for people, with bytes that are not text escaped. It cannot be opened by that."""
     return path if is_text(path) else os.fsencode(path).decode("utf-8", "backslashreplace")

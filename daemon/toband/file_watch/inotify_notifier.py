@@ -1,7 +1,7 @@
-"""Directories under inotify, with all below them.
+"""Watches directories and whole trees with inotify.
 
-`watchfiles` is not used for this on Linux: it walks through a tree while nobody else may run Python, for seconds if
-there are a hundred thousand directories, follows links inside of it, and begins anew whenever the set of paths changes.
+`watchfiles` is not used for this on Linux: it walks a tree while it holds the interpreter lock, for seconds with a
+hundred thousand directories, follows links inside the tree, and starts over whenever the set of paths changes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 if sys.platform != "linux":
-    raise ImportError("inotify is Linux's")
+    raise ImportError("inotify exists on Linux only")
 
 import contextlib
 import ctypes
@@ -26,12 +26,12 @@ from toband.file_watch.own_files import NO_FILES, OwnFiles
 from toband.file_watch.path_state import Spot
 
 PORTION = 0.002
-"""Seconds of work on a large tree, after which others get as long."""
+"""Seconds of work on a large tree between pauses of the same length."""
 READ = 64 * 1024
 READS_MOST = 16
-"""Reads of what the kernel has to tell before the follower gets a turn."""
+"""Reads of notifications before the follower gets a turn."""
 DENIED_MOST = 1000
-"""Directories that cannot be watched, of which each is tried again."""
+"""Directories without permission that are tried again."""
 
 _MODIFY, _ATTRIB, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _UNMOUNT, _Q_OVERFLOW, _IGNORED = 0x400, 0x800, 0x2000, 0x4000, 0x8000
@@ -45,21 +45,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Inotify:
-    """Implements `Notifier`. Walks through trees in portions, in between what is told."""
+    """Implements `Notifier`. Walks trees in portions, between notifications."""
 
     def __init__(self, own: OwnFiles = NO_FILES) -> None:
-        """Trees of `own` that lie in a wanted one are not looked into."""
+        """Trees of `own` inside a wanted tree are not watched."""
         self._own = own
         self._fd = -1
         self._wakes, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        # Whoever wakes it is another thread: the number of a closed pipe may be somebody else's file.
+        # `wake` runs in another thread: the descriptor of a closed pipe may be reused.
         self._closing = threading.Lock()
         self._spots: frozenset[Spot] = frozenset()
         self._trees: frozenset[str] = frozenset()
         self._flat: frozenset[str] = frozenset()
         self._paths: dict[int, str] = {}
         self._watches: dict[str, int] = {}
-        # Directories to be watched, the last first, and whether what is in them is to be told.
+        # Directories to watch, last first, and whether to report their entries.
         self._todo: list[tuple[str, bool]] = []
         self._full = False
         self._denied: dict[str, bool] = {}
@@ -89,7 +89,7 @@ class Inotify:
             self._todo = [each for each in self._todo if self._wanted(each[0])]
             self._denied = {path: told for path, told in self._denied.items() if self._wanted(path)}
             self._troubles = {path: text for path, text in self._troubles.items() if self._wanted(path)}
-        # One that went and came back is the same spot, but no longer watched.
+        # A directory that disappeared and came back is the same spot, but not watched any more.
         waiting = {path for path, _ in self._todo}.union(self._denied)
         lost = {spot for spot in spots if spot.path not in self._watches}
         new = new | {spot for spot in lost if spot.path not in waiting}
@@ -130,7 +130,7 @@ class Inotify:
             self._watch(path, report, told)
 
     def wake(self) -> None:
-        # Full means that it will wake; closed, that nobody waits.
+        # A full pipe wakes as well; a closed one has no reader.
         with self._closing, contextlib.suppress(OSError):
             os.write(self._waker, b"x")
 
@@ -150,14 +150,14 @@ class Inotify:
     # -- watching
 
     def _watch(self, path: str, report: bool, told: list[Told]) -> None:
-        """Watches a directory, then looks into it: what comes later is told, what came earlier is found."""
+        """Watches a directory, then lists it: later entries are notified, earlier ones are found."""
         if not self._wanted(path):
             return
         failed = self._add(path)
         if not failed and self._in_tree(path):
             failed = self._look_into(path, report, told)
         if failed in (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-            # The rest waits until somebody says to try again.
+            # The rest waits for `try_again`.
             self._todo.append((path, report))
             self._full = True
             self._troubles[path] = _why(failed)
@@ -177,7 +177,7 @@ class Inotify:
             return ctypes.get_errno()
         before = self._watches.get(path)
         if before is not None and before != watch:
-            self._remove(path)  # what was there is elsewhere now
+            self._remove(path)  # the former directory has moved
         elsewhere = self._paths.get(watch)
         if elsewhere is not None and elsewhere != path:
             del self._watches[elsewhere]
@@ -198,7 +198,7 @@ class Inotify:
         return 0
 
     def _forget(self, path: str, *, only_unwanted: bool = False) -> None:
-        """Watches neither a directory nor what was below it."""
+        """Stops watching a directory and everything below it."""
         below = path.rstrip(os.sep) + os.sep
         for each in [each for each in self._watches if each == path or each.startswith(below)]:
             if not (only_unwanted and self._wanted(each)):
@@ -207,9 +207,9 @@ class Inotify:
     def _remove(self, path: str) -> None:
         watch = self._watches.pop(path)
         del self._paths[watch]
-        _libc.inotify_rm_watch(self._fd, watch)  # fails for one that the kernel took away itself
+        _libc.inotify_rm_watch(self._fd, watch)  # fails if the kernel removed the watch itself
 
-    # -- being told
+    # -- notifications
 
     def _read(self, told: list[Told]) -> None:
         for _ in range(READS_MOST):
@@ -228,7 +228,7 @@ class Inotify:
     def _take(self, watch: int, mask: int, name: str, told: list[Told]) -> None:
         if mask & _Q_OVERFLOW:
             told.append(("", NotificationKind.LOST))
-            # Directories may have come that nobody was told of.
+            # There may be new directories without a notification.
             self._todo += ((path, False) for path in self._trees)
             return
         directory = self._paths.get(watch)
@@ -252,7 +252,7 @@ class Inotify:
             told.append((path, NotificationKind.MODIFIED))
 
     def _drop(self, watch: int) -> None:
-        """One that the kernel has taken away, or will."""
+        """Drops a watch that the kernel removes itself."""
         del self._watches[self._paths.pop(watch)]
 
 
@@ -260,12 +260,12 @@ def _why(number: int) -> str:
     match number:
         case errno.ENOSPC:
             return (
-                "the system watches no more directories for this user; "
+                "the limit of watched directories for this user is reached; "
                 f"raise fs.inotify.max_user_watches{_now('max_user_watches')}"
             )
         case errno.EMFILE:
             return (
-                "the system gives this user no more inotify instances, or the daemon no more descriptors; "
+                "the limit of inotify instances for this user, or of the daemon's descriptors, is reached; "
                 f"raise fs.inotify.max_user_instances{_now('max_user_instances')}"
             )
         case errno.EACCES | errno.EPERM:

@@ -1,4 +1,4 @@
-"""Directories watched by `watchfiles`, where the system itself watches whole trees: Windows and macOS."""
+"""Watches directories with `watchfiles`, where the system can watch whole trees: Windows and macOS."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from toband.file_watch.own_files import NO_FILES, OwnFiles
 from toband.file_watch.path_state import Spot
 
 STEP, DEBOUNCE = 50, 200
-"""Milliseconds: changes that follow each other so closely are told together."""
+"""Milliseconds: changes within them are reported together."""
 FRESH_MOST = 10_000
-"""Entries of a directory that came as a whole which are told."""
+"""Entries of a new directory that are reported."""
 _KINDS = {1: NotificationKind.ADDED, 2: NotificationKind.MODIFIED, 3: NotificationKind.DELETED}
 
 
@@ -23,7 +23,7 @@ class Native:
     """Implements `Notifier`: one thread for trees, one for directories by themselves."""
 
     def __init__(self, own: OwnFiles = NO_FILES) -> None:
-        """The system tells of whole trees, `own` included."""
+        """The system reports whole trees, `own` included."""
         self._queue: queue.SimpleQueue[Told | None] = queue.SimpleQueue()
         self._spots: dict[bool, frozenset[Spot]] = {True: frozenset(), False: frozenset()}
         self._groups: dict[bool, _Group | None] = {True: None, False: None}
@@ -52,7 +52,7 @@ class Native:
                 self._queue.put((path, NotificationKind.ADDED))
 
     def _watch(self, tree: bool) -> None:
-        """The new one begins before the old one ends, so that nothing falls in between."""
+        """Starts the new watch before it ends the old one, so that no change is missed."""
         before = self._groups[tree]
         paths = sorted({spot.path for spot in self._spots[tree]})
         group = _Group(paths, tree=tree, told=self._queue) if paths else None
@@ -87,7 +87,7 @@ class Native:
 
 
 class _Group:
-    """Paths that one thread watches, until it is stopped or cannot."""
+    """Paths that one thread watches until it is stopped or fails."""
 
     def __init__(self, paths: Sequence[str], *, tree: bool, told: queue.SimpleQueue[Told | None]) -> None:
         self.paths = paths
@@ -107,7 +107,7 @@ class _Group:
         from watchfiles import watch
 
         try:
-            # The first time that nothing happens says that it has begun.
+            # The first timeout shows that the watch is active.
             for changes in watch(
                 *self.paths,
                 watch_filter=None,

@@ -1,4 +1,4 @@
-"""What the system is asked to tell of directories, whichever way it does that."""
+"""Interface to the change notifications of the operating system."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ class NotificationKind(Enum):
     MODIFIED = auto()
     DELETED = auto()
     GONE = auto()
-    """A watched directory is itself not where it was."""
+    """A watched directory was moved or deleted."""
     LOST = auto()
-    """The system had more to tell than it keeps: anything may have changed. Has no path."""
+    """The system dropped notifications: anything may have changed. Has no path."""
 
 
 Told = tuple[str, NotificationKind]
 
 
 class Notifier(Protocol):
-    """Belongs to one thread, but for `wake`."""
+    """Belongs to one thread, except for `wake`."""
 
     def want(self, spots: Set[Spot], fresh: Set[Spot]) -> None:
-        """Watches these and no others. What is already below one of `fresh` is told as ADDED."""
+        """Watches these and no others. Entries that exist below one of `fresh` are reported as ADDED."""
         ...
 
     def wait(self, timeout: float) -> Sequence[Told]:
-        """What was told since the last time; empty after so many seconds, earlier if there is work, or when woken."""
+        """Notifications since the last call; empty after that many seconds, or earlier if there is work or a wake."""
         ...
 
     def try_again(self) -> None:
-        """What could not be watched."""
+        """Tries again to watch directories that failed."""
         ...
 
     def wake(self) -> None:
-        """Ends a wait. From any thread."""
+        """Ends a wait. May be called from any thread."""
         ...
 
     def close(self) -> None: ...
 
     @property
     def busy(self) -> bool:
-        """Some of what is wanted is not watched yet, and nothing is in the way of that."""
+        """Whether watches are still being set up."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""What the daemon writes for itself. To tell of it would be to write again, for ever."""
+"""The daemon's own files. Reporting their changes would write to them again, without end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OwnFiles:
 
     @classmethod
     def of(cls, *, state_dir: str, database_file: str = "", logs: Iterable[str] = ()) -> OwnFiles:
-        """An empty `database_file` is none."""
+        """`database_file` is empty if there is none."""
         database = [database_file + end for end in _BESIDE_DATABASE] if database_file else []
         return cls(
             trees=frozenset({os.path.realpath(state_dir)}),
@@ -37,7 +37,7 @@ NO_FILES = OwnFiles()
 
 
 def printed_to() -> Sequence[str]:
-    """Files that standard output and error lead to, where the system says so."""
+    """Files that standard output and error are redirected to, where the system shows them."""
     if sys.platform == "win32":
         return []
     paths = (os.path.realpath(f"/proc/self/fd/{number}") for number in (1, 2))

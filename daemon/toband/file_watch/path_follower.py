@@ -1,4 +1,4 @@
-"""What became of watched paths: what the system tells of directories, and a look at the paths themselves."""
+"""Finds changes of watched paths, from notifications about directories and from checks of the paths."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from toband.file_watch.path_state import Place, Spot, is_as_before, mounts, plac
 from toband.ports import FileChange, PathChange, WatchChanges
 
 QUIET, LONGEST = 0.3, 1.0
-"""Seconds without a change after which those before it are told, and after which they are told in any case."""
+"""Seconds without a change after which earlier changes are reported, and the longest delay of a report."""
 LOOK_AGAIN = 15.0
-"""Seconds after which the paths are looked at although nobody told of a change: one above them may have moved."""
+"""Seconds between checks of the paths without a notification: a directory above them may have moved."""
 TRY_AGAIN = 60.0
-"""Seconds after which what could not be watched is tried again."""
+"""Seconds after which failed watches are tried again."""
 CHANGES_MOST = 100
-"""Changes of one watch that are told at once."""
+"""Changes of one watch in one report."""
 MORE_MOST = 10_000
-"""Further ones that are counted."""
+"""Further changes that are only counted."""
 
 NOWHERE = Place(mark=None, root="", own=frozenset(), names=frozenset(), spots=frozenset())
-"""Of a path that could not be looked at so far."""
+"""State of a path that could not be read so far."""
 
 _CHANGES = {
     NotificationKind.ADDED: FileChange.ADDED,
@@ -37,7 +37,7 @@ _CHANGES = {
 
 @dataclass(slots=True)
 class _Index:
-    """Which declared paths something is about: by root of a tree, by name, and by directory that is watched."""
+    """The declared paths that a notification is about: by root of a tree, by name, and by watched directory."""
 
     roots: Mapping[str, Sequence[str]] = field(default_factory=dict)
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class _Index:
 
 
 class Follower:
-    """Belongs to one thread. `turn` is called again and again."""
+    """Belongs to one thread, which calls `turn` repeatedly."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Follower:
         own: OwnFiles = NO_FILES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is told of `own`."""
+        """Changes of `own` are not reported."""
         self._notifier = notifier
         self._own = own
         self._clock = clock
@@ -71,7 +71,7 @@ class Follower:
 
     @property
     def settled(self) -> bool:
-        """Everything that is declared is watched, as far as that can be, and nothing is left to be told."""
+        """Whether all declared paths are watched, if possible, and all changes are reported."""
         return not (self._notifier.busy or self._changes or self._suspects)
 
     @property
@@ -85,7 +85,7 @@ class Follower:
         return {shown(path): why for path, why in found.items()}
 
     def declare(self, paths: Collection[str]) -> None:
-        """These and no others; what is there now is not told."""
+        """Sets the watched paths. Existing files are not reported."""
         for path in self._places.keys() - set(paths):
             del self._places[path]
             self._unreadable.pop(path, None)
@@ -96,11 +96,11 @@ class Follower:
             place = self._look(path)
             self._places[path] = place or NOWHERE
         self._watch(fresh=())
-        # Between the look and the watch it may have changed.
+        # It may have changed between the check and the watch.
         self._suspect(new)
 
     def turn(self, timeout: float = LOOK_AGAIN) -> Sequence[WatchChanges]:
-        """Waits for something to happen, but not for long; what is to be told by now."""
+        """Waits for changes, at most until the timeout, and returns those that are due."""
         until = min(self._look_at, self._try_at, self._due())
         for path, kind in self._notifier.wait(max(0.0, min(timeout, until - self._clock()))):
             self._take(path, kind)
@@ -120,11 +120,11 @@ class Follower:
             return float("inf")
         return min(self._last + QUIET, self._first + LONGEST)
 
-    # -- what is told
+    # -- notifications
 
     def _take(self, path: str, kind: NotificationKind) -> None:
         if kind is NotificationKind.LOST:
-            # Whoever listens has to look for himself.
+            # Report each tree as a whole: its changes are unknown.
             for declared, place in self._places.items():
                 if place.root:
                     self._gather(declared, declared, NotificationKind.MODIFIED)
@@ -169,7 +169,7 @@ class Follower:
         if not self._first:
             self._first = self._last
 
-    # -- what is found
+    # -- reports
 
     def _flush(self) -> Sequence[WatchChanges]:
         self._first = 0.0
@@ -192,12 +192,12 @@ class Follower:
         if suspects:
             self._watch(fresh=fresh)
         gathered, self._changes = self._changes, {}
-        # Between the look and the watch it may have changed again.
+        # It may have changed again between the check and the watch.
         self._suspect(sorted(moved))
         return [_batch(watch, changes) for watch, changes in gathered.items()]
 
     def _look(self, path: str) -> Place | None:
-        """None if it cannot be looked at: nobody knows what is there."""
+        """None if it cannot be read."""
         try:
             place = place_of(path)
         except OSError as error:
@@ -209,7 +209,7 @@ class Follower:
         if not self._own.has(os.path.realpath(path)):
             return place
         self._left_out[path] = (
-            "it is the daemon's own, or below its state directory, of which nothing is told; watch a path elsewhere"
+            "it is one of the daemon's own files or in its state directory, which are not watched; watch another path"
         )
         spots = frozenset(spot for spot in place.spots if not spot.tree)
         return replace(place, mark=None, root="", spots=spots)
@@ -230,8 +230,8 @@ class Follower:
         self._notifier.want(wanted, come)
         self._remote = {
             spots[path][0]: (
-                f"it is on a network file system ({kind}), and the system tells only of changes "
-                "that this machine makes; let a step or a program where they are made emit an event"
+                f"it is on a network file system ({kind}), where only changes by this machine are noticed; "
+                "emit an event from the machine that makes the changes"
             )
             for path, kind in remote(spots, mounts()).items()
         }
@@ -245,15 +245,15 @@ def _differs(path: str, place: Place) -> bool:
 
 
 def _change(before: Place, after: Place, told: set[NotificationKind]) -> NotificationKind | None:
-    """What became of a declared path itself."""
+    """The change of a declared path itself."""
     if after.mark is None:
         if before.mark is None:
-            # It came and went; that it went alone was told before.
+            # It was created and deleted; a deletion alone was reported before.
             return NotificationKind.DELETED if NotificationKind.ADDED in told else None
         return NotificationKind.DELETED
     if before.mark is None:
         return NotificationKind.ADDED
-    # A new directory may have got the number of the old one.
+    # A new directory may have the inode number of the old one.
     again = NotificationKind.ADDED in told or (bool(told) and not after.root)
     return NotificationKind.MODIFIED if before.mark != after.mark or again else None
 
@@ -275,9 +275,9 @@ def _batch(watch: str, changes: Mapping[str, set[NotificationKind]]) -> WatchCha
 
 
 def _one(path: str, kinds: set[NotificationKind]) -> NotificationKind:
-    """Several changes of one path as one."""
+    """Merges several changes of one path."""
     if NotificationKind.ADDED in kinds and NotificationKind.DELETED in kinds:
-        # Either it was replaced, or it came and went.
+        # It was replaced, or created and deleted.
         return NotificationKind.MODIFIED if os.path.lexists(path) else NotificationKind.DELETED
     for kind in (NotificationKind.DELETED, NotificationKind.ADDED):
         if kind in kinds:
@@ -286,5 +286,5 @@ def _one(path: str, kinds: set[NotificationKind]) -> NotificationKind:
 
 
 def _readable(path: str) -> str:
-    """A name need not be text in any encoding; what is told of it is."""
+    """The path as valid text: file names need not be."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

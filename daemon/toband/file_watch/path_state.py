@@ -1,4 +1,4 @@
-"""What is at a path that is watched, and what has to be watched to notice that this changes."""
+"""State of a watched path, and the directories to watch for changes of it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NETWORK: Final = frozenset(
         *("fuse.sshfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"),
     }
 )
-"""File systems on which others make changes that this machine is not told of."""
+"""File systems on which changes by other machines cause no notification."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A directory that is there: to be watched by itself, or with all below it. Another one in its place is another."""
+    """An existing directory to watch, alone or as a tree. A new directory at the same path is a different Spot."""
 
     path: str
     device: int
@@ -29,11 +29,11 @@ class Spot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A declared path as it was found.
+    """State of a declared path.
 
-    `mark` tells one content of a file, or one directory, from another; None: nothing is there. `root` is the directory
-    that the path leads to, empty if it leads to none. `own` are its names without links, and `names` the paths whose
-    coming and going changes what is here: those, or what is missing above them.
+    `mark` identifies the content of a file, or a directory; None: nothing exists there. `root` is the directory that
+    the path leads to, empty if none. `own` are its names without links; `names` are the paths whose creation or
+    deletion changes it: its own names, or missing directories above them.
     """
 
     mark: tuple[int, ...] | None
@@ -44,7 +44,7 @@ class Place:
 
 
 def place_of(declared: str) -> Place:
-    """Looks at an absolute path. Raises OSError, but not for one that is not there."""
+    """The state of an absolute path. Raises OSError, but not for a missing one."""
     entry = os.path.join(os.path.realpath(os.path.dirname(declared)), os.path.basename(declared.rstrip(os.sep)))
     real = os.path.realpath(declared)
     found = _stat(declared)
@@ -63,7 +63,7 @@ def place_of(declared: str) -> Place:
 
 
 def is_as_before(declared: str, place: Place) -> bool:
-    """A quick look; what it misses is told by what is watched. Raises OSError."""
+    """A quick check; the watches notice the rest. Raises OSError."""
     if _mark(_stat(declared)) != place.mark:
         return False
     return all(
@@ -73,7 +73,7 @@ def is_as_before(declared: str, place: Place) -> bool:
 
 
 def _above(path: str) -> tuple[Spot | None, str]:
-    """The nearest directory above it that is there, and what has to appear in it, or go, for that to change."""
+    """The nearest existing directory above it, and the entry in it whose creation or deletion matters."""
     name, directory = path, os.path.dirname(path)
     while True:
         found = _stat(directory)
@@ -100,7 +100,7 @@ def _mark(found: os.stat_result | None) -> tuple[int, ...] | None:
 
 
 def mounts(table: str = "/proc/self/mountinfo") -> dict[str, str]:
-    """Types of file systems by where they are; empty where the system does not say."""
+    """Types of file systems by mount point; empty where the system does not show them."""
     try:
         with open(table, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
@@ -122,7 +122,7 @@ def _unescaped(text: str) -> str:
 
 
 def remote(paths: Iterable[str], mounted: dict[str, str]) -> dict[str, str]:
-    """Those that lie on a file system of another machine, with its type."""
+    """The paths on network file systems, with the type."""
     found = {}
     for path in paths:
         above = path

@@ -1,4 +1,4 @@
-"""The files and directories that workflows watch, in a thread of their own."""
+"""Watches the files and directories of workflows, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ else:
 
 FAILED_PAUSE = 1.0
 SOON = 0.01
-"""Seconds between looks while somebody waits until all is settled."""
+"""Seconds between turns while `settled` is awaited."""
 
 log = structlog.get_logger()
 
 
 class WatchedPaths:
-    """Implements `ports.PathWatcher`. Belongs to the event loop. As long as nothing is followed, there is no thread."""
+    """Implements `ports.PathWatcher`. Belongs to the event loop. Without watched paths there is no thread."""
 
     def __init__(
         self,
         notifier: Callable[[OwnFiles], Notifier] = SystemNotifier,
         own: OwnFiles = NO_FILES,
     ) -> None:
-        """Nothing is told of `own`."""
+        """Changes of `own` are not reported."""
         self._new_notifier = notifier
         self._own = own
         self._thread: _Thread | None = None
@@ -60,7 +60,7 @@ class WatchedPaths:
         return await self._batches.get()
 
     async def settled(self) -> None:
-        """Until everything is watched that can be, and everything was told."""
+        """Waits until all paths are watched, if possible, and all changes are reported."""
         if self._thread is not None:
             await self._thread.settled()
 
@@ -81,7 +81,7 @@ class WatchedPaths:
 
 
 class _Thread:
-    """Runs a follower, and hands what it has to tell to the event loop."""
+    """Runs a follower, and passes its reports to the event loop."""
 
     def __init__(
         self,
@@ -136,12 +136,12 @@ class _Thread:
                         self._waiting.remove(event)
                         self._call(event.set)
             except Exception as error:
-                # Nothing that is met may end it; what was told meanwhile is lost.
+                # No error may end the thread; notifications meanwhile are lost.
                 log.error("cannot watch files", action="watch_failed", exc_info=error)
                 threading.Event().wait(FAILED_PAUSE)
         self._notifier.close()
 
     def _call(self, function: Callable[..., None], *args: object) -> None:
-        # A loop that is closed has nobody who listens.
+        # The event loop may be closed already.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)

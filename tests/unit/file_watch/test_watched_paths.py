@@ -385,7 +385,7 @@ async def test_a_watch_that_would_never_tell_anything_is_trouble(
     await watching.follow(state, below, database, link)
     await wait_for(lambda: len(watching.paths.troubles) == 4, "what is wrong")
     assert set(watching.paths.troubles) == {str(each) for each in (state, below, database, link)}
-    assert "nothing is told" in watching.paths.troubles[str(database)]
+    assert "which are not watched" in watching.paths.troubles[str(database)]
     (state / "a").write_text("x")
     database.write_text("xy")
     below.parent.mkdir()
