@@ -75,7 +75,7 @@ SOURCE = "name: nightly\ndescription: x\nsteps: {one: {run: 'true'}}\n"
 @pytest.mark.parametrize(
     ("rpc", "arguments"),
     [
-        ("UpdateWorkflow", ["apply", "FILE"]),
+        ("ApplyDefinitions", ["apply", "FILE"]),
         ("RestoreWorkflowVersion", ["workflows", "restore", "nightly", "1"]),
         ("DeleteWorkflow", ["workflows", "delete", "nightly"]),
     ],
