@@ -1,27 +1,29 @@
-"""What a failure is, and whether and when it is tried again."""
+"""Retry policy: the class of a failure, whether it is retried, and its backoff."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from toban.definition import ErrorClass, FailurePolicy, JobType, Step, parse_duration
+from toban.definition import ErrorClass, FailurePolicy, JobType, OnLost, Step, parse_duration
 from toband.domain.run_events import AttemptEnded
 from toband.domain.run_model import StepRun, StepState, TreeCause
 
 CLASS_OUTPUT = "toban.error_class"
-"""What a step writes to $TOBAN_OUTPUT to say itself which kind of failure it was."""
+"""The output with which a step sets the class of its failure."""
 WAIT_OUTPUT = "toban.retry_after"
 OWN_OUTPUTS = frozenset({CLASS_OUTPUT, WAIT_OUTPUT})
 RATE_LIMIT_FACTOR = 10
-"""A rate limit is waited for this much longer than a failure that may pass."""
+"""The backoff after a rate limit is this many times longer."""
 WAIT_MOST = 86_400.0
-"""What a step asks for itself is believed up to a day."""
+"""Seconds that a step may ask to wait before its retry."""
+RERUNS_MOST = 3
+"""Times that a step whose process was lost is run again, with `on_lost: rerun`."""
 
 
 def classify(step: Step, event: AttemptEnded) -> ErrorClass:
-    """How a failure may be treated: as the step itself says, as its definition says, or as is usual."""
+    """The class of a failure: from the output of the step, from its definition, or by default."""
     if event.not_started or (event.error and event.exit_code == 0):
-        # The work was done: doing it again is not ours to decide.
+        # The step may have done its work: a retry could do it twice.
         return ErrorClass.NON_RETRYABLE
     if event.ending.cause is TreeCause.EXITED:
         said = event.outputs.get(CLASS_OUTPUT, "").strip()
@@ -37,12 +39,33 @@ def classify(step: Step, event: AttemptEnded) -> ErrorClass:
 
 
 def wait_asked(event: AttemptEnded) -> float | None:
-    """How long the step itself asked to wait before it is tried again."""
+    """Seconds that the step asked to wait before its retry."""
     asked = event.outputs.get(WAIT_OUTPUT, "").strip()
     try:
         return min(WAIT_MOST, parse_duration(asked)) if asked else None
     except ValueError:
         return None
+
+
+def retry_delay(
+    step: Step,
+    run: StepRun,
+    error_class: ErrorClass,
+    event: AttemptEnded | None,
+    random: Callable[[], float],
+) -> float | None:
+    """Seconds until the next retry; None: the failure is final. `event` is the end of the attempt, if that failed."""
+    exit_code = event.exit_code if event is not None else None
+    ended_by = event.ending.cause if event is not None else None
+    if TreeCause.LOOP_TIMEOUT in (run.overdue, ended_by) or not may_retry(step, run, error_class, exit_code):
+        return None
+    asked = wait_asked(event) if event is not None else None
+    return back_off(step, run.retries + 1, error_class, asked, random)
+
+
+def may_rerun(step: Step, run: StepRun) -> bool:
+    """Whether a step whose process was lost may run again. `run` is as before the loss."""
+    return step.on_lost is OnLost.RERUN and run.losses < RERUNS_MOST
 
 
 def may_retry(step: Step, run: StepRun, error_class: ErrorClass, exit_code: int | None) -> bool:
@@ -59,7 +82,7 @@ def back_off(
     asked: float | None,
     random: Callable[[], float],
 ) -> float:
-    """Seconds to wait before the retry of that number, from 1 on."""
+    """Seconds to wait before that retry, counted from 1."""
     if asked is not None:
         return asked
     rule = step.retry
@@ -75,9 +98,9 @@ def back_off(
 
 
 def ends_badly(step: Step, run: StepRun) -> bool:
-    """Whether a step that failed makes its run fail.
+    """Whether a failed step makes its run fail.
 
-    A loop that was not complete in time has no class of error: what it does to the run is not for `on_failure` to say.
+    A loop that was never complete has no error class: `on_iterations_exhausted` decides, not `on_failure`.
     """
     if run.state is not StepState.FAILED:
         return False

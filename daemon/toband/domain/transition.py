@@ -1,10 +1,11 @@
-"""All that decides how a run moves: `transition(plan, run, event) -> (run, effects)`.
+"""The state machine of a run: `transition(plan, run, event) -> (run, effects)`.
 
-Pure. An event that no longer applies (a terminal run, a superseded token) changes nothing and asks for nothing; it is
-never an error, because late reports are normal.
+Pure. An event that no longer applies (to an ended run, or with an old token) changes nothing: late reports are normal,
+and never an error. The legal moves are in `state_table`.
 
-How a run ends: the first cause (abort, cancel, run timeout) is kept as `ending` and fixes the final state; from then on
-nothing starts, what has not started is skipped at once, and the run stays RUNNING until every attempt has ended.
+A run ends early for the first cause (abort, cancel, timeout), which is stored as `ending` and fixes the final state.
+From then on nothing starts, steps that have not started are skipped, and the run stays RUNNING until every attempt has
+ended.
 """
 
 from __future__ import annotations
@@ -14,11 +15,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from toban.definition import ErrorClass, OnLost
-from toband.domain import run_texts
-from toband.domain.attempt_outcomes import Outcomes
+from toban.definition import ErrorClass
+from toband.domain import for_each, run_texts
+from toband.domain.attempt_outcomes import (
+    attempt_failed,
+    attempt_succeeded,
+    check_ended,
+    check_or_succeed,
+    fail_step,
+    retry_or_fail,
+)
 from toband.domain.plan import Plan
-from toband.domain.retry_policy import classify
+from toband.domain.retry_policy import classify, may_rerun
+from toband.domain.run_ending import advance, close_run, end_run, step_over
 from toband.domain.run_events import (
     AttemptEnded,
     AttemptLost,
@@ -64,68 +73,67 @@ from toband.domain.run_model import (
     TreeCause,
     TreeEnding,
 )
-from toband.domain.run_mutation import Ids
+from toband.domain.run_mutation import Ids, RunMutation
 from toband.domain.run_timers import LOOP, run_timer, step_timer
+from toband.domain.step_launch import launch, settle
 
 __all__ = ["Ids", "effects_of", "transition"]
-
-RERUNS_MOST = 3
-"""How often a step whose process was lost is run again, if it may be at all."""
 
 _TIMEOUTS = (TreeCause.TIMEOUT, TreeCause.LOOP_TIMEOUT, TreeCause.RUN_TIMEOUT)
 
 
 def transition(plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids) -> tuple[Run, Sequence[Effect]]:
-    """What the run is after the event, and what must be done about it. The same run object: nothing happened."""
+    """The run after the event, and what must be done. The same run object means that nothing changed."""
     if run.state.terminal:
         return run, ()
-    move = _Move(plan, run, at, ids)
+    draft = RunMutation(plan, run, at, ids)
     match event:
         case RunStarted():
-            move.start()
+            _start(draft)
         case AttemptStarted():
-            move.attempt_started(event)
+            _attempt_started(draft, event)
         case AttemptEnded():
-            move.attempt_ended(event)
+            _attempt_ended(draft, event)
         case AttemptLost():
-            move.attempt_lost(event)
+            _attempt_lost(draft, event)
         case AttemptVoided():
-            move.attempt_voided(event)
+            _attempt_voided(draft, event)
         case ChildEnded():
-            move.child_ended(event)
+            _child_ended(draft, event)
         case StepEvaluated():
-            move.step_evaluated(event)
+            _step_evaluated(draft, event)
         case EvaluationFailed():
-            move.evaluation_failed(event)
+            _evaluation_failed(draft, event)
         case OutputsCollected():
-            move.outputs_collected(event)
+            _outputs_collected(draft, event)
         case CollectionFailed():
-            move.collection_failed(event)
+            _collection_failed(draft, event)
         case CollectionStopped():
-            move.collection_stopped(event)
+            _collection_stopped(draft, event)
         case RetryDue():
-            move.retry_due(event)
+            _retry_due(draft, event)
         case StepTimeoutPassed():
-            move.step_timed_out(event)
+            _step_timed_out(draft, event)
         case DecisionMade():
-            move.decided(event)
+            _decided(draft, event)
         case PauseRequested():
-            move.pause()
+            _pause(draft)
         case ResumeRequested():
-            move.resume()
+            _resume(draft)
         case LaunchDue():
-            move.launch_due()
+            _launch_due(draft)
         case CancelRequested():
-            move.cancel(event)
+            _cancel(draft, event)
         case RunTimeoutPassed():
-            move.time_out()
+            _time_out(draft)
         case _:
             assert_never(event)
-    return move.result()
+    close_run(draft)
+    return draft.result()
 
 
 def effects_of(plan: Plan, run: Run) -> Sequence[Effect]:
-    """What a run that was just loaded still asks for, its attempts apart: those are looked up on disk."""
+    """The effects that a run needs again after a restart, except for its attempts: those are looked up on disk."""
     if run.state is not RunState.RUNNING:
         return ()
     effects: list[Effect] = []
@@ -149,334 +157,335 @@ def effects_of(plan: Plan, run: Run) -> Sequence[Effect]:
     return (*effects, LaunchReady())
 
 
-class _Move(Outcomes):
-    """One method per event."""
+def _start(draft: RunMutation) -> None:
+    if draft.run.state is not RunState.PENDING:
+        return
+    draft.set_run(state=RunState.RUNNING, started_at=draft.at)
+    draft.effects += run_timer(draft.run)
+    settle(draft, draft.plan.ordered[::-1])
+    launch(draft)
 
-    # -- the run
 
-    def start(self) -> None:
-        if self._run.state is not RunState.PENDING:
-            return
-        self._set_run(state=RunState.RUNNING, started_at=self._at)
-        self._effects += run_timer(self._run)
-        self._settle(self._plan.ordered[::-1])
-        self._launch()
+def _launch_due(draft: RunMutation) -> None:
+    if draft.run.state is RunState.RUNNING:
+        launch(draft)
 
-    def launch_due(self) -> None:
-        if self._run.state is RunState.RUNNING:
-            self._launch()
 
-    def pause(self) -> None:
-        if self._run.paused_at is None and self._run.ending is None:
-            self._set_run(paused_at=self._at)
+def _pause(draft: RunMutation) -> None:
+    if draft.run.paused_at is None and draft.run.ending is None:
+        draft.set_run(paused_at=draft.at)
 
-    def resume(self) -> None:
-        if self._run.paused_at is not None:
-            self._set_run(paused_at=None)
-            self.launch_due()
 
-    def cancel(self, event: CancelRequested) -> None:
-        if self._run.cancel_requested_at is not None:
-            return
-        self._set_run(cancel_requested_at=self._at)
-        self._end(EndingCause.CANCELLED, run_texts.cancelled(event.reason))
+def _resume(draft: RunMutation) -> None:
+    if draft.run.paused_at is not None:
+        draft.set_run(paused_at=None)
+        _launch_due(draft)
 
-    def time_out(self) -> None:
-        if self._run.state is RunState.RUNNING:
-            if self._run.timeout is not None and self._run.started_at is not None:
-                due = self._run.started_at + timedelta(seconds=self._run.timeout)
-                self._then = min(self._at, due)
-            self._end(EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)
 
-    # -- before a step starts
+def _cancel(draft: RunMutation, event: CancelRequested) -> None:
+    if draft.run.cancel_requested_at is not None:
+        return
+    draft.set_run(cancel_requested_at=draft.at)
+    end_run(draft, EndingCause.CANCELLED, run_texts.cancelled(event.reason))
 
-    def step_evaluated(self, event: StepEvaluated) -> None:
-        step = self._unsettled(event.step)
-        if step is None:
-            return
-        if not event.when:
-            self._skip_evaluated(step.id, SkipReason.WHEN)
-        elif event.items is None:
-            self._set(step.id, evaluated=True)
-            self._launch()
-        elif not event.items:
-            self._skip_evaluated(step.id, SkipReason.EMPTY)
-        else:
-            self._set(
-                step.id,
-                evaluated=True,
-                state=StepState.RUNNING,
-                phase=Phase.GROUP,
-                instances=len(event.items),
-                started_at=self._at,
-            )
-            for number, item in enumerate(event.items):
-                name = f"{step.id}[{number}]"
-                self._steps[name] = StepRun(id=name, index=step.index, parent=step.id, instance=number, item=item)
-            self._launch()
 
-    def evaluation_failed(self, event: EvaluationFailed) -> None:
-        step = self._unsettled(event.step)
-        if step is not None:
-            self._set(step.id, evaluated=True)
-            self._fail(step.id, event.error, ErrorClass.NON_RETRYABLE, at=self._at)
+def _time_out(draft: RunMutation) -> None:
+    if draft.run.state is RunState.RUNNING:
+        if draft.run.timeout is not None and draft.run.started_at is not None:
+            due = draft.run.started_at + timedelta(seconds=draft.run.timeout)
+            draft.then = min(draft.at, due)
+        end_run(draft, EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)
 
-    def _unsettled(self, name: str) -> StepRun | None:
-        step = self._steps.get(name)
-        waits = step is not None and step.state is StepState.READY and not step.evaluated
-        return step if waits else None
 
-    def _skip_evaluated(self, name: str, reason: SkipReason) -> None:
-        self._set(name, evaluated=True)
-        self._skip(name, reason)
-        self._advance(name)
+def _step_evaluated(draft: RunMutation, event: StepEvaluated) -> None:
+    step = _unsettled(draft, event.step)
+    if step is None:
+        return
+    if not event.when:
+        _skip_evaluated(draft, step.id, SkipReason.WHEN)
+    elif event.items is None:
+        draft.set(step.id, evaluated=True)
+        launch(draft)
+    elif not event.items:
+        _skip_evaluated(draft, step.id, SkipReason.EMPTY)
+    else:
+        for_each.expand(draft, step, event.items)
+        launch(draft)
 
-    def retry_due(self, event: RetryDue) -> None:
-        step = self._steps.get(event.step)
-        if step is None or step.state is not StepState.READY or step.not_before is None:
-            return
-        if step.retries == event.retries:
-            self._set(step.id, not_before=None)
-            self._launch()
 
-    # -- processes
+def _evaluation_failed(draft: RunMutation, event: EvaluationFailed) -> None:
+    step = _unsettled(draft, event.step)
+    if step is not None:
+        draft.set(step.id, evaluated=True)
+        fail_step(draft, step.id, event.error, ErrorClass.NON_RETRYABLE, at=draft.at)
 
-    def attempt_started(self, event: AttemptStarted) -> None:
-        attempt = self._live(event.step, event.token)
-        if attempt is None or attempt.state is not AttemptState.STARTING:
-            return
-        self._set_attempt(attempt, state=AttemptState.RUNNING, pid=event.pid, started_at=event.started_at)
 
-    def attempt_ended(self, event: AttemptEnded) -> None:
-        attempt = self._live(event.step, event.token)
-        if attempt is None:
-            return
-        definition = self._plan.definition(attempt.step)
-        self._then = min(self._at, event.finished_at)
-        if event.progress is not None:
-            self._set_run(progress=event.progress)
-        run_ending = self._run.ending
-        timed_out = run_ending is not None and run_ending.cause is EndingCause.TIMED_OUT
-        if timed_out and event.ending.cause is TreeCause.CANCEL:
-            # The run's deadline is kept here and by the shim; whoever was faster, it is the same cause.
-            event = replace(event, ending=replace(event.ending, cause=TreeCause.RUN_TIMEOUT))
-        cause = event.ending.cause
-        own = cause is TreeCause.EXITED
-        # With an error of the supervisor's own it has not: what it handed on may be lost.
-        fine = own and not event.not_started and not event.error
-        succeeded = fine and event.exit_code in definition.success_codes
-        # The shim keeps the run's deadline too, and may be the first to say that it has passed.
-        stopped = cause is TreeCause.RUN_TIMEOUT or (cause is TreeCause.CANCEL and run_ending is not None)
-        error_class = None if succeeded or stopped else classify(definition, event)
-        error = "" if succeeded else run_texts.attempt_ended(event)
-        if cause is TreeCause.CANCEL and run_ending is None:
-            error = run_texts.ENDED_FROM_OUTSIDE
-        if cause in _TIMEOUTS:
-            state = AttemptState.TIMED_OUT
-        elif cause is TreeCause.CANCEL:
-            state = AttemptState.CANCELLED
-        else:
-            state = AttemptState.COMPLETED if succeeded else AttemptState.FAILED
-        self._set_attempt(
-            attempt,
-            state=state,
-            pid=event.pid,
+def _unsettled(draft: RunMutation, name: str) -> StepRun | None:
+    step = draft.steps.get(name)
+    waits = step is not None and step.state is StepState.READY and not step.evaluated
+    return step if waits else None
+
+
+def _skip_evaluated(draft: RunMutation, name: str, reason: SkipReason) -> None:
+    draft.set(name, evaluated=True)
+    draft.skip(name, reason)
+    advance(draft, name)
+
+
+def _retry_due(draft: RunMutation, event: RetryDue) -> None:
+    step = draft.steps.get(event.step)
+    if step is None or step.state is not StepState.READY or step.not_before is None:
+        return
+    if step.retries == event.retries:
+        draft.set(step.id, not_before=None)
+        launch(draft)
+
+
+def _attempt_started(draft: RunMutation, event: AttemptStarted) -> None:
+    attempt = _live(draft, event.step, event.token)
+    if attempt is None or attempt.state is not AttemptState.STARTING:
+        return
+    draft.set_attempt(attempt, state=AttemptState.RUNNING, pid=event.pid, started_at=event.started_at)
+
+
+def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
+    attempt = _live(draft, event.step, event.token)
+    if attempt is None:
+        return
+    definition = draft.plan.definition(attempt.step)
+    draft.then = min(draft.at, event.finished_at)
+    if event.progress is not None:
+        draft.set_run(progress=event.progress)
+    run_ending = draft.run.ending
+    timed_out = run_ending is not None and run_ending.cause is EndingCause.TIMED_OUT
+    if timed_out and event.ending.cause is TreeCause.CANCEL:
+        # The daemon and the shim both enforce the run's timeout: the cause is the same, whichever was faster.
+        event = replace(event, ending=replace(event.ending, cause=TreeCause.RUN_TIMEOUT))
+    cause = event.ending.cause
+    own = cause is TreeCause.EXITED
+    # An error of the supervisor itself is a failure: outputs may be lost.
+    fine = own and not event.not_started and not event.error
+    succeeded = fine and event.exit_code in definition.success_codes
+    # The shim may report first that the run's timeout has passed.
+    stopped = cause is TreeCause.RUN_TIMEOUT or (cause is TreeCause.CANCEL and run_ending is not None)
+    error_class = None if succeeded or stopped else classify(definition, event)
+    error = "" if succeeded else run_texts.attempt_ended(event)
+    if cause is TreeCause.CANCEL and run_ending is None:
+        error = run_texts.ENDED_FROM_OUTSIDE
+    if cause in _TIMEOUTS:
+        state = AttemptState.TIMED_OUT
+    elif cause is TreeCause.CANCEL:
+        state = AttemptState.CANCELLED
+    else:
+        state = AttemptState.COMPLETED if succeeded else AttemptState.FAILED
+    draft.set_attempt(
+        attempt,
+        state=state,
+        pid=event.pid,
+        exit_code=event.exit_code,
+        signal=event.signal,
+        error=error if not own or event.not_started or event.error else "",
+        error_class=error_class,
+        ending=event.ending,
+        started_at=event.started_at,
+        finished_at=event.finished_at,
+        resources=event.resources,
+        stdout_bytes=event.stdout_bytes,
+        stderr_bytes=event.stderr_bytes,
+        dropped_bytes=event.dropped_bytes,
+    )
+    if not attempt.check:
+        draft.set(
+            attempt.owner,
             exit_code=event.exit_code,
-            signal=event.signal,
-            error=error if not own or event.not_started or event.error else "",
-            error_class=error_class,
-            ending=event.ending,
-            started_at=event.started_at,
-            finished_at=event.finished_at,
-            resources=event.resources,
-            stdout_bytes=event.stdout_bytes,
-            stderr_bytes=event.stderr_bytes,
-            dropped_bytes=event.dropped_bytes,
+            result=event.result,
+            outputs=event.outputs,
+            spilled=event.spilled,
         )
-        if not attempt.check:
-            self._set(
-                attempt.owner,
-                exit_code=event.exit_code,
-                result=event.result,
-                outputs=event.outputs,
-                spilled=event.spilled,
-            )
-        if cause is TreeCause.RUN_TIMEOUT:
-            self._end(EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)
-        if stopped:
-            self._conclude(attempt.owner, StepState.CANCELLED, error, at=event.finished_at)
-            self._over(attempt.owner)
-        elif attempt.check:
-            self._checked(attempt, event, error, error_class)
-        elif succeeded:
-            self._ran(attempt.owner)
-        else:
-            assert error_class is not None
-            self._failed(attempt.owner, error, error_class, event)
+    if cause is TreeCause.RUN_TIMEOUT:
+        end_run(draft, EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)
+    if stopped:
+        draft.conclude(attempt.owner, StepState.CANCELLED, error, at=event.finished_at)
+        step_over(draft, attempt.owner)
+    elif attempt.check:
+        check_ended(draft, attempt, event, error, error_class)
+    elif succeeded:
+        attempt_succeeded(draft, attempt.owner)
+    else:
+        assert error_class is not None
+        attempt_failed(draft, attempt.owner, error, error_class, event)
 
-    def attempt_lost(self, event: AttemptLost) -> None:
-        attempt = self._live(event.step, event.token)
-        if attempt is None:
-            return
-        self._set_attempt(
-            attempt,
-            state=AttemptState.LOST,
-            error=event.error,
-            error_class=ErrorClass.NON_RETRYABLE,
-            ending=TreeEnding(cause=TreeCause.LOST, orphans=event.orphans),
-            finished_at=self._at,
-        )
-        step = self._steps[attempt.owner]
-        self._set(step.id, losses=step.losses + 1)
-        may_rerun = self._plan.step(step.id).on_lost is OnLost.RERUN and step.losses < RERUNS_MOST
-        again = may_rerun and event.orphans.gone
-        error = run_texts.lost(event.error, check=attempt.check, processes_left=may_rerun and not again)
-        self._again_or_fail(step.id, error, ErrorClass.NON_RETRYABLE, 0.0 if again else None)
 
-    def attempt_voided(self, event: AttemptVoided) -> None:
-        """It never began: the same attempt is launched again under a new token, unless the run is ending."""
-        attempt = self._live(event.step, event.token)
-        if attempt is None:
-            return
-        if self._run.ending is not None:
-            cause = self._run.ending.cause
-            self._set_attempt(attempt, state=AttemptState.CANCELLED, error=run_texts.NOT_STARTED, finished_at=self._at)
-            self._never_began(self._steps[attempt.owner], cause)
-            self._over(attempt.owner)
-            return
-        self._set_attempt(attempt, token=self._ids.new_token(), boot_id=self._ids.boot_id)
-        again = self._steps[attempt.owner].attempt
-        assert again is not None
-        self._effects.append(LaunchAttempt(attempt=again))
+def _attempt_lost(draft: RunMutation, event: AttemptLost) -> None:
+    attempt = _live(draft, event.step, event.token)
+    if attempt is None:
+        return
+    draft.set_attempt(
+        attempt,
+        state=AttemptState.LOST,
+        error=event.error,
+        error_class=ErrorClass.NON_RETRYABLE,
+        ending=TreeEnding(cause=TreeCause.LOST, orphans=event.orphans),
+        finished_at=draft.at,
+    )
+    step = draft.steps[attempt.owner]
+    draft.set(step.id, losses=step.losses + 1)
+    rerun = may_rerun(draft.plan.step(step.id), step)
+    again = rerun and event.orphans.gone
+    error = run_texts.lost(event.error, check=attempt.check, processes_left=rerun and not again)
+    retry_or_fail(draft, step.id, error, ErrorClass.NON_RETRYABLE, 0.0 if again else None)
 
-    def _never_began(self, step: StepRun, cause: EndingCause) -> None:
-        """Its next attempt will not be: it is what it was before that."""
-        if step.retries or step.losses:
-            self._stop_retry(step.id, run_texts.RETRY_STOPPED)
-        elif step.attempts > 1 or step.checks:
-            self._cancel(step.id)
-        else:
-            self._set(step.id, started_at=None)
-            self._skip(step.id, cause.skip_reason)
 
-    def _live(self, name: str, token: str) -> Attempt | None:
-        """The attempt that a report speaks of, if it is the step's current one and not over."""
-        found = self._steps.get(name.removesuffix(".check"))
-        attempt = found.attempt if found is not None else None
-        if attempt is None or attempt.token != token or attempt.state.terminal:
-            return None
-        return attempt if attempt.run_id == self._run.id else None
+def _attempt_voided(draft: RunMutation, event: AttemptVoided) -> None:
+    """Launches the attempt again under a new token, unless the run is ending."""
+    attempt = _live(draft, event.step, event.token)
+    if attempt is None:
+        return
+    if draft.run.ending is not None:
+        cause = draft.run.ending.cause
+        draft.set_attempt(attempt, state=AttemptState.CANCELLED, error=run_texts.NOT_STARTED, finished_at=draft.at)
+        _never_began(draft, draft.steps[attempt.owner], cause)
+        step_over(draft, attempt.owner)
+        return
+    draft.set_attempt(attempt, token=draft.ids.new_token(), boot_id=draft.ids.boot_id)
+    again = draft.steps[attempt.owner].attempt
+    assert again is not None
+    draft.effects.append(LaunchAttempt(attempt=again))
 
-    # -- what no supervisor keeps
 
-    def child_ended(self, event: ChildEnded) -> None:
-        attempt = self._live(event.step, event.token)
-        if attempt is None:
-            return
-        self._then = min(self._at, event.finished_at)
-        name = attempt.owner
-        told = {"run_id": attempt.id, "number": event.number, "state": event.state.value}
-        timed_out = self._steps[name].overdue is TreeCause.TIMEOUT
-        error, error_class = run_texts.child_ended(event), ErrorClass.RETRYABLE_TRANSIENT
-        stopped = False
-        match event.state:
-            case RunState.SUCCEEDED:
-                state, error = AttemptState.COMPLETED, ""
-            case RunState.CANCELLED if timed_out:
-                state, error = AttemptState.TIMED_OUT, run_texts.TIMED_OUT
-            case RunState.CANCELLED:
-                state = AttemptState.CANCELLED
-                stopped = self._run.ending is not None
-                error_class = ErrorClass.NON_RETRYABLE
-            case _:
-                state = AttemptState.FAILED
-        succeeded = state is AttemptState.COMPLETED
-        self._set_attempt(
-            attempt,
-            state=state,
-            error=error,
-            started_at=event.started_at,
-            finished_at=event.finished_at,
-            error_class=None if succeeded or stopped else error_class,
-        )
-        self._set(name, result=told)
-        if succeeded:
-            self._ran(name)
-        elif stopped:
-            self._conclude(name, StepState.CANCELLED, error, at=event.finished_at)
-            self._over(name)
-        else:
-            self._failed(name, error, error_class, None)
+def _never_began(draft: RunMutation, step: StepRun, cause: EndingCause) -> None:
+    """Ends a step whose next attempt never began: it is as before that attempt."""
+    if step.retries or step.losses:
+        draft.stop_retry(step.id, run_texts.RETRY_STOPPED)
+    elif step.attempts > 1 or step.checks:
+        draft.cancel(step.id)
+    else:
+        draft.set(step.id, started_at=None)
+        draft.skip(step.id, cause.skip_reason)
 
-    def step_timed_out(self, event: StepTimeoutPassed) -> None:
-        step = self._steps.get(event.step)
-        if step is None or step.state.terminal or self._run.ending is not None:
-            return
-        attempt = step.attempt
-        live = attempt is not None and not attempt.state.terminal
-        self._then = min(self._at, self._due(step))
-        if event.attempts == LOOP:
-            if step.state is StepState.READY:
-                self._fail(step.id, run_texts.TIMED_OUT, ErrorClass.RETRYABLE_TRANSIENT, at=self._then)
-            elif step.overdue is not TreeCause.LOOP_TIMEOUT:
-                # What lives is ended by its supervisor, which keeps the same time; nothing comes after it.
-                self._set(step.id, overdue=TreeCause.LOOP_TIMEOUT)
-        elif step.attempts != event.attempts:
-            return
-        elif step.phase is Phase.APPROVAL and step.state is StepState.RUNNING:
-            self._failed(step.id, run_texts.NOT_DECIDED, ErrorClass.RETRYABLE_TRANSIENT, None)
-        elif live and attempt is not None and attempt.child and step.overdue is None:
-            self._set(step.id, overdue=TreeCause.TIMEOUT)
-            self._set_attempt(attempt, error=run_texts.TIMED_OUT)
-            stopping = self._steps[step.id].attempt
-            assert stopping is not None
-            self._effects.append(StopAttempt(attempt=stopping))
 
-    def _due(self, step: StepRun) -> datetime:
-        """When its timeout passed, whenever that became known."""
-        timers = step_timer(self._plan.step(step.id), step)
-        return timers[0].due if timers and isinstance(timers[0], StartStepTimer) else self._at
+def _live(draft: RunMutation, name: str, token: str) -> Attempt | None:
+    """The attempt of a report, if it is the current attempt of its step and has not ended."""
+    found = draft.steps.get(name.removesuffix(".check"))
+    attempt = found.attempt if found is not None else None
+    if attempt is None or attempt.token != token or attempt.state.terminal:
+        return None
+    return attempt if attempt.run_id == draft.run.id else None
 
-    def decided(self, event: DecisionMade) -> None:
-        step = self._steps.get(event.step)
-        if step is None or step.phase is not Phase.APPROVAL or step.state is not StepState.RUNNING:
-            return
-        told = {
-            "approved": event.approved,
-            "by": event.by,
-            "at": self._at.isoformat(),
-            "note": event.note,
-        }
-        self._set(step.id, result=told)
-        if event.approved:
-            self._ran(step.id)
-        else:
-            self._failed(step.id, run_texts.rejected(event.by, event.note), ErrorClass.NON_RETRYABLE, None)
 
-    # -- what steps made
+def _child_ended(draft: RunMutation, event: ChildEnded) -> None:
+    attempt = _live(draft, event.step, event.token)
+    if attempt is None:
+        return
+    draft.then = min(draft.at, event.finished_at)
+    name = attempt.owner
+    result = {"run_id": attempt.id, "number": event.number, "state": event.state.value}
+    timed_out = draft.steps[name].overdue is TreeCause.TIMEOUT
+    error, error_class = run_texts.child_ended(event), ErrorClass.RETRYABLE_TRANSIENT
+    stopped = False
+    match event.state:
+        case RunState.SUCCEEDED:
+            state, error = AttemptState.COMPLETED, ""
+        case RunState.CANCELLED if timed_out:
+            state, error = AttemptState.TIMED_OUT, run_texts.TIMED_OUT
+        case RunState.CANCELLED:
+            state = AttemptState.CANCELLED
+            stopped = draft.run.ending is not None
+            error_class = ErrorClass.NON_RETRYABLE
+        case _:
+            state = AttemptState.FAILED
+    succeeded = state is AttemptState.COMPLETED
+    draft.set_attempt(
+        attempt,
+        state=state,
+        error=error,
+        started_at=event.started_at,
+        finished_at=event.finished_at,
+        error_class=None if succeeded or stopped else error_class,
+    )
+    draft.set(name, result=result)
+    if succeeded:
+        attempt_succeeded(draft, name)
+    elif stopped:
+        draft.conclude(name, StepState.CANCELLED, error, at=event.finished_at)
+        step_over(draft, name)
+    else:
+        attempt_failed(draft, name, error, error_class)
 
-    def outputs_collected(self, event: OutputsCollected) -> None:
-        step = self._collecting(event.step, event.token)
-        if step is not None:
-            same = bool(event.fingerprint) and event.fingerprint == step.fingerprint
-            self._set(step.id, artifacts=event.artifacts, fingerprint=event.fingerprint, unchanged=same)
-            self._check_or_succeed(step.id)
 
-    def collection_failed(self, event: CollectionFailed) -> None:
-        step = self._collecting(event.step, event.token)
-        if step is not None:
-            self._set(step.id, phase=Phase.RUN)
-            self._failed(step.id, event.error, ErrorClass.RETRYABLE_TRANSIENT, None)
+def _step_timed_out(draft: RunMutation, event: StepTimeoutPassed) -> None:
+    step = draft.steps.get(event.step)
+    if step is None or step.state.terminal or draft.run.ending is not None:
+        return
+    attempt = step.attempt
+    live = attempt is not None and not attempt.state.terminal
+    draft.then = min(draft.at, _due(draft, step))
+    if event.attempts == LOOP:
+        if step.state is StepState.READY:
+            fail_step(draft, step.id, run_texts.TIMED_OUT, ErrorClass.RETRYABLE_TRANSIENT, at=draft.then)
+        elif step.overdue is not TreeCause.LOOP_TIMEOUT:
+            # The supervisor enforces the same timeout on the live attempt; nothing follows it.
+            draft.set(step.id, overdue=TreeCause.LOOP_TIMEOUT)
+    elif step.attempts != event.attempts:
+        return
+    elif step.phase is Phase.APPROVAL and step.state is StepState.RUNNING:
+        attempt_failed(draft, step.id, run_texts.NOT_DECIDED, ErrorClass.RETRYABLE_TRANSIENT)
+    elif live and attempt is not None and attempt.child and step.overdue is None:
+        draft.set(step.id, overdue=TreeCause.TIMEOUT)
+        draft.set_attempt(attempt, error=run_texts.TIMED_OUT)
+        stopping = draft.steps[step.id].attempt
+        assert stopping is not None
+        draft.effects.append(StopAttempt(attempt=stopping))
 
-    def collection_stopped(self, event: CollectionStopped) -> None:
-        step = self._collecting(event.step, event.token)
-        if step is not None and self._run.ending is not None:
-            self._cancel(step.id)
-            self._over(step.id)
 
-    def _collecting(self, name: str, token: str) -> StepRun | None:
-        step = self._steps.get(name)
-        if step is None or step.state is not StepState.RUNNING or step.phase is not Phase.COLLECT:
-            return None
-        same = step.attempt is not None and step.attempt.token == token
-        return step if same else None
+def _due(draft: RunMutation, step: StepRun) -> datetime:
+    """When its timeout passed, even if the daemon heard of it later."""
+    timers = step_timer(draft.plan.step(step.id), step)
+    return timers[0].due if timers and isinstance(timers[0], StartStepTimer) else draft.at
+
+
+def _decided(draft: RunMutation, event: DecisionMade) -> None:
+    step = draft.steps.get(event.step)
+    if step is None or step.phase is not Phase.APPROVAL or step.state is not StepState.RUNNING:
+        return
+    result = {
+        "approved": event.approved,
+        "by": event.by,
+        "at": draft.at.isoformat(),
+        "note": event.note,
+    }
+    draft.set(step.id, result=result)
+    if event.approved:
+        attempt_succeeded(draft, step.id)
+    else:
+        attempt_failed(draft, step.id, run_texts.rejected(event.by, event.note), ErrorClass.NON_RETRYABLE)
+
+
+def _outputs_collected(draft: RunMutation, event: OutputsCollected) -> None:
+    step = _collecting(draft, event.step, event.token)
+    if step is not None:
+        same = bool(event.fingerprint) and event.fingerprint == step.fingerprint
+        draft.set(step.id, artifacts=event.artifacts, fingerprint=event.fingerprint, unchanged=same)
+        check_or_succeed(draft, step.id)
+
+
+def _collection_failed(draft: RunMutation, event: CollectionFailed) -> None:
+    step = _collecting(draft, event.step, event.token)
+    if step is not None:
+        draft.set(step.id, phase=Phase.RUN)
+        attempt_failed(draft, step.id, event.error, ErrorClass.RETRYABLE_TRANSIENT)
+
+
+def _collection_stopped(draft: RunMutation, event: CollectionStopped) -> None:
+    step = _collecting(draft, event.step, event.token)
+    if step is not None and draft.run.ending is not None:
+        draft.cancel(step.id)
+        step_over(draft, step.id)
+
+
+def _collecting(draft: RunMutation, name: str, token: str) -> StepRun | None:
+    step = draft.steps.get(name)
+    if step is None or step.state is not StepState.RUNNING or step.phase is not Phase.COLLECT:
+        return None
+    same = step.attempt is not None and step.attempt.token == token
+    return step if same else None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from toban.definition import FailurePolicy
 from toband.domain.plan import Plan
@@ -23,14 +24,10 @@ from toband.domain.run_events import (
 )
 from toband.domain.run_index import RunIndex, moving
 from toband.domain.run_model import ErrorClass, Phase, Run, RunState, SkipReason, StepRun, StepState
+from toband.domain.state_table import PHASES, RUN_MOVES, STEP_MOVES, Move
 from toband.domain.step_map import StepMap
 
-_PHASES = {
-    StepState.PENDING: {Phase.RUN},
-    StepState.READY: {Phase.RUN, Phase.CHECK, Phase.NEXT, Phase.APPROVAL},
-    StepState.RUNNING: {Phase.RUN, Phase.COLLECT, Phase.APPROVAL, Phase.GROUP},
-    StepState.CHECKING: {Phase.CHECK},
-}
+S = TypeVar("S", RunState, StepState)
 
 
 def check_rules(plan: Plan, before: Run, after: Run, event: Event, effects: Sequence[Effect], at: datetime) -> None:
@@ -39,6 +36,7 @@ def check_rules(plan: Plan, before: Run, after: Run, event: Event, effects: Sequ
         return
     assert not before.state.terminal, "a terminal run changed"
     assert after.sequence == before.sequence + 1
+    _check_moves(before, after, event)
     _check_steps(plan, before, after)
     _check_places(plan, after)
     _check_counters(after)
@@ -47,6 +45,27 @@ def check_rules(plan: Plan, before: Run, after: Run, event: Event, effects: Sequ
     for effect in effects:
         _check_effect(plan, before, after, event, effect, at)
     assert sum(isinstance(effect, ForgetRun) for effect in effects) == after.state.terminal
+
+
+def _check_moves(before: Run, after: Run, event: Event) -> None:
+    """Every state follows from the one before it by moves that the table has for the event."""
+    assert _leads(RUN_MOVES, before.state, after.state, event), f"run: {before.state} to {after.state} by {event}"
+    for name in after.touched or ():
+        was, now = before.steps.get(name), after.steps[name].state
+        state = StepState.PENDING if was is None else was.state
+        assert _leads(STEP_MOVES, state, now, event), f"{name}: {state} to {now} by {event}"
+
+
+def _leads(moves: Mapping[tuple[S, S], Move], before: S, after: S, event: Event) -> bool:
+    """One event may move a step several times, such as from PENDING over READY to RUNNING."""
+    found, left = {before}, [before]
+    while left:
+        state = left.pop()
+        for (one, other), move in moves.items():
+            if one is state and other not in found and type(event) in move.events:
+                found.add(other)
+                left.append(other)
+    return after in found
 
 
 def is_live(step: StepRun) -> bool:
@@ -86,7 +105,7 @@ def _check_steps(plan: Plan, before: Run, after: Run) -> None:
         )
         assert live == works, f"{name}: a live attempt, and only while it works"
         if not step.state.terminal:
-            assert step.phase in _PHASES[step.state], f"{name} is {step.state} in {step.phase}"
+            assert step.phase in PHASES[step.state], f"{name} is {step.state} in {step.phase}"
         if step.not_before is not None and not step.state.terminal:
             assert step.state is StepState.READY, f"{name} backs off and is {step.state}"
         definition = plan.step(name)

@@ -1,0 +1,134 @@
+"""Which steps become ready, and which ready steps are launched.
+
+Every path to an attempt goes through `launch`: the start of a run, the end of a step, a retry, an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from heapq import heappop, heappush
+
+from toban.definition import JobType, command_line
+from toband.domain import for_each
+from toband.domain.retry_policy import ends_badly
+from toband.domain.run_events import EvaluateStep, LaunchAttempt, StartRetryTimer
+from toband.domain.run_model import CHECK, Attempt, AttemptState, Phase, SkipReason, StepRun, StepState
+from toband.domain.run_mutation import RunMutation
+from toband.domain.run_timers import step_timer
+
+_SATISFIED = frozenset({StepState.SUCCEEDED, StepState.INCOMPLETE})
+
+
+def settle(draft: RunMutation, waiting: Sequence[str]) -> None:
+    """Makes waiting steps ready, or skips them with everything that depends on them."""
+    left = list(waiting)
+    while left:
+        step = draft.steps[left.pop()]
+        if step.state is not StepState.PENDING:
+            continue
+        needed = draft.plan.steps[step.id].depends_on
+        if any(_blocks(draft, draft.steps[name]) for name in needed):
+            draft.skip(step.id, SkipReason.UPSTREAM)
+            left += draft.plan.dependents[step.id]
+        elif all(_satisfies(draft, draft.steps[name]) for name in needed):
+            _make_ready(draft, step.id)
+
+
+def _satisfies(draft: RunMutation, step: StepRun) -> bool:
+    match step.state:
+        case StepState.SKIPPED:
+            return step.skip_reason is not None and step.skip_reason.satisfies
+        case StepState.FAILED:
+            return not ends_badly(draft.plan.steps[step.id], step)
+        case _:
+            return step.state in _SATISFIED
+
+
+def _blocks(draft: RunMutation, step: StepRun) -> bool:
+    return step.state.terminal and not _satisfies(draft, step)
+
+
+def _make_ready(draft: RunMutation, name: str) -> None:
+    step = draft.plan.steps[name]
+    unsettled = bool(step.when) or step.for_each is not None
+    draft.set(name, state=StepState.READY, evaluated=not unsettled)
+    if unsettled:
+        draft.effects.append(EvaluateStep(step=name))
+
+
+def launch(draft: RunMutation) -> None:
+    """Launches ready steps in the order of the definition, within `concurrency` and `max_parallel`."""
+    if draft.run.paused_at is not None or draft.run.ending is not None:
+        return
+    turns = draft.index.turns(draft.steps)
+    while turns:
+        _, name, queue = heappop(turns)
+        if not draft.index.has_slot(queue):
+            continue
+        step = draft.steps[name]
+        if step.phase is Phase.GROUP:
+            for_each.release(draft, step, queue, _launch_step)
+        else:
+            _launch_step(draft, step)
+        if (after := draft.index.first(queue, draft.steps)) is not None:
+            heappush(turns, after)
+
+
+def _launch_step(draft: RunMutation, step: StepRun) -> None:
+    definition = draft.plan.step(step.id)
+    started_at = step.started_at or draft.at
+    if definition.job_type is JobType.APPROVAL:
+        draft.set(
+            step.id,
+            state=StepState.RUNNING,
+            phase=Phase.APPROVAL,
+            reason="",
+            retrying=False,
+            attempts=step.attempts + 1,
+            evaluated=True,
+            started_at=draft.at,
+        )
+        draft.effects += step_timer(definition, draft.steps[step.id])
+        return
+    check = step.phase is Phase.CHECK
+    name = f"{step.id}{CHECK}" if check else step.id
+    iteration = step.iteration + 1 if step.phase is Phase.NEXT else step.iteration or 1
+    attempt = Attempt(
+        id=draft.ids.new_id(),
+        run_id=draft.run.id,
+        step=name,
+        number=(step.checks if check else step.attempts) + 1,
+        ordinal=draft.run.launches,
+        token=draft.ids.new_token(),
+        state=AttemptState.STARTING,
+        created_at=draft.at,
+        child=definition.job_type is JobType.WORKFLOW,
+        job=definition.job,
+        iteration=iteration,
+        command=command_line(draft.plan.definition(name)),
+        boot_id=draft.ids.boot_id,
+    )
+    draft.set_run(launches=draft.run.launches + 1)
+    draft.set(
+        step.id,
+        state=StepState.CHECKING if check else StepState.RUNNING,
+        phase=Phase.CHECK if check else Phase.RUN,
+        reason="",
+        retrying=False,
+        evaluated=True,
+        iteration=iteration,
+        attempt=attempt,
+        started_at=started_at,
+        **{"checks" if check else "attempts": attempt.number},
+    )
+    if attempt.child or step.started_at is None:
+        # The timer of a loop covers all of its attempts: it is set once, before the first attempt starts.
+        draft.effects += step_timer(definition, draft.steps[step.id])
+    draft.effects.append(LaunchAttempt(attempt=attempt))
+
+
+def retry_later(draft: RunMutation, name: str, due: datetime, reason: str) -> None:
+    """Makes a step ready for its retry; it needs no slot until then."""
+    draft.set(name, state=StepState.READY, retrying=True, not_before=due, overdue=None, reason=reason)
+    draft.effects.append(StartRetryTimer(step=name, retries=draft.steps[name].retries, due=due))
