@@ -199,7 +199,7 @@ async def test_the_event_of_a_due_time(store: Store) -> None:
     due, _ = await store.create_schedule(reminder("ticket", spec=MINUTELY))
     assert due.next_due is not None
     event = new_event("SCHEDULE_TRIGGERED", schedule=due.id, scheduled_at=due.next_due)
-    told = line(due, due.next_due, FireOutcome.FIRED, reason=f"event {event.id}")
+    told = line(due, due.next_due, FireOutcome.FIRED, event_id=event.id)
     after = replace(due, next_due=due.next_due + MINUTE, occurrences=1)
     what = Firing(before=due, after=after, events=((told, event),))
     assert await store.fire(what) == Fired(runs=())
