@@ -28,7 +28,7 @@ from toband.supervise.launch import end_record
 from toband.supervise.launch.attempt_probe import AttemptProbe
 from toband.supervise.launch.end_record import Claim, EndRecord
 from toband.supervise.logs.compressed_log import SUFFIX, compress, encode_member
-from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.logs.log_reader import LogReader
 from toband.supervise.shim import frames
 
 BOOT = "7f2c9a52-1111-2222-3333-444455556666"
@@ -159,7 +159,7 @@ def _lookup(work: Path) -> Iterator[Check]:
 @contextlib.contextmanager
 def _reader(work: Path) -> Iterator[Check]:
     files, path = _prepared(work)
-    logs = LogFiles(files)
+    logs = LogReader(files)
     archive = RunArchive(files)
 
     def check(data: bytes) -> str:
@@ -194,7 +194,7 @@ def _unzipped(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _read_through(logs: LogFiles, attempt: Attempt) -> tuple[object, str]:
+def _read_through(logs: LogReader, attempt: Attempt) -> tuple[object, str]:
     """All that can be read, and how it ended. Each page goes forward."""
     pieces: list[tuple[int, LogKind, bytes]] = []
     offset = pages = 0
@@ -217,7 +217,7 @@ def _read_through(logs: LogFiles, attempt: Attempt) -> tuple[object, str]:
 @contextlib.contextmanager
 def _compressed(work: Path) -> Iterator[Check]:
     files, path = _prepared(work)
-    logs = LogFiles(files)
+    logs = LogReader(files)
     packed = Path(f"{path}{SUFFIX}")
 
     def check(data: bytes) -> str:

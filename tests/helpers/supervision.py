@@ -24,7 +24,7 @@ from toband.ports import Launch, LogKind
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch.launcher import ProcessLauncher, ShimPatience
 from toband.supervise.launch.shim_pool import PARKED
-from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.logs.log_reader import LogReader
 from toband.supervise.shim import frames
 from toband.supervise.shim.cgroups import Cgroups
 
@@ -271,7 +271,7 @@ class Supervision:
         return record
 
     def printed(self, attempt: Attempt, kind: LogKind = LogKind.STDOUT) -> bytes:
-        return LogFiles(self.files).printed(attempt, kind, 1 << 40)
+        return LogReader(self.files).printed(attempt, kind, 1 << 40)
 
     def gate(self, name: str = "gate") -> Gate:
         return Gate(self.place.path(name))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,17 @@ def test_every_reason_of_an_error_is_described() -> None:
     assert "RUN_NOT_FOUND" in reasons
     described = set(re.findall(r"`([A-Z_]+)`", read("docs/api.md")))
     assert reasons <= described
+
+
+def test_each_listed_behaviour_has_its_file_and_only_that() -> None:
+    """The list of behaviours in the architecture: thirty, each with a symbol that one file alone defines."""
+    rows = re.findall(r"^\| (.+?) \| `(\S+\.py)` \| `(\w+)` \|$", read("docs/architecture.md"), re.MULTILINE)
+    assert len(rows) == 30
+    defined = defaultdict(set)
+    for package in ("client/toban", "daemon/toband"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    defined[node.name].add(str(path.relative_to(ROOT)))
+    for behaviour, file, symbol in rows:
+        assert defined[symbol] == {file}, behaviour

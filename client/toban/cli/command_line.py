@@ -37,7 +37,7 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.human_text import one_line
 from toban.cli.safe_streams import gates
-from toban.cli.session import Output, Session, complain
+from toban.cli.session import OutputFormat, Session, complain
 
 app = typer.Typer(
     name="toban",
@@ -77,7 +77,7 @@ def options(
         ),
     ] = None,
     output: Annotated[
-        Output,
+        OutputFormat,
         typer.Option(
             "-o",
             "--output",
@@ -85,7 +85,7 @@ def options(
             help="Output format: table, json, yaml or name; also after the command.",
             show_default=False,
         ),
-    ] = Output.TABLE,
+    ] = OutputFormat.TABLE,
     no_color: Annotated[bool, typer.Option("--no-color", help="Disable colors; also NO_COLOR.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only results and errors.")] = False,
     verbose: Annotated[

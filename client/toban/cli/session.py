@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _RETRY_FOR: Final = 60.0
 
 
-class Output(Enum):
+class OutputFormat(Enum):
     """Output formats."""
 
     TABLE = "table"
@@ -33,7 +33,7 @@ class Output(Enum):
 
 
 OutputOption = Annotated[
-    Output | None,
+    OutputFormat | None,
     typer.Option(
         "-o",
         "--output",
@@ -56,7 +56,7 @@ class Session:
     """One invocation of `toban`."""
 
     server: str | None = None
-    output: Output = Output.TABLE
+    output: OutputFormat = OutputFormat.TABLE
     no_color: bool = False
     quiet: bool = False
     verbose: bool = False
@@ -98,7 +98,7 @@ class Session:
         complain(f"toban: warning: {text}")
 
 
-def session(ctx: typer.Context, output: Output | None = None) -> Session:
+def session(ctx: typer.Context, output: OutputFormat | None = None) -> Session:
     """The session of this invocation; -o after the command wins over -o before it."""
     settings = ctx.find_object(Session) or Session()
     return replace(settings, output=output) if output is not None else settings

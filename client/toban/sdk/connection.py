@@ -57,7 +57,7 @@ class UnaryCall(Protocol[_Request, _Response]):
     ) -> Awaitable[_Response]: ...
 
 
-class Patience:
+class ReconnectPatience:
     """How long to go on trying, counted from the first failure. Every success deserves a new one."""
 
     def __init__(self, seconds: float) -> None:
@@ -122,8 +122,8 @@ class Connection:
         `repeated` is told when the call is made once more, and may have been carried out before. `within` is for a
         call that may well take longer than others.
         """
-        patience = Patience(self._retry_for if self._reached else self._connect_for)
-        busy_patience = Patience(self._retry_for)
+        patience = ReconnectPatience(self._retry_for if self._reached else self._connect_for)
+        busy_patience = ReconnectPatience(self._retry_for)
         within = within or self._timeout
         while True:
             try:
@@ -171,7 +171,7 @@ class Connection:
         stream closed in good order and says whether everything has come. `reconnect` bounds the seconds
         without a connection.
         """
-        patience = Patience(reconnect if self._reached else min(reconnect, self._connect_for))
+        patience = ReconnectPatience(reconnect if self._reached else min(reconnect, self._connect_for))
         clock = asyncio.get_running_loop().time
         while True:
             opened_at = clock()
@@ -179,7 +179,7 @@ class Connection:
             try:
                 async for message in call:
                     self._reached = True
-                    patience = Patience(reconnect)
+                    patience = ReconnectPatience(reconnect)
                     yield message
                 if ended(True):
                     return
@@ -194,7 +194,7 @@ class Connection:
                 call.cancel()
             if clock() - opened_at > _CONNECTED_AFTER:
                 self._reached = True
-                patience = Patience(reconnect)
+                patience = ReconnectPatience(reconnect)
             if not await patience.pause():
                 raise failure
 

@@ -17,7 +17,7 @@ from toband.domain.emitted_events import Emitted, EventRun, EventState
 from toband.domain.run_model import RunState
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.events.event_matching import Candidate
-from toband.engine.schedules.subject_schedules import Subjects
+from toband.engine.schedules.subject_schedules import SubjectSchedules
 
 
 def event(
@@ -80,7 +80,7 @@ def candidate(value: Candidate) -> event_pb2.EventCandidate:
     )
 
 
-def schedule(value: ScheduleEntry, subjects: Subjects) -> schedule_pb2.Schedule:
+def schedule(value: ScheduleEntry, subjects: SubjectSchedules) -> schedule_pb2.Schedule:
     """`subjects` describes it in words."""
     params = struct_pb2.Struct()
     params.update(dict(value.spec.params))

@@ -13,7 +13,7 @@ from toband.api.handler import Context, streaming, unary
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.emitted_events import Emitted, EventState
 from toband.engine.errors import StoppingError
-from toband.engine.events.event_router import Events
+from toband.engine.events.event_router import EventRouter
 from toband.ports import Store
 
 BATCH = 20
@@ -21,7 +21,7 @@ BATCH = 20
 
 
 class EventService(event_pb2_grpc.EventServiceServicer):
-    def __init__(self, events: Events, store: Store) -> None:
+    def __init__(self, events: EventRouter, store: Store) -> None:
         self._events = events
         self._store = store
 

@@ -23,7 +23,7 @@ from toband.engine.errors import (
     RunTerminalError,
     WorkflowNotFoundError,
 )
-from toband.engine.execution.dispatcher import Launches
+from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.log_stream import LogChunk, LogEnd, LogStreams
 from toband.engine.runs.plan_cache import PlanCache
@@ -43,7 +43,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         factory: RunFactory,
         plans: PlanCache,
         queue: RunQueue,
-        launches: Launches,
+        launches: Dispatcher,
         control: RunControl,
         logs: LogStreams,
         store: Store,

@@ -14,7 +14,7 @@ from toband.api import definition_messages, pages, run_messages
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
-from toband.engine.schedules.schedule_queries import Outlook
+from toband.engine.schedules.schedule_queries import ScheduleQueries
 from toband.ports import Store, StoredWorkflow
 
 PREVIEW = 10
@@ -25,7 +25,7 @@ _FIRST_YEAR = 1970
 
 
 class ScheduleRpcs:
-    def __init__(self, outlook: Outlook, store: Store) -> None:
+    def __init__(self, outlook: ScheduleQueries, store: Store) -> None:
         self._outlook = outlook
         self._store = store
 

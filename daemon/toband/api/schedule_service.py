@@ -17,12 +17,12 @@ from toband.api.handler import Context, unary
 from toband.api.request_errors import UnclearTimeError
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.errors import ScheduleNotFoundError, TimeNotUnderstoodError
-from toband.engine.schedules.subject_schedules import Subjects
+from toband.engine.schedules.subject_schedules import SubjectSchedules
 from toband.ports import ScheduleStore
 
 
 class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
-    def __init__(self, subjects: Subjects, store: ScheduleStore) -> None:
+    def __init__(self, subjects: SubjectSchedules, store: ScheduleStore) -> None:
         self._subjects = subjects
         self._store = store
 

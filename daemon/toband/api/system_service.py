@@ -17,13 +17,13 @@ from toband.config import Config
 from toband.engine.definitions.file_changes import ChangeKind
 from toband.engine.definitions.file_status import DefinitionFileState
 from toband.engine.definitions.file_sync import FileSync
-from toband.engine.execution.dispatcher import Launches
+from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.health.doctor import Doctor, FindingStatus
 from toband.engine.health.health_conditions import Health
 from toband.engine.retention.collector import RetentionCollector
 from toband.engine.runs.recovery import Recovery
 from toband.engine.runs.run_queue import RunQueue
-from toband.engine.schedules.scheduler import Scheduling
+from toband.engine.schedules.scheduler import RunScheduler
 from toband.ports import Counts, HealthStatus, Launcher, Store, StoreError
 
 _HEALTH = {
@@ -58,11 +58,11 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         launcher: Launcher,
         recovery: Recovery,
         queue: RunQueue,
-        launches: Launches,
+        launches: Dispatcher,
         health: Health,
         doctor: Doctor,
         retention: RetentionCollector,
-        scheduling: Scheduling,
+        scheduling: RunScheduler,
         definition_files: FileSync,
         cgroup: str,
     ) -> None:

@@ -22,11 +22,11 @@ from toband.supervise.artifacts.value_files import ValueFiles
 from toband.supervise.files.file_budget import FileLimits
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.host.disk import StateDisk
-from toband.supervise.host.host_inspection import HostPremises
+from toband.supervise.host.host_inspection import HostInspection
 from toband.supervise.host.run_archive import RunArchive
 from toband.supervise.launch.descriptor_limit import OwnDescriptors
 from toband.supervise.launch.process_meter import ProcessMeter
-from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.logs.log_reader import LogReader
 
 if sys.platform == "win32":
     from toband.supervise.launch.windows_launcher import WindowsLauncher as Launcher
@@ -59,7 +59,7 @@ class Adapters:
             known_by="" if new_database else database_known_by(state),
         )
         self.files = RunFiles(state.join("runs"))
-        self.logs = LogFiles(self.files)
+        self.logs = LogReader(self.files)
         self.values = ValueFiles(self.files)
         self.launcher = _new_launcher(config, state, self.files, clock, health)
         self.meter = ProcessMeter(self.launcher.live_shims)
@@ -85,9 +85,9 @@ class Adapters:
         self.evaluation_sandbox = ProcessSandbox()
         self.parsing_sandbox = ProcessSandbox()
 
-    def premises(self, config: Config, listen: list[str]) -> HostPremises:
+    def premises(self, config: Config, listen: list[str]) -> HostInspection:
         """The host as the doctor inspects it."""
-        return HostPremises(
+        return HostInspection(
             state_dir=config.state_dir,
             files=self.files,
             database_file=self.store.file,

@@ -25,9 +25,9 @@ from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.file_loader import FileLoader, FileReader
 from toband.engine.definitions.file_sync import FileSync
 from toband.engine.drain import DrainMode
-from toband.engine.events.event_router import Events
-from toband.engine.events.path_events import FileWatches
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.events.event_router import EventRouter
+from toband.engine.events.path_events import PathEvents
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.health.admission import Admission
 from toband.engine.health.doctor import Doctor
 from toband.engine.health.health_conditions import Health
@@ -38,10 +38,10 @@ from toband.engine.runs.log_stream import LogStreams
 from toband.engine.runs.resource_sampling import ResourceSampler
 from toband.engine.runs.run_artifacts import RunArtifacts
 from toband.engine.runs.run_control import RunControl
-from toband.engine.schedules.active_blackouts import Blackouts
-from toband.engine.schedules.schedule_queries import Outlook
-from toband.engine.schedules.scheduler import Scheduling
-from toband.engine.schedules.subject_schedules import Subjects
+from toband.engine.schedules.active_blackouts import ActiveBlackouts
+from toband.engine.schedules.schedule_queries import ScheduleQueries
+from toband.engine.schedules.scheduler import RunScheduler
+from toband.engine.schedules.subject_schedules import SubjectSchedules
 from toband.engine.system_events import SystemEvents
 from toband.state_dir import StateDir
 
@@ -73,8 +73,8 @@ class EngineParts:
         announcing = SystemEvents(clock, ids)
         draining = DrainMode()
         definitions_read = asyncio.Event()
-        evaluation = Evaluation(adapters.evaluation_sandbox)
-        blackouts = Blackouts(config.blackout, config.timezone)
+        evaluation = ExpressionEvaluator(adapters.evaluation_sandbox)
+        blackouts = ActiveBlackouts(config.blackout, config.timezone)
         blackouts.tell(health)
         self.notifier = RunNotifier()
         self.sampler = ResourceSampler(meter=adapters.meter, store=store, clock=clock)
@@ -111,7 +111,7 @@ class EngineParts:
             clock=clock,
             reserve=config.disk_reserve,
         )
-        self.scheduling = Scheduling(
+        self.scheduling = RunScheduler(
             store=store,
             active=self.runs.active,
             queue=self.runs.queue,
@@ -126,7 +126,7 @@ class EngineParts:
             boot=state.boot(launcher.boot_id, clock.now()),
             definitions_read=definitions_read,
         )
-        self.subjects = Subjects(
+        self.subjects = SubjectSchedules(
             store=store,
             clock=clock,
             ids=ids,
@@ -134,8 +134,8 @@ class EngineParts:
             zone=config.timezone,
             changed=self.scheduling.changed,
         )
-        self.outlook = Outlook(store=store, clock=clock, blackouts=blackouts, draining=draining)
-        self.events = Events(
+        self.outlook = ScheduleQueries(store=store, clock=clock, blackouts=blackouts, draining=draining)
+        self.events = EventRouter(
             store=store,
             active=self.runs.active,
             queue=self.runs.queue,
@@ -149,7 +149,7 @@ class EngineParts:
             evaluation=evaluation,
             started={"version": __version__, "pid": os.getpid(), "started_at": started_at.isoformat()},
         )
-        self.file_watches = FileWatches(
+        self.file_watches = PathEvents(
             store=store, paths=adapters.watched_paths, announce=self.events.announce, conditions=health
         )
         applier = Applier(

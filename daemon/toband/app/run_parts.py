@@ -8,12 +8,12 @@ from toband.domain.run_model import Run
 from toband.domain.transition import Ids
 from toband.engine.caller import OriginLookup
 from toband.engine.execution.artifact_collection import Collection
-from toband.engine.execution.artifact_flow import Handing
-from toband.engine.execution.dispatcher import Launches
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.artifact_flow import ArtifactFlow
+from toband.engine.execution.dispatcher import Dispatcher
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.execution.launch_spec import Rooms
 from toband.engine.execution.run_metadata import Notes
-from toband.engine.execution.template_scope import Seen
+from toband.engine.execution.template_scope import TemplateScope
 from toband.engine.health.admission import Admission
 from toband.engine.health.health_conditions import Health
 from toband.engine.run_notifier import RunNotifier
@@ -37,7 +37,7 @@ class RunParts:
         adapters: Adapters,
         health: Health,
         admission: Admission,
-        evaluation: Evaluation,
+        evaluation: ExpressionEvaluator,
         announcing: SystemEvents,
         clock: SystemClock,
         ids: Ids,
@@ -71,7 +71,7 @@ class RunParts:
             start=start,
         )
         self.dead_letters = DeadLetters(store=store, clock=clock, factory=self.factory, intake=self.intake)
-        seen = Seen(adapters.logs, adapters.values, adapters.files.work)
+        seen = TemplateScope(adapters.logs, adapters.values, adapters.files.work)
         self._rooms = Rooms(
             files=adapters.files,
             seen=seen,
@@ -80,9 +80,9 @@ class RunParts:
             tools=tools,
             log_limit=config.attempt_log_limit,
         )
-        handing = Handing(self._rooms, adapters.artifacts)
+        handing = ArtifactFlow(self._rooms, adapters.artifacts)
         notes = Notes(adapters.artifacts)
-        self.launches = Launches(
+        self.launches = Dispatcher(
             launcher=launcher,
             rooms=self._rooms,
             handing=handing,

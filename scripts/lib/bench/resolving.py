@@ -26,8 +26,8 @@ from cel_expr_python import cel
 
 from toban.definition import EventTrigger
 from toband.domain.emitted_events import Emitted, EventSource
-from toband.engine.events.event_matching import Candidate, Matching
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.events.event_matching import Candidate, EventMatcher
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.ports import WorkflowText
 from toband.sandbox.worker_pool import ProcessSandbox
 from toband.store import SqlStore
@@ -99,7 +99,7 @@ async def fill(store: SqlStore, count: int, candidates: int) -> dict[str, Any]:
 
 async def measure(store: SqlStore, candidates: int, events: int) -> dict[str, Any]:
     # None of the conditions is costly: no process is started.
-    matching = Matching(store, Evaluation(ProcessSandbox()))
+    matching = EventMatcher(store, ExpressionEvaluator(ProcessSandbox()))
     first = await _timed(matching, emitted(0, 0))
     another = await _timed(matching, emitted(1, 0))
     bare = _Bare(candidates)
@@ -121,7 +121,7 @@ async def measure(store: SqlStore, candidates: int, events: int) -> dict[str, An
     }
 
 
-async def _timed(matching: Matching, event: Emitted) -> float:
+async def _timed(matching: EventMatcher, event: Emitted) -> float:
     began = time.perf_counter()
     await matching.judge(event)
     return time.perf_counter() - began

@@ -145,7 +145,7 @@ def test_what_is_never_due_is_a_warning_and_is_explained(daemon: Daemon) -> None
     assert [problem.path for problem in answer.problems if problem.warning] == ["schedule"]
     asked = pb.ExplainScheduleRequest(workflow="too-late")
     said = daemon.workflows.ExplainSchedule(asked, timeout=20).sentences
-    assert said[0] == ("It was to run once at 2020-01-01 00:00+00:00 (Asia/Tokyo): its time has passed.")
+    assert said[0] == ("Was scheduled once at 2020-01-01 00:00+00:00 (Asia/Tokyo): that time has passed.")
 
 
 def test_whether_it_is_due_at_a_time_to_come(daemon: Daemon) -> None:

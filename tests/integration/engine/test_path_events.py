@@ -17,7 +17,7 @@ from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.errors import InvalidDefinitionError
-from toband.engine.events.path_events import FileWatches
+from toband.engine.events.path_events import PathEvents
 from toband.engine.health.health_conditions import Health
 from toband.file_watch import path_follower
 from toband.file_watch.watched_paths import WatchedPaths
@@ -59,7 +59,7 @@ async def scene(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     async def announce(event_type: str, payloads: Sequence[Any]) -> None:
         stored.extend(payloads)
 
-    watches = FileWatches(store=store, paths=paths, announce=announce, conditions=health)
+    watches = PathEvents(store=store, paths=paths, announce=announce, conditions=health)
     applier = Applier(store=store, clock=SystemClock(), parser=DefinitionParser(InlineSandbox()))
     workflows = Workflows(applier, changed=watches.changed)
     made = Scene(store=store, workflows=workflows, paths=paths, stored=stored)

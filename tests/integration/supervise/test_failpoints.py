@@ -21,7 +21,7 @@ from toband.domain.run_model import TreeCause
 from toband.ports import LogKind
 from toband.supervise.launch import shim_watch
 from toband.supervise.launch.launcher import ShimPatience
-from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.logs.log_reader import LogReader
 
 Armed = Callable[..., Awaitable[Supervision]]
 WITNESSED = "echo x >> witness; echo out; exit 5"
@@ -270,7 +270,7 @@ async def test_a_disk_that_refuses_output_does_not_stop_the_step(armed: Armed) -
     assert supervision.printed(attempt) == b"after"
     assert ended.stdout_bytes == 5
     assert supervision.record_of(attempt)["dropped"] == 5
-    page = await LogFiles(supervision.files).read(attempt, 0)
+    page = await LogReader(supervision.files).read(attempt, 0)
     assert [piece.kind for piece in page.pieces] == [LogKind.SYSTEM, LogKind.STDOUT]
     assert page.pieces[0].data.startswith(b"5 bytes of output were dropped here")
     assert page.over

@@ -10,12 +10,12 @@ from helpers.supervision import RUN, Supervision
 from helpers.waiting import wait_for
 from toband.domain.run_model import Attempt
 from toband.ports import LogKind
-from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.logs.log_reader import LogReader
 
 SOON = 30.0
 
 
-async def follow(logs: LogFiles, attempt: Attempt, event: asyncio.Event) -> dict[LogKind, bytes]:
+async def follow(logs: LogReader, attempt: Attempt, event: asyncio.Event) -> dict[LogKind, bytes]:
     """Reads page after page, and waits to be woken when there is no more, until the log says it is over."""
     found = {LogKind.STDOUT: b"", LogKind.STDERR: b"", LogKind.SYSTEM: b""}
     place = (0, 0)
@@ -33,7 +33,7 @@ async def follow(logs: LogFiles, attempt: Attempt, event: asyncio.Event) -> dict
 
 
 async def test_a_follower_gets_all_and_then_the_end(supervision: Supervision) -> None:
-    logs = LogFiles(supervision.files)
+    logs = LogReader(supervision.files)
     event = asyncio.Event()
     with logs.watching(RUN, event):
         attempt = supervision.launch(python(PRINTING, "follow", "300"))
@@ -46,7 +46,7 @@ async def test_a_follower_gets_all_and_then_the_end(supervision: Supervision) ->
 
 
 async def test_a_line_is_there_while_the_step_goes_on(supervision: Supervision) -> None:
-    logs = LogFiles(supervision.files)
+    logs = LogReader(supervision.files)
     event = asyncio.Event()
     gates = [supervision.gate(f"gate{number}") for number in range(3)]
     script = 'for gate in "$@"; do echo "at $gate"; read x < "$gate"; done'
@@ -71,7 +71,7 @@ async def test_a_line_is_there_while_the_step_goes_on(supervision: Supervision) 
 
 
 async def test_a_log_of_a_lost_attempt_is_never_over(supervision: Supervision) -> None:
-    logs = LogFiles(supervision.files)
+    logs = LogReader(supervision.files)
     attempt = supervision.launch(shell("echo text; exec sleep 600"))
     shim = await supervision.shim(attempt)
     await supervision.started(attempt)

@@ -21,7 +21,7 @@ from toband.supervise.artifacts import context_directory
 from toband.supervise.artifacts.workspace_inputs import Ledger, Placing
 from toband.supervise.files.file_budget import Budget, FileLimits
 from toband.supervise.files.run_directories import remove_tree
-from toband.supervise.files.safe_directory import Inside
+from toband.supervise.files.safe_directory import SafeDirectory
 from toband.supervise.shim import acl, trusted_path
 
 TRIES = 1000
@@ -210,14 +210,14 @@ def test_a_file_that_is_swapped_in_while_an_input_is_copied_stays_roots(
     data = scene.input("data", 1000)
     secret = scene.work / "secret"
     secret.write_text(INSIDE)
-    create = Inside.create_file
+    create = SafeDirectory.create_file
 
-    def swapped(self: Inside, path: str) -> int:
+    def swapped(self: SafeDirectory, path: str) -> int:
         fd = create(self, path)
         secret.rename(scene.work / ".toban-new-data")
         return fd
 
-    monkeypatch.setattr(Inside, "create_file", swapped)
+    monkeypatch.setattr(SafeDirectory, "create_file", swapped)
     with suppress(ArtifactError, OSError):
         scene.place(scene.work, data)
     scene.check()

@@ -23,7 +23,7 @@ from toband.domain.run_model import RunState
 from toband.engine.caller import CallOrigin
 from toband.engine.errors import EventNotFoundError, EventSourceNotFoundError
 from toband.engine.events.event_matching import Candidate
-from toband.engine.events.event_router import Events
+from toband.engine.events.event_router import EventRouter
 from toband.ports import Request, Store
 
 from .called import CONTEXT, FakeContext, refused
@@ -134,7 +134,7 @@ def events(store: FakeStore) -> FakeEvents:
 
 @pytest.fixture
 def service(store: FakeStore, events: FakeEvents) -> EventService:
-    return EventService(cast(Events, events), cast(Store, store))
+    return EventService(cast(EventRouter, events), cast(Store, store))
 
 
 def emitted(service: EventService, **fields: Any) -> Any:

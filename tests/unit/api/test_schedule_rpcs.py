@@ -20,7 +20,7 @@ from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
 from toband.engine.schedules.due_times import Upcoming
-from toband.engine.schedules.schedule_queries import Explanation, Outlook
+from toband.engine.schedules.schedule_queries import Explanation, ScheduleQueries
 from toband.ports import Firing, StoredWorkflow, WorkflowVersion
 from toband.store import SqlStore
 
@@ -61,7 +61,7 @@ def scheduling() -> FakeOutlook:
 
 @pytest.fixture
 def answers(store: SqlStore, scheduling: FakeOutlook) -> ScheduleRpcs:
-    return ScheduleRpcs(cast(Outlook, scheduling), store)
+    return ScheduleRpcs(cast(ScheduleQueries, scheduling), store)
 
 
 def line(minutes: int, index: int = 0, **more: Any) -> Fire:

@@ -19,7 +19,7 @@ from toband.api.schedule_service import ScheduleService
 from toband.domain.schedule_actions import ACTIONS, WORKFLOW
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.health.admission import Always
-from toband.engine.schedules.subject_schedules import Subjects
+from toband.engine.schedules.subject_schedules import SubjectSchedules
 from toband.store import SqlStore
 
 from .called import CONTEXT, Refusal, refused
@@ -37,7 +37,7 @@ steps: {a: {run: "true"}}
 @pytest.fixture
 async def service(store: SqlStore) -> ScheduleService:
     await define(store, TEXT)
-    subjects = Subjects(
+    subjects = SubjectSchedules(
         store=store,
         clock=Clock(NOW),
         ids=numbered_ids("s"),

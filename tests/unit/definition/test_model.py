@@ -25,9 +25,9 @@ from toban.definition import (
 from toban.definition.schema.definition_schema import (
     ActionInput,
     DefaultsInput,
+    DefinitionPart,
     JobInput,
     ListedStepInput,
-    Shape,
     StepInput,
     WorkflowInput,
 )
@@ -166,7 +166,7 @@ def test_the_schema_names_every_field() -> None:
     ]
     assert schema["$defs"]["WorkflowInput"]["required"] == ["name", "steps"]
     older = {"is_enabled", "on_fail", "job_id", "eventTypes"}
-    for model in Shape.__subclasses__() + DefaultsInput.__subclasses__() + [ListedStepInput, JobInput]:
+    for model in DefinitionPart.__subclasses__() + DefaultsInput.__subclasses__() + [ListedStepInput, JobInput]:
         if model is ActionInput:
             continue  # a base of others, nothing that is written
         found = schema["$defs"][model.__name__]

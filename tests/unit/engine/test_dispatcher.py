@@ -23,7 +23,7 @@ from toban.definition import Input, JobType, RenderError, Step, Workflow
 from toband.domain.plan import Plan
 from toband.domain.run_events import AttemptEnded, AttemptVoided, Event
 from toband.domain.run_model import Attempt, AttemptState, Run
-from toband.engine.execution.dispatcher import CONDITION, Launches
+from toband.engine.execution.dispatcher import CONDITION, Dispatcher
 from toband.engine.health.health_conditions import Health
 from toband.ports import StoreError, StoreTakenOverError
 from toband.supervise.files.run_files import RunFiles
@@ -115,7 +115,7 @@ class House:
         self.handing = Handing()
         self.health = Health(Clock(NOW))
         self.tasks: set[asyncio.Task[None]] = set()
-        self.launches = Launches(
+        self.launches = Dispatcher(
             launcher=cast(Any, self.launcher),
             rooms=cast(Any, Rooms()),
             handing=cast(Any, self.handing),

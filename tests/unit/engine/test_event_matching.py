@@ -12,8 +12,8 @@ import pytest
 from doubles.sandbox import InlineSandbox
 from toband.domain.emitted_events import Emitted, EventSource, Listener
 from toband.engine.events import event_matching
-from toband.engine.events.event_matching import Matching
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.events.event_matching import EventMatcher
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.ports import Store
 
 
@@ -44,7 +44,7 @@ async def test_others_have_their_turn_between_conditions(monkeypatch: pytest.Mon
     counting = asyncio.create_task(count())
     at = datetime(2026, 1, 1, tzinfo=UTC)
     event = Emitted(id="e", type="A", payload={"n": 0}, at=at, source=EventSource.CLIENT)
-    found = await Matching(store, Evaluation(InlineSandbox())).judge(event)
+    found = await EventMatcher(store, ExpressionEvaluator(InlineSandbox())).judge(event)
     counting.cancel()
     assert [each.workflow for each in found if each.matches] == ["last"]
     assert len(found) == 11

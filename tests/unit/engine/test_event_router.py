@@ -49,8 +49,8 @@ from toband.engine.errors import (
     WorkflowNotFoundError,
 )
 from toband.engine.events import event_router as events_module
-from toband.engine.events.event_router import Events
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.events.event_router import EventRouter
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.runs.run_factory import NewRun
 from toband.engine.system_events import SystemEvents
 from toband.ports import Request, Store, StoreError
@@ -137,7 +137,7 @@ class Scene:
         self.admission = Refusing()
         ids = numbered_ids("event-")
         self.announcing = SystemEvents(Clock(NOW), ids)
-        self.events = Events(
+        self.events = EventRouter(
             store=cast(Any, self.store),
             active=cast(Any, self.runs),
             queue=cast(Any, self.runs),
@@ -148,7 +148,7 @@ class Scene:
             announcing=self.announcing,
             admission=self.admission,
             draining=self.draining,
-            evaluation=Evaluation(InlineSandbox()),
+            evaluation=ExpressionEvaluator(InlineSandbox()),
             started={"version": "1"},
         )
 

@@ -10,7 +10,7 @@ import pytest
 from doubles.sandbox import InlineSandbox
 from toban.definition import RenderError, Scope, Workflow, parse
 from toband.engine.execution import expression_evaluator
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.ports import OverLimitError
 
 _Result = TypeVar("_Result")
@@ -41,7 +41,7 @@ async def test_only_costly_expressions_are_evaluated_elsewhere() -> None:
     sandbox = FullSandbox()
     made = workflow("echo {{ size(params.xs.map(x, x + x)) }}")
     for length in (3, 1500):
-        rendered = await Evaluation(sandbox).render(made, made.steps["a"], scope(length), run_id="r")
+        rendered = await ExpressionEvaluator(sandbox).render(made, made.steps["a"], scope(length), run_id="r")
         assert rendered.env["TOBAN_V1"] == str(length)
     assert sandbox.asked == ["render"]
 
@@ -49,14 +49,14 @@ async def test_only_costly_expressions_are_evaluated_elsewhere() -> None:
 async def test_a_step_whose_expressions_pass_a_limit_cannot_be_started() -> None:
     made = workflow("echo {{ size(params.xs.map(bad, bad + bad)) }}")
     with pytest.raises(RenderError, match=r"expressions of step a: it took longer than 2 s"):
-        await Evaluation(FullSandbox()).render(made, made.steps["a"], scope(1500), run_id="r")
+        await ExpressionEvaluator(FullSandbox()).render(made, made.steps["a"], scope(1500), run_id="r")
 
 
 async def test_a_condition_that_passes_a_limit_is_left_out_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sandbox = FullSandbox()
-    judging = Evaluation(sandbox)
+    judging = ExpressionEvaluator(sandbox)
     conditions = ["event.payload.n == 1", "bad", "event.payload.n == 2"]
     event = {"payload": {"n": 1}}
     first = await judging.conditions(event, conditions)
@@ -67,7 +67,7 @@ async def test_a_condition_that_passes_a_limit_is_left_out_for_a_while(
     assert await judging.conditions(event, conditions) == first
     assert len(sandbox.asked) == 5
     monkeypatch.setattr(expression_evaluator, "PAUSE", -1.0)
-    judging = Evaluation(sandbox)
+    judging = ExpressionEvaluator(sandbox)
     for _ in range(2):
         await judging.conditions(event, ["bad"])
     assert len(sandbox.asked) == 7

@@ -19,7 +19,7 @@ from toband.domain.emitted_events import (
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.schedules.due_times import Upcoming
-from toband.engine.schedules.fire_explanation import Known, Near, told
+from toband.engine.schedules.fire_explanation import FireFacts, Near, explain_fires
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 DUE = datetime(2026, 3, 2, 3, tzinfo=UTC)
@@ -33,7 +33,7 @@ NEXT = Upcoming(
     change=Change.NONE,
     blackout="",
 )
-KNOWN = Known(
+KNOWN = FireFacts(
     workflow="w",
     enabled=True,
     draining=False,
@@ -53,13 +53,13 @@ def row(workflow: str, *, run_id: str = "", reason: NotStarted | None = None) ->
 
 def test_how_late_a_run_was_is_readable() -> None:
     late = replace(FIRE, at=DUE + timedelta(seconds=416572.6))
-    assert told(replace(KNOWN, fires=(late,)))[1].endswith("run r1 was started, 4d 19h later.")
+    assert explain_fires(replace(KNOWN, fires=(late,)))[1].endswith("run r1 was started 4d 19h late.")
 
 
 def test_what_happened_last_and_what_comes_next() -> None:
-    assert told(KNOWN) == (
-        "It is to run every day at 03:00 (UTC).",
-        "It was due at 2026-03-02 03:00:00 UTC, and run r1 was started, 0ms later.",
+    assert explain_fires(KNOWN) == (
+        "Runs every day at 03:00 (UTC).",
+        "It was due at 2026-03-02 03:00:00 UTC; run r1 was started on time.",
         "It is due next at 2026-03-03 03:00:00 UTC.",
     )
 
@@ -71,30 +71,33 @@ def test_why_it_did_not_run() -> None:
     missed = replace(
         FIRE,
         outcome=FireOutcome.MISSED,
-        reason=NotStarted(NotStartedReason.OTHER, "nobody was there"),
+        reason=NotStarted(NotStartedReason.OTHER, "the daemon was down"),
         run_id="",
         more=3,
     )
     caught_up = replace(FIRE, outcome=FireOutcome.CAUGHT_UP, at=NOW, more=7)
-    said = told(replace(KNOWN, asked=DUE, fires=(skipped, missed, caught_up)))
+    said = explain_fires(replace(KNOWN, asked=DUE, fires=(skipped, missed, caught_up)))
     assert said == (
         "It was due at 2026-03-02 03:00:00 UTC and was skipped: overlap: run r0 is active.",
-        ("It was due at 2026-03-02 03:00:00 UTC and was missed: nobody was there. So were 3 due times before it."),
         (
-            "It was due at 2026-03-02 03:00:00 UTC and nobody was there; run r1 was started for it at "
-            "2026-03-02 12:00:00 UTC. That stands for 7 due times before it, too."
+            "It was due at 2026-03-02 03:00:00 UTC and was missed: the daemon was down. "
+            "The same happened to 3 earlier due times."
+        ),
+        (
+            "It was due at 2026-03-02 03:00:00 UTC, when the daemon was not running; run r1 was started for it at "
+            "2026-03-02 12:00:00 UTC. It also stands for 7 earlier due times."
         ),
     )
 
 
 def test_a_time_at_which_it_was_not_due() -> None:
     asked = DUE + timedelta(hours=1)
-    said = told(replace(KNOWN, asked=asked, fires=()))
+    said = explain_fires(replace(KNOWN, asked=asked, fires=()))
     assert said == (
-        "It was not due at 2026-03-02 04:00:00 UTC, or longer ago than the ledger is kept.",
+        "It was not due at 2026-03-02 04:00:00 UTC, or the ledger no longer has that time.",
         "The nearest due times are 2026-03-02 03:00:00 UTC and 2026-03-03 03:00:00 UTC.",
     )
-    ahead = told(replace(KNOWN, asked=NOW + timedelta(hours=1), fires=(), before=None))
+    ahead = explain_fires(replace(KNOWN, asked=NOW + timedelta(hours=1), fires=(), before=None))
     assert ahead == (
         "It is not scheduled at 2026-03-02 13:00:00 UTC.",
         "The nearest due time is 2026-03-03 03:00:00 UTC.",
@@ -103,30 +106,28 @@ def test_a_time_at_which_it_was_not_due() -> None:
 
 def test_a_time_to_come_at_which_it_is_due() -> None:
     then = replace(KNOWN, asked=NEXT.due, fires=(), due=NEXT)
-    assert told(then) == ("It is due then, at 2026-03-03 03:00:00 UTC.",)
-    (nearby,) = told(replace(then, asked=NEXT.due - timedelta(seconds=20)))
+    assert explain_fires(then) == ("It is due then, at 2026-03-03 03:00:00 UTC.",)
+    (nearby,) = explain_fires(replace(then, asked=NEXT.due - timedelta(seconds=20)))
     assert nearby == "It is due near that, at 2026-03-03 03:00:00 UTC."
     shut = replace(NEXT, blackout="blackout until 2026-03-03T04:00:00+00:00")
-    (said,) = told(replace(then, due=shut))
+    (said,) = explain_fires(replace(then, due=shut))
     assert said == (
-        "It is due then, at 2026-03-03 03:00:00 UTC, but nothing starts then: blackout until 2026-03-03T04:00:00+00:00."
+        "It is due then, at 2026-03-03 03:00:00 UTC, but no run starts then: blackout until 2026-03-03T04:00:00+00:00."
     )
 
 
 def test_a_due_time_that_waits_for_its_jitter() -> None:
     waits = replace(NEXT, due=NOW - timedelta(minutes=5), at=NOW + timedelta(minutes=5))
-    (said,) = told(replace(KNOWN, asked=waits.due, fires=(), due=waits))
-    assert said == (
-        "It was due at 2026-03-02 11:55:00 UTC, its run 10m later (jitter), and nothing is decided about it yet."
-    )
-    assert told(replace(KNOWN, after=waits))[-1] == (
+    (said,) = explain_fires(replace(KNOWN, asked=waits.due, fires=(), due=waits))
+    assert said == ("It was due at 2026-03-02 11:55:00 UTC, its run 10m later (jitter); it has not been decided yet.")
+    assert explain_fires(replace(KNOWN, after=waits))[-1] == (
         "It was due at 2026-03-02 11:55:00 UTC, its run 10m later (jitter)."
     )
 
 
 def test_each_time_is_on_the_clocks_of_its_own_schedule() -> None:
     tokyo = replace(ENTRY, id="w/1", index=1, zone="Asia/Tokyo")
-    said = told(
+    said = explain_fires(
         replace(
             KNOWN,
             entries=(ENTRY, tokyo),
@@ -134,20 +135,20 @@ def test_each_time_is_on_the_clocks_of_its_own_schedule() -> None:
             after=replace(NEXT, zone="Asia/Tokyo"),
         )
     )
-    assert said[2].startswith("It was due at 2026-03-02 03:00:00 UTC, ")
-    assert said[3].startswith("It was due at 2026-03-02 12:00:00 JST, ")
+    assert said[2].startswith("It was due at 2026-03-02 03:00:00 UTC; ")
+    assert said[3].startswith("It was due at 2026-03-02 12:00:00 JST; ")
     assert said[4] == "It is due next at 2026-03-03 12:00:00 JST."
 
 
 def test_what_is_in_the_way_of_the_next_time() -> None:
     later = replace(NEXT, at=NEXT.due + timedelta(minutes=20), blackout="blackout until x")
     jittery = replace(ENTRY, spec=replace(ENTRY.spec, jitter=3600))
-    said = told(replace(KNOWN, entries=(jittery,), after=later))
-    assert said[0].startswith("It is to run every day at 03:00 (UTC), ")
+    said = explain_fires(replace(KNOWN, entries=(jittery,), after=later))
+    assert said[0].startswith("Runs every day at 03:00 (UTC), ")
     assert said[0].endswith(" later each time (jitter).")
     assert said[-1] == (
         "It is due next at 2026-03-03 03:00:00 UTC, its run 20m later (jitter), "
-        "but nothing starts then: blackout until x."
+        "but no run starts then: blackout until x."
     )
 
 
@@ -156,72 +157,72 @@ def test_schedules_that_have_run_out_are_told_as_such() -> None:
     once = replace(over, spec=Schedule(at=DUE - timedelta(days=2000)), zone="Asia/Tokyo")
     ended = replace(over, spec=replace(ENTRY.spec, end=DUE - timedelta(days=2000)))
     known = replace(KNOWN, fires=(), before=None, after=None)
-    said = told(replace(known, entries=(once,)))
+    said = explain_fires(replace(known, entries=(once,)))
     assert said == (
-        "It was to run once at 2020-09-09 03:00+00:00 (Asia/Tokyo): its time has passed.",
-        "It was never due, or longer ago than the ledger is kept.",
+        "Was scheduled once at 2020-09-09 03:00+00:00 (Asia/Tokyo): that time has passed.",
+        "It was never due, or the ledger no longer has it.",
         "It will not be due again.",
     )
-    (never, *_) = told(replace(known, entries=(ended,)))
+    (never, *_) = explain_fires(replace(known, entries=(ended,)))
     assert never.endswith("until 2020-09-09 03:00+00:00 (UTC): it will never be due.")
-    (was, *_) = told(replace(known, entries=(replace(ended, occurrences=3),)))
+    (was, *_) = explain_fires(replace(known, entries=(replace(ended, occurrences=3),)))
     assert was.endswith("until 2020-09-09 03:00+00:00 (UTC): it will not be due again.")
 
 
 def test_a_schedule_of_boots_is_due_at_the_next() -> None:
     boots = replace(ENTRY, spec=Schedule(cron="@reboot"), next_due=None)
     known = replace(KNOWN, entries=(boots,), fires=(), before=None, after=None)
-    assert told(known) == (
-        "It is to run once per boot of the machine.",
+    assert explain_fires(known) == (
+        "Runs once per boot of the machine.",
         "It has not been due yet.",
         "It is due at the next boot of the machine.",
     )
-    both = told(replace(KNOWN, entries=(ENTRY, boots)))
+    both = explain_fires(replace(KNOWN, entries=(ENTRY, boots)))
     assert both[-2:] == (
         "It is due next at 2026-03-03 03:00:00 UTC.",
         "It is due at the next boot of the machine.",
     )
     over = replace(boots, spec=Schedule(cron="@reboot", max_occurrences=1), occurrences=1)
-    assert told(replace(known, entries=(over,)))[-1] == "It will not be due again."
+    assert explain_fires(replace(known, entries=(over,)))[-1] == "It will not be due again."
 
 
 def test_a_zone_that_is_gone_is_named() -> None:
     lost = replace(ENTRY, zone="No/Where")
-    said = told(replace(KNOWN, entries=(lost,), after=None))
-    assert said[1].startswith("It was due at 2026-03-02 03:00:00 UTC, ")
-    assert said[2].startswith('It is not started: the time zone "No/Where" of schedule w/0 is not ')
+    said = explain_fires(replace(KNOWN, entries=(lost,), after=None))
+    assert said[1].startswith("It was due at 2026-03-02 03:00:00 UTC; ")
+    assert said[2].startswith('It cannot start: the time zone "No/Where" of schedule w/0 is not ')
     assert "give the schedule another zone" in said[2]
     assert not any("due again" in sentence for sentence in said)
 
 
 def test_what_is_in_the_way_now() -> None:
-    said = told(replace(KNOWN, enabled=False, draining=True))
+    said = explain_fires(replace(KNOWN, enabled=False, draining=True))
     assert "It is disabled now: due times are skipped until it is enabled." in said
     assert "The daemon is draining now: due times are skipped until it resumes." in said
 
 
 def test_without_a_schedule_and_at_its_end() -> None:
-    none = told(replace(KNOWN, entries=(), fires=()))
-    assert none == ("w has no schedule: it runs only when somebody starts it.",)
+    none = explain_fires(replace(KNOWN, entries=(), fires=()))
+    assert none == ("w has no schedule: it runs only when started by hand.",)
     over = replace(KNOWN, entries=(replace(ENTRY, next_due=None),), after=None)
-    assert told(over)[-1] == "It will not be due again."
-    assert "It has not been due yet." in told(replace(KNOWN, fires=()))
+    assert explain_fires(over)[-1] == "It will not be due again."
+    assert "It has not been due yet." in explain_fires(replace(KNOWN, fires=()))
 
 
 def test_a_workflow_that_events_start_says_so() -> None:
     listening = replace(KNOWN, entries=(), fires=(), after=None, events=("A", "B"))
-    (said,) = told(listening)
+    (said,) = explain_fires(listening)
     assert said.startswith("w has no schedule. It is started by events (A, B): ")
     assert "`toban events resolve A`" in said
-    assert any("events (A)" in sentence for sentence in told(replace(KNOWN, events=("A",))))
+    assert any("events (A)" in sentence for sentence in explain_fires(replace(KNOWN, events=("A",))))
 
 
 def test_a_schedule_of_a_subject_is_told_as_an_event() -> None:
     entry = replace(ENTRY, id="s", subject="issue-42")
     fire = replace(FIRE, run_id="", event_id="e1")
-    said = told(replace(KNOWN, entries=(entry,), fires=(fire,)))
-    assert said[0] == "It is to run every day at 03:00 (UTC), for issue-42."
-    assert said[1].endswith("and event e1 was emitted, 0ms later.")
+    said = explain_fires(replace(KNOWN, entries=(entry,), fires=(fire,)))
+    assert said[0] == "Runs every day at 03:00 (UTC), for issue-42."
+    assert said[1].endswith("event e1 was emitted on time.")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_a_schedule_of_a_subject_is_told_as_an_event() -> None:
             {"runs": (row("other", run_id="r1"), row("w", reason=NotStarted(NotStartedReason.DISABLED)))},
             "; not started: disabled.",
         ),
-        ({"state": EventState.PENDING}, "; what it starts is not decided yet."),
+        ({"state": EventState.PENDING}, "; its runs are not decided yet."),
         ({"reason": "cannot resolve it"}, "; nothing was started: cannot resolve it."),
     ],
 )
@@ -248,12 +249,12 @@ def test_what_the_event_of_a_subject_started_is_told(became: dict[str, Any], sai
     fire = replace(FIRE, run_id="", event_id="e1")
     late = replace(fire, outcome=FireOutcome.CAUGHT_UP)
     other = replace(fire, event_id="e2")
-    lines = told(replace(KNOWN, fires=(fire, late, other), emitted={"e1": event}))[1:4]
-    assert lines[0].endswith(f"event e1 was emitted, 0ms later{said}")
+    lines = explain_fires(replace(KNOWN, fires=(fire, late, other), emitted={"e1": event}))[1:4]
+    assert lines[0].endswith(f"event e1 was emitted on time{said}")
     assert lines[1].endswith(f"event e1 was emitted for it at 2026-03-02 03:00:00 UTC{said}")
-    assert lines[2].endswith("event e2 was emitted, 0ms later.")
+    assert lines[2].endswith("event e2 was emitted on time.")
 
 
 def test_the_clocks_of_a_schedule_that_is_over() -> None:
     over = replace(KNOWN, entries=(), after=None, zones={"w/0": "Asia/Tokyo"})
-    assert told(over)[0].startswith("It was due at 2026-03-02 12:00:00 JST, ")
+    assert explain_fires(over)[0].startswith("It was due at 2026-03-02 12:00:00 JST; ")

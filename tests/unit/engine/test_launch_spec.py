@@ -29,9 +29,9 @@ from toband.domain.run_model import (
     TreeCause,
     Trigger,
 )
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.execution.launch_spec import Rooms, TimeLeft
-from toband.engine.execution.template_scope import STDOUT_LIMIT, Seen
+from toband.engine.execution.template_scope import STDOUT_LIMIT, TemplateScope
 from toband.ports import Launch, LogKind, LogPage, OutputTooLargeError
 from toband.supervise.files.run_files import RunFiles
 
@@ -113,8 +113,8 @@ def build(
     files = RunFiles("/state/runs")
     rooms = Rooms(
         files=files,
-        seen=Seen(logs or MemoryLogs({}), NoValues(), files.work),
-        evaluation=Evaluation(InlineSandbox()),
+        seen=TemplateScope(logs or MemoryLogs({}), NoValues(), files.work),
+        evaluation=ExpressionEvaluator(InlineSandbox()),
         server="unix:///s",
     )
     left = None if run.timeout is None else max(0.0, run.timeout - after)

@@ -19,7 +19,7 @@ from toban.definition import FILE_CHANGED
 from toband.backoff import Backoff
 from toband.engine.errors import RefusedError
 from toband.engine.events import path_events as module
-from toband.engine.events.path_events import FileWatches
+from toband.engine.events.path_events import PathEvents
 from toband.engine.health.health_conditions import Health
 from toband.ports import FileChange, PathChange, StoreError, TriggerStore, WatchChanges
 from toband.store import SqlStore
@@ -52,7 +52,7 @@ class Scene:
         self.error: Exception | None = None
         self.tries = 0
         self.now = 1000.0
-        self.watches = FileWatches(
+        self.watches = PathEvents(
             store=cast(TriggerStore, self.store),
             paths=self.paths,
             announce=self.announce,

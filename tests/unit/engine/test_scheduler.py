@@ -28,9 +28,9 @@ from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.drain import DrainMode
 from toband.engine.health.admission import Always
 from toband.engine.health.health_conditions import Health
-from toband.engine.schedules.active_blackouts import Blackouts
+from toband.engine.schedules.active_blackouts import ActiveBlackouts
 from toband.engine.schedules.catch_up import CATCH_UP_AT_ONCE
-from toband.engine.schedules.scheduler import AT_ONCE, CLOCK, CONDITION, Scheduling
+from toband.engine.schedules.scheduler import AT_ONCE, CLOCK, CONDITION, RunScheduler
 from toband.engine.system_events import SystemEvents
 from toband.ports import Firing, Store, StoredWorkflow, StoreError, WorkflowText
 from toband.store import SqlStore
@@ -107,7 +107,7 @@ class Scene:
         self.boot, self.definitions_read = Boot(), asyncio.Event()
         self._entries: list[ScheduleEntry] = []
         self._definition: dict[str, object] | None = None
-        self.scheduling = Scheduling(
+        self.scheduling = RunScheduler(
             store=cast(Store, self.store),
             active=cast(Any, self.runs),
             queue=cast(Any, self.runs),
@@ -116,7 +116,7 @@ class Scene:
             alarm=self.alarm,
             admission=Always(),
             conditions=self.health,
-            blackouts=Blackouts((), "UTC"),
+            blackouts=ActiveBlackouts((), "UTC"),
             boot=self.boot,
             definitions_read=self.definitions_read,
             draining=DrainMode(),

@@ -23,7 +23,7 @@ from toband.engine.errors import (
     WorkflowNotFoundError,
 )
 from toband.engine.health.admission import Always
-from toband.engine.schedules.subject_schedules import Subjects
+from toband.engine.schedules.subject_schedules import SubjectSchedules
 from toband.ports import Request
 from toband.store import SqlStore
 
@@ -35,7 +35,7 @@ class Scene:
     def __init__(self, store: SqlStore) -> None:
         self.store = store
         self.changes = 0
-        self.subjects = Subjects(
+        self.subjects = SubjectSchedules(
             store=store,
             clock=Clock(NOW),
             ids=numbered_ids("s-"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from doubles.clock import Clock
-from toband.engine.schedules.uptime import Presence
+from toband.engine.schedules.uptime import Uptime
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-def looked() -> tuple[Clock, Presence]:
+def looked() -> tuple[Clock, Uptime]:
     clock = Clock(NOON)
-    presence = Presence(clock, lambda: None)
+    presence = Uptime(clock, lambda: None)
     presence.look()
     return clock, presence
 

@@ -29,7 +29,7 @@ from toband.supervise.artifacts.artifact_store import CHUNK, ArtifactFiles
 from toband.supervise.files.file_budget import Budget, FileLimits
 from toband.supervise.files.run_directories import remove_tree
 from toband.supervise.files.run_files import RunFiles
-from toband.supervise.files.safe_directory import Inside
+from toband.supervise.files.safe_directory import SafeDirectory
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="links and modes of POSIX")
 
@@ -360,7 +360,7 @@ async def test_a_link_that_appears_meanwhile_is_not_followed(scene: Scene) -> No
     scene.write("tree/a", "mine")
     (scene.root / "outside").mkdir()
     (scene.root / "outside" / "a").write_text("secret")
-    with Inside(str(scene.workspace)) as inside:
+    with SafeDirectory(str(scene.workspace)) as inside:
         assert inside.resolve("tree/a") == "tree/a"
         os.rename(scene.workspace / "tree", scene.workspace / "moved")
         (scene.workspace / "tree").symlink_to("../outside")
@@ -384,7 +384,7 @@ async def test_what_an_interrupted_collection_left_is_gone_after_the_next(scene:
 async def test_without_exchange_a_directory_is_replaced_all_the_same(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Inside, "_exchange", lambda *_: False)
+    monkeypatch.setattr(SafeDirectory, "_exchange", lambda *_: False)
     for text in ("one", "two"):
         scene.write("a", text)
         await scene.collect("a")
@@ -407,9 +407,9 @@ async def test_a_collection_that_fails_leaves_what_was_there(scene: Scene, monke
 
 async def test_it_is_on_disk_before_it_has_its_name(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    fsync, put = os.fsync, Inside.put
+    fsync, put = os.fsync, SafeDirectory.put
 
-    def noted_put(self: Inside, new: str, path: str) -> None:
+    def noted_put(self: SafeDirectory, new: str, path: str) -> None:
         done.append(f"put {path}")
         put(self, new, path)
 
@@ -418,7 +418,7 @@ async def test_it_is_on_disk_before_it_has_its_name(scene: Scene, monkeypatch: p
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
-    monkeypatch.setattr(Inside, "put", noted_put)
+    monkeypatch.setattr(SafeDirectory, "put", noted_put)
     scene.write("tree/a")
     scene.write("tree/b")
     await scene.collect("tree")

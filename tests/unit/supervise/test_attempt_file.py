@@ -13,7 +13,7 @@ from helpers.logs import WrittenLog
 from toband import failpoints
 from toband.ports import LogKind
 from toband.supervise.files.run_files import RunFiles
-from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.logs.log_reader import LogReader
 from toband.supervise.shim import frames
 from toband.supervise.shim.attempt_file import RESERVE, amount, claim
 
@@ -106,7 +106,7 @@ def test_a_refused_end_record_is_an_error_and_no_half_of_it_stays(files: RunFile
         failpoints.arm("")
         assert log.size() == size
         assert frames.read_end(log.fd) is None
-        assert LogFiles(files).printed(log.attempt, OUT, 10) == b"one"
+        assert LogReader(files).printed(log.attempt, OUT, 10) == b"one"
 
 
 def test_what_is_allocated_ahead_is_not_part_of_the_file_and_is_given_back(

@@ -25,7 +25,7 @@ from toband.supervise.logs.compressed_log import (
     encode_member,
     read_index,
 )
-from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.logs.log_reader import LogReader
 from toband.supervise.shim import frames
 
 Pieces = list[tuple[LogKind, bytes]]
@@ -45,8 +45,8 @@ def files(tmp_path: Path) -> RunFiles:
 
 
 @pytest.fixture
-def logs(files: RunFiles) -> LogFiles:
-    return LogFiles(files)
+def logs(files: RunFiles) -> LogReader:
+    return LogReader(files)
 
 
 def packed(path: str) -> None:
@@ -124,7 +124,7 @@ def test_members_of_the_real_size(tmp_path: Path, opened: Callable[[str], Compre
 
 
 @pytest.mark.usefixtures("small_members")
-async def test_a_log_reads_on_at_the_same_offsets(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_log_reads_on_at_the_same_offsets(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print(*[(LogKind.STDOUT, b"%d\n" % number) for number in range(200)])
         log.end(exit_code=0)
@@ -147,7 +147,7 @@ async def test_a_log_reads_on_at_the_same_offsets(files: RunFiles, logs: LogFile
             await logs.read(log.attempt, size + 1)
 
 
-async def test_a_large_log_comes_in_the_same_pages(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_large_log_comes_in_the_same_pages(files: RunFiles, logs: LogReader) -> None:
     written: Pieces = [(LogKind.STDOUT, os.urandom(50_000) + b"\n" * 150_000) for _ in range(30)]
 
     async def pages() -> list[LogPage]:
@@ -166,7 +166,7 @@ async def test_a_large_log_comes_in_the_same_pages(files: RunFiles, logs: LogFil
         assert b"".join(map(text_of, before)) == joined(written, [LogKind.STDOUT])
 
 
-async def test_a_stream_goes_on_where_the_file_was_compressed_under_it(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_stream_goes_on_where_the_file_was_compressed_under_it(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print(*[(LogKind.STDOUT, os.urandom(100_000)) for _ in range(40)])
         log.end()
@@ -181,7 +181,7 @@ async def test_a_stream_goes_on_where_the_file_was_compressed_under_it(files: Ru
 
 
 @pytest.mark.usefixtures("small_members")
-async def test_the_log_of_what_was_lost_is_not_over(files: RunFiles, logs: LogFiles) -> None:
+async def test_the_log_of_what_was_lost_is_not_over(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print((LogKind.STDOUT, b"x" * 300))
         os.pwrite(log.fd, b"\x20\0\0", log.size())  # half a frame
@@ -194,7 +194,7 @@ async def test_the_log_of_what_was_lost_is_not_over(files: RunFiles, logs: LogFi
 
 
 @pytest.mark.usefixtures("small_members")
-async def test_a_torn_file_is_read_as_far_as_it_goes(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_torn_file_is_read_as_far_as_it_goes(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print(*[(LogKind.STDOUT, b"%03d" % number) for number in range(100)])
         log.end()
@@ -218,7 +218,7 @@ async def test_a_torn_file_is_read_as_far_as_it_goes(files: RunFiles, logs: LogF
 
 
 @pytest.mark.usefixtures("small_members")
-async def test_a_damaged_member_spoils_nothing_else(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_damaged_member_spoils_nothing_else(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print(*[(LogKind.STDOUT, b"%03d" % number) for number in range(100)])
         log.end()
@@ -263,7 +263,7 @@ def test_what_is_no_gzip_of_ours_is_torn(tmp_path: Path) -> None:
         assert not index.whole
 
 
-async def test_a_header_that_tells_too_few_bytes_is_damage(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_header_that_tells_too_few_bytes_is_damage(files: RunFiles, logs: LogReader) -> None:
     """The log went on behind the end that the header told, and the next page was refused as no position in it."""
     with WrittenLog(files) as log:
         log.print(*[(LogKind.STDOUT, b"%03d" % number) for number in range(100)])

@@ -18,7 +18,7 @@ from helpers.supervision import RUN, new_attempt
 from toband.ports import PAGE, LogKind, LogPiece, OutputTooLargeError
 from toband.supervise.artifacts.artifact_store import ArtifactFiles
 from toband.supervise.files.run_files import RunFiles
-from toband.supervise.logs.log_reader import LogFiles
+from toband.supervise.logs.log_reader import LogReader
 
 Pieces = list[tuple[LogKind, bytes]]
 SOON = 30.0
@@ -35,8 +35,8 @@ def files(tmp_path: Path) -> RunFiles:
 
 
 @pytest.fixture
-def logs(files: RunFiles) -> LogFiles:
-    return LogFiles(files)
+def logs(files: RunFiles) -> LogReader:
+    return LogReader(files)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def data_of(pieces: list[LogPiece]) -> list[bytes]:
 def test_the_last_lines_are_exact(runner: asyncio.Runner, written: Pieces, lines: int, kinds: list[LogKind]) -> None:
     with tempfile.TemporaryDirectory() as root, WrittenLog(RunFiles(root)) as log:
         log.print(*written)
-        logs = LogFiles(RunFiles(root))
+        logs = LogReader(RunFiles(root))
         offset, skip = runner.run(logs.tail(log.attempt, lines, kinds))
         page = runner.run(logs.read(log.attempt, offset))
     found = joined([(piece.kind, piece.data) for piece in page.pieces], kinds)[skip:]
@@ -73,7 +73,7 @@ def test_the_last_lines_are_exact(runner: asyncio.Runner, written: Pieces, lines
     assert skip <= (len(first.data) if first else 0), "the bytes to pass over are of one piece"
 
 
-async def test_the_last_lines_of_what_is_not_there_are_none(logs: LogFiles) -> None:
+async def test_the_last_lines_of_what_is_not_there_are_none(logs: LogReader) -> None:
     assert await logs.tail(new_attempt(), 5, list(LogKind)) == (0, 0)
 
 
@@ -91,7 +91,7 @@ async def test_what_an_attempt_printed_can_be_compared(files: RunFiles) -> None:
     await artifacts.close()
 
 
-async def test_the_last_lines_of_a_large_log(files: RunFiles, logs: LogFiles) -> None:
+async def test_the_last_lines_of_a_large_log(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         for number in range(300):
             log.print(out(b"".join(b"%d-%d\n" % (number, line) for line in range(1000))))
@@ -102,7 +102,7 @@ async def test_the_last_lines_of_a_large_log(files: RunFiles, logs: LogFiles) ->
     assert (len(lines), lines[0], lines[-1]) == (1500, b"298-500", b"299-999")
 
 
-async def test_a_log_is_read_on_from_where_it_was_left(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_log_is_read_on_from_where_it_was_left(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print(out(b"one"), (LogKind.STDERR, b"two"))
         first = await logs.read(log.attempt, 0)
@@ -125,12 +125,12 @@ async def test_a_log_is_read_on_from_where_it_was_left(files: RunFiles, logs: Lo
         assert [page.damaged for page in (first, nothing, second, third, last)] == [False] * 5
 
 
-async def test_a_log_that_is_not_there_yet_is_empty(logs: LogFiles) -> None:
+async def test_a_log_that_is_not_there_yet_is_empty(logs: LogReader) -> None:
     page = await logs.read(new_attempt(), 0)
     assert (list(page.pieces), page.offset, page.over, page.damaged) == ([], 0, False, False)
 
 
-async def test_half_a_frame_is_not_there_yet(files: RunFiles, logs: LogFiles) -> None:
+async def test_half_a_frame_is_not_there_yet(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print(out(b"whole"))
         before = log.size()
@@ -144,7 +144,7 @@ async def test_half_a_frame_is_not_there_yet(files: RunFiles, logs: LogFiles) ->
             assert (page.offset, page.over, page.damaged) == (before, False, False)
 
 
-async def test_damage_is_said_and_what_stands_before_it_is_read(files: RunFiles, logs: LogFiles) -> None:
+async def test_damage_is_said_and_what_stands_before_it_is_read(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print(out(b"good"))
         place = log.size()
@@ -157,7 +157,7 @@ async def test_damage_is_said_and_what_stands_before_it_is_read(files: RunFiles,
         assert (page.offset, page.over, page.damaged) == (place, False, True)
 
 
-async def test_a_position_behind_the_end_is_refused(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_position_behind_the_end_is_refused(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print(out(b"text"))
         with pytest.raises(ValueError, match="behind the end"):
@@ -165,7 +165,7 @@ async def test_a_position_behind_the_end_is_refused(files: RunFiles, logs: LogFi
 
 
 @pytest.mark.parametrize("size", [1000, PAGE, 300_000, 1 << 20])
-async def test_a_long_log_comes_in_pages(files: RunFiles, logs: LogFiles, size: int) -> None:
+async def test_a_long_log_comes_in_pages(files: RunFiles, logs: LogReader, size: int) -> None:
     written = [os.urandom(count) for count in (200_000, 10, 300_000, PAGE, PAGE + 1, 50_000)]
     with WrittenLog(files) as log:
         log.print(*map(out, written))
@@ -182,7 +182,7 @@ async def test_a_long_log_comes_in_pages(files: RunFiles, logs: LogFiles, size: 
     assert found == b"".join(written)
 
 
-async def test_a_page_of_tiny_pieces_is_not_large_by_their_number(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_page_of_tiny_pieces_is_not_large_by_their_number(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print(*[out(b"x")] * 3000)
         log.end()
@@ -194,7 +194,7 @@ async def test_a_page_of_tiny_pieces_is_not_large_by_their_number(files: RunFile
     assert found == 3000
 
 
-async def test_a_position_behind_the_end_of_a_piece_is_refused(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_position_behind_the_end_of_a_piece_is_refused(files: RunFiles, logs: LogReader) -> None:
     with WrittenLog(files) as log:
         log.print(out(b"x" * 10))
         first = await logs.read(log.attempt, 0)
@@ -211,18 +211,18 @@ def test_what_a_stream_printed_is_joined(written: Pieces, kind: LogKind) -> None
         log.print(*written)
         log.end()
         expected = joined(written, [kind])
-        logs = LogFiles(RunFiles(root))
+        logs = LogReader(RunFiles(root))
         assert logs.printed(log.attempt, kind, len(expected)) == expected
         if expected:
             with pytest.raises(OutputTooLargeError):
                 logs.printed(log.attempt, kind, len(expected) - 1)
 
 
-def test_nothing_was_printed_where_no_log_is(logs: LogFiles) -> None:
+def test_nothing_was_printed_where_no_log_is(logs: LogReader) -> None:
     assert logs.printed(new_attempt(), LogKind.STDOUT, 10) == b""
 
 
-async def test_a_watcher_is_woken_by_new_output(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_watcher_is_woken_by_new_output(files: RunFiles, logs: LogReader) -> None:
     event = asyncio.Event()
     with WrittenLog(files) as log:
         with logs.watching(RUN, event):
@@ -233,7 +233,7 @@ async def test_a_watcher_is_woken_by_new_output(files: RunFiles, logs: LogFiles)
         logs.close()
 
 
-async def test_a_watcher_is_woken_by_a_new_attempt(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_watcher_is_woken_by_a_new_attempt(files: RunFiles, logs: LogReader) -> None:
     event = asyncio.Event()
     os.makedirs(files.attempts(RUN))
     with logs.watching(RUN, event), WrittenLog(files):
@@ -241,7 +241,7 @@ async def test_a_watcher_is_woken_by_a_new_attempt(files: RunFiles, logs: LogFil
     logs.close()
 
 
-async def test_many_watchers_share_and_come_and_go(files: RunFiles, logs: LogFiles) -> None:
+async def test_many_watchers_share_and_come_and_go(files: RunFiles, logs: LogReader) -> None:
     events = [asyncio.Event() for _ in range(3)]
     with WrittenLog(files) as log:
         with logs.watching(RUN, events[0]), logs.watching(RUN, events[1]):
@@ -261,7 +261,7 @@ async def test_many_watchers_share_and_come_and_go(files: RunFiles, logs: LogFil
         logs.close()
 
 
-async def test_a_watcher_before_the_run_has_a_directory_is_woken_all_the_same(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_watcher_before_the_run_has_a_directory_is_woken_all_the_same(files: RunFiles, logs: LogReader) -> None:
     event = asyncio.Event()
     with logs.watching(RUN, event):
         with WrittenLog(files) as log:
@@ -270,7 +270,7 @@ async def test_a_watcher_before_the_run_has_a_directory_is_woken_all_the_same(fi
     logs.close()
 
 
-async def test_a_watcher_is_woken_where_the_system_gives_no_watch(files: RunFiles, logs: LogFiles) -> None:
+async def test_a_watcher_is_woken_where_the_system_gives_no_watch(files: RunFiles, logs: LogReader) -> None:
     event = asyncio.Event()
     with WrittenLog(files) as log:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -286,7 +286,7 @@ async def test_a_watcher_is_woken_where_the_system_gives_no_watch(files: RunFile
         logs.close()
 
 
-async def test_an_error_of_who_watches_is_passed_on(files: RunFiles, logs: LogFiles) -> None:
+async def test_an_error_of_who_watches_is_passed_on(files: RunFiles, logs: LogReader) -> None:
     os.makedirs(files.attempts(RUN))
     with (
         pytest.raises(FileNotFoundError),

@@ -16,7 +16,7 @@ from toban.cli.error_report import Failure, doing, explain
 from toban.cli.exits import Exit
 from toban.cli.render.diff_text import unified, write_diff
 from toban.cli.render.output import emit_data, paint
-from toban.cli.session import ForceOption, Output, OutputOption, Session, complain, session
+from toban.cli.session import ForceOption, OutputFormat, OutputOption, Session, complain, session
 
 if TYPE_CHECKING:
     from toban.sdk import DefinitionText, SyncClient
@@ -86,7 +86,7 @@ def apply(
                 _tell(here, result, dry_run=dry_run)
                 if not dry_run:
                     note_left(here, client, result.name)
-    if here.output in (Output.JSON, Output.YAML):
+    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, [_as_data(result, dry_run=dry_run) for result in results])
 
 
@@ -226,10 +226,10 @@ _STYLES: Mapping[str, str] = {
 
 
 def _tell(here: Session, result: ApplyResult, *, dry_run: bool) -> None:
-    if here.output is Output.NAME:
+    if here.output is OutputFormat.NAME:
         print(result.name)
         return
-    if here.output is not Output.TABLE:
+    if here.output is not OutputFormat.TABLE:
         return
     word = paint(here, result.outcome, _STYLES.get(result.outcome, ""))
     if dry_run and result.outcome != "unchanged":

@@ -12,7 +12,7 @@ from toban.cli.args.names import about_workflow, connect
 from toban.cli.error_report import Failure, doing
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
-from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -62,7 +62,7 @@ LettersArgument = Annotated[
 ]
 
 
-class State(Enum):
+class LetterState(Enum):
     """States of dead letters on the command line."""
 
     OPEN = "open"
@@ -85,7 +85,7 @@ def list_letters(
         ),
     ] = "",
     state: Annotated[
-        list[State] | None,
+        list[LetterState] | None,
         typer.Option(
             "--state",
             "-s",
@@ -107,7 +107,7 @@ def list_letters(
     from toban.v1 import dead_letter_pb2
 
     here = session(ctx, output)
-    wanted = state or ([] if every else [State.OPEN])
+    wanted = state or ([] if every else [LetterState.OPEN])
     states = [dead_letter_pb2.DeadLetterState.Value(f"DEAD_LETTER_STATE_{one.name}") for one in wanted]
     what = f"list dead letters of {shown(workflow)}" if workflow else "list dead letters"
     with connect(here, what) as client, about_workflow(client, workflow, what):
@@ -199,11 +199,11 @@ def discard(ctx: typer.Context, letters: LettersArgument, output: OutputOption =
             with doing(f"discard dead letter {shown(letter)}"):
                 discarded.append(client.discard_dead_letter(letter))
             # At once: it stays discarded even if the next one fails.
-            if here.output is Output.TABLE:
+            if here.output is OutputFormat.TABLE:
                 print(f"discarded {letter}", flush=True)
-            elif here.output is Output.NAME:
+            elif here.output is OutputFormat.NAME:
                 print(letter, flush=True)
-    if here.output in (Output.JSON, Output.YAML):
+    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, [to_dict(one) for one in discarded])
 
 

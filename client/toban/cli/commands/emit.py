@@ -11,7 +11,7 @@ from toban.cli.args.event_payload import DataOption, read_payload
 from toban.cli.args.names import connect
 from toban.cli.human_text import one_line
 from toban.cli.render.output import emit_data, to_dict
-from toban.cli.session import Output, OutputOption, Session, session, shown
+from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.wait.run_start import WaitOption
 
 if TYPE_CHECKING:
@@ -78,11 +78,11 @@ def emit(
             event_type, payload_json=payload, dedupe_key=dedupe_key, request_id=request_id or None
         )
         match here.output:
-            case Output.NAME:
+            case OutputFormat.NAME:
                 print(event.id, flush=True)
-            case Output.TABLE:
+            case OutputFormat.TABLE:
                 _report(here, client, event, created=created, wait=wait)
-            case Output.JSON | Output.YAML:
+            case OutputFormat.JSON | OutputFormat.YAML:
                 if not wait:
                     emit_data(here, {**to_dict(event), "created": created})
         if wait:

@@ -26,7 +26,7 @@ from toban.cli.render.output import (
     take,
     to_dict,
 )
-from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def show(
             found = client.get_event(event)
             names: dict[str, str] = {}
             why: list[str] = []
-            if here.output is Output.TABLE:
+            if here.output is OutputFormat.TABLE:
                 runs = [run.run_id for run in started(found.event)]
                 names = names_of(client, (found.event.source_run, *runs))
                 if _unmatched(found.event):
@@ -127,9 +127,9 @@ def show(
             failure.hint = "`toban events list` lists the stored events"
         raise
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             _show(here, found, names, why)
-        case Output.NAME:
+        case OutputFormat.NAME:
             print(found.event.id)
         case _:
             emit_data(here, {**to_dict(found.event), "all_ended": found.all_ended})
@@ -189,7 +189,7 @@ def resolve(
     payload = read_payload(data, what)
     with connect(here, what) as client:
         found = client.resolve_event(event_type, payload_json=payload, event_id=event)
-    if here.output is Output.NAME:
+    if here.output is OutputFormat.NAME:
         for candidate in found.candidates:
             if candidate.matches:
                 print(candidate.workflow)
@@ -286,12 +286,12 @@ def _write(here: Session, event: event_pb2.Event) -> None:
     from toban.cli.render.event_text import event_outcome, event_style, short_payload
 
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             outcome = paint(here, one_line(event_outcome(event)), event_style(event))
             kind = paint(here, one_line(event.type), "bold")
             parts = (clock(event.emitted_at), kind, event.id, outcome, short_payload(event))
             print("  ".join(filter(None, parts)), flush=True)
-        case Output.NAME:
+        case OutputFormat.NAME:
             print(event.id, flush=True)
         case _:
             emit_line(to_dict(event))

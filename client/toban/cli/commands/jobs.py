@@ -37,7 +37,7 @@ from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
     LimitOption,
-    Output,
+    OutputFormat,
     OutputOption,
     Session,
     session,
@@ -197,7 +197,7 @@ def delete(
             deleted.append({"name": job, "outcome": "deleted"})
             report_done(here, job, "deleted")
             note_left(here, client, job)
-    if here.output in (Output.JSON, Output.YAML):
+    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, deleted)
 
 
@@ -290,7 +290,7 @@ def _set_enabled(here: Session, jobs: list[str], enabled: bool) -> None:
             with about_job(client, job, f"{verb} job {shown(job)}"):
                 changed.append(client.set_job_enabled(job, enabled))
             report_done(here, job, f"{verb}d")
-    if here.output in (Output.JSON, Output.YAML):
+    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, [to_dict(job) for job in changed])
 
 

@@ -18,7 +18,7 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.render.log_lines import Prefixer
 from toban.cli.render.output import emit_line, flush_bytes, to_dict, write_bytes
-from toban.cli.session import Output, OutputOption, Session, session, shown
+from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
@@ -171,7 +171,7 @@ def _copy(
 def _tell_end(here: Session, end: run_pb2.LogEnd) -> None:
     from toban.sdk import TERMINAL
 
-    if here.output in (Output.JSON, Output.YAML):
+    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_line({"end": to_dict(end)})
     elif not end.complete and end.run_state in TERMINAL:
         here.warn("the log is incomplete: its last lines may be missing")
@@ -182,7 +182,7 @@ def _writer(
 ) -> tuple[Callable[[run_pb2.LogChunk], None], Callable[[], None]]:
     """A function for each chunk, and a function to call after the last one."""
     sys.stdout.flush()
-    if here.output in (Output.JSON, Output.YAML):
+    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         return _Objects().write, lambda: None
     if several or timestamps:
         prefixer = Prefixer(steps=several, timestamps=timestamps)

@@ -13,7 +13,7 @@ from toban.cli.args.param_options import parse_pairs, read_file
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_one, table
-from toban.cli.session import Output, OutputOption, Session, session, shown
+from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -146,7 +146,7 @@ def _start(
 
 
 def _show_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse) -> None:
-    if here.output is Output.NAME:
+    if here.output is OutputFormat.NAME:
         for step in plan.steps:
             if not step.skip_reason:
                 print(step.id)

@@ -13,7 +13,7 @@ from toban.cli.args.names import RunArgument, about_workflow, connect, run_id
 from toban.cli.commands import runs_artifacts, runs_control
 from toban.cli.human_text import clock, span
 from toban.cli.render.output import Column, emit_list, emit_one, take
-from toban.cli.session import LimitOption, Output, OutputOption, session, shown
+from toban.cli.session import LimitOption, OutputFormat, OutputOption, session, shown
 from toban.quantity_text import size_text
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ app = typer.Typer(
 )
 
 
-class State(Enum):
+class RunStateOption(Enum):
     """States of runs on the command line."""
 
     PENDING = "pending"
@@ -59,7 +59,7 @@ def list_runs(
         ),
     ] = "",
     state: Annotated[
-        list[State] | None,
+        list[RunStateOption] | None,
         typer.Option(
             "--state",
             "-s",
@@ -158,9 +158,9 @@ def watch(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> 
     with connect(here, f"watch run {shown(run)}") as client:
         found = client.get_run(run_id(client, run)).id
         match here.output:
-            case Output.TABLE:
+            case OutputFormat.TABLE:
                 view: View = ChangeLines(here)
-            case Output.NAME:
+            case OutputFormat.NAME:
                 print(found, flush=True)
                 view = View()
             case _:

@@ -16,7 +16,7 @@ from toban.cli.args.names import RunArgument, connect, run_id
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_data, emit_list, flush_bytes, take, write_bytes
-from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.quantity_text import size_text
 
 if TYPE_CHECKING:
@@ -152,10 +152,10 @@ def _download(here: Session, client: SyncClient, run: str, step: str, name: str,
         target = _target(first.header, name, to)
         written = _save(pieces, target, replace=bool(to) and not os.path.isdir(to))
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             kind = "a tar archive" if first.header.tar else "a file"
             print(f"wrote {target}: {kind} of {size_text(written)}")
-        case Output.NAME:
+        case OutputFormat.NAME:
             print(target)
         case _:
             emit_data(here, {"path": target, "bytes": written, "tar": first.header.tar})

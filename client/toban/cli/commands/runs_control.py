@@ -12,7 +12,7 @@ from toban.cli.args.names import RunArgument, RunsArgument, connect, one_run_id,
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data, emit_one
-from toban.cli.session import Output, OutputOption, Session, session, shown
+from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -254,11 +254,11 @@ def delete(ctx: typer.Context, runs: RunsArgument, output: OutputOption = None) 
                     raise
             deleted.append({"id": found.id, "run": run_name(found), "outcome": "deleted"})
             # At once: it stays deleted even if the next one fails.
-            if here.output is Output.TABLE:
+            if here.output is OutputFormat.TABLE:
                 print(f"deleted {run_name(found)} ({found.id})", flush=True)
-            elif here.output is Output.NAME:
+            elif here.output is OutputFormat.NAME:
                 print(found.id, flush=True)
-    if here.output in (Output.JSON, Output.YAML):
+    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, deleted)
 
 

@@ -15,8 +15,8 @@ from toban.cli.commands.schedules import SubjectOption, TargetOption, action_wor
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data, fields, to_dict
-from toban.cli.render.schedule_preview import Rule, local, preview, read_at
-from toban.cli.session import Output, OutputOption, Session, session, shown
+from toban.cli.render.schedule_preview import ScheduleRule, local, preview, read_at
+from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -165,15 +165,15 @@ def schedule(
             **target,
         )
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             _report_stored(here, stored, created)
-        case Output.NAME:
+        case OutputFormat.NAME:
             print(stored.id)
         case _:
             emit_data(here, {**to_dict(stored), "created": created})
 
 
-def _rule(words: str, cron: str, every: str, at: str, timezone: str) -> Rule:
+def _rule(words: str, cron: str, every: str, at: str, timezone: str) -> ScheduleRule:
     """The rule from exactly one of these. Raises Failure."""
     given = {"WORDS": words, "--cron": cron, "--every": every, "--at": at}
     said = [name for name, value in given.items() if value.strip()]
@@ -188,12 +188,12 @@ def _rule(words: str, cron: str, every: str, at: str, timezone: str) -> Rule:
         if every:
             from toban.definition.scalars.durations import parse_duration
 
-            return Rule(every=parse_duration(every))
+            return ScheduleRule(every=parse_duration(every))
         if at:
-            return Rule(at=read_at(at, timezone, datetime.now(UTC)))
+            return ScheduleRule(at=read_at(at, timezone, datetime.now(UTC)))
     except ValueError as error:
         raise Failure(f"cannot read the time: {said[0]}: {error}", Exit.USAGE) from None
-    return Rule(words=words.strip(), cron=cron)
+    return ScheduleRule(words=words.strip(), cron=cron)
 
 
 def _action(given: str, workflow: str, what: str) -> str:
@@ -217,7 +217,7 @@ def _params(given: Sequence[str], workflow: str, what: str) -> dict[str, str]:
     return pairs
 
 
-def _dry_run(here: Session, rule: Rule, timezone: str, most: int | None, action: str, what: str) -> None:
+def _dry_run(here: Session, rule: ScheduleRule, timezone: str, most: int | None, action: str, what: str) -> None:
     with connect(here, what) as client:
         try:
             found = preview(client, rule, timezone, most)
@@ -230,10 +230,10 @@ def _dry_run(here: Session, rule: Rule, timezone: str, most: int | None, action:
             Exit.USAGE,
         )
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             _report_times(here, found.understood, found.due_times, found.timezone, most, named)
             here.note("nothing was stored")
-        case Output.NAME:
+        case OutputFormat.NAME:
             for at in found.due_times:
                 print(at.ToJsonString())
         case _:

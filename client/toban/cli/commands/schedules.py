@@ -18,7 +18,7 @@ from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
 from toban.cli.render.schedule_preview import local
-from toban.cli.session import LimitOption, Output, OutputOption, Session, session, shown
+from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -183,9 +183,9 @@ def _cancel_subject(here: Session, subject: str) -> None:
     with connect(here, f"cancel the schedules of {shown(subject)}") as client:
         cancelled = client.cancel_by_subject(subject)
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             print(f"cancelled {counted(cancelled, 'schedule')} of {shown(subject)}")
-        case Output.NAME:
+        case OutputFormat.NAME:
             print(subject)
         case _:
             emit_data(here, {"subject": subject, "cancelled": cancelled})
@@ -201,12 +201,12 @@ def _cancel_each(here: Session, schedules: Sequence[str]) -> None:
             except Failure as failure:
                 raise _with_hint(failure) from None
             # At once: it stays cancelled even if the next one fails.
-            if here.output is Output.TABLE:
+            if here.output is OutputFormat.TABLE:
                 ended = _state(done[-1]) != "cancelled"
                 print(f"{one} has already ended" if ended else f"cancelled {one}", flush=True)
-            elif here.output is Output.NAME:
+            elif here.output is OutputFormat.NAME:
                 print(one, flush=True)
-    if here.output in (Output.JSON, Output.YAML):
+    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, [to_dict(one) for one in done])
 
 

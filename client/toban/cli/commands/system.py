@@ -11,7 +11,7 @@ from toban.cli.args.names import connect
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, table, to_dict
-from toban.cli.session import Output, OutputOption, Session, complain, session
+from toban.cli.session import OutputFormat, OutputOption, Session, complain, session
 from toban.quantity_text import counted, size_text
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ def gc(
     with connect(here, "collect garbage") as client:
         done = client.collect_garbage(dry_run=dry_run)
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             _show_garbage(here, done, dry_run)
-        case Output.NAME:
+        case OutputFormat.NAME:
             for run in done.runs:
                 print(run.id)
         case _:
@@ -224,9 +224,9 @@ def reload(ctx: typer.Context, output: OutputOption = None) -> None:
     with connect(here, "reload the definition files") as client:
         done = client.reload()
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             _show_reload(done)
-        case Output.NAME:
+        case OutputFormat.NAME:
             for change in done.changes:
                 print(change.name)
         case _:
@@ -252,9 +252,9 @@ def _show_reload(done: system_pb2.ReloadResponse) -> None:
 
 def _report_draining(here: Session, text: str, *, draining: bool, changed: bool) -> None:
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             print(text)
-        case Output.NAME:
+        case OutputFormat.NAME:
             print("draining" if draining else "serving")
         case _:
             emit_data(here, {"draining": draining, "changed": changed})

@@ -8,7 +8,7 @@ import typer
 
 from toban.cli.args.file_arguments import FilesArgument, check, invalid, read
 from toban.cli.render.output import emit_data
-from toban.cli.session import Output, OutputOption, session
+from toban.cli.session import OutputFormat, OutputOption, session
 
 
 def validate(
@@ -38,7 +38,7 @@ def validate(
         return
     checked = check(read(files or []))
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             for problem in checked.problems:
                 print(problem)
             if not checked.errors:
@@ -47,7 +47,7 @@ def validate(
                     unknown = ", ".join(sorted(each.uses & checked.missing))
                     but = f", except for the unknown {unknown}" if unknown else ""
                     print(f"{each.file}: {subject} is valid{but}")
-        case Output.NAME:
+        case OutputFormat.NAME:
             for each in checked.definitions:
                 print(each.name)
         case _:

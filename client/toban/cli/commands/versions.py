@@ -22,7 +22,7 @@ from toban.cli.render.output import (
     take,
     write_file,
 )
-from toban.cli.session import Output, Session, complain, shown
+from toban.cli.session import OutputFormat, Session, complain, shown
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -116,11 +116,11 @@ def show_difference(
         new = client.get_workflow_version(name, second)
     diff = _difference(old, new, parsed=parsed)
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             write_diff(here, diff)
             if not diff:
                 here.note(_no_difference(old, new, parsed=parsed))
-        case Output.NAME:
+        case OutputFormat.NAME:
             print(f"{name}:{first} {name}:{second}")
         case _:
             emit_data(here, {"name": name, "from": first, "to": second, "diff": diff})

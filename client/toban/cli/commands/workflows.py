@@ -38,7 +38,7 @@ from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
     LimitOption,
-    Output,
+    OutputFormat,
     OutputOption,
     Session,
     session,
@@ -166,7 +166,7 @@ def delete(
             deleted.append({"name": name, "outcome": "deleted"})
             report_done(here, name, "deleted")
             note_left(here, client, name)
-    if here.output in (Output.JSON, Output.YAML):
+    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, deleted)
 
 
@@ -264,7 +264,7 @@ def _set_enabled(here: Session, names: list[str], enabled: bool) -> None:
             with about_workflow(client, name, f"{verb} workflow {shown(name)}"):
                 changed.append(client.set_workflow_enabled(name, enabled))
             report_done(here, name, f"{verb}d")
-    if here.output in (Output.JSON, Output.YAML):
+    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, [to_dict(workflow) for workflow in changed])
 
 

@@ -12,7 +12,7 @@ from toban.cli.args.names import NameArgument, about_workflow, connect
 from toban.cli.args.time_options import time_option
 from toban.cli.human_text import one_line
 from toban.cli.render.output import Column, emit_list
-from toban.cli.session import Output, OutputOption, session, shown
+from toban.cli.session import OutputFormat, OutputOption, session, shown
 from toban.quantity_text import duration_text
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def next_due(
     with connect(here, what) as client, about_workflow(client, name, what):
         found = client.preview_schedule(name, count=count, start=after)
         # Only people need the reason.
-        asked = not found and here.output is Output.TABLE
+        asked = not found and here.output is OutputFormat.TABLE
         sentences = client.explain_schedule(name).sentences if asked else ()
-        held = tuple(_held_back(client, name)) if found and here.output is Output.TABLE else ()
+        held = tuple(_held_back(client, name)) if found and here.output is OutputFormat.TABLE else ()
     columns: list[Column[workflow_pb2.DueTime]] = [
         Column("DAY", _day),
         Column("DUE", lambda due: due.local, lambda _: "bold"),

@@ -11,7 +11,7 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import one_line
 from toban.cli.render.output import emit_data, wide_table, write_file
-from toban.cli.session import Output, Session, shown
+from toban.cli.session import OutputFormat, Session, shown
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def finish(
     from toban.importers.import_model import ImportProblem, RefusedEntry
     from toban.importers.workflow_writer import written
 
-    if to == _STDOUT and here.output is not Output.TABLE:
+    if to == _STDOUT and here.output is not OutputFormat.TABLE:
         raise Failure(
             f"cannot {what}: both the files and the report would go to standard output",
             Exit.USAGE,
@@ -51,9 +51,9 @@ def finish(
             refused.append(RefusedEntry(where=draft.where, reason=str(problem)))
     files = _store(ready, to, force, what)
     match here.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             _tell(here, ready, files, source, to=to)
-        case Output.NAME:
+        case OutputFormat.NAME:
             for each in ready:
                 print(each.draft.name)
         case _:

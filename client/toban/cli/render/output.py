@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from toban.cli.human_text import indented, one_line, width
 from toban.cli.safe_streams import colored
-from toban.cli.session import Output, Session, is_terminal
+from toban.cli.session import OutputFormat, Session, is_terminal
 from toban.safe_text import json_escaped, safe
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ def emit_list(
 ) -> None:
     """Writes a list in the chosen format."""
     match session.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             if items:
                 table(session, items, columns)
             elif empty:
                 session.note(empty)
-        case Output.NAME:
+        case OutputFormat.NAME:
             for item in items:
                 print(name(item))
         case _:
@@ -106,9 +106,9 @@ def emit_list(
 def emit_one(session: Session, message: Message, *, name: str, show: Callable[[], None]) -> None:
     """Writes one item in the chosen format; `show` writes it for people."""
     match session.output:
-        case Output.TABLE:
+        case OutputFormat.TABLE:
             show()
-        case Output.NAME:
+        case OutputFormat.NAME:
             print(name)
         case _:
             emit_data(session, to_dict(message))
@@ -116,7 +116,7 @@ def emit_one(session: Session, message: Message, *, name: str, show: Callable[[]
 
 def emit_data(session: Session, data: Any) -> None:
     """Writes plain data as YAML with -o yaml, else as JSON."""
-    if session.output is Output.YAML:
+    if session.output is OutputFormat.YAML:
         from ruamel.yaml import YAML
 
         yaml = YAML()
@@ -136,9 +136,9 @@ def emit_data(session: Session, data: Any) -> None:
 
 def report_done(session: Session, name: str, outcome: str) -> None:
     """Reports one of several items at once: it stays done even if the next one fails."""
-    if session.output is Output.TABLE:
+    if session.output is OutputFormat.TABLE:
         print(f"{outcome} {name}", flush=True)
-    elif session.output is Output.NAME:
+    elif session.output is OutputFormat.NAME:
         print(name, flush=True)
 
 

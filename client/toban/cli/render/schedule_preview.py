@@ -32,7 +32,7 @@ _MOMENT: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ScheduleRule:
     """The rule of a schedule: exactly one field is set."""
 
     words: str = ""
@@ -41,7 +41,9 @@ class Rule:
     at: datetime | None = None
 
 
-def preview(client: SyncClient, rule: Rule, timezone: str, most: int | None) -> schedule_pb2.InterpretTimeResponse:
+def preview(
+    client: SyncClient, rule: ScheduleRule, timezone: str, most: int | None
+) -> schedule_pb2.InterpretTimeResponse:
     """The next due times of a rule, at most `most`. The daemon reads words; other rules are read here.
 
     Raises TobanError, and ValueError for an invalid rule.
@@ -52,7 +54,7 @@ def preview(client: SyncClient, rule: Rule, timezone: str, most: int | None) -> 
     return found
 
 
-def _of_rule(client: SyncClient, rule: Rule, timezone: str) -> schedule_pb2.InterpretTimeResponse:
+def _of_rule(client: SyncClient, rule: ScheduleRule, timezone: str) -> schedule_pb2.InterpretTimeResponse:
     from toban.definition.timing.schedule_spec import Schedule
     from toban.definition.timing.schedule_text import describe_in, why_never
     from toban.definition.timing.zones import check_zone
@@ -72,7 +74,7 @@ def _of_rule(client: SyncClient, rule: Rule, timezone: str) -> schedule_pb2.Inte
     return answer
 
 
-def _check(rule: Rule) -> None:
+def _check(rule: ScheduleRule) -> None:
     """Raises ValueError for rules that the daemon would refuse."""
     from toban.definition.timing.cron import REBOOT, parse_cron
 

@@ -13,7 +13,7 @@ from toban.cli.exits import Exit
 from toban.cli.render.event_text import event_outcome, started
 from toban.cli.render.output import emit_data, to_dict
 from toban.cli.render.run_text import run_exit
-from toban.cli.session import Output, Session, complain
+from toban.cli.session import OutputFormat, Session, complain
 from toban.cli.wait.run_follower import report_end, watch
 from toban.cli.wait.run_views import View
 from toban.v1 import event_pb2
@@ -37,7 +37,7 @@ def until_ended(here: Session, client: SyncClient, event: event_pb2.Event, *, cr
     try:
         with doing(f"wait for the runs of event {event.id}"):
             code = client.run_async(lambda client: _ended(here, client, event))
-            if here.output in (Output.JSON, Output.YAML):
+            if here.output in (OutputFormat.JSON, OutputFormat.YAML):
                 answer = client.get_event(event.id)
                 emit_data(here, {**to_dict(answer.event), "created": created, "all_ended": answer.all_ended})
     except KeyboardInterrupt:

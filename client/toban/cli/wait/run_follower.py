@@ -16,7 +16,7 @@ from toban.cli.human_text import clock, one_line, span
 from toban.cli.render.log_lines import Prefixer
 from toban.cli.render.output import emit_data, paint, to_dict
 from toban.cli.render.run_text import run_error, run_exit, run_name, run_state, run_style, shortfall
-from toban.cli.session import Output, Session, complain, is_terminal
+from toban.cli.session import OutputFormat, Session, complain, is_terminal
 from toban.cli.wait.run_views import JsonLines, PlainOutput, Tracker, View
 from toban.v1 import run_pb2
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 def view_for_follow(here: Session) -> View:
     """The view for `--follow`."""
     match here.output:
-        case Output.JSON | Output.YAML:
+        case OutputFormat.JSON | OutputFormat.YAML:
             return JsonLines()
-        case Output.NAME:
+        case OutputFormat.NAME:
             return View()
-        case Output.TABLE if is_terminal() and os.environ.get("TERM", "dumb") != "dumb":
+        case OutputFormat.TABLE if is_terminal() and os.environ.get("TERM", "dumb") != "dumb":
             from toban.cli.wait.live_view import LiveView
 
             return LiveView(here)
@@ -46,7 +46,7 @@ def until_end(here: Session, client: SyncClient, run_id: str, view: View, *, nam
         with doing(f"watch run {run_id}"):
             with view:
                 run = client.run_async(lambda client: _follow(here, client, run_id, view))
-            if here.output in (Output.JSON, Output.YAML) and not isinstance(view, JsonLines):
+            if here.output in (OutputFormat.JSON, OutputFormat.YAML) and not isinstance(view, JsonLines):
                 # A change omits large values.
                 emit_data(here, to_dict(client.get_run(run_id)))
     except KeyboardInterrupt:
@@ -62,7 +62,7 @@ def until_end(here: Session, client: SyncClient, run_id: str, view: View, *, nam
 
 def report_end(here: Session, run: run_pb2.Run) -> None:
     """Reports how a run ended, with a hint if it did not succeed."""
-    if here.output is Output.TABLE:
+    if here.output is OutputFormat.TABLE:
         print(_ending(here, run), flush=True)
     if missing := shortfall(run):
         here.warn(f"{run_name(run)} succeeded, but {missing}")

@@ -9,7 +9,7 @@ import typer
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_one
-from toban.cli.session import Output, Session
+from toban.cli.session import OutputFormat, Session
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -48,7 +48,7 @@ def started(here: Session, client: SyncClient, run: run_pb2.Run, *, wait: bool, 
     from toban.cli.wait.run_follower import until_end, view_for_follow
     from toban.cli.wait.run_views import View
 
-    if here.output is Output.NAME:
+    if here.output is OutputFormat.NAME:
         print(run.id, flush=True)
     else:
         here.note(told)

@@ -16,7 +16,7 @@ from toban.definition.checks.step_check import check_step_templates, read_defaul
 from toban.definition.checks.step_layers import Layer, StepDraft
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames, ValueKind, param_kind, suggestion
-from toban.definition.model.step_graph import Graph
+from toban.definition.model.step_graph import StepGraph
 from toban.definition.model.workflow import Overlap, Retention, Workflow
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import WorkflowInput
@@ -255,7 +255,7 @@ def _check_order(
     sound = True
     for draft in drafts:
         sound &= _check_dependencies(draft, steps, report)
-    graph = Graph({draft.id: draft.depends_on for draft in drafts})
+    graph = StepGraph({draft.id: draft.depends_on for draft in drafts})
     for cycle in graph.cycles():
         sound = False
         first = steps[cycle[0]]
@@ -295,7 +295,7 @@ class _Ancestors(Collection[str]):
     When the order itself is wrong, every other step counts, so that one mistake is reported once.
     """
 
-    def __init__(self, graph: Graph, step: str, steps: dict[str, StepDraft], *, known: bool) -> None:
+    def __init__(self, graph: StepGraph, step: str, steps: dict[str, StepDraft], *, known: bool) -> None:
         self._graph = graph
         self._step = step
         self._steps = steps

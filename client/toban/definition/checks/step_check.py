@@ -12,7 +12,7 @@ from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft, inhe
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames
 from toban.definition.model.workflow import JobType
-from toban.definition.schema.definition_schema import DefaultsInput, Shape, StepInput
+from toban.definition.schema.definition_schema import DefaultsInput, DefinitionPart, StepInput
 from toban.definition.schema.field_check import FieldAt, FieldOrigin, check_fields, read_fields
 from toban.definition.schema.unsupported_fields import (
     NOT_IN_DEFAULTS,
@@ -34,7 +34,7 @@ _NOT_IN_CHECK = "check is what the last completion check left: only the step its
 
 
 def read_layer(
-    model: type[Shape],
+    model: type[DefinitionPart],
     node: Node,
     path: str,
     report: Reporter,

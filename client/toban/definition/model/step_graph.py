@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 MAX_CYCLES = 20
 
 
-class Graph:
+class StepGraph:
     """Steps and their dependencies; only dependencies that exist count."""
 
     def __init__(self, dependencies: Mapping[str, Sequence[str]]) -> None:

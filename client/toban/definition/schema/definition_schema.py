@@ -70,13 +70,13 @@ from toban.definition.timing.schedule_spec import DEFAULT_MISFIRE_GRACE, Fold, G
 _PROCESSES = [kind.value for kind in JobType if kind.process]
 
 
-class Shape(BaseModel):
+class DefinitionPart(BaseModel):
     """Base of the models: nothing is converted silently, nothing unknown is ignored."""
 
     model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
 
-class ParamInput(Shape):
+class ParamInput(DefinitionPart):
     """A parameter of the workflow."""
 
     type: Annotated[ParamType, Lax] = ParamType.STRING
@@ -86,7 +86,7 @@ class ParamInput(Shape):
     description: str = ""
 
 
-class ResourcesInput(Shape):
+class ResourcesInput(DefinitionPart):
     """Limits of the step's process tree; at least one."""
 
     memory: Memory | None = Field(None, description="Memory limit of all processes together.")
@@ -99,7 +99,7 @@ class ResourcesInput(Shape):
     )
 
 
-class RetentionInput(Shape):
+class RetentionInput(DefinitionPart):
     """How long ended runs are kept; at least one."""
 
     age: Timeout | None = Field(None, description="Runs that ended longer ago are removed.")
@@ -107,7 +107,7 @@ class RetentionInput(Shape):
     bytes: Size | None = Field(None, description="Total size of runs and logs.")
 
 
-class RetryInput(Shape):
+class RetryInput(DefinitionPart):
     """How retries are spaced, and what is retried; at least one."""
 
     delay: Duration | None = Field(None, description="Delay before the first retry; default 1s.")
@@ -121,7 +121,7 @@ class RetryInput(Shape):
     )
 
 
-class ScheduleInput(Shape):
+class ScheduleInput(DefinitionPart):
     """When runs start by themselves: exactly one of cron, every, at and when, and what goes with it."""
 
     cron: CronText | None = Field(
@@ -152,7 +152,7 @@ _Schedules = (
 )
 
 
-class TriggerInput(Shape):
+class TriggerInput(DefinitionPart):
     """Events that start it."""
 
     event: EventType | Annotated[list[EventType], Field(min_length=1, max_length=MOST_TYPES)] | None = Field(
@@ -167,7 +167,7 @@ _Triggers = (
 )
 
 
-class InputInput(Shape):
+class InputInput(DefinitionPart):
     """An artifact of an earlier step that appears in the workspace."""
 
     from_: str = Field(alias="from", description="The step; must be in depends_on.")
@@ -179,7 +179,7 @@ class InputInput(Shape):
     )
 
 
-class OutputInput(Shape):
+class OutputInput(DefinitionPart):
     """Artifacts collected from the workspace after success."""
 
     name: ArtifactName = Field(description="Name of the artifact, for inputs of later steps.")
@@ -188,7 +188,7 @@ class OutputInput(Shape):
     optional: bool = Field(False, description="Whether it may be missing after success.")
 
 
-class ActionInput(Shape):
+class ActionInput(DefinitionPart):
     """What runs, for steps, jobs and completion checks alike."""
 
     run: Text | None = Field(None, description="Short for job_type: shell and target.")
@@ -314,7 +314,7 @@ class ListedStepInput(StepInput):
     name: Name | None = Field(None, description="The id of the step; the job's if it has one.")
 
 
-class WorkflowInput(Shape):
+class WorkflowInput(DefinitionPart):
     """A Toban workflow."""
 
     name: Name = Field(description="Unique id of the workflow.")
@@ -358,7 +358,7 @@ class WorkflowInput(Shape):
     ) = Field(description="A mapping ordered by depends_on, or a list that runs in order.")
 
 
-class JobsInput(Shape):
+class JobsInput(DefinitionPart):
     """A document of Toban jobs."""
 
     version: Version = Field("1", description="Version of the format.")

@@ -9,11 +9,11 @@ from pydantic.json_schema import models_json_schema
 
 from toban.definition.schema.definition_schema import (
     DefaultsInput,
+    DefinitionPart,
     JobInput,
     JobsInput,
     ListedStepInput,
     ScheduleInput,
-    Shape,
     StepInput,
     TriggerInput,
     WorkflowInput,
@@ -28,7 +28,7 @@ from toban.definition.schema.unsupported_fields import (
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the format, for editors."""
-    models: list[tuple[type[Shape], Literal["validation"]]] = [
+    models: list[tuple[type[DefinitionPart], Literal["validation"]]] = [
         (WorkflowInput, "validation"),
         (JobsInput, "validation"),
     ]

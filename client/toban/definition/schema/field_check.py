@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from toban.definition.expressions.template_names import suggestion
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import Shape
+from toban.definition.schema.definition_schema import DefinitionPart
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_VALUES, VALUE_ALIASES
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
@@ -78,7 +78,7 @@ def read_fields(
 
 
 def check_fields(
-    model: type[Shape], fields: Mapping[str, FieldAt], report: Reporter, *, skip: frozenset[str]
+    model: type[DefinitionPart], fields: Mapping[str, FieldAt], report: Reporter, *, skip: frozenset[str]
 ) -> dict[str, Any]:
     """The values of the fields that have the right shape; reports the others."""
     return {
@@ -88,7 +88,7 @@ def check_fields(
     }
 
 
-def check_field(model: type[Shape], name: str, field: FieldAt, report: Reporter) -> Any:
+def check_field(model: type[DefinitionPart], name: str, field: FieldAt, report: Reporter) -> Any:
     """The value of one field, or None after reporting what is wrong with it.
 
     A mapping loses its wrong entries only.
@@ -115,7 +115,7 @@ def check_field(model: type[Shape], name: str, field: FieldAt, report: Reporter)
     return adapter.validate_python({key: value for key, value in data.items() if key not in bad})
 
 
-def _check_nested(model: type[Shape], field: FieldAt, report: Reporter) -> dict[str, Any] | None:
+def _check_nested(model: type[DefinitionPart], field: FieldAt, report: Reporter) -> dict[str, Any] | None:
     """The right fields of a mapping that has fields of its own and must have one of them."""
     node, known = field.value, model.model_fields
     if node.kind != "map":
@@ -129,7 +129,7 @@ def _check_nested(model: type[Shape], field: FieldAt, report: Reporter) -> dict[
     return check_fields(model, fields, report, skip=frozenset())
 
 
-def _check_entries(model: type[Shape], field: FieldAt, report: Reporter) -> list[Any] | None:
+def _check_entries(model: type[DefinitionPart], field: FieldAt, report: Reporter) -> list[Any] | None:
     """The entries of a list of mappings, each with its right fields; an entry that is none is empty."""
     node = field.value
     if node.kind != "seq":
@@ -138,7 +138,7 @@ def _check_entries(model: type[Shape], field: FieldAt, report: Reporter) -> list
     return [_check_entry(model, item, join(field.path, index), report) for index, item in enumerate(node.items)]
 
 
-def _check_entry(model: type[Shape], node: Node, path: str, report: Reporter) -> dict[str, Any]:
+def _check_entry(model: type[DefinitionPart], node: Node, path: str, report: Reporter) -> dict[str, Any]:
     known = written_names(model)
     if node.wrong:
         return {}
@@ -154,7 +154,7 @@ def _check_entry(model: type[Shape], node: Node, path: str, report: Reporter) ->
     return check_fields(model, fields, report, skip=frozenset())
 
 
-def written_names(model: type[Shape]) -> dict[str, str]:
+def written_names(model: type[DefinitionPart]) -> dict[str, str]:
     """The fields of a model as they are written in a file, with their names in the model."""
     return {info.alias or name: name for name, info in model.model_fields.items()}
 
@@ -163,15 +163,15 @@ def written_names(model: type[Shape]) -> dict[str, str]:
 class _Nested:
     """What a field holds that has fields of its own: one mapping, or a list of them."""
 
-    model: type[Shape]
+    model: type[DefinitionPart]
     many: bool
 
 
 @lru_cache(maxsize=128)
-def _nested(model: type[Shape], name: str) -> _Nested | None:
+def _nested(model: type[DefinitionPart], name: str) -> _Nested | None:
     annotation = model.model_fields[name].annotation
     for choice in get_args(annotation):
-        if isinstance(choice, type) and issubclass(choice, Shape):
+        if isinstance(choice, type) and issubclass(choice, DefinitionPart):
             return _Nested(choice, get_origin(annotation) is list)
     return None
 
@@ -193,7 +193,7 @@ def _as_written(node: Node) -> Any:
 
 
 @lru_cache(maxsize=128)
-def _adapter(model: type[Shape], name: str) -> TypeAdapter[Any]:
+def _adapter(model: type[DefinitionPart], name: str) -> TypeAdapter[Any]:
     info = model.model_fields[name]
     annotation: Any = info.annotation
     for extra in info.metadata:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from toban.definition import CostlyError, EventView, RenderError
 from toband.domain.emitted_events import Emitted, Listener
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.ports import TriggerStore
 
 AT_ONCE = 0.02
@@ -27,10 +27,10 @@ class Candidate:
     reason: str
 
 
-class Matching:
+class EventMatcher:
     """Belongs to the event loop. Keeps who listens to what until it is told that definitions have changed."""
 
-    def __init__(self, store: TriggerStore, evaluation: Evaluation) -> None:
+    def __init__(self, store: TriggerStore, evaluation: ExpressionEvaluator) -> None:
         self._store = store
         self._evaluation = evaluation
         self._known: dict[str, Sequence[Listener]] = {}

@@ -33,9 +33,9 @@ from toband.engine.errors import (
     RefusedError,
     StoppingError,
 )
-from toband.engine.events.event_matching import Candidate, Matching
+from toband.engine.events.event_matching import Candidate, EventMatcher
 from toband.engine.events.event_starts import EventStarts
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.health.admission import Admits
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
@@ -61,7 +61,7 @@ HELD_BACK = 0.5
 log = structlog.get_logger()
 
 
-class Events:
+class EventRouter:
     """Belongs to the event loop. `resolved_to`: every event up to that sequence is resolved, or cut."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Events:
         announcing: SystemEvents,
         admission: Admits,
         draining: DrainMode,
-        evaluation: Evaluation,
+        evaluation: ExpressionEvaluator,
         started: Mapping[str, Any],
     ) -> None:
         """`started` is what DAEMON_STARTED tells."""
@@ -93,7 +93,7 @@ class Events:
         self._draining = draining
         draining.after(self.look)
         self._to_say: Emitted | None = replace(announcing.event(DAEMON_STARTED, started), dedupe_key=ids.new_id())
-        self._matching = Matching(store, evaluation)
+        self._matching = EventMatcher(store, evaluation)
         self._starts = EventStarts(store=store, intake=intake, clock=clock, matching=self._matching)
         self._known: dict[int, Emitted] = {}
         """Events by sequence that need not be read: they were stored a moment ago."""

@@ -13,7 +13,7 @@ from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.overlap import is_full, skipped
 from toband.domain.run_model import Run, RunState, Trigger
 from toband.engine.errors import EngineError, StoppingError, not_started
-from toband.engine.events.event_matching import Candidate, Matching
+from toband.engine.events.event_matching import Candidate, EventMatcher
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.run_factory import NewRun
 from toband.ports import Clock, EventResolution, Resolved, RunGoneError, Store, StoreError
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 class EventStarts:
     """Belongs to the event loop."""
 
-    def __init__(self, *, store: Store, intake: RunIntake, clock: Clock, matching: Matching) -> None:
+    def __init__(self, *, store: Store, intake: RunIntake, clock: Clock, matching: EventMatcher) -> None:
         self._store = store
         self._intake = intake
         self._clock = clock

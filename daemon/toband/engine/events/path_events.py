@@ -48,7 +48,7 @@ class _Streak:
     told: bool = False
 
 
-class FileWatches:
+class PathEvents:
     """Belongs to the event loop. Nothing is watched while no workflow listens to FILE_CHANGED."""
 
     def __init__(

@@ -16,7 +16,7 @@ from toband.backoff import Backoff
 from toband.domain.run_events import CollectionFailed, CollectionStopped, OutputsCollected
 from toband.domain.run_model import Attempt
 from toband.engine.bounded_work import bounded
-from toband.engine.execution.artifact_flow import Handing
+from toband.engine.execution.artifact_flow import ArtifactFlow
 from toband.engine.execution.dispatcher import PASSING
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.health.internal_errors import unexpected
@@ -40,7 +40,7 @@ class Collection:
     def __init__(
         self,
         *,
-        handing: Handing,
+        handing: ArtifactFlow,
         conditions: Conditions,
         boot_id: str,
         most: float,

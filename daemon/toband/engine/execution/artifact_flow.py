@@ -12,7 +12,7 @@ from toband.engine.execution.launch_spec import Rooms
 from toband.ports import Artifacts, Collect, Placement
 
 
-class Handing:
+class ArtifactFlow:
     def __init__(self, rooms: Rooms, artifacts: Artifacts) -> None:
         self._rooms = rooms
         self._artifacts = artifacts

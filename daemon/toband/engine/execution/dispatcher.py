@@ -24,7 +24,7 @@ from toband.domain.retry_policy import OWN_OUTPUTS
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
 from toband.domain.run_model import CHECK, Attempt
 from toband.engine.bounded_work import bounded
-from toband.engine.execution.artifact_flow import Handing
+from toband.engine.execution.artifact_flow import ArtifactFlow
 from toband.engine.execution.launch_spec import Rooms, TimeLeft
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_metadata import Notes
@@ -66,7 +66,7 @@ class _Waiting:
     attempt: Attempt
 
 
-class Launches:
+class Dispatcher:
     """Belongs to the event loop."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Launches:
         *,
         launcher: Launcher,
         rooms: Rooms,
-        handing: Handing,
+        handing: ArtifactFlow,
         notes: Notes,
         values: Values,
         clock: Clock,

@@ -33,7 +33,7 @@ _BATCH: Final = 100
 _Result = TypeVar("_Result")
 
 
-class Evaluation:
+class ExpressionEvaluator:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._over: dict[str, tuple[float, str]] = {}

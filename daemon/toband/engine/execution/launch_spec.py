@@ -15,8 +15,8 @@ import toban.step
 from toban.definition import JobType, Rendered, RenderError, Step, references, render
 from toband.domain.plan import Plan
 from toband.domain.run_model import Attempt, Run, TreeCause
-from toband.engine.execution.expression_evaluator import Evaluation
-from toband.engine.execution.template_scope import Seen
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
+from toband.engine.execution.template_scope import TemplateScope
 from toband.ports import ArtifactError, Launch
 
 _RUNNER = str(Path(toban.step.__file__).with_name("runner.py"))
@@ -76,8 +76,8 @@ class Rooms:
     """Where steps live: turns attempts into launches. May read files, in the caller's thread."""
 
     files: Files
-    seen: Seen
-    evaluation: Evaluation
+    seen: TemplateScope
+    evaluation: ExpressionEvaluator
     server: str
     tools: str = ""
     """A directory with `toban` in it, which comes last in the PATH of steps."""

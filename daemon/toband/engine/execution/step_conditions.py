@@ -6,12 +6,12 @@ from toban.definition import RenderError, condition_references
 from toband.domain.plan import Plan
 from toband.domain.run_events import EvaluationFailed, StepEvaluated
 from toband.domain.run_model import Run
-from toband.engine.execution.expression_evaluator import Evaluation
-from toband.engine.execution.template_scope import Seen
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
+from toband.engine.execution.template_scope import TemplateScope
 
 
 async def settle(
-    plan: Plan, run: Run, name: str, seen: Seen, evaluation: Evaluation
+    plan: Plan, run: Run, name: str, seen: TemplateScope, evaluation: ExpressionEvaluator
 ) -> StepEvaluated | EvaluationFailed:
     """May read what steps printed. Raises OSError."""
     step = plan.steps[name]

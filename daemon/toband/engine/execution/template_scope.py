@@ -19,7 +19,7 @@ _AT_ONCE = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TemplateScope:
     """Reads what steps printed and left. May read files, a few at a time, in the caller's thread."""
 
     logs: Logs
@@ -115,7 +115,7 @@ class Seen:
 class _Said(dict[str, Any]):
     """What the last completion check said, read when it is asked for; nothing before the first."""
 
-    def __init__(self, seen: Seen, run: Run, step: StepRun) -> None:
+    def __init__(self, seen: TemplateScope, run: Run, step: StepRun) -> None:
         code = step.check_exit_code if step.check_exit_code is not None else -1
         super().__init__(stdout="", stderr="", exit_code=code)
         self._seen, self._run, self._step = seen, run, step

@@ -33,12 +33,12 @@ from toband.domain.run_events import (
 )
 from toband.engine.execution import step_conditions
 from toband.engine.execution.artifact_collection import Collection
-from toband.engine.execution.dispatcher import PASSING, Launches
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.dispatcher import PASSING, Dispatcher
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.execution.launch_spec import Rooms
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_metadata import Notes
-from toband.engine.execution.template_scope import Seen
+from toband.engine.execution.template_scope import TemplateScope
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.child_runs import ChildRuns
@@ -58,13 +58,13 @@ class Effects:
         active: ActiveRuns,
         queue: RunQueue,
         notifier: RunNotifier,
-        launches: Launches,
+        launches: Dispatcher,
         rooms: Rooms,
         notes: Notes,
         children: ChildRuns,
         collection: Collection,
-        seen: Seen,
-        evaluation: Evaluation,
+        seen: TemplateScope,
+        evaluation: ExpressionEvaluator,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._active = active

@@ -20,7 +20,7 @@ from toband.engine.errors import (
     StepNotFoundError,
     StoppingError,
 )
-from toband.engine.execution.dispatcher import Launches
+from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.run_notifier import RunNotifier, RunWatch
 from toband.engine.runs.registry import ActiveRuns
 from toband.ports import PAGE, LogKind, LogPiece, Logs, Store
@@ -112,7 +112,7 @@ def _reached(text: str) -> tuple[int, int]:
 
 class LogStreams:
     def __init__(
-        self, *, store: Store, logs: Logs, active: ActiveRuns, launches: Launches, notifier: RunNotifier
+        self, *, store: Store, logs: Logs, active: ActiveRuns, launches: Dispatcher, notifier: RunNotifier
     ) -> None:
         self._store = store
         self._logs = logs

@@ -14,7 +14,7 @@ from toband.backoff import Backoff
 from toband.domain.run_events import AttemptLost, AttemptVoided
 from toband.domain.run_model import Attempt, Orphans, RunState
 from toband.domain.transition import effects_of
-from toband.engine.execution.dispatcher import Launches
+from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.runs.child_runs import ChildRuns
@@ -53,7 +53,7 @@ class Recovery:
         queue: RunQueue,
         store: Store,
         launcher: Launcher,
-        launches: Launches,
+        launches: Dispatcher,
         children: ChildRuns,
         effects: Effects,
         plans: PlanCache,

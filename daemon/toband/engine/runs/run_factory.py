@@ -17,7 +17,7 @@ from toband.engine.errors import (
     RunNotFoundError,
     WorkflowNotFoundError,
 )
-from toband.engine.execution.expression_evaluator import Evaluation
+from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.step_selection import ALL_STEPS, Selection, StepSelector
 from toband.ports import Clock, Store, StoredWorkflow
@@ -66,7 +66,7 @@ class RunFactory:
         plans: PlanCache,
         clock: Clock,
         ids: Ids,
-        evaluation: Evaluation,
+        evaluation: ExpressionEvaluator,
         default_timeout: float | None,
     ) -> None:
         self._store = store

@@ -13,7 +13,7 @@ from toband.ports import Conditions, HealthStatus, StoredWorkflow
 CONDITION = "blackout"
 
 
-class Blackouts:
+class ActiveBlackouts:
     def __init__(self, windows: Sequence[str], zone: str) -> None:
         """The daemon's own, on the clocks of `zone`."""
         self._windows = tuple(windows)

@@ -10,7 +10,7 @@ CATCH_UP_AT_ONCE = 20
 _SECOND = timedelta(seconds=1)
 
 
-class Turns:
+class CatchUpTurns:
     """So many in a second, in the order in which they were asked for."""
 
     def __init__(self, most: int = CATCH_UP_AT_ONCE) -> None:
@@ -34,7 +34,7 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingSchedule:
     """Until when nobody has to look at a schedule that is due, as long as it is still `next_due` then.
 
     `turn` is when it may catch up, if that is known; `workflow`: it waits for a run of that to end.

@@ -17,6 +17,8 @@ from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import ZoneGoneError
 from toband.engine.schedules.due_times import Upcoming, due_at_boot, jitter_by, zone_of
 
+_LATE = timedelta(seconds=1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Near:
@@ -27,7 +29,7 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class FireFacts:
     """What is known when somebody asks why. `asked` is the time they ask about; None: lately.
 
     `due` is the due time that they mean, if nobody has decided about it yet; `before` and `after` are those around it.
@@ -47,22 +49,22 @@ class Known:
     events: tuple[str, ...] = ()
     """The types of events that start it."""
     emitted: Mapping[str, Emitted] = field(default_factory=dict)
-    """By id, the events that told of due times."""
+    """By id, the events that reported due times."""
     zones: Mapping[str, str] = field(default_factory=dict)
     """Of schedules that are over and not among `entries`."""
 
 
-def told(known: Known) -> tuple[str, ...]:
+def explain_fires(known: FireFacts) -> tuple[str, ...]:
     """Sentences, the most telling first."""
     return tuple(_sentences(known))
 
 
-def _sentences(known: Known) -> Iterator[str]:
+def _sentences(known: FireFacts) -> Iterator[str]:
     if not known.entries and not known.fires:
         if known.events:
             yield f"{known.workflow} has no schedule. {_events(known)}"
         else:
-            yield f"{known.workflow} has no schedule: it runs only when somebody starts it."
+            yield f"{known.workflow} has no schedule: it runs only when started by hand."
         return
     if known.asked is None:
         for entry in known.entries:
@@ -81,7 +83,7 @@ def _sentences(known: Known) -> Iterator[str]:
         try:
             zone_of(entry)
         except ZoneGoneError as error:
-            yield f"It is not started: {error}."
+            yield f"It cannot start: {error}."
     if not known.enabled:
         yield "It is disabled now: due times are skipped until it is enabled."
     if known.draining:
@@ -91,22 +93,22 @@ def _sentences(known: Known) -> Iterator[str]:
 
 
 def _schedule(entry: ScheduleEntry, now: datetime) -> str:
-    told = f"{describe(entry.spec)}{_zone(entry)}{_jitter(entry)}{_subject(entry)}"
+    rule = f"{describe(entry.spec)}{_zone(entry)}{_jitter(entry)}{_subject(entry)}"
     if _is_to_come(entry, now):
-        return f"It is to run {told}."
+        return f"Runs {rule}."
     if entry.spec.at is not None:
-        return f"It was to run {told}: its time has passed."
+        return f"Was scheduled {rule}: that time has passed."
     again = "will not be due again" if entry.occurrences else "will never be due"
-    return f"It was to run {told}: it {again}."
+    return f"Was scheduled {rule}: it {again}."
 
 
-def _not_yet(known: Known) -> str:
+def _not_yet(known: FireFacts) -> str:
     if _to_come(known):
         return "It has not been due yet."
-    return "It was never due, or longer ago than the ledger is kept."
+    return "It was never due, or the ledger no longer has it."
 
 
-def _to_come(known: Known) -> bool:
+def _to_come(known: FireFacts) -> bool:
     return any(_is_to_come(entry, known.now) for entry in known.entries)
 
 
@@ -114,7 +116,7 @@ def _is_to_come(entry: ScheduleEntry, now: datetime) -> bool:
     return entry.next_due is not None or due_at_boot(entry, now)
 
 
-def _next(known: Known) -> Iterator[str]:
+def _next(known: FireFacts) -> Iterator[str]:
     if known.after is not None:
         due = _time(known.after.due, known.after.zone)
         said = "is due next" if known.after.due > known.now else "was due"
@@ -125,13 +127,13 @@ def _next(known: Known) -> Iterator[str]:
         yield "It will not be due again."
 
 
-def _undecided(known: Known, asked: datetime) -> Iterator[str]:
+def _undecided(known: FireFacts, asked: datetime) -> Iterator[str]:
     """About a time that has no line in the ledger."""
     shown = _time(asked, _any_zone(known))
     if known.due is not None:
         due = _time(known.due.due, known.due.zone)
         if known.due.due <= known.now:
-            yield f"It was due at {due}{_start(known.due)}, and nothing is decided about it yet."
+            yield f"It was due at {due}{_start(known.due)}; it has not been decided yet."
         else:
             then = "then" if known.due.due == asked else "near that"
             yield f"It is due {then}, at {due}{_start(known.due)}."
@@ -139,7 +141,7 @@ def _undecided(known: Known, asked: datetime) -> Iterator[str]:
     if asked > known.now:
         yield f"It is not scheduled at {shown}."
     else:
-        yield f"It was not due at {shown}, or longer ago than the ledger is kept."
+        yield f"It was not due at {shown}, or the ledger no longer has that time."
     nearest = []
     if known.before is not None:
         nearest.append(_time(known.before.at, known.before.zone or _any_zone(known)))
@@ -155,22 +157,23 @@ def _start(due: Upcoming) -> str:
     """What is to be said of the start of its run, if anything."""
     later = due.at - due.due
     jitter = f", its run {duration_text(later)} later (jitter)" if later else ""
-    return f"{jitter}, but nothing starts then: {due.blackout}" if due.blackout else jitter
+    return f"{jitter}, but no run starts then: {due.blackout}" if due.blackout else jitter
 
 
 def _fire(fire: Fire, zone: str, started: str) -> str:
-    """`started` is what the event that told of it started."""
+    """`started` is what the event that reported it started."""
     due = _time(fire.due_at, zone)
-    more = f" So were {fire.more} due times before it." if fire.more else ""
+    more = f" The same happened to {fire.more} earlier due times." if fire.more else ""
     match fire.outcome:
         case FireOutcome.FIRED:
-            late = duration_text(fire.at - fire.due_at)
-            return f"It was due at {due}, and {_made(fire)}, {late} later{started}."
+            late = fire.at - fire.due_at
+            when = f"{duration_text(late)} late" if late >= _LATE else "on time"
+            return f"It was due at {due}; {_made(fire)} {when}{started}."
         case FireOutcome.CAUGHT_UP:
             then = _time(fire.at, zone)
-            also = f" That stands for {fire.more} due times before it, too." if fire.more else ""
+            also = f" It also stands for {fire.more} earlier due times." if fire.more else ""
             made = f"{_made(fire)} for it at {then}{started}"
-            return f"It was due at {due} and nobody was there; {made}.{also}"
+            return f"It was due at {due}, when the daemon was not running; {made}.{also}"
         case FireOutcome.SKIPPED:
             return f"It was due at {due} and was skipped: {_why(fire.reason)}.{more}"
         case FireOutcome.MISSED:
@@ -184,11 +187,11 @@ def _why(reason: NotStarted | None) -> str:
 
 
 def _made(fire: Fire) -> str:
-    """One of a subject is told of as an event, which starts the run."""
+    """The due time of a subject becomes an event, which starts the run."""
     return f"run {fire.run_id} was started" if fire.run_id else f"event {fire.event_id} was emitted"
 
 
-def _started(known: Known, fire: Fire) -> str:
+def _started(known: FireFacts, fire: Fire) -> str:
     """What the event of a subject started of the workflow; empty where nobody knows it, or any more."""
     event = known.emitted.get(fire.event_id)
     if event is None:
@@ -197,15 +200,15 @@ def _started(known: Known, fire: Fire) -> str:
         if run.workflow == known.workflow:
             return f"; it started run {run.run_id}" if run.run_id else f"; not started: {_why(run.reason)}"
     if event.state is EventState.PENDING:
-        return "; what it starts is not decided yet"
+        return "; its runs are not decided yet"
     return f"; nothing was started: {event.reason}" if event.reason else ""
 
 
-def _events(known: Known) -> str:
+def _events(known: FireFacts) -> str:
     types = ", ".join(known.events)
     return (
-        f"It is started by events ({types}): `toban events list` shows those that came, and "
-        f"`toban events resolve {known.events[0]}` which of them would start it."
+        f"It is started by events ({types}): `toban events list` shows received events, and "
+        f"`toban events resolve {known.events[0]}` which events would start it."
     )
 
 
@@ -224,7 +227,7 @@ def _jitter(entry: ScheduleEntry) -> str:
     return f", {duration_text(later)} later each time (jitter)" if later else ""
 
 
-def _any_zone(known: Known) -> str:
+def _any_zone(known: FireFacts) -> str:
     """Of one of its schedules, where nobody can tell which is meant."""
     around = [each.zone for each in (known.due, known.after, known.before) if each is not None]
     return next((zone for zone in around if zone), known.entries[0].zone if known.entries else "")

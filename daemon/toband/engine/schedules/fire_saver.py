@@ -29,7 +29,7 @@ CALLER = "schedule"
 log = structlog.get_logger()
 
 
-class DueRuns:
+class FireSaver:
     """Belongs to the event loop."""
 
     def __init__(

@@ -13,13 +13,13 @@ from toband.domain.emitted_events import Emitted
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.drain import DrainMode
 from toband.engine.errors import WorkflowNotFoundError, ZoneGoneError
-from toband.engine.schedules.active_blackouts import Blackouts
+from toband.engine.schedules.active_blackouts import ActiveBlackouts
 from toband.engine.schedules.due_times import Upcoming, jitter_by, latest, upcoming, zone_of
-from toband.engine.schedules.fire_explanation import Known, Near, told
+from toband.engine.schedules.fire_explanation import FireFacts, Near, explain_fires
 from toband.ports import Clock, Store, StoredWorkflow
 
 LAST = 5
-"""Lines of the ledger that are told at most, but for those of the very time that is asked about."""
+"""Most lines of the ledger shown, except those of the exact time asked about."""
 NEAR = 60.0
 """Seconds by which somebody's time may differ from the due time that they mean."""
 _LISTED = 1000
@@ -34,8 +34,8 @@ class Explanation:
     after: datetime | None
 
 
-class Outlook:
-    def __init__(self, *, store: Store, clock: Clock, blackouts: Blackouts, draining: DrainMode) -> None:
+class ScheduleQueries:
+    def __init__(self, *, store: Store, clock: Clock, blackouts: ActiveBlackouts, draining: DrainMode) -> None:
         self._store = store
         self._clock = clock
         self._blackouts = blackouts
@@ -66,7 +66,7 @@ class Outlook:
         around = at or now
         fires = await self._store.fires(workflow=name, limit=LAST) if at is None else await self._meant(name, at)
         before = await self._store.fires(workflow=name, before=around, limit=1)
-        told_of = Known(
+        told_of = FireFacts(
             workflow=name,
             enabled=stored.enabled,
             draining=self._draining.active,
@@ -81,7 +81,7 @@ class Outlook:
         )
         known = await asyncio.to_thread(self._looked_ahead, stored, told_of)
         return Explanation(
-            sentences=told(known),
+            sentences=explain_fires(known),
             fires=known.fires,
             before=known.before.at if known.before is not None else None,
             after=known.after.due if known.after is not None else None,
@@ -108,7 +108,7 @@ class Outlook:
         found = [await self._store.get_schedule(each) for each in sorted(over)]
         return {entry.id: entry.zone for entry in found if entry is not None}
 
-    def _looked_ahead(self, stored: StoredWorkflow, known: Known) -> Known:
+    def _looked_ahead(self, stored: StoredWorkflow, known: FireFacts) -> FireFacts:
         """With the due times that are to come."""
         entries = [entry for entry in known.entries if _zone_is_there(entry)]
         asked = known.asked

@@ -26,10 +26,10 @@ from toband.engine.health.admission import Admits
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_queue import RunQueue
-from toband.engine.schedules.active_blackouts import Blackouts
-from toband.engine.schedules.catch_up import Turns, Waiting
-from toband.engine.schedules.fire_saver import DueRuns
-from toband.engine.schedules.uptime import Presence
+from toband.engine.schedules.active_blackouts import ActiveBlackouts
+from toband.engine.schedules.catch_up import CatchUpTurns, WaitingSchedule
+from toband.engine.schedules.fire_saver import FireSaver
+from toband.engine.schedules.uptime import Uptime
 from toband.engine.system_events import SystemEvents
 from toband.ports import (
     AlarmClock,
@@ -63,7 +63,7 @@ CLOCK = "clock"
 log = structlog.get_logger()
 
 
-class Scheduling:
+class RunScheduler:
     """Belongs to the event loop."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Scheduling:
         alarm: AlarmClock,
         admission: Admits,
         conditions: Conditions,
-        blackouts: Blackouts,
+        blackouts: ActiveBlackouts,
         draining: DrainMode,
         announcing: SystemEvents,
         boot: Boot,
@@ -94,16 +94,16 @@ class Scheduling:
         self._definitions_read = definitions_read
         self._rung = asyncio.Event()
         self._troubled: set[str] = set()
-        self._waiting: dict[str, Waiting] = {}
-        self._turns = Turns()
-        self._presence = Presence(clock, self._rung.set)
+        self._waiting: dict[str, WaitingSchedule] = {}
+        self._turns = CatchUpTurns()
+        self._presence = Uptime(clock, self._rung.set)
         self._jumps = 0
         self._sweep_from: tuple[datetime, str] | None = None
         self._sweeping = True
         self._swept_at: datetime | None = None
         self._looked_at = clock.now()
         self._draining = draining
-        self._due_runs = DueRuns(
+        self._due_runs = FireSaver(
             store=store,
             queue=queue,
             intake=intake,
@@ -206,7 +206,7 @@ class Scheduling:
         """Nobody was there, or the clock was set back: all that is known of who waits until when is void."""
         self._jumps = self._presence.jumps
         self._waiting.clear()
-        self._turns = Turns()
+        self._turns = CatchUpTurns()
         self._sweeping, self._sweep_from = True, None
         await self._check_clock(now)
 
@@ -281,7 +281,7 @@ class Scheduling:
             raise
         except Exception as error:
             until = self._clock.now() + TROUBLED_AGAIN
-            self._waiting[entry.id] = Waiting(next_due=entry.next_due, until=until)
+            self._waiting[entry.id] = WaitingSchedule(next_due=entry.next_due, until=until)
             if entry.id not in self._troubled:
                 log.error(
                     "cannot decide about a schedule",
@@ -377,7 +377,7 @@ class Scheduling:
     def _go_on(self, entry: ScheduleEntry, now: datetime) -> None:
         """One of which not all was decided is looked at again, after the others."""
         if entry.alarm is not None and entry.alarm <= now:
-            self._waiting[entry.id] = Waiting(next_due=entry.next_due, until=now)
+            self._waiting[entry.id] = WaitingSchedule(next_due=entry.next_due, until=now)
 
     def _wait(
         self,
@@ -386,7 +386,7 @@ class Scheduling:
         given: Circumstances,
         may: bool,
         turn: datetime | None,
-    ) -> Waiting:
+    ) -> WaitingSchedule:
         """Until when one waits that has missed times to catch up."""
         now = given.now
         # It is looked at in time to say that it was missed.
@@ -394,15 +394,15 @@ class Scheduling:
         if given.shut(now):
             end = self._blackouts.end(stored, entry.zone, now)
             until = until if end is None else min(end, until)
-            return Waiting(next_due=entry.next_due, until=until)
+            return WaitingSchedule(next_due=entry.next_due, until=until)
         if may and given.one_by_one:
             until = until if self._has_no_slot(stored) else now
-            return Waiting(next_due=entry.next_due, until=until, workflow=entry.workflow)
+            return WaitingSchedule(next_due=entry.next_due, until=until, workflow=entry.workflow)
         if turn is None or turn <= now:
             turn = self._turns.take(now)
         replaced = replaced_at(entry, now)
         until = min(turn, replaced) if replaced is not None else turn
-        return Waiting(next_due=entry.next_due, until=until, turn=turn)
+        return WaitingSchedule(next_due=entry.next_due, until=until, turn=turn)
 
     def _has_no_slot(self, stored: StoredWorkflow | None) -> bool:
         """Whether the workflow has no slot for another run."""

@@ -50,7 +50,7 @@ class Reading:
     action: str
 
 
-class Subjects:
+class SubjectSchedules:
     """Belongs to the event loop."""
 
     def __init__(

@@ -13,7 +13,7 @@ BEAT = 1.0
 """Seconds between two looks at the clock."""
 
 
-class Presence:
+class Uptime:
     """Belongs to the event loop."""
 
     def __init__(self, clock: Clock, noticed: Callable[[], None]) -> None:

@@ -35,8 +35,8 @@ from toband.supervise.files.file_budget import Budget, FileLimits, TooMuchError
 from toband.supervise.files.file_workers import Turn, Workers
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.files.safe_directory import (
-    Inside,
     LeadsOutError,
+    SafeDirectory,
     SpecialFileError,
     clean,
     joined,
@@ -177,7 +177,7 @@ def _budget(turn: Turn, limits: FileLimits | None = None) -> Budget:
 
 def _fingerprint(workspace: str, path: str, budget: Budget) -> str:
     try:
-        with Inside(workspace) as inside:
+        with SafeDirectory(workspace) as inside:
             return fingerprint(inside, select(inside, path, budget), budget)
     except _NOT_THERE:
         return MISSING
@@ -192,7 +192,7 @@ def _directory_of(artifact: Artifact) -> str:
     return "/".join(parts[: number + 1])
 
 
-def _kept(context: Inside, artifact: Artifact, budget: Budget) -> Sequence[SelectedEntry]:
+def _kept(context: SafeDirectory, artifact: Artifact, budget: Budget) -> Sequence[SelectedEntry]:
     """Raises ArtifactError."""
     try:
         return tree(context, _directory_of(artifact), budget)
@@ -202,7 +202,7 @@ def _kept(context: Inside, artifact: Artifact, budget: Budget) -> Sequence[Selec
 
 def _files(context: str, artifact: Artifact, budget: Budget) -> Sequence[Stored]:
     try:
-        with Inside(context) as inside:
+        with SafeDirectory(context) as inside:
             return [
                 Stored(path=entry.path, bytes=entry.size)
                 for entry in _kept(inside, artifact, budget)
@@ -214,7 +214,7 @@ def _files(context: str, artifact: Artifact, budget: Budget) -> Sequence[Stored]
 
 def _pieces(context: str, artifact: Artifact, path: str) -> Generator[bytes]:
     try:
-        with Inside(context) as inside:
+        with SafeDirectory(context) as inside:
             if path:
                 yield from _contents(inside, _named(inside, artifact, path))
                 return
@@ -229,7 +229,7 @@ def _pieces(context: str, artifact: Artifact, path: str) -> Generator[bytes]:
         raise ArtifactError(f"cannot read {what}: it is not there") from None
 
 
-def _named(inside: Inside, artifact: Artifact, path: str) -> str:
+def _named(inside: SafeDirectory, artifact: Artifact, path: str) -> str:
     """Raises ArtifactError, OSError."""
     directory = _directory_of(artifact)
     try:
@@ -241,7 +241,7 @@ def _named(inside: Inside, artifact: Artifact, path: str) -> str:
     return found
 
 
-def _contents(inside: Inside, path: str) -> Iterator[bytes]:
+def _contents(inside: SafeDirectory, path: str) -> Iterator[bytes]:
     try:
         fd = inside.open_file(path)
     except SpecialFileError as error:
@@ -253,7 +253,7 @@ def _contents(inside: Inside, path: str) -> Iterator[bytes]:
         os.close(fd)
 
 
-def _tar(inside: Inside, entries: Sequence[SelectedEntry]) -> Iterator[bytes]:
+def _tar(inside: SafeDirectory, entries: Sequence[SelectedEntry]) -> Iterator[bytes]:
     """An archive as any tar reads it, made as it is read."""
     size = 0
     for entry in entries:

@@ -14,8 +14,8 @@ from toband.supervise.artifacts.file_copy import Amount, Transfer
 from toband.supervise.artifacts.path_selection import SelectedEntry, check_size, is_pattern, select, tree
 from toband.supervise.files.file_budget import Budget, TooMuchError
 from toband.supervise.files.safe_directory import (
-    Inside,
     LeadsOutError,
+    SafeDirectory,
     SpecialFileError,
     clean,
     joined,
@@ -66,14 +66,14 @@ def _keep_twice(transfer: Transfer, entries: Sequence[SelectedEntry], place: str
     make_own(context, numbered)
     amount = transfer.put(entries, joined(numbered, name))
     again = transfer.budget.renewed(None)
-    with Inside(context.path) as kept:
+    with SafeDirectory(context.path) as kept:
         latest = Transfer(source=kept, target=context, link=True, durable=True, budget=again)
         latest.put(tree(kept, joined(numbered, name), again), place)
     return amount
 
 
 def _found(
-    workspace: Inside, output: Output, skip: Sequence[tuple[int, int]], budget: Budget
+    workspace: SafeDirectory, output: Output, skip: Sequence[tuple[int, int]], budget: Budget
 ) -> Sequence[SelectedEntry]:
     try:
         return select(workspace, output.path, budget, skip)
@@ -85,7 +85,9 @@ def _found(
         raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
 
 
-def _check_sizes(workspace: Inside, found: Sequence[tuple[Output, Sequence[SelectedEntry]]], budget: Budget) -> None:
+def _check_sizes(
+    workspace: SafeDirectory, found: Sequence[tuple[Output, Sequence[SelectedEntry]]], budget: Budget
+) -> None:
     """All outputs together. Raises ArtifactError."""
     try:
         check_size(workspace, [entry for _, entries in found for entry in entries], budget)
@@ -116,24 +118,24 @@ def _miss_none(what: Collect, missing: Sequence[Output]) -> None:
         raise ArtifactError("; ".join(reasons))
 
 
-def _opened_workspace(path: str) -> Inside:
+def _opened_workspace(path: str) -> SafeDirectory:
     try:
-        return Inside(path)
+        return SafeDirectory(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(f"cannot keep the outputs: there is no directory {path}") from None
     except PermissionError as error:
         raise ArtifactError(f"cannot keep the outputs of {path}: {error.strerror}") from None
 
 
-def _own_context(path: str, doing: str) -> Inside:
+def _own_context(path: str, doing: str) -> SafeDirectory:
     """Makes it if there is none. What will not get better by itself is an ArtifactError. Raises OSError too."""
     try:
-        return Inside(path, make=True)
+        return SafeDirectory(path, make=True)
     except (PermissionError, FileExistsError, FileNotFoundError, NotADirectoryError) as error:
         raise ArtifactError(f"cannot {doing}: {_reason(error)}") from None
 
 
-def make_own(context: Inside, path: str, *, durable: bool = True) -> None:
+def make_own(context: SafeDirectory, path: str, *, durable: bool = True) -> None:
     """The directories on the way there, and itself. Raises OSError, PermissionError if one is somebody else's.
 
     Steps of other users may write to the context directory. What one of them made there it may change at any time, and
@@ -159,7 +161,7 @@ def adopt(context_path: str, folders: Mapping[str, str], budget: Budget) -> None
         for name, origin in folders.items():
             folder = clean(name)
             try:
-                with Inside(origin) as source:
+                with SafeDirectory(origin) as source:
                     if source.identity == context.identity:
                         continue  # both runs were told to keep their things in the same place
                     _take_over(

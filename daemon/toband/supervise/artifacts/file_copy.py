@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from toband.supervise.artifacts.path_selection import EMPTY_DIRECTORY, EntryKind, SelectedEntry
 from toband.supervise.files.file_budget import Budget
 from toband.supervise.files.file_extents import copy
-from toband.supervise.files.safe_directory import NEW, Inside, SpecialFileError, joined
+from toband.supervise.files.safe_directory import NEW, SafeDirectory, SpecialFileError, joined
 
 # Another file system, one without links, or a file that has as many as it can have.
 _NO_LINK = frozenset(
@@ -40,8 +40,8 @@ class Amount:
 class Transfer:
     """From one directory into another. `durable`: on disk, with its names, before it has its place."""
 
-    source: Inside
-    target: Inside
+    source: SafeDirectory
+    target: SafeDirectory
     link: bool = False
     durable: bool = False
     budget: Budget = field(default_factory=lambda: Budget(None))
@@ -73,7 +73,7 @@ class Transfer:
         with self.target.make_inner(new, 0o700 | top.mode & _READ_ONLY) as inner:
             return self._fill(inner, entries)
 
-    def _fill(self, inner: Inside, entries: Sequence[SelectedEntry]) -> Amount:
+    def _fill(self, inner: SafeDirectory, entries: Sequence[SelectedEntry]) -> Amount:
         files = size = 0
         made: dict[str, SelectedEntry] = {"": EMPTY_DIRECTORY}
         sources: dict[str, SelectedEntry] = {}
@@ -112,13 +112,13 @@ class Transfer:
         if (facts.st_uid, facts.st_gid, stat.S_IMODE(facts.st_mode)) != (*known.owner, known.mode):
             raise SpecialFileError(f"{above} was replaced while it was read")
 
-    def _single(self, target: Inside, entry: SelectedEntry, path: str) -> Amount:
+    def _single(self, target: SafeDirectory, entry: SelectedEntry, path: str) -> Amount:
         if entry.kind is EntryKind.LINK:
             target.make_link(path, entry.target)
             return Amount()
         return Amount(files=1, bytes=self._file(target, entry, path))
 
-    def _file(self, target: Inside, entry: SelectedEntry, path: str) -> int:
+    def _file(self, target: SafeDirectory, entry: SelectedEntry, path: str) -> int:
         if not entry.source:
             fd = target.create_file(path)
             target.set_mode(path, fd, entry.mode)
@@ -140,7 +140,7 @@ class Transfer:
             os.close(source)
         return size
 
-    def _linked(self, target: Inside, entry: SelectedEntry, path: str) -> int | None:
+    def _linked(self, target: SafeDirectory, entry: SelectedEntry, path: str) -> int | None:
         """Its size; None if it cannot be linked. Raises SpecialFileError if it is a file no longer."""
         try:
             target.link_file(path, self.source, entry.source)
@@ -154,7 +154,7 @@ class Transfer:
         return facts.st_size
 
 
-def _settle(target: Inside, path: str, fd: int, facts: os.stat_result) -> None:
+def _settle(target: SafeDirectory, path: str, fd: int, facts: os.stat_result) -> None:
     """Root leaves it whose it was: a step of another user may read again what it made for itself alone.
 
     By what was really read, not by what had its name before; and last, since the owner may change it from then on.

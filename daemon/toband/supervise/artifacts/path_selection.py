@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from toband.supervise.files.file_budget import Budget, TooMuchError
 from toband.supervise.files.file_extents import NO_CONTENTS, data_bytes, digest
-from toband.supervise.files.safe_directory import NEW, OLD, Inside, SpecialFileError, clean, joined
+from toband.supervise.files.safe_directory import NEW, OLD, SafeDirectory, SpecialFileError, clean, joined
 
 MISSING = "missing"
 """The fingerprint of what is not there."""
@@ -71,7 +71,7 @@ def is_pattern(path: str) -> bool:
 
 
 def select(
-    inside: Inside, path: str, budget: Budget, skip: Collection[tuple[int, int]] = ()
+    inside: SafeDirectory, path: str, budget: Budget, skip: Collection[tuple[int, int]] = ()
 ) -> Sequence[SelectedEntry]:
     """Everything that the path means, by where it appears, directories before what is in them; nothing: no entries.
 
@@ -95,12 +95,12 @@ def select(
     return [found[name] for name in sorted(found)]
 
 
-def tree(inside: Inside, path: str, budget: Budget) -> Sequence[SelectedEntry]:
+def tree(inside: SafeDirectory, path: str, budget: Budget) -> Sequence[SelectedEntry]:
     """What stands there, which is no link, with all in it; it appears as the empty path. Raises as `select` does."""
     return sorted(_below(inside, _Match("", path), (), budget), key=lambda entry: entry.path)
 
 
-def check_size(inside: Inside, entries: Iterable[SelectedEntry], budget: Budget) -> None:
+def check_size(inside: SafeDirectory, entries: Iterable[SelectedEntry], budget: Budget) -> None:
     """Whether the data of all files is within the limit, before any of it is read. Raises as `select` does."""
     if budget.limits is None:
         return
@@ -123,7 +123,9 @@ def check_size(inside: Inside, entries: Iterable[SelectedEntry], budget: Budget)
             raise budget.too_many_bytes()
 
 
-def _below(inside: Inside, match: _Match, skip: Collection[tuple[int, int]], budget: Budget) -> Iterator[SelectedEntry]:
+def _below(
+    inside: SafeDirectory, match: _Match, skip: Collection[tuple[int, int]], budget: Budget
+) -> Iterator[SelectedEntry]:
     budget.count_entry(match.source)
     facts = inside.facts(match.source)
     yield _entry(match.shown, match.source, facts)
@@ -162,7 +164,7 @@ def _holds(directory: str, path: str) -> bool:
     return not directory or path == directory or path.startswith(f"{directory}/")
 
 
-def _led_to(inside: Inside, link: str, target: str) -> os.stat_result:
+def _led_to(inside: SafeDirectory, link: str, target: str) -> os.stat_result:
     try:
         return inside.facts(target)
     except (FileNotFoundError, NotADirectoryError):
@@ -198,7 +200,7 @@ _SPECIAL = (
 # -- patterns
 
 
-def _matches(inside: Inside, pattern: str, budget: Budget) -> list[_Match]:
+def _matches(inside: SafeDirectory, pattern: str, budget: Budget) -> list[_Match]:
     """What fits: `*` and `?` and `[…]` within a name, `**` any number of directories. A dot at the beginning of a name
     has to be written. Links to directories are followed where a name is written for them, not by `**`.
     """
@@ -248,7 +250,7 @@ def _matches(inside: Inside, pattern: str, budget: Budget) -> list[_Match]:
     return found
 
 
-def _fitting(inside: Inside, directory: str, part: str, budget: Budget) -> Iterable[str]:
+def _fitting(inside: SafeDirectory, directory: str, part: str, budget: Budget) -> Iterable[str]:
     if not is_pattern(part):
         return [part] if inside.exists(joined(directory, part)) else []
     flags = re.IGNORECASE if sys.platform == "win32" else 0
@@ -264,7 +266,7 @@ def _fitting(inside: Inside, directory: str, part: str, budget: Budget) -> Itera
 # -- comparing
 
 
-def fingerprint(inside: Inside, entries: Sequence[SelectedEntry], budget: Budget) -> str:
+def fingerprint(inside: SafeDirectory, entries: Sequence[SelectedEntry], budget: Budget) -> str:
     """Changes with names, contents and what may be executed. Raises OSError, SpecialFileError, TooMuchError."""
     if not entries:
         return MISSING
@@ -281,7 +283,7 @@ def fingerprint(inside: Inside, entries: Sequence[SelectedEntry], budget: Budget
     return whole.hexdigest()
 
 
-def _digest(inside: Inside, path: str, budget: Budget) -> bytes:
+def _digest(inside: SafeDirectory, path: str, budget: Budget) -> bytes:
     if not path:
         return NO_CONTENTS
     fd = inside.open_file(path)
@@ -291,7 +293,7 @@ def _digest(inside: Inside, path: str, budget: Budget) -> bytes:
         os.close(fd)
 
 
-def identity(inside: Inside, path: str, budget: Budget) -> str:
+def identity(inside: SafeDirectory, path: str, budget: Budget) -> str:
     """Changes when anybody touches what is there: by inode, size and time, without reading it.
 
     Raises OSError, TooMuchError, StoppedError.

@@ -24,8 +24,8 @@ from toband.supervise.artifacts.path_selection import (
 )
 from toband.supervise.files.file_budget import Budget, FileLimits, TooMuchError
 from toband.supervise.files.safe_directory import (
-    Inside,
     LeadsOutError,
+    SafeDirectory,
     SpecialFileError,
     clean,
     joined,
@@ -80,7 +80,7 @@ class Placing:
     ) -> None:
         """See `ports.Artifacts`. Raises StoppedError too."""
         try:
-            opened = Inside(workspace)
+            opened = SafeDirectory(workspace)
         except (FileNotFoundError, NotADirectoryError):
             raise ArtifactError(f"cannot lay out the inputs: there is no directory {workspace}") from None
         except PermissionError as error:
@@ -103,7 +103,7 @@ class Placing:
                     reason = error.strerror if isinstance(error, OSError) else error
                     raise ArtifactError(f"cannot lay out the input {placement.path} in {workspace}: {reason}") from None
 
-    def _place(self, target: Inside, placement: Placement, own: bool, budget: Budget) -> None:
+    def _place(self, target: SafeDirectory, placement: Placement, own: bool, budget: Budget) -> None:
         path = clean(placement.path)
         if not path:
             raise LeadsOutError("it would take the place of the workspace itself")
@@ -117,7 +117,7 @@ class Placing:
             return
         above, last = os.path.split(placement.source.rstrip(f"/{os.sep}"))
         try:
-            source = Inside(above)
+            source = SafeDirectory(above)
         except FileNotFoundError:
             raise _gone(placement) from None
         with source:
@@ -128,9 +128,9 @@ class Placing:
 
     def _put(
         self,
-        source: Inside,
+        source: SafeDirectory,
         entries: Sequence[SelectedEntry],
-        target: Inside,
+        target: SafeDirectory,
         spot: str,
         own: bool,
         budget: Budget,
@@ -160,14 +160,16 @@ def _gone(placement: Placement) -> ArtifactError:
     return ArtifactError(f"cannot lay out the input {placement.path}: {placement.source} is gone")
 
 
-def _same_file(source: Inside, entries: Sequence[SelectedEntry], target: Inside, spot: str) -> bool:
+def _same_file(source: SafeDirectory, entries: Sequence[SelectedEntry], target: SafeDirectory, spot: str) -> bool:
     """Whether it is a link to the very file."""
     if len(entries) != 1 or entries[0].kind is not EntryKind.FILE or not entries[0].source:
         return False
     return os.path.samestat(source.facts(entries[0].source), target.facts(spot))
 
 
-def _same(source: Inside, entries: Sequence[SelectedEntry], target: Inside, spot: str, budget: Budget) -> bool:
+def _same(
+    source: SafeDirectory, entries: Sequence[SelectedEntry], target: SafeDirectory, spot: str, budget: Budget
+) -> bool:
     """Whether what is there is what would be put there. What differs in names or sizes is not read."""
     if stat.S_ISLNK(target.facts(spot).st_mode):
         return False

@@ -68,7 +68,7 @@ def _replaced(path: str) -> PermissionError:
     return PermissionError(errno.EPERM, "another process has put something else there", path)
 
 
-class Inside:
+class SafeDirectory:
     """One such directory, opened. Not for several threads at once. Its methods raise OSError.
 
     On the way to it only links are followed that no other user can have made; see `trusted_path`. `real` is where it
@@ -89,7 +89,7 @@ class Inside:
         elif opened < 0:
             self._top, self.real = open_directory(path, make=make)
 
-    def __enter__(self) -> Inside:
+    def __enter__(self) -> SafeDirectory:
         return self
 
     def __exit__(
@@ -210,17 +210,17 @@ class Inside:
         name, at = self._at(path)
         os.mkdir(name, mode, dir_fd=at)
 
-    def make_inner(self, path: str, mode: int = 0o755) -> Inside:
+    def make_inner(self, path: str, mode: int = 0o755) -> SafeDirectory:
         """Makes a directory and opens it, so that all in it can be made whatever becomes of its name."""
         self.make_directory(path, mode)
         name, at = self._at(path)
         if sys.platform == "win32":
-            return Inside(name)
+            return SafeDirectory(name)
         fd = os.open(name, _DIRECTORY, dir_fd=at)
         if os.listdir(fd):
             os.close(fd)
             raise _replaced(joined(self.path, path))
-        return Inside(joined(self.path, path), opened=fd)
+        return SafeDirectory(joined(self.path, path), opened=fd)
 
     def make_directories(self, path: str) -> list[str]:
         """Those that are missing on the way there, and itself; which ones that were."""
@@ -239,7 +239,7 @@ class Inside:
         name, at = self._at(path)
         os.symlink(text, name, dir_fd=at)
 
-    def link_file(self, path: str, other: Inside, source: str) -> None:
+    def link_file(self, path: str, other: SafeDirectory, source: str) -> None:
         """A second name for a file of another one, which may be a second look at the same directory."""
         source_name, source_at = other._at(source)
         name, at = self._at(path)

@@ -49,7 +49,7 @@ _DATABASE_WRONG = 0o077
 _SOCKET_WRONG = 0o007
 
 
-class HostPremises:
+class HostInspection:
     """Implements `ports.Premises`."""
 
     def __init__(

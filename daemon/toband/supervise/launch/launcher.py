@@ -32,7 +32,7 @@ from toband.supervise.launch.bootstrap import message_of
 from toband.supervise.launch.claim_names import ClaimNames
 from toband.supervise.launch.end_record import Claim, EndRecord
 from toband.supervise.launch.posix_host import PosixHost, PosixShim
-from toband.supervise.launch.shim_pool import PAUSE, Pool
+from toband.supervise.launch.shim_pool import PAUSE, ShimPool
 from toband.supervise.launch.shim_watch import Duty, ShimWatch
 from toband.supervise.launch.survivors import Survivors
 from toband.supervise.shim import cgroups, process_tree
@@ -104,7 +104,7 @@ class ProcessLauncher:
         self._patience = patience or ShimPatience()
         self._can = step_limits.of_this_process(self._cgroups)
         self._boot_id = process_tree.boot_id()
-        self._pool = Pool(self, spawner_log)
+        self._pool = ShimPool(self, spawner_log)
         self._live: dict[str, _Live] = {}
         self._waiting: FairQueue[_Live] = FairQueue()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -64,7 +64,7 @@ class PoolOwner(Protocol):
         ...
 
 
-class Pool:
+class ShimPool:
     def __init__(self, owner: PoolOwner, spawner_log: str) -> None:
         self._owner = owner
         self._spawner_log = spawner_log

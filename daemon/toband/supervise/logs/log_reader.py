@@ -26,7 +26,7 @@ _KINDS = {
 }
 
 
-class LogFiles:
+class LogReader:
     """Implements `ports.Logs` over attempt files, compressed or not."""
 
     def __init__(self, files: RunFiles) -> None:
