@@ -13,7 +13,7 @@ import pytest
 from helpers.daemon import Daemon, process_state, run_state, running_daemon
 from helpers.gate import Gate
 from helpers.processes import alive, kill, seen
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2, system_pb2
 from toband.supervise.shim import frames
 

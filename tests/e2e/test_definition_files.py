@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from helpers.daemon import Daemon, running_daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import job_pb2, run_pb2, system_pb2, workflow_pb2
 
 WITHIN = 2.0

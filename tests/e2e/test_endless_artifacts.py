@@ -20,7 +20,7 @@ from helpers.daemon import (
     steps_of,
 )
 from helpers.small_disk import MIB, fill, small_disk
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import system_pb2
 
 SPARSE = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from helpers.daemon import Daemon, running_daemon, waits_for
 from helpers.gate import Gate
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
 

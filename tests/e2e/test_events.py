@@ -10,7 +10,7 @@ import pytest
 
 from helpers.daemon import Daemon, running_daemon
 from helpers.gate import Gate
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import event_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
 
 DEPTH_MOST = 16

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from helpers.daemon import Daemon, running_daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.cli.command_line import main
 
 LISTENERS = """

@@ -22,7 +22,7 @@ from helpers.daemon import (
     steps_of,
     texts,
 )
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.definition import parse
 from toban.v1 import dead_letter_pb2, run_pb2
 

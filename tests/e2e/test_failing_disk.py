@@ -11,7 +11,7 @@ import pytest
 
 from helpers.daemon import Daemon, run_state, running_daemon, step_states
 from helpers.refusal import refused
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2, system_pb2
 
 DEFINITION = """

@@ -15,7 +15,7 @@ from helpers import steps
 from helpers.daemon import Daemon, cause_name, error_class, process_state, run_state, running_daemon
 from helpers.gate import Gate
 from helpers.processes import Process, alive, gone, marked, seen, stat_of, state_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
 OUT, ERR = run_pb2.LOG_STREAM_STDOUT, run_pb2.LOG_STREAM_STDERR

@@ -17,7 +17,7 @@ from helpers.daemon import (
     step_states,
 )
 from helpers.processes import Process, alive, kill, seen, stat_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
 

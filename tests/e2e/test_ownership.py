@@ -18,7 +18,7 @@ from helpers.daemon import STOP_WITHIN, Daemon, run_state, steps_of
 from helpers.gate import Gate
 from helpers.postgres import DATABASES, postgres_schema
 from helpers.processes import kill, users_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 from toband.store.sql.database import database
 

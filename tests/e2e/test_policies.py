@@ -19,7 +19,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from helpers.daemon import Daemon, cause_name, run_state, running_daemon, step_states, steps_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.definition import parse_duration
 from toban.v1 import dead_letter_pb2, run_pb2
 

@@ -25,7 +25,7 @@ from helpers.daemon import (
 )
 from helpers.gate import Gate
 from helpers.processes import Process, alive, gone, kill, seen, stat_of, state_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2, system_pb2
 
 OUT = run_pb2.LOG_STREAM_STDOUT

@@ -20,7 +20,7 @@ import pytest
 from helpers.daemon import Daemon, run_state, running_daemon, step_states, steps_of
 from helpers.gate import Gate
 from helpers.processes import Process, alive, seen, state_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import dead_letter_pb2, run_pb2
 
 OUT = run_pb2.LOG_STREAM_STDOUT

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers.daemon import Daemon, running_daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2, system_pb2, workflow_pb2
 
 EVERY_SECOND = '"* * * * * *"'

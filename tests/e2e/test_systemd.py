@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.systemd_machine import PYTHON, Machine, machine, missing
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 UNIT = "toband.service"
 LONG = """\

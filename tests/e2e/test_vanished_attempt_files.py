@@ -16,7 +16,7 @@ import pytest
 from helpers.daemon import Daemon, process_state, run_state, running_daemon
 from helpers.gate import Gate
 from helpers.processes import Process, alive, kill, seen, stat_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 from toband.supervise.shim import frames
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from faults.event_outcome import Outcome, events_of, payload_of, shown
 from faults.listeners import FILE_CHANGED, WATCHING
 from helpers.daemon import Daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 _ATTEMPTS = 10
 _SOON = 3.0

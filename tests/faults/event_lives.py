@@ -14,7 +14,7 @@ from faults.event_drains import Drained
 from faults.leftovers import end_all
 from helpers.daemon import START_WITHIN, Daemon
 from helpers.processes import Process, alive, seen, state_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import event_pb2, system_pb2
 
 FAILPOINTS = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helpers.daemon import Daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import event_pb2, run_pb2, schedule_pb2, workflow_pb2
 
 _ACTIVE = (run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING)

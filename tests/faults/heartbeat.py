@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faults import heartbeat_step
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 _CHUNK = 1 << 16
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faults.checker import Defect, Kind
 from helpers.processes import Process, alive, describe, kill, marked, users_of
-from helpers.waiting import DEADLINE, wait_until
+from helpers.wait import DEADLINE, wait_until
 
 
 def of_steps(state_dir: Path) -> list[Process]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import grpc
 
 from helpers.daemon import CALL_WITHIN, Daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
 QUIET = "quiet"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from faults.leftovers import end_all
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 _SHUTDOWN = 0x8004587D
 _WITHOUT_FLUSH = 2

@@ -18,7 +18,7 @@ from faults.settings import SEED, announce
 from faults.witness import Witness
 from faults.workload import workload
 from helpers.daemon import Daemon, running_daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 
 class Scene:

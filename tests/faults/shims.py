@@ -12,7 +12,7 @@ from typing import NamedTuple
 from faults.history import AttemptOnDisk
 from helpers.daemon import Daemon
 from helpers.processes import Process, alive, children_of, command_of, kill, stat_of, state_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
 FAILPOINTS = (

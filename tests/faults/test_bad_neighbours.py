@@ -22,7 +22,7 @@ from faults.neighbours import (
 )
 from faults.settings import LONG
 from helpers.daemon import Daemon, run_state, running_daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
 MIB = 1024 * 1024

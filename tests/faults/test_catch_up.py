@@ -12,7 +12,7 @@ from faults import clock
 from faults.timed_checker import lines_of
 from faults.timed_runs import runs_of
 from helpers.daemon import Daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 AWAY = 1500
 IN_A_SECOND = 20

@@ -26,7 +26,7 @@ from faults.scene import daemon_on
 from faults.settings import CUTS, LONG, SEED, announce
 from helpers.daemon import Daemon, running_daemon
 from helpers.postgres import postgres_schema
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import event_pb2
 
 LIVES = 60 if LONG else 8

@@ -8,7 +8,7 @@ from pathlib import Path
 from helpers import steps
 from helpers.daemon import cause_name, process_state, run_state, running_daemon
 from helpers.processes import marked
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 
 def test_a_storm_of_forks_is_ended_and_the_record_says_how(tmp_path: Path) -> None:

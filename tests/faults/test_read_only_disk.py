@@ -19,7 +19,7 @@ from helpers.daemon import Daemon, process_state, run_state, step_states
 from helpers.gate import Gate
 from helpers.processes import seen
 from helpers.refusal import Refusal, refused
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import system_pb2
 
 pytestmark = pytest.mark.skipif(bool(power.why_not()), reason=f"no disk: {power.why_not()}")

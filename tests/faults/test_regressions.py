@@ -11,12 +11,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from faults import tracing
+from faults import strace_faults
 from faults.descriptors import no_descriptors
 from faults.leftovers import check_left, end_all
 from helpers.daemon import Daemon, process_state, run_state, running_daemon, step_states
 from helpers.gate import Gate
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
 
@@ -89,7 +89,7 @@ def test_resource_samples_that_cannot_be_taken_do_not_end_the_daemon(tmp_path: P
         assert daemon.process.poll() is None
 
 
-@pytest.mark.skipif(bool(tracing.why_not()), reason=f"cannot trace: {tracing.why_not()}")
+@pytest.mark.skipif(bool(strace_faults.why_not()), reason=f"cannot trace: {strace_faults.why_not()}")
 def test_a_step_that_is_cancelled_while_it_gets_its_place_is_not_started_or_is_ended(
     tmp_path: Path,
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_step_that_is_cancelled_while_it_gets_its_place_is_not_started_or_is_e
         daemon.wait_started(first, "a")
         second = daemon.start_run("second")
         # Commits are made with fdatasync, and are not slowed down.
-        with tracing.injected(daemon.pid, "fsync", "delay_enter=500ms", tmp_path):
+        with strace_faults.injected(daemon.pid, "fsync", "delay_enter=500ms", tmp_path):
             gate.release_now()
             made = daemon.state_dir / "runs" / second
             wait_until(made.exists, "it gets no place")
@@ -138,7 +138,7 @@ def test_a_claim_that_a_power_cut_left_empty_says_that_the_machine_went_down(
     assert process.ending.orphans == run_pb2.ORPHANS_NONE
 
 
-@pytest.mark.skipif(bool(tracing.why_not()), reason=f"cannot trace: {tracing.why_not()}")
+@pytest.mark.skipif(bool(strace_faults.why_not()), reason=f"cannot trace: {strace_faults.why_not()}")
 def test_a_step_has_all_of_its_time_however_long_its_process_took_to_make(tmp_path: Path) -> None:
     """The timeout was counted from before the process was there: on a busy machine it was over with its start."""
     gate = Gate(f"{tmp_path}/gate")
@@ -149,7 +149,7 @@ def test_a_step_has_all_of_its_time_however_long_its_process_took_to_make(tmp_pa
             f"  - {{name: only, timeout: 2s, run: echo begun; read _ < {gate.path}}}"
         )
         (spawner,) = daemon.children()
-        with tracing.injected(spawner, "execve", "delay_enter=2200ms", tmp_path):
+        with strace_faults.injected(spawner, "execve", "delay_enter=2200ms", tmp_path):
             # Those that were parked before are not traced.
             for _ in range(3):
                 daemon.run("quick")

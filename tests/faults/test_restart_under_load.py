@@ -10,7 +10,7 @@ import pytest
 from faults.leftovers import check_left
 from helpers.daemon import Daemon, run_state, running_daemon
 from helpers.processes import Process, seen, stat_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import system_pb2
 
 STEPS = 100

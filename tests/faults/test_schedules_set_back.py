@@ -10,7 +10,7 @@ import pytest
 
 from faults import clock
 from helpers.daemon import Daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2, workflow_pb2
 
 pytestmark = pytest.mark.skipif(bool(clock.why_not()), reason=f"no clock: {clock.why_not()}")

@@ -9,17 +9,17 @@ from pathlib import Path
 import grpc
 import pytest
 
-from faults import tracing
+from faults import strace_faults
 from faults.descriptors import no_descriptors
 from faults.scene import under_load
 from faults.settings import LONG
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 FOR = 10.0 if LONG else 1.0
 STOPPED_FOR = 60.0 if LONG else 2.0
 REFUSED = (grpc.StatusCode.RESOURCE_EXHAUSTED,)
 
-traced = pytest.mark.skipif(bool(tracing.why_not()), reason=f"cannot trace: {tracing.why_not()}")
+traced = pytest.mark.skipif(bool(strace_faults.why_not()), reason=f"cannot trace: {strace_faults.why_not()}")
 
 
 @traced
@@ -36,7 +36,7 @@ def test_a_disk_that_fails_for_a_while(tmp_path: Path, calls: str, error: str) -
     """The daemon cannot commit: it promises nothing meanwhile, and keeps what it promised before."""
     with (
         under_load(tmp_path, refusals=REFUSED) as scene,
-        tracing.injected(scene.daemon.pid, calls, f"error={error}", tmp_path),
+        strace_faults.injected(scene.daemon.pid, calls, f"error={error}", tmp_path),
     ):
         scene.last(FOR)
         # However long that takes: it lasts until something met with it.
@@ -57,7 +57,7 @@ def test_no_process_can_be_forked_for_a_while(tmp_path: Path) -> None:
     """What cannot be started yet waits for it."""
     with under_load(tmp_path, refusals=REFUSED) as scene:
         (spawner,) = scene.daemon.children()
-        with tracing.injected(spawner, "fork,vfork,clone,clone3", "error=EAGAIN", tmp_path):
+        with strace_faults.injected(spawner, "fork,vfork,clone,clone3", "error=EAGAIN", tmp_path):
             scene.last(FOR)
 
 

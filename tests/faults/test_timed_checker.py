@@ -17,7 +17,7 @@ from faults.timed_boots import check_boots
 from faults.timed_checker import Ledger, Line, check_timed
 from faults.timed_runs import REPLACED, Started, Witnessed, check_runs_done
 from faults.timeline import Timeline
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 START = 1_800_000_000.0
 END = START + 60

@@ -11,7 +11,7 @@ import pytest
 from faults.heartbeat import Heartbeats, workflow
 from faults.settings import LONG
 from helpers.daemon import cause_name, process_state, run_state, running_daemon, step_states
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 TIMEOUT, KILLED_AFTER = (10.0, 1.0) if LONG else (4.0, 0.3)
 """The run's step must begin before the time of its run is over, on a busy machine too."""

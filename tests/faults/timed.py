@@ -12,7 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from faults.timeline import Stretch, moment
-from unit.timing.walking import walk
+from unit.timing.clock_walk import walk
 
 ZONES = ("UTC", "Asia/Tokyo", "Asia/Kathmandu", "America/St_Johns")
 CRONS = ("*/2 * * * * *", "1-59/3 * * * * *", "5,10,20,35,40,55 * * * * *", "*/4 * * * * *")

@@ -22,7 +22,7 @@ from faults.timed_checker import Ledger, Line, lines_of, missing
 from faults.timed_runs import Started, Witnessed, runs_of, started_of
 from faults.timeline import LATE, Timeline
 from helpers.daemon import Daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import system_pb2, workflow_pb2
 
 PAUSE = 4.0 if LONG else 1.0

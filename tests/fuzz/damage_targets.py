@@ -15,7 +15,7 @@ from fuzz.mutation import mutated_bytes, mutated_frames
 from fuzz.target import Check, Target
 from helpers.daemon import Daemon, process_state, run_state, running_daemon
 from helpers.processes import kill, users_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import system_pb2
 from toband.supervise.shim import frames
 

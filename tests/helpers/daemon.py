@@ -28,7 +28,7 @@ from helpers.messages import steps_of as steps_of
 from helpers.messages import texts as texts
 from helpers.messages import waits_for as waits_for
 from helpers.processes import describe, kill, users_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import (
     dead_letter_pb2_grpc,
     event_pb2,

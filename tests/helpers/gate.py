@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from helpers.waiting import wait_for, wait_until
+from helpers.wait import wait_for, wait_until
 
 
 class Gate:

@@ -16,7 +16,7 @@ from doubles.clock import SystemClock
 from doubles.conditions import Conditions
 from helpers.gate import Gate
 from helpers.processes import Process, alive, children_of, command_of, marked, seen, stat_of
-from helpers.waiting import DEADLINE, wait_for
+from helpers.wait import DEADLINE, wait_for
 from toban.definition import Resources
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
 from toband.domain.run_model import Attempt, AttemptState, TreeCause

@@ -15,7 +15,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 # Where the program and its Python are inside: under names that any user can reach.

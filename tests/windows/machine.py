@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.sdk import DefinitionText, SyncClient, Unreachable
 from toban.v1 import run_pb2
 from toband.supervise.shim import frames

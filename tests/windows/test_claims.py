@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event
 from toband.domain.run_model import Attempt, AttemptState
 from toband.ports import HealthStatus

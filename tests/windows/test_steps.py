@@ -12,7 +12,7 @@ if sys.platform != "win32":
 import os
 import subprocess
 
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 from windows.machine import (
     DEADLINE,

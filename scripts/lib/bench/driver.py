@@ -34,7 +34,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from scripts.lib.bench import workflows
-from scripts.lib.bench.following import follow
+from scripts.lib.bench.log_follow import follow
 
 from toban.v1 import (
     event_pb2,

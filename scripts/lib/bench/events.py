@@ -45,11 +45,11 @@ class Events:
         self._say(f"resolve: storing {sizes.listening} workflows")
         database = self._work / "listening" / "toban.db"
         database.parent.mkdir()
-        run_module("resolving", database, "fill", sizes.listening, sizes.candidates)
+        run_module("event_resolution", database, "fill", sizes.listening, sizes.candidates)
         floor, ours, first, first_of_type = [], [], [], []
         for _ in self._rounds("resolve"):
             # Each round is a process of its own: one that has just started knows nothing yet.
-            said = run_module("resolving", database, "measure", sizes.candidates, sizes.resolved)
+            said = run_module("event_resolution", database, "measure", sizes.candidates, sizes.resolved)
             took = json.loads(said)
             floor.append(_milliseconds(took["floor"]))
             ours.append(_milliseconds(took["ours"]))

@@ -23,7 +23,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from scripts.lib.bench.following import follow
+from scripts.lib.bench.log_follow import follow
 
 METHOD = "Follow"
 SERVICE = "floor"

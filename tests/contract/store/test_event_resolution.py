@@ -18,7 +18,7 @@ from contract.builders import (
     stored_run,
     with_workflow,
 )
-from contract.emitting import SKIPPED, STARTED, event_run, new_event, resolution, stored_event
+from contract.event_builders import SKIPPED, STARTED, event_run, new_event, resolution, stored_event
 from toband.domain.emitted_events import EventRun, EventState
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Trigger

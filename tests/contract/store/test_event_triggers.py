@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contract.builders import NOW, later, request, stored_run, text, with_workflow
-from contract.emitting import on
+from contract.event_builders import on
 from contract.scheduled import entry
 from toban.definition import DATA_CHANGED, DefinitionKind, EventTrigger
 from toband.domain.emitted_events import Cause, EventSource, EventState, Listener

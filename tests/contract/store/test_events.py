@@ -23,7 +23,7 @@ from contract.builders import (
     with_workflow,
 )
 from contract.conftest import NewStore
-from contract.emitting import event_run, new_event, resolution, stored_event
+from contract.event_builders import event_run, new_event, resolution, stored_event
 from contract.scheduled import MINUTE, MINUTELY, firing, line, reminder
 from toband.domain.emitted_events import Emitted, EventSource, EventState
 from toband.domain.schedule_model import FireOutcome

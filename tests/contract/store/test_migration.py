@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, text
 
 from contract.builders import NOW, ended, later, launched, new_id, request, save, stored_run
 from contract.builders import text as workflow_text
-from contract.emitting import event_run, on, resolution, stored_event
+from contract.event_builders import event_run, on, resolution, stored_event
 from contract.scheduled import reminder
 from toban.definition import DefinitionKind, Retention
 from toband.domain.not_started import NotStarted, NotStartedReason

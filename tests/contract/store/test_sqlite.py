@@ -26,7 +26,7 @@ from contract.builders import (
     with_workflow,
 )
 from contract.builders import text as workflow_text
-from contract.emitting import new_event
+from contract.event_builders import new_event
 from contract.scheduled import reminder
 from toband.domain.run_model import DeadLetterState, Run, RunState
 from toband.ports import StoreError

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from helpers.daemon import Daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import event_pb2, event_pb2_grpc, run_pb2, run_pb2_grpc
 
 ROUNDS = 20

@@ -17,7 +17,7 @@ import pytest
 
 from helpers.daemon import Daemon, run_state, waits_for
 from helpers.refusal import refused
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.cli.render.reason_text import not_started
 from toban.v1 import event_pb2 as pb
 from toban.v1 import job_pb2, run_pb2, system_pb2, workflow_pb2

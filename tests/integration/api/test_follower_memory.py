@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from helpers.daemon import Daemon, running_daemon
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2, run_pb2_grpc, system_pb2
 
 FOLLOWERS = 200

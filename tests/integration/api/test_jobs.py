@@ -9,7 +9,7 @@ from google.protobuf import field_mask_pb2
 
 from helpers.daemon import Daemon, run_state, step_states
 from helpers.refusal import refused
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import job_pb2 as pb
 from toban.v1 import run_pb2, system_pb2, workflow_pb2
 

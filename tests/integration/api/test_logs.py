@@ -15,7 +15,7 @@ from google.protobuf import timestamp_pb2
 
 from helpers.daemon import Daemon, run_state, texts
 from helpers.gate import Gate
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2 as pb
 
 OUT, ERR = pb.LOG_STREAM_STDOUT, pb.LOG_STREAM_STDERR

@@ -17,7 +17,7 @@ import pytest
 from helpers.daemon import Daemon, run_state, step_states
 from helpers.gate import Gate
 from helpers.refusal import refused
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2 as pb
 from toban.v1 import run_pb2_grpc
 

@@ -15,7 +15,7 @@ import pytest
 from helpers.daemon import Daemon, run_state, running_daemon
 from helpers.gate import Gate
 from helpers.refusal import refused
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2, system_pb2
 
 DEFINITION = "name: quick\ndescription: for a test\nsteps: [{name: s, run: 'echo done'}]\n"

@@ -17,7 +17,7 @@ import pytest
 
 from helpers.daemon import Daemon, process_state, run_state, running_daemon
 from helpers.processes import children_of, gone, kill, seen, stat_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import system_pb2
 
 OK = system_pb2.FINDING_STATUS_OK

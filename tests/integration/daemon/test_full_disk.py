@@ -18,7 +18,7 @@ from helpers.daemon import Daemon, process_state, run_state, running_daemon, ste
 from helpers.gate import Gate
 from helpers.refusal import Refusal, refused
 from helpers.small_disk import MIB, fill, fill_inodes, read_only, small_disk
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2, system_pb2, workflow_pb2
 
 SERVING = health_pb2.HealthCheckResponse.SERVING

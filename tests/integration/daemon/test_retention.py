@@ -19,7 +19,7 @@ from helpers.daemon import Daemon, run_state, running_daemon, texts
 from helpers.gate import Gate
 from helpers.processes import users_of
 from helpers.refusal import refused
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2 as pb
 from toban.v1 import system_pb2
 

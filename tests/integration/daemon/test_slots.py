@@ -9,7 +9,7 @@ import pytest
 
 from helpers.daemon import Daemon, run_state, running_daemon, step_states, waits_for
 from helpers.gate import Gate
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import system_pb2
 
 

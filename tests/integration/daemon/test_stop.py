@@ -15,7 +15,7 @@ from helpers.daemon import Daemon, run_state, running_daemon, texts
 from helpers.gate import Gate
 from helpers.processes import alive, seen
 from helpers.refusal import Refusal, refused
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2, system_pb2
 
 DEADLINE = 16.0

@@ -11,7 +11,7 @@ from helpers.daemon import Daemon, run_state, running_daemon, step_states
 from helpers.gate import Gate
 from helpers.processes import alive, seen
 from helpers.refusal import refused
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from helpers.daemon import Daemon, run_state, running_daemon
 from helpers.gate import Gate
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 from toband.engine.runs.resource_sampling import TICK
 

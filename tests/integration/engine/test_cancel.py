@@ -10,7 +10,7 @@ from helpers.daemon import Daemon, cause_name, process_state, run_state, step_st
 from helpers.gate import Gate
 from helpers.processes import stat_of
 from helpers.refusal import refused
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
 

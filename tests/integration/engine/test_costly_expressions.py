@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from helpers.daemon import Daemon, run_state, step_states
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import event_pb2, run_pb2
 
 DOUBLED = "['x']" + ".map(v, v + v + v + v)" * 15 + "[0]"

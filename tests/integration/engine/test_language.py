@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.daemon import Daemon, error_class, run_state, running_daemon, step_states, steps_of
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
 OUT = run_pb2.LOG_STREAM_STDOUT

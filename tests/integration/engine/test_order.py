@@ -6,7 +6,7 @@ from pathlib import Path
 
 from helpers.daemon import Daemon, run_state, step_states
 from helpers.gate import Gate
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 
 def test_a_list_runs_one_after_the_other(daemon: Daemon, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from doubles.clock import SystemClock
 from doubles.sandbox import InlineSandbox
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.processes import describe, gone, kill, marked
 from helpers.supervision import Opener, Place, Supervision
-from helpers.waiting import wait_for, wait_until
+from helpers.wait import wait_for, wait_until
 from toband.domain.run_events import AttemptStarted
 from toband.supervise.launch import shim_watch
 

@@ -9,7 +9,7 @@ import time
 from helpers.processes import gone, seen, stat_of
 from helpers.steps import DAEMONISING, background, lurker_argv, python, shell
 from helpers.supervision import Supervision, new_attempt
-from helpers.waiting import DEADLINE, wait_for
+from helpers.wait import DEADLINE, wait_for
 from toband.domain.run_model import Attempt, TreeCause
 
 

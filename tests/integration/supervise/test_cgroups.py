@@ -14,7 +14,7 @@ import pytest
 from helpers.processes import alive, gone, kill, seen
 from helpers.steps import DAEMONISING, STORMING, lurker_argv, python, shell
 from helpers.supervision import Opener, Place, Supervision, new_attempt
-from helpers.waiting import wait_for, wait_until
+from helpers.wait import wait_for, wait_until
 from toban.definition import Resources
 from toband.domain.run_model import Attempt, TreeCause
 from toband.supervise.shim import cgroups

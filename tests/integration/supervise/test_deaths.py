@@ -11,7 +11,7 @@ import pytest
 from helpers.processes import gone, kill, seen, state_of
 from helpers.steps import DAEMONISING, HOPPING, lurker_argv, python, shell
 from helpers.supervision import Supervision, new_attempt
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband.domain.run_events import AttemptEnded, AttemptVoided
 from toband.domain.run_model import Attempt, TreeCause
 

@@ -14,7 +14,7 @@ import pytest
 from helpers.processes import kill, seen, state_of, unread
 from helpers.steps import shell
 from helpers.supervision import Opener, Supervision, new_attempt
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband import failpoints
 from toband.domain.run_events import AttemptLost
 from toband.domain.run_model import TreeCause

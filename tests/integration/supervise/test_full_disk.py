@@ -12,7 +12,7 @@ import pytest
 from helpers.processes import kill
 from helpers.steps import shell
 from helpers.supervision import RUN, Opener, Place, new_attempt
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband import failpoints
 from toband.domain.run_model import TreeCause
 from toband.ports import LogKind

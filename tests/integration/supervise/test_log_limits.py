@@ -8,7 +8,7 @@ import pytest
 
 from helpers.steps import shell
 from helpers.supervision import Supervision, new_attempt
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband.ports import LogKind
 
 MIB = 1024 * 1024

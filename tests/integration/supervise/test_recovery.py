@@ -12,7 +12,7 @@ from helpers.launcher_process import LauncherProcess
 from helpers.processes import alive, gone, kill, seen, state_of
 from helpers.steps import shell
 from helpers.supervision import RUN, Opener, Place, Supervision, new_attempt
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided
 from toband.domain.run_model import Attempt, TreeCause
 

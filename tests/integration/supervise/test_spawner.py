@@ -22,7 +22,7 @@ from helpers.processes import (
 )
 from helpers.steps import shell
 from helpers.supervision import Opener, Place, Supervision, new_attempt
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband.supervise.shim import frames, process_tree
 from toband.supervise.shim.spawner import ORPHAN_PATIENCE, Spawner
 

@@ -10,7 +10,7 @@ import pytest
 from helpers.processes import gone, seen
 from helpers.steps import python, shell
 from helpers.supervision import Opener, Supervision, new_attempt
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import Resources
 from toband.domain.run_model import TreeCause
 from toband.ports import LogKind

@@ -11,7 +11,7 @@ import pytest
 from helpers.processes import alive, gone, seen
 from helpers.steps import python, shell
 from helpers.supervision import Opener, Supervision, new_attempt
-from helpers.waiting import wait_for, wait_until
+from helpers.wait import wait_for, wait_until
 from toband.domain.run_model import TreeCause
 from toband.supervise.launch.launcher import ShimPatience
 

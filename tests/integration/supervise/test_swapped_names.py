@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from helpers.supervision import Place
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toban.definition import Output
 from toband.ports import ArtifactError, Collect, Placement
 from toband.supervise.artifacts import context_directory

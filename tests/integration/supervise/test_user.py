@@ -10,7 +10,7 @@ import pytest
 
 from helpers.steps import shell
 from helpers.supervision import RUN, Place, Supervision, new_attempt
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import Output, Resources
 from toband.domain.run_model import TreeCause
 from toband.ports import ArtifactError, Collect, LogKind, Placement

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from helpers.waiting import DEADLINE
+from helpers.wait import DEADLINE
 from toban.definition import Problem, Scope, Workflow, parse, render
 from toban.definition.scripts.script import Form, assemble
 from toban.definition.scripts.shell_reader import read_script

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
-from .reading import (
+from .case_reader import (
     COLLECTING,
     EVALUATING,
     REACTION,

@@ -57,7 +57,7 @@ from toband.domain.run_model import (
 )
 from toband.domain.transition import Ids, effects_of, transition
 
-from .reading import COLLECTING, EVALUATING, REACTION, SLOW, SLOWLY, Lasts, one_second
+from .case_reader import COLLECTING, EVALUATING, REACTION, SLOW, SLOWLY, Lasts, one_second
 from .rules import check_rules
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -26,9 +26,9 @@ from toband.domain.run_events import (
 )
 from toband.domain.run_model import Artifact, AttemptState, ErrorClass, Phase, RunState, StepState
 
-from .building import workflow
-from .playing import simulate
+from .case_player import simulate
 from .simulator import EPOCH, Simulator
+from .workflow_builder import workflow
 
 OUTPUTS = [{"name": "o", "path": "o"}]
 

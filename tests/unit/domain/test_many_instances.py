@@ -20,8 +20,8 @@ from toband.domain.run_events import (
 from toband.domain.run_model import Run, RunState, TreeCause, TreeEnding, Trigger
 from toband.domain.transition import Ids, transition
 
-from .building import workflow
 from .simulator import EPOCH
+from .workflow_builder import workflow
 
 
 class Calls:

@@ -9,8 +9,8 @@ from toband.domain.run_events import RunStarted
 from toband.domain.run_model import Run, RunState, SkipReason, StepRun, StepState, Trigger
 from toband.domain.transition import transition
 
-from .building import workflow
 from .simulator import EPOCH, Simulator
+from .workflow_builder import workflow
 
 STEPS: dict[str, dict[str, Any]] = {
     "a": {},

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from .case_player import ends_of, simulate
+from .case_reader import Ends
 from .naive import Interpreter
-from .playing import ends_of, simulate
-from .reading import Ends
 
 CASES: list[dict[str, Any]] = YAML(typ="safe").load(
     Path(__file__).with_name("policy_cases.yaml").read_text(encoding="utf-8")

@@ -14,8 +14,8 @@ from toband.domain.retry_policy import back_off, classify, may_retry, wait_asked
 from toband.domain.run_events import AttemptEnded, RunStarted, StartRetryTimer
 from toband.domain.run_model import ErrorClass, StepRun, TreeCause, TreeEnding
 
-from .building import step, workflow
 from .simulator import EPOCH, Simulator
+from .workflow_builder import step, workflow
 
 TRANSIENT, LIMITED = ErrorClass.RETRYABLE_TRANSIENT, ErrorClass.RETRYABLE_RATE_LIMIT
 MIDDLE = 0.5

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import strategies as st
 
+from .case_player import ends_of, simulate
+from .case_reader import CLASSES
+from .case_reducer import smallest
 from .naive import Interpreter
-from .playing import ends_of, simulate
-from .reading import CLASSES
-from .reducing import smallest
 
 EXAMPLES = int(os.environ.get("TOBAN_TEST_EXAMPLES", "0"))
 common = settings(

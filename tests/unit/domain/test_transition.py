@@ -35,9 +35,9 @@ from toband.domain.run_model import (
 )
 from toband.domain.transition import transition
 
-from .building import step as build_step
-from .building import workflow
 from .simulator import EPOCH, Simulator
+from .workflow_builder import step as build_step
+from .workflow_builder import workflow
 
 OUTCOMES = st.one_of(
     st.sampled_from([0, 1, 3, 75, 78, 127]),

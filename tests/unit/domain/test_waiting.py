@@ -27,8 +27,8 @@ from toband.domain.run_events import (
 from toband.domain.run_model import AttemptState, ErrorClass, Phase, RunState, StepState
 from toband.domain.transition import effects_of
 
-from .building import workflow
 from .simulator import EPOCH, Simulator
+from .workflow_builder import workflow
 
 
 def started(simulator: Simulator, until: float = 0.5) -> Simulator:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from doubles.clock import Clock
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import JobType, Step, Workflow
 from toband.domain.plan import Plan
 from toband.domain.run_events import CollectionFailed, CollectionStopped, Event, OutputsCollected

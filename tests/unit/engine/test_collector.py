@@ -17,7 +17,7 @@ import pytest
 
 from doubles.clock import Clock
 from doubles.conditions import Conditions
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import parse
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun, StepState
 from toband.engine.retention.collector import RetentionCollector

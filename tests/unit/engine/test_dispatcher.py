@@ -18,7 +18,7 @@ import pytest
 
 from doubles.clock import Clock
 from doubles.launcher import ScriptedLauncher
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import Input, JobType, RenderError, Step, Workflow
 from toband.domain.plan import Plan
 from toband.domain.run_events import AttemptEnded, AttemptVoided, Event

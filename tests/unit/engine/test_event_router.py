@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 
 from contract.builders import launched, save, stored_run, text
-from contract.emitting import on
+from contract.event_builders import on
 from doubles.clock import Clock
 from doubles.ids import numbered_ids
 from doubles.sandbox import InlineSandbox
 from doubles.store import FaultyStore
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import DefinitionKind, Overlap
 from toband.domain.emitted_events import (
     DEPTH_MOST,

@@ -14,7 +14,7 @@ import pytest
 from doubles.clock import Clock
 from doubles.host import MIB, FakeDescriptors, FakeDisk
 from doubles.store import FaultyStore
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband.engine.health import host_monitor as module
 from toband.engine.health.admission import Admission
 from toband.engine.health.health_conditions import Health

@@ -14,7 +14,7 @@ from contract.builders import with_workflow
 from doubles.clock import Clock
 from doubles.ids import numbered_ids
 from doubles.store import FaultyStore
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import JobType, Step, Workflow
 from toband.domain.plan import Plan
 from toband.domain.run_events import (

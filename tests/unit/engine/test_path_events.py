@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from contract.builders import NOW, text
-from contract.emitting import on
+from contract.event_builders import on
 from doubles.clock import Clock
 from doubles.store import FaultyStore
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import FILE_CHANGED
 from toband.backoff import Backoff
 from toband.engine.errors import RefusedError

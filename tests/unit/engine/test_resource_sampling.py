@@ -13,7 +13,7 @@ import pytest
 from contract.builders import launched, save, stored_run, with_workflow
 from doubles.clock import Clock
 from doubles.store import FaultyStore
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband.engine.runs import resource_sampling
 from toband.engine.runs.resource_sampling import SAMPLES_MOST, ResourceSampler, Series
 from toband.ports import MeterReading, Store, StoreError

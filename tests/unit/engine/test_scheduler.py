@@ -17,7 +17,7 @@ from doubles.alarm import Alarm
 from doubles.clock import Clock
 from doubles.ids import numbered_ids
 from doubles.store import FaultyStore
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import Overlap
 from toban.definition.timing.schedule_spec import Misfire, Schedule
 from toband.domain.misfire import LINES_AT_ONCE

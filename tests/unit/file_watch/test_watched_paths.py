@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband.file_watch import path_follower
 from toband.file_watch.native_notifier import Native
 from toband.file_watch.notifier import Notifier, Told

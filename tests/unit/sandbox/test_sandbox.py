@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import psutil
 import pytest
 
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import RenderError, Scope, parse, render
 from toband.ports import OverLimitError
 from toband.sandbox import worker_process

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 from toband import failpoints
 
 

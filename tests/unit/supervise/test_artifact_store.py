@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toban.definition import Output
 from toband.domain.run_model import Artifact
 from toband.ports import ArtifactError, Collect, Placement, StoppedError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import claim_names
 from toband.supervise.launch.claim_names import ClaimNames

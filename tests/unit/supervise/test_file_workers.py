@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helpers.waiting import wait_for
+from helpers.wait import wait_for
 from toband.ports import StoppedError
 from toband.supervise.files import file_workers as module
 from toband.supervise.files.file_workers import SLOTS, Turn, Workers

@@ -17,7 +17,7 @@ import pytest
 
 from helpers.logs import WrittenLog
 from helpers.supervision import RUN, new_attempt
-from helpers.waiting import DEADLINE, wait_for
+from helpers.wait import DEADLINE, wait_for
 from toband.domain.run_model import Attempt, AttemptState
 from toband.ports import LogKind, StoppedError
 from toband.supervise.artifacts.value_files import ValueFiles

@@ -13,7 +13,7 @@ from toban.definition.timing.cron import parse_cron
 from toban.definition.timing.due import jitter_of, next_due, occurrences
 from toban.definition.timing.schedule_spec import Change, Due, Fold, Gap, Schedule
 
-from .walking import walk
+from .clock_walk import walk
 
 TOKYO, NEW_YORK = ZoneInfo("Asia/Tokyo"), ZoneInfo("America/New_York")
 STORED = datetime(2025, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)

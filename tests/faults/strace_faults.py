@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from helpers.waiting import wait_until
+from helpers.wait import wait_until
 
 
 def why_not() -> str:

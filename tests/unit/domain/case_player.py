@@ -12,9 +12,9 @@ from toband.domain.run_events import (
 )
 from toband.domain.run_model import StepState
 
-from .building import workflow
-from .reading import Case, Ends, Lasts, one_second
+from .case_reader import Case, Ends, Lasts, one_second
 from .simulator import Simulator
+from .workflow_builder import workflow
 
 
 def simulate(case: Case, lasts: Lasts = one_second) -> Simulator:
