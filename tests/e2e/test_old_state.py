@@ -32,6 +32,7 @@ from toband.state_dir import StateDir
 HERE = Path(__file__).parent / "old_state"
 HOME = "@HOME@"
 MICROS = re.compile(r"\b1[78]\d{14}\b")
+TRANSITION = re.compile(r"""INSERT INTO "run_history" VALUES\('[^']*',\d+,(\d+),""")
 FILED = "name: filed\ndescription: A file owns it.\nsteps: {only: {run: echo filed}}\n"
 CALL = 20.0
 ACTIVE = ("PENDING", "RUNNING")
@@ -58,8 +59,8 @@ def restore(home: Path) -> Path:
         archive.extractall(home, filter="data")
     state = home / "state"
     text = (HERE / "database.sql").read_text().replace(HOME, str(home))
-    # Retention would remove what is old: all of it is as recent as it was.
-    later = time.time_ns() // 1000 - max(int(found) for found in MICROS.findall(text))
+    # Retention would remove what is old, and retries are not due yet: all of it is as recent as on that day.
+    later = time.time_ns() // 1000 - max(int(found) for found in TRANSITION.findall(text))
     database = sqlite3.connect(state / "toban.db")
     database.executescript(MICROS.sub(lambda found: str(int(found[0]) + later), text))
     known = json.loads((state / "installation.json").read_text())
@@ -258,6 +259,7 @@ def test_new_runs_start(old: Restored) -> None:
     retried = daemon.runs.RetryRun(run_pb2.RetryRunRequest(id=failed), timeout=CALL).run
     assert steps_of(daemon.wait_run(retried.id))["a"].source_run
     event = daemon.emit("thing.happened", {"number": 2})
-    assert event.sequence == len(old.expected["events"]) + 1
+    # The runs that were cut announce their end, before or after this.
+    assert event.sequence > len(old.expected["events"])
     repeated = daemon.emit("thing.happened", {"text": "again"}, dedupe_key="one")
     assert repeated.id == old.expected["events"][0]["id"]
