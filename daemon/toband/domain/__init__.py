@@ -1,1 +1,1 @@
-"""Pure rules: what a run is and how it moves. No I/O, no clock, no asyncio."""
+"""Pure rules: the model of a run and its state transitions. No I/O, no clock, no asyncio."""

@@ -1,4 +1,4 @@
-"""What follows an attempt: its outputs are collected, its check runs, it is retried, or the step ends."""
+"""Decides what follows an attempt: collecting outputs, its check, a retry, or the end of the step."""
 
 from __future__ import annotations
 

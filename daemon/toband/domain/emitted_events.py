@@ -1,6 +1,6 @@
-"""Events that were emitted, by a client, by a step or by the daemon itself, and what became of them.
+"""Emitted events, from a client, a step or the daemon itself, and their outcomes.
 
-Not to be confused with `events`, which are what happens to one run.
+The events that drive one run's state machine are in `run_events`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from toband.domain.not_started import NotStarted
 from toband.domain.run_model import Run, RunState, StepState
 
 PARAMS_MOST = 16 * 1024
-"""Characters of a run's parameters, as JSON, that an event about it has room for."""
+"""Limit on the characters of a run's parameters, as JSON, in an event about the run."""
 DEPTH_MOST = 16
-"""Runs that may follow on each other through events; an event behind so many starts nothing."""
+"""Longest chain of runs through events; an event at the end of such a chain starts nothing."""
 
 
 class EventSource(StrEnum):
@@ -30,14 +30,14 @@ class EventSource(StrEnum):
 
 class EventState(StrEnum):
     PENDING = "PENDING"
-    """Stored; which workflows it starts is not decided yet."""
+    """Stored; the workflows that it starts are not decided yet."""
     RESOLVED = "RESOLVED"
     CUT = "CUT"
     """Terminal: its chain is too long, and it starts nothing."""
 
 
 class EventRunOutcome(StrEnum):
-    """What became of a workflow that an event was to start."""
+    """Outcome for one workflow that an event matched."""
 
     STARTED = "STARTED"
     SKIPPED = "SKIPPED"
@@ -56,11 +56,11 @@ class EventRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emitted:
-    """One event. `sequence` is its place among all events, given when it is stored.
+    """One event. `sequence` is its position among all events, assigned when it is stored.
 
-    `depth` counts the runs before it in its chain. `dedupe_key` is unique per type; empty: none. `workflow` is one that
-    it starts whatever that listens to, with `params`: of a schedule that is bound to a subject; `schedule` is that
-    schedule, and `scheduled_at` the due time. `reason` says why it was cut.
+    `depth` counts the runs before it in its chain. `dedupe_key` is unique per type; empty: none. `workflow` is set for
+    an event of a subject schedule: the event starts that workflow with `params`, regardless of its triggers. `schedule`
+    is that schedule, and `scheduled_at` the due time. `reason` says why it was cut.
     """
 
     id: str
@@ -99,7 +99,7 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """The step that something was done by. `depth` is that of its run: an event that comes of it is one deeper."""
+    """The step that caused something. `depth` is that of its run: an event that it emits is one deeper."""
 
     run_id: str
     step: str
@@ -126,12 +126,12 @@ class WatchedPath:
 
 
 def announced(before: Run, after: Run) -> list[tuple[str, str, dict[str, Any]]]:
-    """What a transition of a run announces: types of events with the step that each is about, and payloads."""
+    """The events that a transition of a run emits: for each its type, its step, and its payload."""
     found = []
     for name in sorted(after.touched or ()):
         step, old = after.steps[name], before.steps.get(name)
         if step.parent:
-            continue  # of its instances the step itself tells
+            continue  # the step reports for its instances
         if step.state is StepState.FAILED and (old is None or old.state is not StepState.FAILED):
             attempt = step.attempt
             about = _about(after) | {
@@ -158,7 +158,7 @@ def announced(before: Run, after: Run) -> list[tuple[str, str, dict[str, Any]]]:
             case RunState.FAILED | RunState.TIMED_OUT:
                 found.append((RUN_FAILED, "", ended))
             case _:
-                pass  # whoever cancelled it knows
+                pass  # the client that cancelled it knows
     return found
 
 

@@ -1,4 +1,4 @@
-"""A queue in which no run stands in the way of the others, however much it asks for."""
+"""A fair queue: no run can block the others, however many attempts it queues."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class _Entry(Generic[T]):
 
 
 _IDLE = 64
-"""Shares of runs with nothing queued that are remembered before those without effect are dropped."""
+"""Number of remembered shares of runs with nothing queued, above which shares without effect are dropped."""
 
 
 @dataclass(slots=True)
 class _Share:
-    """Of one run: the turn of the attempt that it queued last, and how many of its attempts are queued."""
+    """One run's share: the turn of the attempt that it queued last, and the number of its queued attempts."""
 
     priority: int
     turn: int
@@ -34,9 +34,9 @@ class _Share:
 class FairQueue(Generic[T]):
     """Items of attempts. A higher priority is served first; runs of the same priority take turns, the older one first.
 
-    Each attempt of a run gets a turn of its own. The first is the turn that is served at the time, so a run that comes
-    later waits for one attempt of each other run at most, and not for all that they have queued. A run keeps its turn
-    while others are queued: one that queues a single attempt again and again does not overtake them.
+    Each attempt of a run gets its own turn. The first is the turn that is being served, so a run that arrives later
+    waits for at most one attempt of each other run, and not for all that they have queued. A run keeps its turn while
+    others are queued: a run that queues a single attempt again and again does not overtake them.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class FairQueue(Generic[T]):
         heapq.heappush(self._heap, entry)
 
     def first(self) -> T | None:
-        """Whose turn it is; None: the queue is empty."""
+        """The item whose turn it is; None: the queue is empty."""
         while self._heap:
             entry = self._heap[0]
             if self._entries.get(entry.token) is entry:
@@ -73,7 +73,7 @@ class FairQueue(Generic[T]):
         return None
 
     def pop(self) -> T | None:
-        """Takes out whose turn it is; None: the queue is empty."""
+        """Removes and returns the item whose turn it is; None: the queue is empty."""
         item = self.first()
         if item is not None:
             entry = heapq.heappop(self._heap)
@@ -82,7 +82,7 @@ class FairQueue(Generic[T]):
         return item
 
     def remove(self, token: str) -> bool:
-        """Takes out one that is not to be served any more; whether it was there."""
+        """Removes an item that must not be served any more; returns whether it was queued."""
         entry = self._entries.get(token)
         if entry is None:
             return False
@@ -104,7 +104,7 @@ class FairQueue(Generic[T]):
             self._forget_idle()
 
     def _forget_idle(self) -> None:
-        """A share that lies behind what is served is as good as none."""
+        """Drops idle shares: a share behind the turn being served has no effect."""
         self._shares = {
             run_id: share
             for run_id, share in self._shares.items()

@@ -1,4 +1,4 @@
-"""Texts by which people know things and find them again, such as a subject or a dedupe key."""
+"""Keys that people choose and look things up by, such as a subject or a dedupe key."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import unicodedata
 
 from toban.limits import MAX_KEY_CHARS
 
-# Controls, halves of characters, and ends of lines and paragraphs. Wide spaces and joiners are letters to somebody.
+# Controls, surrogates, and line and paragraph separators. Some scripts need wide spaces and joiners.
 _REFUSED = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 def check_key(text: str, *, required: bool = False) -> str:
-    """The text. Raises ValueError with what is wrong with it."""
+    """Returns the text. Raises ValueError with the reason if it is not a valid key."""
     if required and not text.strip():
         raise ValueError("it is empty")
     if len(text) > MAX_KEY_CHARS:

@@ -1,6 +1,6 @@
-"""What a schedule does about the times that are due: which start a run, which are skipped, which were missed.
+"""Misfire policy: which due times of a schedule start a run, which are skipped, and which were missed.
 
-Pure. The caller says what time it is, since when somebody has been there, and what is in the way.
+Pure. The caller passes the time, since when the daemon has been running, and any reason not to start runs.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from toband.domain.schedule_model import (
 ON_TIME = 5.0
 """Seconds by which a run may be late without having been missed."""
 BUSY_MOST = 60.0
-"""The same if somebody was there at its time, and was only slow."""
+"""The same if the daemon was running at the due time, and was only slow."""
 DECIDED_AT_ONCE = 5000
-"""Due times of one schedule that are looked at together after an absence."""
+"""Due times of one schedule that are decided together after an absence."""
 EACH_AT_ONCE = 100
 """The same if each gets a run of its own."""
 STARTED_AT_ONCE = 20
 """Runs of one schedule that are started together."""
 LINES_AT_ONCE = 1000
-"""Lines of the ledger for due times of one fate, and missed times that a run knows; the first stands for all before."""
+"""Ledger lines per outcome, and missed times that a run lists, at most; the first represents all earlier ones."""
 
 DAEMON_DOWN = "the daemon was not running"
 
@@ -46,12 +46,13 @@ def _never(_: datetime) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What holds while somebody decides.
+    """The conditions for a decision.
 
-    `here_since` is since when the daemon has been there without a break; None: since now. `in_the_way` is why nothing
-    may start at all; empty: nothing is. `shut` says why nothing was to start at some time: what was due then is not put
-    off. `catch_up` is how many runs for missed times may start now, and `waited_for` what keeps back those that may
-    not. `one_by_one`: runs for each missed time wait until the one before has ended, which it has not.
+    `here_since` is the time since which the daemon has been running without a break; None: since now. `in_the_way` is
+    why nothing may start at all; empty: nothing prevents it. `shut` says why nothing was to start at a given time:
+    times that were due then are not put off. `catch_up` is how many runs for missed times may start now, and
+    `waited_for` is the reason why the others may not. `one_by_one`: runs for each missed time wait until the previous
+    one has ended, and it has not ended yet.
     """
 
     now: datetime
@@ -69,8 +70,8 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What was found so far of very many times: the last of those that one run will stand for, how many more there
-    were before these, and lines of others.
+    """Intermediate result over very many due times: the last of those that one run will represent, how many more there
+    were before these, and the lines of others.
     """
 
     times: tuple[datetime, ...] = ()
@@ -80,10 +81,10 @@ class Carried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to be saved at once. `fires` are of due times that start nothing; each start makes a line of its own.
+    """A decision, saved at once. `fires` are due times that start nothing; each start adds its own line.
 
-    `waits`: the entry is still due, with missed times that are to be caught up later. If something is `carried`, there
-    is nothing to save yet: whoever decides goes on with that and the entry.
+    `waits`: the entry is still due, with missed times to be caught up later. If something is `carried`, there is
+    nothing to save yet: the caller continues with it and the entry.
     """
 
     fires: tuple[Fire, ...]
@@ -101,15 +102,15 @@ class _Fate(Enum):
     MISSED = auto()
     SKIPPED = auto()
     AWAY = auto()
-    """Nobody was there; it may be caught up."""
+    """The daemon was not running; the due time may be caught up."""
     LATE = auto()
-    """Somebody was there, and could not start it then; it may be caught up."""
+    """The daemon was running, but could not start it then; the due time may be caught up."""
     ON_TIME = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Due:
-    """A due time, what has come of it, and why."""
+    """A due time, its outcome so far, and the reason."""
 
     at: datetime
     fate: _Fate
@@ -117,7 +118,7 @@ class _Due:
 
     @property
     def open(self) -> bool:
-        """Whether it may have a run."""
+        """Whether it may still get a run."""
         return self.fate not in (_Fate.MISSED, _Fate.SKIPPED)
 
 
@@ -130,7 +131,7 @@ class _Passed:
     whole: bool
 
     def entry_after(self, count: int) -> ScheduleEntry:
-        """When the first `count` are decided."""
+        """The entry once the first `count` are decided."""
         if not count:
             return self.entry
         decided = replace(self.entry, occurrences=self.entry.occurrences + count)
@@ -140,9 +141,9 @@ class _Passed:
 
 
 def decide(entry: ScheduleEntry, given: Circumstances, carried: Carried | None = None) -> Decision:
-    """What becomes of everything that is due by now.
+    """Decides every time that is due by now.
 
-    Not all of it may be decided at once: then the entry is due again at once, or `waits`, or something is `carried`.
+    A single call may not decide everything: then the entry is due again at once, or `waits`, or something is `carried`.
     """
     times, whole = _due_by(entry, given.now)
     if given.in_the_way:
@@ -155,7 +156,7 @@ def decide(entry: ScheduleEntry, given: Circumstances, carried: Carried | None =
 
 
 def _decide_once(passed: _Passed, given: Circumstances, carried: Carried | None) -> Decision:
-    """One run for all of them, due at the latest. If that is on time it is no run more than there would be."""
+    """One run for all of them, at the latest due time. If that one is on time, the run is no extra run."""
     found = [due.at for due in passed.dues if due.open]
     on_time = passed.whole and any(due.fate is _Fate.ON_TIME for due in passed.dues)
     if carried is None and found:
@@ -190,7 +191,7 @@ def _decide_once(passed: _Passed, given: Circumstances, carried: Carried | None)
 
 
 def _decide_each(passed: _Passed, given: Circumstances) -> Decision:
-    """A run for each, in their order; of those that were missed as many as may be caught up now."""
+    """A run for each, in order; of the missed times, as many as may be caught up now."""
     starts: list[Start] = []
     left = given.catch_up
     for number, due in enumerate(passed.dues):
@@ -217,7 +218,7 @@ def _decided(
     count: int | None = None,
     waits: bool = False,
 ) -> Decision:
-    """About the first `count` of them, or all. `before` are the lines of earlier ones."""
+    """Decides the first `count` of them, or all. `before` are the lines of earlier ones."""
     some = passed.dues[:count]
     return Decision(
         fires=(*before, *_lines(passed.entry, some, given.now)),
@@ -228,7 +229,7 @@ def _decided(
 
 
 def at_boot(entry: ScheduleEntry, booted_at: datetime, now: datetime, in_the_way: NotStarted | None = None) -> Decision:
-    """What becomes of `@reboot`: it is due when the machine starts, however much later the daemon does."""
+    """Decides `@reboot`: it is due when the machine starts, however much later the daemon starts."""
     spec = entry.spec
     early = spec.start is not None and booted_at < spec.start
     over = spec.end is not None and booted_at > spec.end
@@ -246,7 +247,7 @@ def at_boot(entry: ScheduleEntry, booted_at: datetime, now: datetime, in_the_way
 
 
 def _due_by(entry: ScheduleEntry, now: datetime) -> tuple[list[datetime], bool]:
-    """Some of them at most; and whether that is all."""
+    """The due times up to a limit, and whether these are all."""
     if entry.next_due is None or entry.alarm is None or entry.alarm > now:
         return [], True
     most = EACH_AT_ONCE if entry.spec.misfire is Misfire.RUN_ALL else DECIDED_AT_ONCE
@@ -269,11 +270,11 @@ def _dues(entry: ScheduleEntry, times: Sequence[datetime], whole: bool, given: C
     dues = [_fate(entry, at, at + jitter, given) for at in times]
     last = max((number for number, due in enumerate(dues) if due.open), default=-1)
     if whole and last >= 0 and _is_near(times[last] + jitter, given):
-        # Of several that came just before the daemon did only the last can be on time.
+        # Of several due times just before the daemon started, only the last can be on time.
         dues[last] = _Due(at=times[last], fate=_Fate.ON_TIME)
     match entry.spec.misfire:
         case Misfire.RUN_ALL:
-            # In their order, and not all together.
+            # In order, and not all at once.
             keep = last if whole else -1
             return [
                 replace(due, fate=_Fate.LATE) if due.fate is _Fate.ON_TIME and number != keep else due
@@ -312,12 +313,12 @@ def grace_left(entry: ScheduleEntry, now: datetime) -> float:
 
 
 def replaced_at(entry: ScheduleEntry, now: datetime) -> datetime | None:
-    """When the run of the next due time takes the place of a run for missed times; None if it does not."""
+    """When the run of the next due time replaces a run for missed times; None if it does not."""
     return first_due(entry, after=now).alarm if entry.spec.misfire is Misfire.RUN_ONCE else None
 
 
 def _is_near(alarm: datetime, given: Circumstances) -> bool:
-    """Whether somebody was there for it, or a moment later, and is not very late now."""
+    """Whether the daemon was running at that time or just after it, and is not very late now."""
     late = (given.now - alarm).total_seconds()
     return late <= BUSY_MOST and alarm >= given.here - timedelta(seconds=ON_TIME)
 
@@ -346,7 +347,7 @@ def _too_late(entry: ScheduleEntry, until: datetime, given: Circumstances) -> No
 
 
 def _lines(entry: ScheduleEntry, dues: Sequence[_Due], now: datetime, most: int = LINES_AT_ONCE) -> tuple[Fire, ...]:
-    """Of those that start nothing: a line for each of the last; the first of these stands for those before it too."""
+    """Lines for due times that start nothing: one for each of the last; the first also represents all earlier ones."""
     fires: list[Fire] = []
     for (fate, reason), group in groupby(dues, key=lambda due: (due.fate, due.reason)):
         same = list(group)

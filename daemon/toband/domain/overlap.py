@@ -61,7 +61,7 @@ def is_full(limit: int | None, active: int) -> bool:
 
 
 def may_queue(workflow: Workflow | None, run: Run) -> bool:
-    """Whether a run that has not begun may be waiting in the queue."""
+    """Whether a run that has not started may be waiting in the queue."""
     queues = workflow is not None and workflow.overlap in (Overlap.QUEUE, Overlap.REPLACE)
     return queues or bool(run.parent_run) or run.event is not None
 
@@ -71,8 +71,8 @@ def replacements(
 ) -> Iterator[tuple[str, str]]:
     """The runs that are cancelled when `run` joins the others, each with the run that replaces it.
 
-    None unless runs replace each other; then the newest stays. `begun` are in the order in which they began. Run
-    numbers decide, not ids: the clock may have been set back before a restart.
+    None unless runs replace each other; then the newest stays. `begun` are in start order. Run numbers decide, not ids:
+    the clock may have been set back before a restart.
     """
     if rule.mode is not Overlap.REPLACE or rule.limit is None:
         return

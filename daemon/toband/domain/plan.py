@@ -1,4 +1,4 @@
-"""The shape of a workflow, worked out once for all of its transitions."""
+"""The structure of a workflow, computed once for all of its transitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toband.domain.run_model import CHECK, Run, SkipReason, StepRun, StepState, 
 
 
 class Plan:
-    """A definition with what a transition asks of it: who waits for whom, and in which order things stand."""
+    """A definition prepared for transitions: the dependencies between steps, and their order."""
 
     __slots__ = ("approvals", "dependents", "index", "ordered", "steps", "workflow")
 
@@ -29,12 +29,12 @@ class Plan:
         self.dependents: Mapping[str, tuple[str, ...]] = {k: tuple(v) for k, v in dependents.items()}
 
     def step(self, name: str) -> Step:
-        """The definition of a step, or of the step that an instance such as `build[3]` is one of."""
+        """The definition of a step, or of the step of an instance such as `build[3]`."""
         found = self.steps.get(name)
         return found if found is not None else self.steps[name.partition("[")[0]]
 
     def definition(self, name: str) -> Step:
-        """What an attempt of that name runs: the step, or its completion check."""
+        """The definition that an attempt of that name runs: the step, or its completion check."""
         step = self.step(name.removesuffix(CHECK))
         if not name.endswith(CHECK):
             return step
@@ -42,7 +42,7 @@ class Plan:
         return step.completion_check
 
     def after(self, steps: Collection[str]) -> set[str]:
-        """These steps and all that come after them."""
+        """These steps and all that depend on them."""
         found, left = set(steps), list(steps)
         while left:
             for dependent in self.dependents[left.pop()]:
@@ -68,9 +68,9 @@ class Plan:
         parent_run: str = "",
         parent_step: str = "",
     ) -> Run:
-        """A run that has not begun. Of `chosen` only these steps are to run; None: all.
+        """A run that has not started. Only the steps in `chosen` will run; None: all.
 
-        `kept` are steps, with their instances, that are over before it begins: results of another run.
+        `kept` are steps, with their instances, that have ended before the run starts: results of another run.
         """
         kept = kept or {}
         steps: dict[str, StepRun] = {}

@@ -1,4 +1,4 @@
-"""How steps and runs end: what continues after a step, what ends with the run, and the final state."""
+"""Ends steps and runs: the steps that continue or are stopped, and the final state."""
 
 from __future__ import annotations
 

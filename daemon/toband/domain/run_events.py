@@ -1,4 +1,4 @@
-"""What can happen to a run, in the past tense, and what is to be done about it, in the imperative."""
+"""A run's state machine: its events, named in the past tense, and its effects, named in the imperative."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
-    """The step's process is there."""
+    """The step's process has started."""
 
     step: str
     token: str
@@ -37,7 +37,7 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
-    """The step's process tree is gone, and this is its record.
+    """The step's process tree has ended, and this is its record.
 
     With `not_started` there never was a process, and `error` says why. With an ending cause other than EXITED the shim
     had sent a signal before the main process exited.
@@ -58,16 +58,16 @@ class AttemptEnded:
     stderr_bytes: int = 0
     dropped_bytes: int = 0
     progress: Progress | None = None
-    """The last that it reported, if any."""
+    """The last progress that it reported, if any."""
     result: Any = None
     outputs: Mapping[str, str] = field(default_factory=dict)
     spilled: int = 0
-    """Bytes of result and outputs that are in a file of the attempt's, and not here."""
+    """Bytes of result and outputs that are in a file of the attempt instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildEnded:
-    """The child run of a `workflow` step is over."""
+    """The child run of a `workflow` step has ended."""
 
     step: str
     token: str
@@ -103,7 +103,7 @@ class AttemptLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptVoided:
-    """The attempt certainly never began, and now never will."""
+    """The attempt never started, and never will."""
 
     step: str
     token: str
@@ -111,7 +111,7 @@ class AttemptVoided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEvaluated:
-    """What `when` says, and the items of `for_each`; None where the step has none."""
+    """The value of `when`, and the items of `for_each`; None where the step has none."""
 
     step: str
     when: bool = True
@@ -120,7 +120,7 @@ class StepEvaluated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationFailed:
-    """`when` or `for_each` has no value."""
+    """`when` or `for_each` could not be evaluated."""
 
     step: str
     error: str
@@ -128,7 +128,7 @@ class EvaluationFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputsCollected:
-    """What the attempt left was kept. `fingerprint` is of what `stop_when_unchanged` watches."""
+    """The outputs of the attempt were collected. `fingerprint` is of the files that `stop_when_unchanged` watches."""
 
     step: str
     token: str
@@ -138,7 +138,7 @@ class OutputsCollected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionFailed:
-    """An output is missing, leads out of the workspace, or cannot be kept: the step failed, and may be retried."""
+    """An output is missing, leads out of the workspace, or cannot be stored: the step failed, and may be retried."""
 
     step: str
     token: str
@@ -147,7 +147,7 @@ class CollectionFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionStopped:
-    """Outputs were not kept, because the run is ending."""
+    """Outputs were not collected, because the run is ending."""
 
     step: str
     token: str
@@ -155,7 +155,7 @@ class CollectionStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryDue:
-    """The back-off after that many retries is over."""
+    """The backoff after that many retries is over."""
 
     step: str
     retries: int
@@ -163,9 +163,9 @@ class RetryDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeoutPassed:
-    """The timeout of a step that no supervisor keeps is over: of an approval, a child run, or a loop between attempts.
+    """A timeout that no supervisor enforces has passed: of an approval, a child run, or a loop between attempts.
 
-    `attempts` tells which of its attempts was meant; a loop's timeout is of all of them.
+    `attempts` says which attempt of the step was meant; a loop's timeout covers all of them.
     """
 
     step: str
@@ -184,7 +184,7 @@ class DecisionMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRequested:
-    """Nothing is launched from now on; what runs goes on."""
+    """Nothing is launched from now on; running attempts continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +194,7 @@ class ResumeRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchDue:
-    """A step that is ready may be launched now, if there is room for it."""
+    """A ready step may be launched now, if it has a slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimeoutPassed:
-    """The run's own timeout, counted from its start, is over."""
+    """The run's own timeout, counted from its start, has passed."""
 
 
 Event: TypeAlias = (
@@ -231,7 +231,7 @@ Event: TypeAlias = (
 
 
 def name_of(event: Event) -> str:
-    """As the history and the API call it: `AttemptEnded` is `attempt_ended`."""
+    """The name in the history and the API: `AttemptEnded` is `attempt_ended`."""
     return name_of_type(type(event))
 
 
@@ -289,7 +289,7 @@ class CollectOutputs:
 
     attempt: Attempt
     final: bool
-    """False: a completion check follows, so that what is missing may still come."""
+    """False: a completion check follows, so missing outputs may still appear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +301,7 @@ class StopCollection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepDeadLetter:
-    """Is saved with the transition itself."""
+    """Saved with the transition itself."""
 
     letter: DeadLetter
 
@@ -313,7 +313,7 @@ class LaunchReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRun:
-    """The run is over: nothing will happen to it any more."""
+    """The run has ended: nothing will happen to it any more."""
 
 
 Effect: TypeAlias = (

@@ -1,9 +1,9 @@
-"""What a transition must know about all steps of a run together, kept up to date step by step.
+"""Index over all steps of a run, updated step by step, for the questions that a transition asks.
 
-How many steps run, which of them wait for their turn, and which began last: looked up in all steps, each of these costs
-as much as there are instances, for every event. The index lies with the newest `StepMap` of a run. A transition takes
-it along to the map that it makes, and one that finds none makes it anew. So it changes what a transition costs, and
-nothing else.
+It answers how many steps run, which wait for their turn, and which began last. Searching all steps for these would cost
+time proportional to the number of instances, for every event. The index is attached to the newest `StepMap` of a run. A
+transition moves it to the map that it creates, and rebuilds it if there is none. It affects the cost of a transition,
+and nothing else.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class RunIndex:
     def __init__(self, plan: Plan, steps: StepMap) -> None:
         self._plan = plan
         self.moving: set[str] = set()
-        """Ids of the steps that are neither waiting for others nor over."""
+        """Ids of the steps that neither wait for others nor have ended."""
         self.tokens: dict[str, str] = {}
-        """Of the attempts of those steps, with the id of the step."""
+        """Tokens of the attempts of those steps, with the id of the step."""
         self._held = 0
         self._busy: Counter[str] = Counter()
-        # Heaps. What is no longer true stays in them until it comes to their top.
+        # Heaps. Stale entries stay in them until they reach the top.
         self._queues: dict[Queue, list[tuple[Turn, str]]] = {}
         self._latest: list[tuple[int, str]] = []
         for step in steps.all():
@@ -54,13 +54,13 @@ class RunIndex:
 
     @classmethod
     def take(cls, plan: Plan, steps: StepMap) -> RunIndex:
-        """The index of these steps, to be changed with them and given to the map that comes of it."""
+        """The index of these steps, to be changed with them and attached to the resulting map."""
         index: RunIndex | None = steps.index
         steps.index = None
         return index if index is not None and index._plan is plan else cls(plan, steps)
 
     def replace(self, before: StepRun | None, after: StepRun) -> None:
-        """One step has changed. `before` is None for one that was added."""
+        """Replaces one step. `before` is None for a step that was added."""
         if before is not None and before.state.moving:
             self._count(before, -1)
             if before.attempt is not None:
@@ -88,7 +88,7 @@ class RunIndex:
         parent = step.id if step.phase is Phase.GROUP else step.parent
         return Queue(_defined_as(step) in self._plan.approvals, parent)
 
-    # -- what is asked
+    # -- queries
 
     def turns(self, steps: Steps) -> list[tuple[Turn, str, Queue]]:
         """A heap with the first of every queue that has a free slot."""
@@ -100,7 +100,7 @@ class RunIndex:
         return found
 
     def first(self, queue: Queue, steps: Steps) -> tuple[Turn, str, Queue] | None:
-        """Whose turn is next in that queue."""
+        """The first in that queue."""
         waiting = self._queues.get(queue)
         while waiting:
             turn, name = waiting[0]
@@ -121,7 +121,7 @@ class RunIndex:
         return most is None or self._busy[queue.parent] < most
 
     def latest(self, steps: Steps) -> str:
-        """The step that began last and still runs; empty if none does."""
+        """The running step that began last; empty if none runs."""
         while self._latest:
             ordinal, name = self._latest[0]
             step = steps[name]
@@ -132,7 +132,7 @@ class RunIndex:
 
 
 def moving(steps: Mapping[str, StepRun]) -> frozenset[str]:
-    """Ids of the steps that are neither waiting for others nor over."""
+    """Ids of the steps that neither wait for others nor have ended."""
     if isinstance(steps, StepMap) and steps.index is not None:
         return frozenset(steps.index.moving)
     return frozenset(step.id for step in steps.values() if step.state.moving)
@@ -154,7 +154,7 @@ def _runs(step: StepRun) -> bool:
 
 
 def _same_attempt(before: StepRun, after: StepRun) -> bool:
-    """Whether it is known already that the attempt runs."""
+    """Whether the index already has the attempt as running."""
     return (
         _runs(before)
         and before.attempt is not None
@@ -166,7 +166,7 @@ def _same_attempt(before: StepRun, after: StepRun) -> bool:
 def _turn(step: StepRun) -> Turn | None:
     """The order in which steps are started; None for a step that does not wait for its turn.
 
-    A loop that is under way goes first: it had its slot a moment ago. A group waits as long as it has instances that
+    A loop that has started goes first: it had its slot a moment ago. A group waits as long as it has instances that
     were not released.
     """
     if step.state is StepState.READY:
@@ -184,5 +184,5 @@ def _defined_as(step: StepRun) -> str:
 
 
 def holds_a_slot(step: StepRun) -> bool:
-    """Whether a step counts for `concurrency`: it runs, and not only as a question or through its instances."""
+    """Whether a step counts for `concurrency`: it runs, and not only as an approval or through its instances."""
     return _runs(step) and step.phase not in (Phase.APPROVAL, Phase.GROUP)

@@ -1,4 +1,4 @@
-"""What a run is made of.
+"""The model of a run: its steps, attempts, states and results.
 
 Everything here is a value: frozen, compared by content, changed with `dataclasses.replace`. Times are aware UTC.
 """
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 CHECK = ".check"
-"""What the name of a completion check adds to that of its step."""
+"""Suffix of a completion check's name, after the name of its step."""
 INSTANCE_BITS = 14
-"""Of a position, for the instances of one step."""
+"""Bits of a position for the instances of one step."""
 
 
 class RunState(StrEnum):
@@ -74,7 +74,7 @@ class StepState(StrEnum):
 
     @property
     def moving(self) -> bool:
-        """Neither waiting for others nor over."""
+        """Neither waiting for others nor ended."""
         return self in _MOVING_STEPS
 
 
@@ -83,20 +83,20 @@ _OPEN_STEPS = _MOVING_STEPS | {StepState.PENDING}
 
 
 class Phase(StrEnum):
-    """What a step that is READY, RUNNING or CHECKING is at, or will be when it starts."""
+    """The current phase of a READY, RUNNING or CHECKING step, or the phase in which it will start."""
 
     RUN = "run"
     """Its own attempt."""
     COLLECT = "collect"
-    """Its attempt succeeded; its outputs are being kept. It is RUNNING, and has no live attempt."""
+    """Its attempt succeeded; its outputs are being collected. It is RUNNING, and has no live attempt."""
     CHECK = "check"
     """The completion check."""
     NEXT = "next"
-    """Its own attempt, with which the next iteration begins."""
+    """Its own attempt, which begins the next iteration."""
     APPROVAL = "approval"
     """RUNNING until a person decides; it has no attempt."""
     GROUP = "group"
-    """RUNNING while its instances are not over; it has no attempt."""
+    """RUNNING until its instances have ended; it has no attempt."""
 
 
 class AttemptState(StrEnum):
@@ -131,7 +131,7 @@ class EndingCause(StrEnum):
 
     @property
     def skip_reason(self) -> SkipReason:
-        """The reason of the steps that never start because of it."""
+        """The skip reason of the steps that never start because of it."""
         return SkipReason(self.value)
 
 
@@ -168,7 +168,7 @@ class Ending:
 
 
 class TreeCause(StrEnum):
-    """What made a process tree end."""
+    """The cause of a process tree's end."""
 
     EXITED = "exited"
     TIMEOUT = "timeout"
@@ -235,9 +235,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What a process tree used at one moment. `cpu` is in cores, over the time since the sample before.
+    """The resource use of a process tree at one moment. `cpu` is in cores, over the time since the previous sample.
 
-    Bytes read and written are counted from the start, over the processes that live; None where the system does not say.
+    Bytes read and written are counted from the start, over the live processes; None if not reported.
     """
 
     at: datetime
@@ -250,7 +250,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """A small series of samples of one attempt, oldest first, and the peaks of all that were ever taken."""
+    """A small series of samples of one attempt, oldest first, and the peaks over all samples ever taken."""
 
     samples: tuple[Sample, ...] = ()
     peak_rss_bytes: int = 0
@@ -304,7 +304,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """What was kept of one output. `path` is relative to the context directory. An optional one may have no files."""
+    """The stored files of one output. `path` is relative to the context directory. An optional one may be empty."""
 
     name: str
     path: str
@@ -372,7 +372,7 @@ class StepRun:
 
     @property
     def position(self) -> int:
-        """Its place among all steps and instances of the run: instances stand behind their step, in order of items."""
+        """Its position among all steps and instances of the run: instances follow their step, in order of items."""
         return self.index << INSTANCE_BITS | (0 if self.instance is None else self.instance + 1)
 
 
@@ -381,14 +381,14 @@ class Run:
     """One run of one version of a workflow.
 
     `sequence` is the number of its last change; a save compares it, so that no change is decided on stale facts.
-    `launches` counts the attempts launched so far. `retry_of` is the run that this one repeats, `from_run` the one that
-    results of steps outside of the scope were asked to come from, `parent_run` and `parent_step` whose child it is.
-    `schedule` is the id of the schedule that started it, `scheduled_at` the time at which it was due, and `missed` are
-    the due times before it that it stands for too. `event` is the event that started it, as templates see it; None:
-    none did. `depth` is how many runs are before it in a chain of events. `params_bytes`, above zero: so many bytes of
-    parameters were left out of this copy.
-    `total_steps`, `ended_steps`, `failed_steps` and `incomplete_steps` count steps of the definition, not instances.
-    `touched` holds the ids of the steps that its last change is about.
+    `launches` counts the attempts launched so far. `retry_of` is the run that this one repeats, `from_run` the run
+    requested as source of the results of steps outside of the scope, `parent_run` and `parent_step` the step whose
+    child it is. `schedule` is the id of the schedule that started it, `scheduled_at` the time at which it was due, and
+    `missed` are the earlier due times that it represents too. `event` is the event that started it, as templates see
+    it; None: none did. `depth` is how many runs are before it in a chain of events. `params_bytes`, above zero:
+    parameters of this many bytes were left out of this copy. `total_steps`, `ended_steps`, `failed_steps` and
+    `incomplete_steps` count steps of the definition, not instances. `touched` is the ids of the steps that its last
+    change is about.
     """
 
     id: str
@@ -432,7 +432,7 @@ class Run:
 
     @property
     def by_event(self) -> bool:
-        """Whether an event started it, and not somebody who repeats such a run."""
+        """Whether an event started it directly; False for a repeat of such a run."""
         return self.event is not None and self.trigger in (Trigger.EVENT, Trigger.SCHEDULE)
 
 
@@ -444,7 +444,7 @@ class DeadLetterState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A step that was to be retried and failed for good. `requeued_as` is the run that repeats it."""
+    """A step that failed for good after its retries. `requeued_as` is the run that repeats it."""
 
     id: str
     run_id: str

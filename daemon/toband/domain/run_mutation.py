@@ -25,7 +25,7 @@ def _half() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ids:
-    """Sources of ids, tokens and chance: passed in, so that a transition is a pure function."""
+    """Sources of ids, tokens and randomness: passed in, so that a transition is a pure function."""
 
     new_id: Callable[[], str]
     new_token: Callable[[], str]
@@ -34,7 +34,7 @@ class Ids:
 
 
 class RunMutation:
-    """What every rule of a transition reads and changes.
+    """The state that every rule of a transition reads and changes.
 
     `at` is when the event is handled, `then` when it happened: a daemon that was down hears of it later.
     """

@@ -1,4 +1,4 @@
-"""Which timers a run and its steps need, from what they are: the same when they begin and after a restart."""
+"""The timers that a run and its steps need, derived from their state: the same at the start and after a restart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toband.domain.run_events import Effect, StartRunTimer, StartStepTimer
 from toband.domain.run_model import Phase, Run, StepRun, StepState
 
 LOOP = 0
-"""In place of the number of an attempt: the timer is of a whole loop."""
+"""Stands for the attempt number: the timer is for a whole loop."""
 
 
 def run_timer(run: Run) -> Sequence[Effect]:
@@ -20,7 +20,7 @@ def run_timer(run: Run) -> Sequence[Effect]:
 
 
 def step_timer(definition: Step, step: StepRun) -> Sequence[Effect]:
-    """Of a step whose timeout no supervisor keeps: it waits for a person, for a child, or is a loop."""
+    """The timer of a step whose timeout no supervisor enforces: an approval, a child run, or a loop."""
     if definition.timeout is None or step.started_at is None or step.phase is Phase.GROUP:
         return ()
     limit = timedelta(seconds=definition.timeout)

@@ -1,4 +1,4 @@
-"""What runs and steps wait for."""
+"""The reasons why runs and steps wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WaitingFor(StrEnum):
 
 
 def run_waits_for(run: Run, plan: Plan | None) -> WaitingFor | None:
-    """What keeps the whole run from making progress, whatever its steps do."""
+    """The reason why the whole run makes no progress, regardless of its steps."""
     if run.state is RunState.PENDING:
         queued = overlap.may_queue(plan.workflow if plan is not None else None, run)
         return WaitingFor.QUEUE if queued else WaitingFor.START
@@ -36,7 +36,7 @@ def run_waits_for(run: Run, plan: Plan | None) -> WaitingFor | None:
 
 
 def step_waits_for(step: StepRun, *, paused: bool) -> WaitingFor | None:
-    """A step that waits for others to end is not held up: `depends_on` says it all."""
+    """The reason why a step waits. Waiting for other steps to end is none: `depends_on` covers that."""
     if step.state is StepState.RUNNING and step.phase is Phase.APPROVAL:
         return WaitingFor.APPROVAL
     if step.state is not StepState.READY:

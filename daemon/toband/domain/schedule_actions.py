@@ -1,4 +1,4 @@
-"""What a schedule of a subject does when it is due, and the words that name it."""
+"""The actions of a subject schedule, and the words that name them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ ACTIONS = ("reminder", "escalate", "auto_close", "follow_up", "check_progress")
 WORKFLOW = "workflow"
 """The action of a schedule that only starts a workflow."""
 
-# What times in words say to do begins so, see docs/times-in-words.md. The rest, such as 通知 or "check", may be any.
+# Actions in time phrases start with these words, see docs/times-in-words.md. Any other text, such as 通知 or "check",
+# names no particular action.
 _NAMES = {
     "リマインド": "reminder",
     "リマインダー": "reminder",
@@ -26,5 +27,5 @@ _NAMES = {
 
 
 def named_by(said: str) -> str:
-    """The action that these words name; empty if it may be any."""
+    """The action that these words name; empty if they name no particular one."""
     return next((action for words, action in _NAMES.items() if said.startswith(words)), "")

@@ -1,4 +1,4 @@
-"""Schedules that are stored, and what the ledger says of their due times. What becomes of these: `deciding`."""
+"""Stored schedules, and the ledger lines of their due times. `misfire` decides the due times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toband.domain.not_started import NotStarted
 
 
 class FireOutcome(StrEnum):
-    """What became of a due time."""
+    """Outcome of a due time."""
 
     FIRED = "FIRED"
     CAUGHT_UP = "CAUGHT_UP"
@@ -29,10 +29,10 @@ class FireOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleEntry:
-    """A schedule that is stored. `next_due` is the first due time that nobody has decided about; None: there is none.
+    """A stored schedule. `next_due` is the first due time that is not decided yet; None: there is none.
 
-    One of a definition has the id `<workflow>/<index>`; one that is bound to a subject has an id of its own, and an
-    `action`. `occurrences` counts the due times that were decided so far. `zone` is the name of its time zone.
+    A schedule of a definition has the id `<workflow>/<index>`; a subject schedule has an id of its own, and an
+    `action`. `occurrences` counts the due times decided so far. `zone` is the name of its time zone.
     """
 
     id: str
@@ -51,7 +51,7 @@ class ScheduleEntry:
 
     @property
     def alarm(self) -> datetime | None:
-        """When somebody has to look at it: the due time with its jitter."""
+        """When it must be decided: the due time plus its jitter."""
         if self.next_due is None:
             return None
         return self.next_due + timedelta(seconds=jitter_of(self.id, self.spec))
@@ -59,10 +59,10 @@ class ScheduleEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fire:
-    """One line of the ledger: what became of one due time. There is one per schedule and due time, for ever.
+    """One line of the ledger: the outcome of one due time. There is one per schedule and due time, for ever.
 
-    `more` is how many due times before it share its outcome and have no line of their own. `event_id` is the event that
-    a schedule of a subject emitted.
+    `more` is how many earlier due times share its outcome and have no line of their own. `event_id` is the event that a
+    subject schedule emitted.
     """
 
     schedule_id: str
@@ -78,9 +78,9 @@ class Fire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A run to be started for a due time; `missed` are those before it that it stands for too.
+    """A run to be started for a due time; `missed` are the earlier due times that it represents too.
 
-    `more` is how many there were before these: a run knows the last of very many.
+    `more` is how many there were before these: a run lists only the last of very many.
     """
 
     due_at: datetime
@@ -94,8 +94,8 @@ def entries_of(
 ) -> tuple[ScheduleEntry, ...]:
     """The schedules of a definition that is stored now. `zone` is for those that name none.
 
-    Words become what they mean at this moment, or what `known` says that they meant, in their zone, when they were
-    stored first. Raises PhraseError.
+    Time phrases are interpreted as of now, or as `known` recorded when they were first stored, in their zone. Raises
+    PhraseError.
     """
     entries = []
     for index, spec in enumerate(workflow.schedules):
@@ -109,7 +109,7 @@ def entries_of(
             stored_at=now,
             next_due=None,
         )
-        # `start` itself may be due, and so may this moment.
+        # `start` itself may be due, and so may the current moment.
         entries.append(first_due(entry, now - timedelta(microseconds=1)))
     return tuple(entries)
 
@@ -124,7 +124,7 @@ def _resolved(spec: Schedule, zone: str, now: datetime, known: Mapping[tuple[str
 
 
 def first_due(entry: ScheduleEntry, after: datetime) -> ScheduleEntry:
-    """The entry with the first due time behind `after`."""
+    """The entry with the first due time after `after`."""
     if is_exhausted(entry):
         return replace(entry, next_due=None)
     found = next_due(entry.spec, zone=ZoneInfo(entry.zone), after=after, stored_at=entry.stored_at)
@@ -132,6 +132,6 @@ def first_due(entry: ScheduleEntry, after: datetime) -> ScheduleEntry:
 
 
 def is_exhausted(entry: ScheduleEntry) -> bool:
-    """Whether it was due as often as it may be."""
+    """Whether it has reached its limit of due times."""
     most = entry.spec.max_occurrences
     return most is not None and entry.occurrences >= most

@@ -1,4 +1,4 @@
-"""The steps of a run by id, as a value that is cheap to change: a new map shares with the old one all that is the same.
+"""The steps of a run by id, as a persistent map that is cheap to change: a new map shares unchanged steps with the old.
 
 A run of ten thousand instances changes some twenty thousand times. Copying all of its steps each time would cost more
 than the steps themselves.
@@ -18,10 +18,10 @@ _REST = _CHUNK - 1
 
 
 class StepMap(Mapping[str, StepRun]):
-    """Ordered as the steps were added; none is ever removed.
+    """A map of steps in insertion order; none is ever removed.
 
-    The steps lie in chunks. Which place a name has is noted once for all maps that grew out of each other: those that
-    are older just do not know the later ones. `index` is what was worked out about these steps, see `run_index`.
+    The steps are stored in chunks. The position of a name is recorded once for all maps derived from each other: older
+    maps just do not know the later names. `index` is derived from these steps, see `run_index`.
     """
 
     __slots__ = ("_chunks", "_places", "_size", "index")
@@ -53,13 +53,13 @@ class StepMap(Mapping[str, StepRun]):
         return chain.from_iterable(self._chunks)
 
     def changed(self, steps: Mapping[str, StepRun]) -> StepMap:
-        """With these steps in place of those of the same names, or behind all others."""
+        """A map in which these steps replace those of the same names; new names are appended."""
         if not steps:
             return self
         made = StepMap()
         made._places = self._places
         if len(self._places) > self._size and not steps.keys() <= self.keys():
-            # Another map that grew out of this one has added steps already.
+            # Another map derived from this one has added steps already.
             made._places = dict(zip(self, range(self._size), strict=True))
         places, chunks, size = made._places, list(self._chunks), self._size
         copied: set[int] = set()
@@ -85,7 +85,7 @@ class StepMap(Mapping[str, StepRun]):
 
 
 class StepEdit:
-    """A map that is being changed. `changes` holds the steps that were set, and nothing else."""
+    """A map being changed. `changes` contains the steps that were set, and nothing else."""
 
     __slots__ = ("_base", "changes")
 
@@ -105,7 +105,7 @@ class StepEdit:
         self.changes[name] = step
 
     def values(self) -> list[StepRun]:
-        """All of them, as they are now."""
+        """All steps, with the changes so far."""
         changes = self.changes
         found = [changes.get(step.id, step) for step in self._base.all()]
         return found + [step for name, step in changes.items() if name not in self._base]
