@@ -13,12 +13,12 @@ from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.ports import TriggerStore
 
 AT_ONCE = 0.02
-"""Seconds for which conditions are evaluated before others have their turn."""
+"""Seconds of evaluating conditions before other tasks get their turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A workflow that listens to a type of events, and whether it would be started. `condition` is what decided."""
+    """A workflow that listens to an event type, and whether it would start. `condition` is the one that decided."""
 
     workflow: str
     matches: bool
@@ -28,7 +28,7 @@ class Candidate:
 
 
 class EventMatcher:
-    """Belongs to the event loop. Keeps who listens to what until it is told that definitions have changed."""
+    """Belongs to the event loop. Caches the listeners until it is notified that definitions have changed."""
 
     def __init__(self, store: TriggerStore, evaluation: ExpressionEvaluator) -> None:
         self._store = store
@@ -42,9 +42,9 @@ class EventMatcher:
         self._known.clear()
 
     async def judge(self, event: Emitted) -> list[Candidate]:
-        """All that listen to its type: first those that it starts, in that order, then the others by name.
+        """All workflows that listen to its type: first those that it starts, in that order, then the others by name.
 
-        Of several triggers of a workflow the one of the highest priority counts that matches. Raises StoreError, and
+        If several triggers of a workflow match, the one with the highest priority counts. Raises StoreError, and
         OSError if the system has no process for a costly condition.
         """
         seen = event.seen()
@@ -83,7 +83,7 @@ class EventMatcher:
 
 
 def _judge(view: EventView, listener: Listener) -> Candidate:
-    """Raises CostlyError if its condition is to be evaluated elsewhere."""
+    """Raises CostlyError if its condition must be evaluated in another process."""
     if not listener.enabled or not listener.condition:
         return _candidate(listener, None)
     try:
@@ -93,7 +93,7 @@ def _judge(view: EventView, listener: Listener) -> Candidate:
 
 
 def _candidate(listener: Listener, judged: bool | str | None) -> Candidate:
-    """`judged` is what its condition came to, or why it came to nothing; None if that was not asked."""
+    """`judged` is the value of its condition, or why it has none; None if it was not evaluated."""
     matches = listener.enabled if judged is None else judged is True
     match judged:
         case None:

@@ -1,7 +1,7 @@
-"""Takes events, and starts the workflows that listen to them.
+"""Receives events, and starts the workflows that listen to them.
 
-An event is stored, and only then acknowledged. What it starts is decided afterwards, in the order in which events were
-stored, and saved with the runs in one transaction: after a crash those that are still PENDING are decided again.
+An event is stored, and only then acknowledged. Its runs are decided afterwards, in the order in which events were
+stored, and saved with that decision in one transaction: after a crash, events still PENDING are decided again.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from toband.ports import (
 AT_ONCE = 50
 """Events that are decided together."""
 WAITING_MOST = 1000
-"""Runs of events that wait; while there are so many, events stay PENDING."""
+"""Waiting runs of events, from which on events stay PENDING."""
 ANSWER_WITHIN = 2.0
-"""Seconds that an emitter waits for what its event starts. It is stored before."""
+"""Seconds that an emitter waits for the runs that its event starts. The event is stored before."""
 LOOK_AGAIN = 30.0
 HELD_BACK = 0.5
-"""Seconds after which it is looked again whether events may start something."""
+"""Seconds between checks whether events may start runs again."""
 
 log = structlog.get_logger()
 
@@ -80,7 +80,7 @@ class EventRouter:
         evaluation: ExpressionEvaluator,
         started: Mapping[str, Any],
     ) -> None:
-        """`started` is what DAEMON_STARTED tells."""
+        """`started` is the payload of DAEMON_STARTED."""
         self._store = store
         self._active = active
         self._queue = queue
@@ -106,7 +106,7 @@ class EventRouter:
     # -- life
 
     async def run(self) -> None:
-        """Never returns. What the database cannot say or take now is tried again."""
+        """Never returns. Failed database calls are retried."""
         await self._active.loaded.wait()
         backoff = Backoff()
         while True:
@@ -117,7 +117,7 @@ class EventRouter:
                 wait = await self._resolve_all()
                 backoff.reset()
             except Exception as error:
-                # Whatever it is, events are stored, and others are not kept from working.
+                # Whatever the error is, the events are stored, and other tasks must continue.
                 unexpected = error if not isinstance(error, StoreError) else None
                 log.error(
                     "cannot resolve events, trying again",
@@ -132,23 +132,23 @@ class EventRouter:
                     await self._announcing.fresh.wait()
 
     def changed(self) -> None:
-        """Definitions may have changed: who listens to what is asked anew, and there may be events about it."""
+        """Definitions may have changed: reloads the listeners, and checks for events."""
         self._generation += 1
         self._matching.forget()
         self._announcing.know(None)
         self.look()
 
     def look(self) -> None:
-        """There may be something to do."""
+        """There may be pending events."""
         self._announcing.fresh.set()
 
     def close(self) -> None:
-        """Wakes those who watch, for the last time."""
+        """Wakes the watchers for the last time."""
         self._closed = True
         self._advanced.set()
 
     def listens(self, event_type: str) -> bool:
-        """Whether somebody may listen to events of that type."""
+        """Whether a workflow may listen to events of that type."""
         return self._announcing.listens(event_type)
 
     async def _learn(self) -> None:
@@ -160,14 +160,14 @@ class EventRouter:
             self._announcing.know(listened)
 
     async def _say_started(self) -> None:
-        """Once, whatever was tried before: it has a dedupe key of its own. Raises StoreError."""
+        """Stored once, regardless of earlier tries: it has a dedupe key of its own. Raises StoreError."""
         if self._to_say is None or not self._announcing.knows:
-            return  # said already, or who listens has just changed: that is looked at again at once
+            return  # stored already, or the listeners have just changed and are checked again at once
         if self.listens(DAEMON_STARTED):
             await self._store.add_events([self._to_say])
         self._to_say = None
 
-    # -- taking events
+    # -- receiving events
 
     async def emit(
         self,
@@ -179,12 +179,12 @@ class EventRouter:
         origin: CallOrigin | None = None,
         request: Request | None = None,
     ) -> tuple[Emitted, bool]:
-        """The event, and whether it is new; as a rule what it started is decided by then.
+        """Stores an event; returns it and whether it is new. Usually its runs are decided by then.
 
-        A repeated request is told of the event that it made as if it were new, as it is now.
+        A repeated request gets the event that it created, in its current state, reported as new.
 
-        Raises ValueError for a type or a key that cannot be one, EventSourceNotFoundError, RefusedError,
-        StoppingError, RequestReusedError.
+        Raises ValueError for an invalid type or key, EventSourceNotFoundError, RefusedError, StoppingError,
+        RequestReusedError.
         """
         check_event_type(event_type)
         check_key(dedupe_key)
@@ -223,7 +223,7 @@ class EventRouter:
             self._waiters.pop(event.id, None)
 
     async def announce(self, event_type: str, payloads: Sequence[Any]) -> None:
-        """Stores events of the daemon's own, if somebody listens. Raises StoreError, RefusedError."""
+        """Stores events of the daemon itself, if any workflow listens. Raises StoreError, RefusedError."""
         if not payloads or not self.listens(event_type):
             return
         self._admission.check("take an event")
@@ -240,13 +240,13 @@ class EventRouter:
                 self._known[stored.sequence] = stored
             return stored, is_new
         finally:
-            # Whoever gave up waiting, or was told of a failure, may have left an event all the same.
+            # A caller that gave up waiting, or got an error, may have stored an event nevertheless.
             self.look()
 
-    # -- what they start
+    # -- starting runs
 
     def why_pending(self) -> str:
-        """Why events start nothing for now; empty if they do."""
+        """Why events start no runs for now; empty if they do."""
         if self._draining.active:
             return "the daemon drains"
         if self._queue.event_runs()[1] >= WAITING_MOST:
@@ -258,7 +258,7 @@ class EventRouter:
         return ""
 
     async def _resolve_all(self) -> float:
-        """Decides about everything that is PENDING; answers after how many seconds to look again. Raises StoreError."""
+        """Decides everything that is PENDING; returns the seconds until the next check. Raises StoreError."""
         while not self.why_pending():
             events: Sequence[Emitted] = self._at_hand()
             last = 0
@@ -273,7 +273,7 @@ class EventRouter:
         return HELD_BACK
 
     def _at_hand(self) -> list[Emitted]:
-        """Events that follow on those that are resolved, and were stored by ourselves a moment ago."""
+        """The next events after the resolved ones, if this process has just stored them."""
         found: list[Emitted] = []
         while (event := self._known.pop(self.resolved_to + len(found) + 1, None)) is not None:
             found.append(event)
@@ -288,9 +288,9 @@ class EventRouter:
             advanced.set()
 
     async def _resolve_some(self, events: Sequence[Emitted]) -> int:
-        """In order; those of one batch share commits, and their runs begin when all of them are stored.
+        """Resolves events in order; those of one batch share commits, and their runs begin when all of them are stored.
 
-        How many: those that are left stay PENDING, since meanwhile the daemon was told to drain or the like.
+        Returns how many; the rest stay PENDING, because the daemon began to drain, for example.
         """
         decided = []
         for event in events:
@@ -315,7 +315,7 @@ class EventRouter:
             raise failed
         return len(decided)
 
-    # -- telling
+    # -- queries
 
     async def get(self, event_id: str) -> Emitted:
         """Raises EventNotFoundError."""
@@ -325,7 +325,7 @@ class EventRouter:
         return event
 
     async def explain(self, event_type: str, payload: Any) -> tuple[list[Candidate], int]:
-        """Who listens to the type and whether each would be started now, and how many do not. Raises ValueError."""
+        """The listeners, whether each would start now, and how many workflows do not listen. Raises ValueError."""
         check_event_type(event_type)
         event = Emitted(
             id="",
@@ -337,7 +337,7 @@ class EventRouter:
         return await self._explain(event)
 
     async def explain_stored(self, event_id: str) -> tuple[list[Candidate], int]:
-        """As `explain`, of an event as it is stored, whatever became of it. Raises EventNotFoundError."""
+        """As `explain`, for a stored event, whatever its outcome. Raises EventNotFoundError."""
         return await self._explain(await self.get(event_id))
 
     async def _explain(self, event: Emitted) -> tuple[list[Candidate], int]:
@@ -346,7 +346,7 @@ class EventRouter:
         return candidates, max(0, counts.workflows + counts.jobs - len(candidates))
 
     async def wait_beyond(self, sequence: int) -> int:
-        """`resolved_to`, once it is above that; -1 if the daemon stops."""
+        """Waits until `resolved_to` is above that, and returns it; -1 if the daemon stops."""
         while not self._closed:
             if self.resolved_to > sequence:
                 return self.resolved_to

@@ -1,4 +1,4 @@
-"""What an event starts: decided on what is stored, and saved with the runs in one transaction."""
+"""Decides which runs an event starts, based on stored state, and saves them with the event in one transaction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EventStarts:
         self._matching = matching
 
     async def decide(self, event: Emitted) -> tuple[EventResolution, dict[str, NewRun]]:
-        """Raises StoreError. What else goes wrong with an event is told by it, and holds up no other."""
+        """Raises StoreError. Any other error of an event is recorded in its resolution, and blocks no other event."""
         try:
             return await self._matched(event)
         except StoreError:
@@ -83,7 +83,7 @@ class EventStarts:
             return not_started(error)
 
     async def foresee(self, event: Emitted) -> list[Candidate]:
-        """All that listen to its type, and the workflow of its schedule: whether each would be started now, and why.
+        """All listeners of its type, and the workflow of its schedule: whether each would start now, and why.
 
         First those that would, in that order, then the others by name. Raises StoreError.
         """
@@ -102,7 +102,7 @@ class EventStarts:
         return [*(each for each in found if each.matches), *others]
 
     async def _foreseen(self, event: Emitted, one: Candidate) -> Candidate:
-        """What becomes of one that matches."""
+        """The outcome for a workflow that matches."""
         reason = _cut(event)
         if not reason:
             new = await self._run_of(event, one.workflow, one.priority)
@@ -127,10 +127,10 @@ class EventStarts:
         return EventResolution(event_id=event.id, state=state, at=self._clock.now(), reason=reason)
 
     async def save(self, resolution: EventResolution, made: dict[str, NewRun]) -> Resolved | None:
-        """What was made of it; None if it was resolved before, and that was not told. Raises StoreError."""
+        """Saves the resolution; None if an earlier save succeeded without being acknowledged. Raises StoreError."""
         try:
             resolved = await self._store.resolve_event(resolution)
-        except RunGoneError as error:  # no run of an event takes results from another
+        except RunGoneError as error:  # a run of an event never uses results of another
             raise StoreError(str(error)) from error
         except StoreError:
             for new in made.values():
@@ -149,7 +149,7 @@ class EventStarts:
 
 
 def _cut(event: Emitted) -> str:
-    """Why it starts nothing, whoever listens; empty if it may."""
+    """Why it starts nothing, whatever listens; empty if it may."""
     if event.depth < DEPTH_MOST:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Paths that workflows watch: what changes there becomes FILE_CHANGED events."""
+"""Emits FILE_CHANGED events for changes of the paths that workflows watch."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from toband.ports import (
 
 CONDITION = "watches"
 SETTLE = 0.1
-"""Seconds in which definitions may change further before what they watch is read."""
+"""Seconds to wait for further changes of definitions before reading the watched paths."""
 KEPT_MOST = 10_000
-"""Events that are kept while they cannot be stored."""
+"""Limit on the events kept in memory while they cannot be stored."""
 AT_ONCE = 500
 """Events that are stored with one call."""
 PAUSE, RESTLESS = 10.0, 600.0
-"""Seconds without a change that are a pause, and for how long there may be none before somebody should look."""
+"""Seconds without a change that count as a pause, and seconds without a pause before this is reported."""
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ class _Streak:
 
 
 class PathEvents:
-    """Belongs to the event loop. Nothing is watched while no workflow listens to FILE_CHANGED."""
+    """Belongs to the event loop. Watches nothing while no workflow listens to FILE_CHANGED."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class PathEvents:
         conditions: Conditions,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`announce` stores events of a type with these payloads, and raises StoreError or an EngineError if not now.
+        """`announce` stores events of a type with these payloads, or raises StoreError or an EngineError.
 
         `clock` is monotonic.
         """
@@ -78,17 +78,17 @@ class PathEvents:
         self._streaks: dict[str, _Streak] = {}
 
     def changed(self) -> None:
-        """Definitions may have changed: what they watch is read again."""
+        """Definitions may have changed: reads the watched paths again."""
         self._stale.set()
 
     async def run(self) -> None:
-        """Until it is cancelled. Nothing that it meets ends it."""
+        """Runs until it is cancelled. No error ends it."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
             group.create_task(self._gather())
             group.create_task(self._send())
 
-    # -- which paths
+    # -- watched paths
 
     async def _follow(self) -> None:
         backoff = Backoff()
@@ -111,14 +111,14 @@ class PathEvents:
             self._tell()
 
     async def _read(self) -> Mapping[str, Sequence[str]]:
-        """Who watches each path."""
+        """The workflows that watch each path."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         if FILE_CHANGED in await self._store.listened_types():
             for each in await self._store.watched_paths():
                 found[each.path].append(each.workflow)
         return found
 
-    # -- what changed there
+    # -- changes
 
     async def _gather(self) -> None:
         while True:
@@ -155,7 +155,7 @@ class PathEvents:
         backoff = Backoff()
         while True:
             await self._filled.wait()
-            # They stay until they are stored; those that are dropped meanwhile are the oldest, so these.
+            # They stay until they are stored; if events are dropped meanwhile, these are the oldest, and go first.
             sent = list(itertools.islice(self._kept, AT_ONCE))
             try:
                 await self._announce(FILE_CHANGED, sent)
@@ -173,10 +173,10 @@ class PathEvents:
                 self._dropped = 0
                 self._tell()
 
-    # -- what is not well
+    # -- health
 
     def _watch_streaks(self) -> None:
-        """A workflow that writes where it watches starts itself for ever: no run stands behind a change of a file."""
+        """Reports a workflow that writes where it watches: it starts itself for ever, as file changes have no depth."""
         now = self._clock()
         self._streaks = {watch: streak for watch, streak in self._streaks.items() if now - streak.last <= PAUSE}
         for watch, streak in self._streaks.items():

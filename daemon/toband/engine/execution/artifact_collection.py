@@ -1,4 +1,4 @@
-"""Keeping the outputs of a step after its process succeeded: within the step's time, and not beyond the run's end."""
+"""Collects the outputs of a step after its process succeeded: within the step's time, and not beyond the run's end."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from toband.ports import ArtifactError, Conditions, HealthStatus, StoppedError
 
 CONDITION = "outputs"
 LEAST = 10.0
-"""Seconds that outputs may take even if the process has used up the step's time."""
+"""Seconds that a collection may take even if the process has used up the step's time."""
 STOP_GRACE = 0.25
-"""Seconds after which a collection of a run that ends is broken off. Most are over by then, and are results."""
+"""Seconds after which a collection is stopped when its run ends. Most have finished by then, and count as results."""
 _CHANGES_MOST = 5
-# Somebody works in the workspace while it is looked at: the next look finds it as it is then.
+# The workspace changes while it is read: a retry sees the state at that time.
 _CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE, errno.EISDIR})
 
 log = structlog.get_logger()
 
 
 class Collection:
-    """Belongs to the event loop. `most` seconds are for the outputs of a step without a timeout."""
+    """Belongs to the event loop. `most` is the limit in seconds for the outputs of a step without a timeout."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class Collection:
         self._most = most
         self._start = start
         self._stops: dict[str, asyncio.Event] = {}
-        # Tokens of attempts, and why their outputs cannot be kept now.
+        # Tokens of attempts, and why their outputs cannot be stored now.
         self._troubled: dict[str, str] = {}
 
     def begin(self, actor: RunActor, attempt: Attempt, *, final: bool) -> None:
         """Posts OutputsCollected or CollectionFailed, or after `stop` CollectionStopped."""
         if attempt.boot_id != self._boot_id:
-            # The workspace was not synced: files in it may be empty now, and look as if they were whole.
+            # The workspace was not synced: files in it may be empty now, and look complete.
             error = "the machine went down before its outputs were kept"
             actor.post(_failed(attempt, error))
         elif attempt.token not in self._stops:
@@ -80,7 +80,7 @@ class Collection:
             event = await bounded(work, seconds=seconds, stop=stop, grace=STOP_GRACE)
         except StoppedError:
             if not stop.is_set():
-                return  # the daemon ends; the next one begins again
+                return  # the daemon is stopping; the next one starts again
             event = CollectionStopped(step=attempt.owner, token=token)
         except TimeoutError:
             why = self._troubled.get(token, "it takes too long")
@@ -92,7 +92,7 @@ class Collection:
         actor.post(event)
 
     def _seconds(self, actor: RunActor, attempt: Attempt) -> float:
-        """What is left of the step's time. The run's timeout stops a collection by itself."""
+        """The rest of the step's time. The run's timeout stops a collection separately."""
         step = actor.plan.step(attempt.owner)
         left: float | None
         if step.completion_check is not None:
@@ -104,7 +104,7 @@ class Collection:
         return self._most if left is None else max(LEAST, left)
 
     async def _kept(self, actor: RunActor, attempt: Attempt, final: bool) -> OutputsCollected | CollectionFailed:
-        """What the disk will not take now is tried again: the work is done, and must not be lost."""
+        """Retries while the disk refuses writes: the work is done, and must not be lost."""
         backoff, changes = Backoff(), 0
         while True:
             try:
@@ -119,7 +119,7 @@ class Collection:
                     return _failed(attempt, f"cannot keep its outputs: {_reason(error)}")
                 self._trouble(attempt, _reason(error))
             except Exception as error:
-                # Whatever it was, the run must not wait for outputs that are not being kept.
+                # Whatever the error is, the run must not wait for outputs that are not being collected.
                 unexpected(f"cannot keep the outputs of run {attempt.run_id}", error)
                 return _failed(attempt, f"unexpected error: {type(error).__name__}: {error}")
             await asyncio.sleep(backoff.pause())

@@ -1,4 +1,4 @@
-"""What steps hand to each other as files: laid out before a step starts, kept after it succeeded."""
+"""Moves artifacts between steps: places inputs before a step starts, collects outputs after it succeeded."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ArtifactFlow:
     async def lay_out(self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, workspace: str) -> None:
         """Puts the inputs of a step into its workspace. Raises ArtifactError, OSError.
 
-        What it made of them stays in later iterations. An attempt that is repeated gets them anew in the run's own
-        directory; elsewhere what is there by then may be somebody's work.
+        Changes that the step made to them stay in later iterations. A retried attempt gets them anew in the run's own
+        directory; elsewhere the files may be another user's work by then.
         """
         own = _within(workspace, self._rooms.files.work(run.id))
         if attempt.iteration > 1 or (attempt.number > 1 and not own):
@@ -34,7 +34,7 @@ class ArtifactFlow:
     async def keep(
         self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, final: bool
     ) -> tuple[tuple[Artifact, ...], str]:
-        """What a step left, and the fingerprint of what it is to change. Raises ArtifactError, RenderError, OSError."""
+        """A step's outputs, and the fingerprint of the watched files. Raises ArtifactError, RenderError, OSError."""
         step = plan.step(attempt.owner)
         rendered = await self._rooms.rendered(plan, run, attempt)
         workspace = self._rooms.workspace(run, rendered, base_dir)
@@ -73,7 +73,7 @@ class ArtifactFlow:
 
 
 def folder(step: StepRun) -> str:
-    """The place of a step, or of an instance, in the context directory."""
+    """The directory of a step, or of an instance, inside the context directory."""
     return f"{step.parent}/{step.instance}" if step.parent else step.id
 
 
@@ -100,6 +100,6 @@ def _placement(step: StepRun, output: Output, path: str, context: str) -> Placem
 
 
 def _within(path: str, directory: str) -> bool:
-    """Whether it is there really: a link may lead out, and dots as well."""
+    """Whether the resolved path is inside: a link may lead out, and so may dots."""
     path, directory = os.path.realpath(path), os.path.realpath(directory)
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)

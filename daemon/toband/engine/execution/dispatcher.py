@@ -1,7 +1,7 @@
-"""From a saved launch to a started process: who gets a place, in which order, and what to do when the system will not.
+"""Dispatches saved launches to processes: assigns slots in order, and retries when the system cannot start a process.
 
-At most `limit` attempts run at once. What waits is ordered by the priority of its run, then by its age. An attempt that
-waits here has certainly not begun: it can be withdrawn without a trace of it anywhere but in the database.
+At most `limit` attempts run at once. Waiting attempts are ordered by the priority of their run, then by age. An attempt
+that waits here has certainly not begun: it can be withdrawn and leaves no trace except in the database.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from toband.ports import (
 
 CONDITION = "launch"
 VALUES_IN_DATABASE = 64 * 1024
-"""Bytes of a step's result and outputs, as JSON, beyond which they are kept in a file."""
-# The system is short of something, or its disk fails: that passes, and is not the step's fault.
+"""Bytes of a step's result and outputs, as JSON, beyond which they are stored in a file."""
+# The system lacks a resource, or its disk fails: both are transient, and not the step's fault.
 PASSING = frozenset(
     (
         errno.ENOSPC,
@@ -85,7 +85,7 @@ class Dispatcher:
         find: Callable[[str], RunActor | None],
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        """`find` gives the actor of an active run."""
+        """`find` returns the actor of an active run."""
         self._launcher = launcher
         self._rooms = rooms
         self._handing = handing
@@ -100,7 +100,7 @@ class Dispatcher:
         self.limit = limit
         self._placed: set[str] = set()
         self._queue: FairQueue[_Waiting] = FairQueue()
-        # They have a place, and the launcher does not know them yet; the event is set when one is withdrawn.
+        # They have a slot, and the launcher does not know them yet; the event is set when one is withdrawn.
         self._in_hand: dict[str, asyncio.Event] = {}
         self._troubled: set[str] = set()
 
@@ -109,16 +109,16 @@ class Dispatcher:
         return len(self._queue)
 
     def waits(self, token: str) -> bool:
-        """Whether the attempt waits for a place."""
+        """Whether the attempt waits for a slot."""
         return token in self._queue
 
     async def launch(self, actor: RunActor, attempt: Attempt) -> None:
-        """Starts it now if there is a place, else when there is one and nobody before it."""
+        """Starts it now if a slot is free, else when one is free and no attempt is before it."""
         waiting = _Waiting(actor, attempt)
         if len(self._placed) < self.limit and not self._queue:
             self._give_place(attempt)
             if _has_inputs(actor, attempt):
-                # Copying them may take long, and the run hears of nothing else as long as it waits here.
+                # Copying them may take long, and the run handles no other event while it waits here.
                 self._start(self._hand_over(waiting))
             else:
                 await self._hand_over(waiting)
@@ -126,7 +126,7 @@ class Dispatcher:
             self._queue.push(attempt, waiting, priority=actor.run.priority)
 
     def stop(self, actor: RunActor, attempt: Attempt) -> None:
-        """Ends an attempt; one that was not handed over is void at once. Repeating it is harmless."""
+        """Ends an attempt; one that was not handed over is voided at once. Repeating it is harmless."""
         waited = self._queue.remove(attempt.token)
         in_hand = self._in_hand.pop(attempt.token, None)
         if waited or in_hand is not None:
@@ -138,11 +138,11 @@ class Dispatcher:
             self._launcher.stop(attempt)
 
     def attached(self, attempt: Attempt) -> None:
-        """It was found running after a restart: it has its place, whoever waits."""
+        """It was found running after a restart: it gets a slot, even if others wait."""
         self._placed.add(attempt.token)
 
     def over(self, token: str) -> None:
-        """It has ended, or never will begin: whoever is next gets its place."""
+        """It has ended, or will never begin: the next attempt gets its slot."""
         self._placed.discard(token)
         while len(self._placed) < self.limit and (waiting := self._queue.pop()) is not None:
             self._give_place(waiting.attempt)
@@ -153,7 +153,7 @@ class Dispatcher:
         self._in_hand[attempt.token] = asyncio.Event()
 
     async def _hand_over_late(self, waiting: _Waiting) -> None:
-        """One that waited may be another daemon's to decide about by now: then nothing is launched here any more."""
+        """Another daemon may have taken over the store during the wait: then nothing is launched here any more."""
         if await self._owns():
             await self._hand_over(waiting)
 
@@ -163,13 +163,13 @@ class Dispatcher:
         except StoreTakenOverError:
             return False
         except StoreError:
-            pass  # the attempt was committed; how the database does now is for those who write to it
+            pass  # the attempt was committed; the database's current state matters to its writers only
         return True
 
     async def _hand_over(self, waiting: _Waiting, *, cheap_only: bool = True) -> None:
-        """A passing error is retried in the background.
+        """Hands it over without making the caller wait: transient errors are retried in the background.
 
-        Neither does anybody for expressions that take long: the run has other steps, and may be cancelled.
+        Slow expressions are evaluated there too: the run has other steps, and may be cancelled.
         """
         try:
             error = await self._tried(waiting, cheap_only=cheap_only)
@@ -195,7 +195,7 @@ class Dispatcher:
             self._conditions.well(CONDITION)
 
     async def _tried(self, waiting: _Waiting, *, cheap_only: bool = False) -> OSError | None:
-        """Hands it to the launcher, or reports why it never will be; an error that passes is answered.
+        """Hands it to the launcher, or reports why that is impossible; returns a transient error.
 
         Raises CostlyError with `cheap_only`.
         """
@@ -205,20 +205,20 @@ class Dispatcher:
         except CostlyError:
             raise
         except StoppedError:
-            pass  # it was withdrawn, or the daemon ends
+            pass  # it was withdrawn, or the daemon is stopping
         except (RenderError, ArtifactError) as error:
             self._failed(actor, attempt, str(error))
         except Exception as error:
             if isinstance(error, OSError) and error.errno in PASSING:
                 return error
-            # Whatever it was, the run must not wait for a process that nobody starts.
+            # Whatever the error is, the run must not wait for a process that is never started.
             if not isinstance(error, OSError):
                 log.error("cannot launch", action="launch_failed", run=attempt.run_id, exc_info=error)
             self._failed(actor, attempt, f"cannot prepare the step: {error}")
         return None
 
     async def prepare(self, actor: RunActor) -> None:
-        """Makes what the run needs on disk, with what it takes over from others. Repeating it is harmless.
+        """Creates the run's files on disk, with the artifacts that it takes from other runs. Repeating it is harmless.
 
         One preparation per run at a time: siblings that start together wait for each other. Raises ArtifactError,
         OSError.
@@ -230,7 +230,7 @@ class Dispatcher:
             try:
                 await self._launcher.prepare(run.id, run.params)
             except FileNotFoundError as error:
-                # An earlier preparation did not finish, or a step removed the directory: the next one makes it again.
+                # An earlier preparation did not finish, or a step removed the directory: the next one creates it again.
                 raise OSError(errno.EAGAIN, str(error)) from None
             context = self._rooms.checked_context(plan, run.id, base_dir)
             await self._handing.take_over(plan, run, base_dir=base_dir)
@@ -258,7 +258,7 @@ class Dispatcher:
         self._in_hand.pop(attempt.token, None)
 
     async def _lay_out(self, actor: RunActor, attempt: Attempt, rendered: Rendered) -> None:
-        """Within the step's time, as long as it is not withdrawn. Raises StoppedError, ArtifactError, OSError."""
+        """Stops at the step's timeout, or when it is withdrawn. Raises StoppedError, ArtifactError, OSError."""
         plan, run, base_dir = actor.plan, actor.run, actor.base_dir
         stop = self._in_hand.get(attempt.token)
         if stop is None:
@@ -279,7 +279,7 @@ class Dispatcher:
             self.over(attempt.token)
             actor.post(not_started(attempt, reason, self._clock.now()))
 
-    # -- what comes back
+    # -- results
 
     def report(self, run_id: str, event: Event) -> None:
         """Passes the launcher's events on to the run; large results are saved to a file first."""
@@ -315,7 +315,7 @@ class Dispatcher:
                 )
                 await asyncio.sleep(backoff.pause())
         failpoints.hit("values.spilled")
-        # What the engine itself reads of the outputs stays.
+        # Outputs that the engine itself reads stay in the event.
         own = {name: text for name, text in event.outputs.items() if name in OWN_OUTPUTS}
         settle = partial(self._launcher.settle, event.token)
         actor.post(replace(event, result=None, outputs=own, spilled=size), settle)
@@ -326,6 +326,6 @@ def _has_inputs(actor: RunActor, attempt: Attempt) -> bool:
 
 
 def _size(event: AttemptEnded) -> int:
-    """How large what it left is as JSON, nearly."""
+    """The approximate size of its result and outputs as JSON."""
     size = sum(len(name) + len(text) for name, text in event.outputs.items())
     return size if event.result is None else size + len(json.dumps(event.result))

@@ -1,4 +1,4 @@
-"""Evaluates the expressions of steps and conditions: cheap ones at once, all others where they can be ended."""
+"""Evaluates the expressions of steps and conditions: cheap ones at once, all others in a process that can be killed."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from toband.ports import OverLimitError, Sandbox
 SECONDS: Final = 2.0
 """Processor time for all expressions of a step, or for one condition of an event."""
 PAUSE: Final = 60.0
-"""Seconds for which a condition that passed a limit is not tried again."""
+"""Seconds for which a condition that exceeded a limit is not tried again."""
 _BATCH: Final = 100
-"""Conditions that are sent to be evaluated at a time."""
+"""Conditions that are evaluated with one request."""
 
 _Result = TypeVar("_Result")
 
@@ -37,9 +37,9 @@ class ExpressionEvaluator:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._over: dict[str, tuple[float, str]] = {}
-        """Conditions that passed a limit, until when they are not tried again, and what is said of them meanwhile.
+        """Conditions that exceeded a limit, until when they are not tried again, and the reason to report meanwhile.
 
-        Otherwise each event of their type would wait for them to pass it again.
+        Otherwise each event of their type would wait for them to exceed it again.
         """
 
     async def render(self, workflow: Workflow, step: Step, scope: Scope, *, run_id: str) -> Rendered:
@@ -67,7 +67,7 @@ class ExpressionEvaluator:
             return function(workflow, step, scope, cheap_only=True)
         except CostlyError:
             pass
-        # What the last check left is read when it is asked for, which cannot be done elsewhere.
+        # The output of the last check is read on access, which another process cannot do.
         check = {field: scope.check[field] for field in check_references(step) & scope.check.keys()}
         scope = replace(scope, check=check)
         try:
@@ -78,7 +78,7 @@ class ExpressionEvaluator:
             ) from None
 
     async def conditions(self, event: Mapping[str, Any], conditions: Sequence[str]) -> Mapping[str, bool | str]:
-        """Of costly conditions: whether each is true of the event, or why that is unknown. Raises OSError."""
+        """Whether each of these costly conditions is true for the event, or why that is unknown. Raises OSError."""
         now = time.monotonic()
         self._over = {each: over for each, over in self._over.items() if over[0] > now}
         found: dict[str, bool | str] = {each: self._over[each][1] for each in conditions if each in self._over}
@@ -88,7 +88,7 @@ class ExpressionEvaluator:
         return found
 
     async def _judged(self, event: Mapping[str, Any], conditions: Sequence[str]) -> dict[str, bool | str]:
-        """Together if that works out, else one by one: then the limit is passed by one that is known."""
+        """Evaluates all together; if they exceed a limit, one by one, to find the one that does."""
         try:
             judged = await self._sandbox.call(judge_conditions, dict(event), conditions, key="events", seconds=SECONDS)
         except OverLimitError as error:

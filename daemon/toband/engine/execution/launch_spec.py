@@ -1,4 +1,4 @@
-"""From an attempt to a process: fills in templates, builds the environment, finds the workspace."""
+"""Turns an attempt into a launch: fills in templates, builds the environment, finds the workspace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toband.engine.execution.template_scope import TemplateScope
 from toband.ports import ArtifactError, Launch
 
 _RUNNER = str(Path(toban.step.__file__).with_name("runner.py"))
-# Started beside what a step has for itself: no module of its directory, and no setting of its interpreter, gets in.
+# Isolated from the step: no module in its directory, and no setting of its interpreter, affects it.
 _CLI = json.dumps([sys.executable, "-E", "-P", "-X", "utf8", "-m", "toban.cli"])
 _WINDOWS = (
     "PATH",
@@ -52,7 +52,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Files(Protocol):
-    """Where a run's things are."""
+    """Paths of a run's files."""
 
     def run(self, run_id: str) -> str: ...
     def work(self, run_id: str) -> str: ...
@@ -65,7 +65,7 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLeft:
-    """Seconds until the run's timeout, and until that of the whole loop, if there are such."""
+    """Seconds until the run's timeout, and until that of the whole loop, if they have one."""
 
     run: float | None = None
     loop: float | None = None
@@ -73,14 +73,14 @@ class TimeLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rooms:
-    """Where steps live: turns attempts into launches. May read files, in the caller's thread."""
+    """Turns attempts into launches. May read files, in the caller's thread."""
 
     files: Files
     seen: TemplateScope
     evaluation: ExpressionEvaluator
     server: str
     tools: str = ""
-    """A directory with `toban` in it, which comes last in the PATH of steps."""
+    """A directory with `toban` in it, last in the PATH of steps."""
     log_limit: int | None = None
 
     def build(
@@ -155,14 +155,14 @@ class Rooms:
         return workspace
 
     def checked_context(self, plan: Plan, run_id: str, base_dir: str) -> str:
-        """The same, if the run may keep them there. Raises ArtifactError."""
+        """The context directory, if the run may store artifacts there. Raises ArtifactError."""
         context = self.context(plan, run_id, base_dir)
         if plan.workflow.context_dir and (reason := self.files.refusal(run_id, context)):
             raise ArtifactError(f"cannot keep artifacts in {context}: {reason}")
         return context
 
     def context(self, plan: Plan, run_id: str, base_dir: str) -> str:
-        """Where the artifacts of a run are kept."""
+        """The directory for the artifacts of a run."""
         chosen = plan.workflow.context_dir
         if not chosen:
             return self.files.context(run_id)
@@ -170,7 +170,7 @@ class Rooms:
 
 
 def _command(step: Step, argv: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
-    """What was rendered, with what this machine has for it. Raises RenderError if it has nothing."""
+    """The rendered command, with the program that this machine has for it. Raises RenderError if it has none."""
     if sys.platform == "win32":
         return argv
     if step.job_type is JobType.CMD:
@@ -187,7 +187,7 @@ def _command(step: Step, argv: tuple[str, ...], env: Mapping[str, str]) -> tuple
 
 
 def _interpreter(step: Step, env: Mapping[str, str]) -> str:
-    """The daemon's own, or the one that the step names. Raises RenderError."""
+    """The daemon's own interpreter, or the one that the step names. Raises RenderError."""
     if not step.python:
         return sys.executable
     found = shutil.which(step.python, path=env.get("PATH", ""))
@@ -200,7 +200,7 @@ def _interpreter(step: Step, env: Mapping[str, str]) -> str:
 
 
 def _timeout(step: Step, left: TimeLeft) -> tuple[float | None, TreeCause]:
-    """The nearest of the attempt's own timeout, the loop's and the run's; the shim keeps it without the daemon."""
+    """The earliest of the timeouts of the attempt, the loop and the run; the shim enforces it without the daemon."""
     own = step.timeout if left.loop is None or step.completion_check is None else None
     near: list[tuple[float, TreeCause]] = []
     if own is not None:
@@ -215,7 +215,7 @@ def _timeout(step: Step, left: TimeLeft) -> tuple[float | None, TreeCause]:
 def _environment(step: Step) -> dict[str, str]:
     """The documented minimum; the daemon's own environment is never passed on. Raises RenderError, OSError."""
     if sys.platform == "win32":
-        # As LANG is elsewhere: what Python prints into a log is UTF-8.
+        # Like LANG on other systems: Python writes UTF-8 to the log.
         found = {name: os.environ[name] for name in _WINDOWS if name in os.environ}
         return found | {"PYTHONUTF8": "1"}
     import pwd
@@ -226,7 +226,7 @@ def _environment(step: Step) -> dict[str, str]:
         else:
             user = pwd.getpwuid(int(step.user) if step.user else os.geteuid())
     except KeyError:
-        # Without a free descriptor everybody is unknown: then this fails, and says so.
+        # Without a free descriptor every user is unknown: then this fails, and says so.
         os.close(os.open(os.devnull, os.O_RDONLY))
         raise RenderError(
             f"cannot start step {step.id}: there is no user {step.user or os.geteuid()} on this machine"

@@ -1,4 +1,4 @@
-"""One active run: a serial mailbox. Each event is decided on committed state, saved, and only then acted on."""
+"""One active run as a serial mailbox. Each event is decided on committed state, saved, and only then acted on."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Letter:
     at: datetime
     answer: asyncio.Future[Run] | None
     then: Callable[[], None] | None = None
-    """Called when it was handled and what followed from it is saved."""
+    """Called when the event was handled and its consequences are saved."""
 
 
 class RunActor:
@@ -82,17 +82,17 @@ class RunActor:
         self._busy = False
 
     def post(self, event: Event, then: Callable[[], None] | None = None) -> None:
-        """Delivers a fact; it is handled after those before it. `then` is called when what followed is saved."""
+        """Delivers an event; it is handled after all earlier ones. `then` is called when its consequences are saved."""
         self._put(_Letter(event, self._clock.now(), None, then))
 
     async def ask(self, event: Event) -> Run:
-        """Delivers a fact and answers the run as it is once that is saved."""
+        """Delivers an event, and returns the run once its consequences are saved."""
         answer: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
         self._put(_Letter(event, self._clock.now(), answer))
         return await answer
 
     async def settled(self) -> Run:
-        """The run when all that was delivered so far is saved. Until then the database may know more than `run`."""
+        """The run once all delivered events are saved. Until then the database may be ahead of `run`."""
         if not self._busy:
             return self.run
         answer: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
@@ -100,18 +100,18 @@ class RunActor:
         return await answer
 
     def arm(self, due: datetime) -> None:
-        """Posts RunTimeoutPassed then. Whoever sets the wall clock meanwhile does not move it."""
+        """Posts RunTimeoutPassed at that time. Setting the wall clock meanwhile does not move it."""
         self._timer = self._post_at(due, RunTimeoutPassed())
 
     def arm_step(self, step: str, due: datetime, event: Event) -> None:
-        """Posts an event of a step's then, in place of one of the same kind."""
+        """Posts an event of a step at that time, and replaces a timer of the same kind."""
         key = f"{name_of(event)} {step}"
         if (earlier := self._step_timers.get(key)) is not None:
             earlier.cancel()
         self._step_timers[key] = self._post_at(due, event)
 
     def step_time_left(self, step: str) -> float | None:
-        """Until the timeout of a step that is kept here; None if it has none."""
+        """Seconds until the timeout of a step that is enforced here; None if it has none."""
         timer = self._step_timers.get(f"{name_of_type(StepTimeoutPassed)} {step}")
         return None if timer is None else self._left(timer)
 
@@ -125,7 +125,7 @@ class RunActor:
                 timer.cancel()
 
     def time_left(self) -> float | None:
-        """Until the run's timeout; None if it has none."""
+        """Seconds until the run's timeout; None if it has none."""
         return None if self._timer is None else self._left(self._timer)
 
     def _left(self, timer: asyncio.TimerHandle) -> float:
@@ -157,7 +157,7 @@ class RunActor:
             self._busy = False
 
     def _broken(self, letter: _Letter, error: Exception) -> None:
-        """An event that cannot be handled keeps back none of those behind it. An end that cannot be taken is a loss."""
+        """An event that cannot be handled does not block later ones. Such an end of an attempt counts as lost."""
         if letter.answer is not None and not letter.answer.done():
             letter.answer.set_exception(error)
             return
@@ -194,10 +194,10 @@ class RunActor:
                 return
 
     async def _save(self, change: RunChange) -> bool:
-        """True when it is on disk. False: the run is not as it was left, and was read again; decide anew.
+        """True when the change is on disk. False: the stored run differs, and was read again; decide anew.
 
-        A database that fails may have kept the change and only failed to say so: what is there is looked up, and the
-        same change tried again if it is not.
+        A failing database may have stored the change and only failed to confirm it: the stored state is read, and the
+        same change is tried again if it is missing.
         """
         before, after = change.before, change.after
         backoff = Backoff()

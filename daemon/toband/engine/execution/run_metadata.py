@@ -1,7 +1,6 @@
-"""What a run tells about itself in its context directory: `_workflow.json`, and `_meta.json` of each step.
+"""Writes a run's metadata to its context directory: `_workflow.json`, and `_meta.json` of each step.
 
-For people and for the steps that come after. The truth is in the database; a disk that will not take a note changes
-nothing.
+For people and for later steps. The database is authoritative; a failed write changes nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ class Notes:
         self._write(context, "_workflow.json", _run(run))
 
     def of_ended(self, context: str, plan: Plan, run: Run) -> None:
-        """Of all steps that are over: what a run took over from another, or a crash may have kept from being told."""
+        """Metadata of all ended steps: they may come from another run, or a crash may have prevented writing it."""
         self._of(context, plan, run.steps.values())
 
     def of_steps(self, context: str, plan: Plan, run: Run) -> None:
-        """Of those that ended with the last change; a step that never ran has none."""
+        """Metadata of the steps that ended with the last change; a step that never ran has none."""
         self._of(context, plan, [run.steps[name] for name in run.touched or ()])
 
     def _of(self, context: str, plan: Plan, steps: Iterable[StepRun]) -> None:

@@ -1,4 +1,4 @@
-"""What `when` and `for_each` of a step come to."""
+"""Evaluates `when` and `for_each` of a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toband.engine.execution.template_scope import TemplateScope
 async def settle(
     plan: Plan, run: Run, name: str, seen: TemplateScope, evaluation: ExpressionEvaluator
 ) -> StepEvaluated | EvaluationFailed:
-    """May read what steps printed. Raises OSError."""
+    """May read the output of steps. Raises OSError."""
     step = plan.steps[name]
     workflow = plan.workflow
     try:

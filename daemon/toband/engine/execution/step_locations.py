@@ -1,4 +1,4 @@
-"""Where the steps of a workflow work and where their artifacts are kept, as far as the definition alone says it."""
+"""The directories in which steps work and artifacts are stored, where the definition alone determines them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toban.definition import JobType, Workflow
 def refused_locations(workflow: Workflow, base_dir: str, refusal: Callable[[str], str]) -> Iterator[tuple[str, str]]:
     """Fields of the definition, each with the reason why its directory is refused; every reason once.
 
-    `refusal` says for an absolute path why no step may work there; empty if one may.
+    `refusal` returns for an absolute path why no step may work there; empty if one may.
     """
     told = {""}
     for field, path in _locations(workflow, base_dir):
@@ -22,7 +22,7 @@ def refused_locations(workflow: Workflow, base_dir: str, refusal: Callable[[str]
 
 
 def _locations(workflow: Workflow, base_dir: str) -> Iterator[tuple[str, str]]:
-    """Absolute paths. Those with templates, and those below a run's own directory, are known when a step starts."""
+    """Absolute paths. Those with templates, and those in a run's own directory, are only known when a step starts."""
     given = [("context_dir", workflow.context_dir)] if workflow.context_dir else []
     for step in workflow.steps.values():
         if step.job_type is not JobType.WORKFLOW and "{{" not in (step.workspace or ""):

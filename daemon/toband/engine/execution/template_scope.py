@@ -1,4 +1,4 @@
-"""What the templates of a step see: parameters, the run, and what the steps before it left."""
+"""The scope of a step's templates: parameters, the run, and the results of earlier steps."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _AT_ONCE = 20
 
 @dataclass(frozen=True, slots=True)
 class TemplateScope:
-    """Reads what steps printed and left. May read files, a few at a time, in the caller's thread."""
+    """Reads the output and results of steps. May read files, a few at a time, in the caller's thread."""
 
     logs: Logs
     values: Values
     work: Callable[[str], str]
-    """The directory of a run's own."""
+    """The run's own directory."""
 
     async def scope(self, plan: Plan, run: Run, step: StepRun, wanted: Mapping[str, frozenset[str]]) -> Scope:
-        """`wanted` is what the templates use of other steps; nothing else is read. Raises RenderError, OSError."""
+        """`wanted` lists what the templates use of other steps; nothing else is read. Raises RenderError, OSError."""
         looping = plan.step(step.id).completion_check is not None
         return Scope(
             params=dict(run.params),
@@ -84,7 +84,7 @@ class TemplateScope:
                 return step.exit_code if step.exit_code is not None else -1
             case "status":
                 if step.state is StepState.SKIPPED and step.source:
-                    return StepState.SUCCEEDED.value  # as it was where its values are from
+                    return StepState.SUCCEEDED.value  # its state in the run that its values come from
                 return step.state.value if step.state is not StepState.PENDING else ""
             case "result":
                 return self._left(step)[0]
@@ -113,7 +113,7 @@ class TemplateScope:
 
 
 class _Said(dict[str, Any]):
-    """What the last completion check said, read when it is asked for; nothing before the first."""
+    """The output of the last completion check, read on access; empty before the first check."""
 
     def __init__(self, seen: TemplateScope, run: Run, step: StepRun) -> None:
         code = step.check_exit_code if step.check_exit_code is not None else -1

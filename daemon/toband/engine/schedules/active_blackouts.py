@@ -1,4 +1,4 @@
-"""Windows in which schedules start nothing: a workflow's own, and the daemon's."""
+"""Blackout windows, in which schedules start nothing: a workflow's own, and the daemon's."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CONDITION = "blackout"
 
 class ActiveBlackouts:
     def __init__(self, windows: Sequence[str], zone: str) -> None:
-        """The daemon's own, on the clocks of `zone`."""
+        """`windows` are the daemon's own, in the time zone `zone`."""
         self._windows = tuple(windows)
         self._zone = zone
 
     def tell(self, conditions: Conditions) -> None:
-        """Whoever watches over the daemon, of windows of its own that leave no time at all."""
+        """Reports the daemon as degraded if its own windows leave no time at all."""
         for text in self._windows:
             if never_ends(parse_blackout(text)):
                 detail = (
@@ -31,12 +31,12 @@ class ActiveBlackouts:
                 return
 
     def until(self, stored: StoredWorkflow | None, zone: str, at: datetime) -> NotStarted | None:
-        """The blackout, if a window covers that time. The workflow's own are in `zone`."""
+        """The blackout, if a window covers that time. The workflow's own windows are in `zone`."""
         found = self._covering(stored, zone, at)
         return None if found is None else NotStarted(NotStartedReason.BLACKOUT, f"until {_shown(*found)}")
 
     def end(self, stored: StoredWorkflow | None, zone: str, at: datetime) -> datetime | None:
-        """When it is worth looking again whether a window that covers that time has ended; None: never, or now."""
+        """When to check again whether a window that covers that time has ended; None: never, or now."""
         found = self._covering(stored, zone, at)
         return None if found is None else found[0].end
 

@@ -1,4 +1,4 @@
-"""Schedules that are due and have to wait: those that catch up take turns, so that an outage is no storm."""
+"""Waits of due schedules: those that catch up take turns, so that an outage does not cause a burst of runs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 CATCH_UP_AT_ONCE = 20
-"""Runs for missed times that are started in a second."""
+"""Runs for missed times that may start per second."""
 _SECOND = timedelta(seconds=1)
 
 
 class CatchUpTurns:
-    """So many in a second, in the order in which they were asked for."""
+    """Hands out a limited number of turns per second, in the order of the requests."""
 
     def __init__(self, most: int = CATCH_UP_AT_ONCE) -> None:
         self._most = most
@@ -19,12 +19,12 @@ class CatchUpTurns:
         self._taken = 0
 
     def free(self, now: datetime) -> bool:
-        """Whether `take` would give one at once."""
+        """Whether `take` would give a turn at once."""
         second = self._second
         return second is None or now >= second + _SECOND or (second <= now and self._taken < self._most)
 
     def take(self, now: datetime) -> datetime:
-        """When it is."""
+        """The time of the turn."""
         if self._second is None or now >= self._second + _SECOND:
             self._second, self._taken = now, 0
         elif self._taken >= self._most:
@@ -35,9 +35,9 @@ class CatchUpTurns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingSchedule:
-    """Until when nobody has to look at a schedule that is due, as long as it is still `next_due` then.
+    """Until when a due schedule needs no attention, as long as it is still `next_due` then.
 
-    `turn` is when it may catch up, if that is known; `workflow`: it waits for a run of that to end.
+    `turn` is when it may catch up, if that is known; `workflow`: it waits for a run of that workflow to end.
     """
 
     next_due: datetime | None

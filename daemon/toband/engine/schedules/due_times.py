@@ -1,4 +1,4 @@
-"""The due times of a schedule that nobody has decided about yet."""
+"""The due times of a schedule that are not decided yet."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.errors import ZoneGoneError
 
 MOST_COUNTED = 10_000
-"""Due times that are counted to find where `max_occurrences` ends; a limit beyond is not looked for."""
+"""Limit on the due times counted to find the end of `max_occurrences`; a larger limit is not searched for."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upcoming:
-    """A time at which a workflow is due; `at` is when its run starts, with the jitter."""
+    """A due time of a workflow; `at` is when its run starts, with the jitter."""
 
     due: datetime
     at: datetime
@@ -33,7 +33,7 @@ class Upcoming:
 
 
 def upcoming(entry: ScheduleEntry, after: datetime) -> Iterator[Upcoming]:
-    """Its due times behind `after`, in order, without a look at blackouts. Raises ZoneGoneError."""
+    """Its due times after `after`, in order, regardless of blackouts. Raises ZoneGoneError."""
     jitter = jitter_by(entry)
     return (
         Upcoming(
@@ -67,12 +67,12 @@ def latest(entry: ScheduleEntry, before: datetime) -> datetime | None:
 
 
 def jitter_by(entry: ScheduleEntry) -> timedelta:
-    """By how much its runs come later."""
+    """The jitter that delays its runs."""
     return timedelta(seconds=jitter_of(entry.id, entry.spec))
 
 
 def due_at_boot(entry: ScheduleEntry, now: datetime) -> bool:
-    """Whether the next boot of the machine is a due time of it."""
+    """Whether it is due at the next boot of the machine."""
     spec = entry.spec
     return (
         spec.cron == REBOOT
@@ -90,7 +90,7 @@ def zone_of(entry: ScheduleEntry) -> ZoneInfo:
 
 
 def _dues(entry: ScheduleEntry, after: datetime) -> Iterator[Due]:
-    """Those behind `after` from `next_due` on, as far as it may still be due."""
+    """The due times after `after`, starting with `next_due`, while it may still be due."""
     if entry.next_due is None:
         return iter(())
     first = entry.next_due - _MICROSECOND
@@ -107,7 +107,7 @@ def _dues(entry: ScheduleEntry, after: datetime) -> Iterator[Due]:
 
 
 def _left(entry: ScheduleEntry) -> int | None:
-    """How often it may still be due; None: so often that nobody counts."""
+    """How often it may still be due; None: too often to count."""
     if entry.spec.max_occurrences is None:
         return None
     left = max(0, entry.spec.max_occurrences - entry.occurrences)

@@ -1,4 +1,4 @@
-"""The fire ledger in plain words."""
+"""Explains the fire ledger in plain words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LATE = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Near:
-    """A due time near the one that was asked about, and the zone of its schedule; empty: nobody knows it."""
+    """A due time near the requested one, and the zone of its schedule; empty: unknown."""
 
     at: datetime
     zone: str
@@ -30,9 +30,9 @@ class Near:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FireFacts:
-    """What is known when somebody asks why. `asked` is the time they ask about; None: lately.
+    """The facts for an explanation. `asked` is the time that the client asked about; None: lately.
 
-    `due` is the due time that they mean, if nobody has decided about it yet; `before` and `after` are those around it.
+    `due` is the due time that is meant, if it is not decided yet; `before` and `after` are those around it.
     """
 
     workflow: str
@@ -41,7 +41,7 @@ class FireFacts:
     now: datetime
     asked: datetime | None
     entries: tuple[ScheduleEntry, ...]
-    """Also those that have run out."""
+    """Includes those that have run out."""
     fires: tuple[Fire, ...]
     due: Upcoming | None = None
     before: Near | None = None
@@ -49,13 +49,13 @@ class FireFacts:
     events: tuple[str, ...] = ()
     """The types of events that start it."""
     emitted: Mapping[str, Emitted] = field(default_factory=dict)
-    """By id, the events that reported due times."""
+    """The events emitted for due times, by id."""
     zones: Mapping[str, str] = field(default_factory=dict)
-    """Of schedules that are over and not among `entries`."""
+    """Zones of schedules that have ended and are not among `entries`."""
 
 
 def explain_fires(known: FireFacts) -> tuple[str, ...]:
-    """Sentences, the most telling first."""
+    """Sentences, the most informative first."""
     return tuple(_sentences(known))
 
 
@@ -128,7 +128,7 @@ def _next(known: FireFacts) -> Iterator[str]:
 
 
 def _undecided(known: FireFacts, asked: datetime) -> Iterator[str]:
-    """About a time that has no line in the ledger."""
+    """Sentences about a time that has no line in the ledger."""
     shown = _time(asked, _any_zone(known))
     if known.due is not None:
         due = _time(known.due.due, known.due.zone)
@@ -154,14 +154,14 @@ def _undecided(known: FireFacts, asked: datetime) -> Iterator[str]:
 
 
 def _start(due: Upcoming) -> str:
-    """What is to be said of the start of its run, if anything."""
+    """A remark about the start of its run, if there is one to make."""
     later = due.at - due.due
     jitter = f", its run {duration_text(later)} later (jitter)" if later else ""
     return f"{jitter}, but no run starts then: {due.blackout}" if due.blackout else jitter
 
 
 def _fire(fire: Fire, zone: str, started: str) -> str:
-    """`started` is what the event that reported it started."""
+    """`started` says what its event started."""
     due = _time(fire.due_at, zone)
     more = f" The same happened to {fire.more} earlier due times." if fire.more else ""
     match fire.outcome:
@@ -187,12 +187,12 @@ def _why(reason: NotStarted | None) -> str:
 
 
 def _made(fire: Fire) -> str:
-    """The due time of a subject becomes an event, which starts the run."""
+    """The due time of a subject schedule emits an event, which starts the run."""
     return f"run {fire.run_id} was started" if fire.run_id else f"event {fire.event_id} was emitted"
 
 
 def _started(known: FireFacts, fire: Fire) -> str:
-    """What the event of a subject started of the workflow; empty where nobody knows it, or any more."""
+    """What the event of a subject schedule started of the workflow; empty where that is unknown or no longer stored."""
     event = known.emitted.get(fire.event_id)
     if event is None:
         return ""
@@ -228,7 +228,7 @@ def _jitter(entry: ScheduleEntry) -> str:
 
 
 def _any_zone(known: FireFacts) -> str:
-    """Of one of its schedules, where nobody can tell which is meant."""
+    """The zone of one of its schedules, where it is unclear which one is meant."""
     around = [each.zone for each in (known.due, known.after, known.before) if each is not None]
     return next((zone for zone in around if zone), known.entries[0].zone if known.entries else "")
 
@@ -238,7 +238,7 @@ def _time(at: datetime, zone: str) -> str:
 
 
 def _clock(zone: str) -> tzinfo:
-    """UTC where there is none, or none any more."""
+    """UTC if the zone is empty or no longer exists."""
     try:
         return ZoneInfo(zone) if zone else UTC
     except (KeyError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Saves what was decided about due times, with the runs and events that they start; these begin when all are saved."""
+"""Saves decisions about due times, with the runs and events that they start; these begin when all are saved."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ class FireSaver:
         self._announcing = announcing
         self._ahead: Counter[str] = Counter()
         self.stored: list[tuple[NewRun, Run]] = []
-        """Those that have not begun."""
+        """Stored runs that have not begun."""
 
     def begin(self) -> None:
-        """Starts the runs that were stored: after the others that are due are, which the first steps would delay."""
+        """Begins the stored runs: after all due ones are stored, since the first steps would delay that."""
         stored, self.stored = self.stored, []
         for new, run in stored:
             self._intake.begin(new, run)
             self._ahead[run.workflow] -= 1
 
     def count_of(self, workflow: str) -> int:
-        """How many runs of the workflow there are that have not ended, also those that are not begun or stored yet."""
+        """Number of the workflow's runs that have not ended, including those not begun or not stored yet."""
         return self._queue.count(workflow) + self._ahead[workflow]
 
     def in_the_way(self, stored: StoredWorkflow | None) -> NotStarted | None:
-        """Why nothing may start now. A blackout is judged by each due time."""
+        """Why nothing may start now. Blackouts are checked for each due time separately."""
         if stored is None:
             return NotStarted(NotStartedReason.DELETED)
         if not stored.enabled:
@@ -82,7 +82,7 @@ class FireSaver:
     async def save(
         self, entry: ScheduleEntry, decision: Decision, now: datetime, stored: StoredWorkflow | None
     ) -> bool:
-        """Whether it is saved; else it was changed, or somebody was faster. Raises StoreError."""
+        """Saves the decision; False if the schedule was changed or decided meanwhile. Raises StoreError."""
         fires = list(decision.fires)
         made: list[tuple[Fire, NewRun]] = []
         for start in decision.starts:
@@ -93,7 +93,7 @@ class FireSaver:
             else:
                 line = replace(line, run_id=made_or_why.run.id)
                 made.append((line, made_or_why))
-            # Each due time has a line, also those that the run only stands for.
+            # Each due time has a line, including those that the run only represents.
             fires += _stood_for(fires[-1] if isinstance(made_or_why, NotStarted) else line, start)
         at = max(now, self._clock.now())
         firing = Firing(
@@ -126,7 +126,7 @@ class FireSaver:
         return True
 
     async def tell(self, entry: ScheduleEntry, decision: Decision, now: datetime) -> None:
-        """One of a subject is told of as an event, whatever the daemon does; that starts what there is to start."""
+        """Emits an event for a subject schedule, whatever the daemon's state; the event starts the workflow, if any."""
         at = max(now, self._clock.now())
         fires = [replace(line, at=at) for line in decision.fires]
         events = []
@@ -144,7 +144,7 @@ class FireSaver:
         log.info("schedule fired", action="schedule_fired", schedule=entry.id, events=len(events))
 
     async def _new(self, entry: ScheduleEntry, start: Start, stored: StoredWorkflow | None) -> NewRun | NotStarted:
-        """The run of a due time, not stored yet; or why there can be none. Raises StoreError."""
+        """The run of a due time, not stored yet; or why there is none. Raises StoreError."""
         if stored is None:
             return NotStarted(NotStartedReason.DELETED)
         ahead = self._ahead[entry.workflow]
@@ -170,7 +170,7 @@ class FireSaver:
 
 
 def _stood_for(line: Fire, start: Start) -> list[Fire]:
-    """The lines of the times that its run stands for too; `line` is of that."""
+    """The lines of the other times that the run represents; `line` is the line of its own due time."""
     outcome = FireOutcome.CAUGHT_UP if line.outcome is not FireOutcome.SKIPPED else line.outcome
     return [
         replace(line, due_at=at, outcome=outcome, more=0 if number else start.more)

@@ -1,4 +1,4 @@
-"""When workflows are due next, and why they did or did not run: for people."""
+"""Answers when workflows are due next, and why they did or did not run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from toband.engine.schedules.fire_explanation import FireFacts, Near, explain_fi
 from toband.ports import Clock, Store, StoredWorkflow
 
 LAST = 5
-"""Most lines of the ledger shown, except those of the exact time asked about."""
+"""Limit on the ledger lines shown, except for those of the exact time asked about."""
 NEAR = 60.0
-"""Seconds by which somebody's time may differ from the due time that they mean."""
+"""Seconds by which a requested time may differ from the due time that is meant."""
 _LISTED = 1000
 _SECOND = timedelta(seconds=1)
 
@@ -42,7 +42,7 @@ class ScheduleQueries:
         self._draining = draining
 
     async def preview(self, name: str, count: int, start: datetime | None = None) -> list[Upcoming]:
-        """The next times at which it is due, of all of its schedules, as far as nobody has decided about them.
+        """The next due times of all its schedules that are not decided yet.
 
         Without `start` they are those whose run is still to start. Raises WorkflowNotFoundError and ZoneGoneError.
         """
@@ -55,7 +55,7 @@ class ScheduleQueries:
             found = merge(*times, key=lambda due: (due.at, due.index))
             return [self._with_blackout(stored, due) for due in islice(found, count)]
 
-        # Nothing else would be served meanwhile.
+        # Nothing else would be served during this.
         return await asyncio.to_thread(find)
 
     async def explain(self, name: str, at: datetime | None = None) -> Explanation:
@@ -88,7 +88,7 @@ class ScheduleQueries:
         )
 
     async def _meant(self, name: str, asked: datetime) -> Sequence[Fire]:
-        """What became of the times in the second that somebody asks about, or else of the nearest."""
+        """The outcomes of due times in the requested second, or else of the nearest."""
         for near, most in ((_SECOND, _LISTED), (timedelta(seconds=NEAR), LAST)):
             fires = await self._store.fires(workflow=name, after=asked - near, before=asked + near, limit=_LISTED)
             if fires:
@@ -97,23 +97,23 @@ class ScheduleQueries:
         return ()
 
     async def _emitted(self, fires: Sequence[Fire]) -> Mapping[str, Emitted]:
-        """The events that tell of due times, as far as they are kept, by id."""
+        """The events emitted for due times, by id, if they are still stored."""
         ids = {found for fire in fires if (found := fire.event_id)}
         events = [await self._store.get_event(each) for each in sorted(ids)]
         return {event.id: event for event in events if event is not None}
 
     async def _zones(self, fires: Sequence[Fire], entries: Sequence[ScheduleEntry]) -> Mapping[str, str]:
-        """Of schedules that are over, as far as they are kept, by id."""
+        """The zones of schedules that have ended, by id, if they are still stored."""
         over = {fire.schedule_id for fire in fires} - {entry.id for entry in entries}
         found = [await self._store.get_schedule(each) for each in sorted(over)]
         return {entry.id: entry.zone for entry in found if entry is not None}
 
     def _looked_ahead(self, stored: StoredWorkflow, known: FireFacts) -> FireFacts:
-        """With the due times that are to come."""
+        """Adds the coming due times."""
         entries = [entry for entry in known.entries if _zone_is_there(entry)]
         asked = known.asked
         if asked is None:
-            # One that waits for its jitter is still to come.
+            # A due time that waits for its jitter is still to come.
             coming = [due for each in entries for due in _first(each, known.now - jitter_by(each))]
             return replace(known, after=self._soonest(stored, coming))
         near = timedelta(seconds=NEAR)
@@ -144,9 +144,9 @@ class ScheduleQueries:
         return replace(due, blackout=shut.text if shut is not None else "")
 
     async def _entries(self, name: str) -> list[ScheduleEntry]:
-        """Its own, also those that have run out, and those of subjects that are to start it."""
+        """Its own schedules, including those that have run out, and the subject schedules that start it."""
         own = await self._store.list_schedules(
-            # Their ids begin so, and come first behind it.
+            # Their ids have this prefix, and sort directly after it.
             workflow=name,
             after=f"{name}/",
             limit=_LISTED,

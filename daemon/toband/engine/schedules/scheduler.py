@@ -1,4 +1,4 @@
-"""Starts runs when they are due. What becomes of each due time is in the ledger."""
+"""Starts runs when they are due, and records the outcome of each due time in the ledger."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from toband.ports import (
 
 ALL_ACTIVE = "as many runs as allowed are active"
 AT_ONCE = 200
-"""Schedules that are looked at together."""
+"""Schedules that are processed together."""
 LOOK_AGAIN = 30.0
-"""Seconds after which the wall clock is looked at again, whatever the alarm says: somebody may have set it."""
+"""Seconds after which the wall clock is read again, regardless of the alarm: it may have been set."""
 STORED_MOST = 1000
 """Runs that are stored before the first of them begins, when many are due at once."""
 WAITS_MOST = 300.0
-"""Seconds after which one that waits for something else than its turn is looked at again."""
+"""Seconds after which a schedule that waits for something other than its turn is checked again."""
 TROUBLED_AGAIN = timedelta(minutes=1)
-"""After that one that cannot be decided is looked at again."""
+"""Time after which a schedule that cannot be decided is tried again."""
 TROUBLED_SHOWN = 5
-"""Of so many that cannot be decided the log says all, and health the names."""
+"""Number of undecidable schedules that are logged with a traceback and named in the health report."""
 CLOCK_WRONG = timedelta(minutes=1)
-"""By so much the clock may be behind what was decided without anybody having to know."""
+"""How far the clock may be behind decided due times before this is reported."""
 CONDITION = "schedules"
 CLOCK = "clock"
 
@@ -83,7 +83,7 @@ class RunScheduler:
         boot: Boot,
         definitions_read: asyncio.Event,
     ) -> None:
-        """`definitions_read` is set when what files define is stored: from then on `@reboot` can be decided."""
+        """`definitions_read` is set when the definitions in files are stored: from then on `@reboot` can be decided."""
         self._store = store
         self._active = active
         self._clock = clock
@@ -119,7 +119,7 @@ class RunScheduler:
     # -- life
 
     async def run(self) -> None:
-        """Never returns. What the database cannot say now is asked again."""
+        """Never returns. Failed database calls are retried."""
         await self._active.loaded.wait()
         self._alarm.open(self._rung.set)
         async with asyncio.TaskGroup() as tasks:
@@ -145,7 +145,7 @@ class RunScheduler:
             await self._rung.wait()
 
     def _next_look(self) -> datetime:
-        """Also without anything due: somebody may have changed the database."""
+        """Has a limit even if nothing is due: another process may have changed the database."""
         times = [each.until for each in self._waiting.values()]
         times.append(self._clock.now() + timedelta(seconds=LOOK_AGAIN))
         if self.next_alarm is not None:
@@ -153,7 +153,7 @@ class RunScheduler:
         return min(times)
 
     def changed(self) -> None:
-        """Schedules may have changed: the alarm is set anew."""
+        """Schedules may have changed: resets the alarm."""
         for schedule_id in self._troubled & self._waiting.keys():
             self._wake(schedule_id)
         self._sweeping = True
@@ -173,7 +173,7 @@ class RunScheduler:
         return self._draining.active
 
     def drain(self) -> None:
-        """No schedule starts anything from now on; times that are due are told as skipped."""
+        """Schedules start nothing from now on; due times are recorded as skipped."""
         self._draining.begin()
 
     def resume(self) -> None:
@@ -182,10 +182,10 @@ class RunScheduler:
     def close(self) -> None:
         self._alarm.close()
 
-    # -- what is due
+    # -- due schedules
 
     async def _look(self) -> None:
-        """Decides about all that is due by now, and about what was missed as its turn comes. Raises StoreError."""
+        """Decides all that is due by now, and missed times when their turn comes. Raises StoreError."""
         try:
             while True:
                 self._looked_at = now = self._presence.look()
@@ -203,7 +203,7 @@ class RunScheduler:
             self._due_runs.begin()
 
     async def _begin_anew(self, now: datetime) -> None:
-        """Nobody was there, or the clock was set back: all that is known of who waits until when is void."""
+        """The daemon was not running, or the clock was set back: discards all recorded waits."""
         self._jumps = self._presence.jumps
         self._waiting.clear()
         self._turns = CatchUpTurns()
@@ -211,7 +211,7 @@ class RunScheduler:
         await self._check_clock(now)
 
     async def _due_now(self, now: datetime) -> Sequence[ScheduleEntry]:
-        """Some of those that became due while somebody was there."""
+        """Some of the schedules that became due while the daemon was running."""
         due = await self._store.due_schedules(now, since=self._first_near, limit=AT_ONCE + len(self._waiting))
         return [entry for entry in due if not self._does_wait(entry)][:AT_ONCE]
 
@@ -228,7 +228,7 @@ class RunScheduler:
         return entries
 
     async def _missed(self, now: datetime) -> Sequence[ScheduleEntry]:
-        """Some of those that became due while nobody was there, as long as there are any that do not wait."""
+        """Some of the schedules that became due while the daemon was not running, unless all of them wait."""
         again = timedelta(seconds=LOOK_AGAIN)
         if self._swept_at is None or not timedelta(0) <= now - self._swept_at < again:
             self._sweeping = True
@@ -257,11 +257,11 @@ class RunScheduler:
 
     @property
     def _first_near(self) -> datetime:
-        """What is due from then on was not missed."""
+        """Times due from then on were not missed."""
         return self._presence.since - timedelta(seconds=ON_TIME)
 
     async def _check_clock(self, now: datetime) -> None:
-        """A clock that was ahead and is right again leaves schedules that were decided already."""
+        """Reports schedules that were decided in the future, by a clock that was ahead and is right again."""
         count, until = await self._store.decided_ahead(now + CLOCK_WRONG)
         if until is None:
             self._conditions.well(CLOCK)
@@ -274,7 +274,7 @@ class RunScheduler:
         self._conditions.trouble(CLOCK, HealthStatus.DEGRADED, detail)
 
     async def _or_tell(self, entry: ScheduleEntry, work: Awaitable[None]) -> None:
-        """One that cannot be decided, because its zone is gone, say, keeps no other from being due."""
+        """A schedule that cannot be decided, for example because its zone is gone, does not block the others."""
         try:
             await work
         except StoreError:
@@ -309,9 +309,9 @@ class RunScheduler:
         self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
 
     async def _fire_at_boot(self) -> None:
-        """What is due once per boot of the machine. What is stored later is for the next one.
+        """Decides the schedules that are due once per boot. Schedules stored later wait for the next boot.
 
-        After a crash in the midst of it the ledger knows what was done.
+        If this is interrupted by a crash, the ledger knows which are done.
         """
         after = ""
         while True:
@@ -328,7 +328,7 @@ class RunScheduler:
         at = self._the_boot.at
         tick = timedelta(microseconds=1)
         if await self._store.fires(schedule_id=entry.id, after=at - tick, before=at + tick):
-            return  # a daemon before this one decided about it
+            return  # an earlier daemon decided it
         stored = await self._store.get_workflow(entry.workflow)
         now = self._clock.now()
         way = self._due_runs.in_the_way(stored) or self._blackouts.until(stored, entry.zone, now)
@@ -339,7 +339,7 @@ class RunScheduler:
     # -- firing
 
     async def _fire(self, entry: ScheduleEntry) -> None:
-        """Decides as far as can be, and notes until when the rest waits. Raises StoreError."""
+        """Decides as much as possible, and records until when the rest waits. Raises StoreError."""
         waited = self._waiting.pop(entry.id, None)
         if entry.subject:
             now = self._presence.look()
@@ -375,7 +375,7 @@ class RunScheduler:
             self._go_on(decision.entry, now)
 
     def _go_on(self, entry: ScheduleEntry, now: datetime) -> None:
-        """One of which not all was decided is looked at again, after the others."""
+        """Processes a schedule that is not fully decided again, after the others."""
         if entry.alarm is not None and entry.alarm <= now:
             self._waiting[entry.id] = WaitingSchedule(next_due=entry.next_due, until=now)
 
@@ -387,9 +387,9 @@ class RunScheduler:
         may: bool,
         turn: datetime | None,
     ) -> WaitingSchedule:
-        """Until when one waits that has missed times to catch up."""
+        """Until when a schedule with missed times to catch up waits."""
         now = given.now
-        # It is looked at in time to say that it was missed.
+        # It is processed in time to record that it was missed.
         until = now + timedelta(seconds=min(WAITS_MOST, max(1.0, grace_left(entry, now) + 0.001)))
         if given.shut(now):
             end = self._blackouts.end(stored, entry.zone, now)
@@ -412,7 +412,7 @@ class RunScheduler:
 
 
 async def _decided(entry: ScheduleEntry, given: Circumstances) -> Decision:
-    """Very many times are gone through in parts, so that others have their turn."""
+    """Decides very many due times in parts, so that others get their turn."""
     decision = decide(entry, given)
     while decision.carried is not None:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Schedules that are bound to a subject: what others keep track of, and want to be told of at some time."""
+"""Subject schedules: bound to something that a client tracks, such as a task, they emit an event when due."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from toband.engine.system_events import SystemEvents
 from toband.ports import Clock, Request, Store
 
 NEVER_TOO_LATE = 100 * 365 * 86400.0
-"""Whoever asked to be reminded is told, however long the daemon was away."""
+"""Grace for subject schedules: a reminder is delivered however long the daemon was down."""
 SHOWN = 5
-"""Due times that are told of words, and of a schedule."""
-# What a row can raise whose zone, rule or time this machine cannot tell.
+"""Due times that are shown for a time phrase, and for a schedule."""
+# The errors for a row whose zone, rule or time this machine cannot interpret.
 _UNTOLD = (ValueError, KeyError, OSError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What words mean now: in words again, when that is due next, in which zone, and the action if they name one."""
+    """A time phrase interpreted now: in normal words, its next due times, its zone, and the action if it names one."""
 
     understood: str
     recurring: bool
@@ -63,7 +63,7 @@ class SubjectSchedules:
         zone: str,
         changed: Callable[[], None],
     ) -> None:
-        """`zone` is the daemon's own; `changed` is called when there are new schedules."""
+        """`zone` is the daemon's own; `changed` is called when schedules are added."""
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -83,9 +83,9 @@ class SubjectSchedules:
         caller: str,
         request: Request | None,
     ) -> tuple[ScheduleEntry, bool]:
-        """The schedule, and whether it is new. Of `rule` one of words, cron, every and at says when. Without `action`
-        it does what the words name, or only starts the workflow. A repeated request gets its first answer: the
-        schedule, whatever became of it since, and whether it was new then.
+        """Stores a schedule; returns it and whether it is new. `rule` has exactly one of words, cron, every and at.
+        Without `action` it takes the action that the words name, or only starts the workflow. A repeated request gets
+        its first answer: the schedule in its current state, and whether it was new then.
 
         Raises TimeNotUnderstoodError, UnclearActionError, ValueError, WorkflowNotFoundError, ParamError, RefusedError,
         RequestReusedError.
@@ -123,7 +123,7 @@ class SubjectSchedules:
         return stored, is_new
 
     def _meant(self, rule: Schedule, zone: str, now: datetime) -> tuple[Schedule, str]:
-        """The rule with the time that its words mean now, and what they say to do. Raises TimeNotUnderstoodError."""
+        """The rule with the time that its words mean now, and the action they name. Raises TimeNotUnderstoodError."""
         if rule.words:
             try:
                 found = interpret(rule.words, now=now, zone=ZoneInfo(zone))
@@ -155,19 +155,19 @@ class SubjectSchedules:
         return entry
 
     async def cancel(self, schedule_id: str) -> ScheduleEntry:
-        """One that has ended stays as it is. Raises ScheduleNotFoundError."""
+        """Cancels a schedule; one that has ended stays as it is. Raises ScheduleNotFoundError."""
         entry = await self._store.cancel_schedule(schedule_id, at=self._clock.now())
         if entry is None:
             raise ScheduleNotFoundError(schedule_id)
         return entry
 
     async def cancel_subject(self, subject: str) -> int:
-        """How many were active. Raises ValueError."""
+        """Cancels the schedules of a subject; returns how many were active. Raises ValueError."""
         check_key(subject, required=True)
         return await self._store.cancel_by_subject(subject, at=self._clock.now())
 
     def interpret(self, words: str, zone: str) -> Reading:
-        """Raises TimeNotUnderstoodError; ValueError for a zone that there is not."""
+        """Raises TimeNotUnderstoodError; ValueError for an unknown zone."""
         zone = check_zone(zone) if zone else self._zone
         now = self._clock.now()
         try:
@@ -184,11 +184,11 @@ class SubjectSchedules:
         )
 
     def understood(self, entry: ScheduleEntry) -> str:
-        """What `interpret` said of its words when they were stored; else the rule, such as `every 2h`. Never fails."""
+        """The answer of `interpret` when its words were stored; else the rule, such as `every 2h`. Never fails."""
         spec = entry.spec
         read = _read(spec.words, entry.stored_at, entry.zone) if spec.words else None
         if read is not None:
-            # Another release may read them otherwise: what is stored counts.
+            # Another release may interpret them differently: the stored rule counts.
             meant = read.schedule
             if (meant.cron, meant.every, meant.at) == (spec.cron, spec.every, spec.at):
                 return read.text
@@ -198,7 +198,7 @@ class SubjectSchedules:
             return request_text(entry)
 
     def upcoming(self, entry: ScheduleEntry) -> list[datetime]:
-        """Its next due times, some of them; none if it is over."""
+        """Some of its next due times; none if it has ended."""
         first, spec = entry.next_due, entry.spec
         if first is None or entry.cancelled_at is not None:
             return []
@@ -215,7 +215,7 @@ class SubjectSchedules:
 
 
 def _agreed(action: str, said: str, workflow: str) -> str:
-    """The action that is asked for, where the words `said` what to do. Raises UnclearActionError."""
+    """The action to take, given the one requested and the one that the words `said`. Raises UnclearActionError."""
     named = named_by(said)
     if action and named and action != named:
         raise UnclearActionError(f'the words say "{said}", which is {named}, not {action}: leave one of them out')
@@ -230,7 +230,7 @@ def _agreed(action: str, said: str, workflow: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _read(words: str, at: datetime, zone: str) -> Understood | None:
-    """What the words meant then; None if they cannot be read any more."""
+    """The meaning of the words at that time; None if they cannot be interpreted any more."""
     try:
         return interpret(words, now=at, zone=ZoneInfo(zone))
     except _UNTOLD:
@@ -238,7 +238,7 @@ def _read(words: str, at: datetime, zone: str) -> Understood | None:
 
 
 def request_text(entry: ScheduleEntry) -> str:
-    """What was asked for: the words, or the rule."""
+    """The request: the words, or the rule."""
     spec = entry.spec
     if spec.words:
         return spec.words
@@ -255,7 +255,7 @@ def request_text(entry: ScheduleEntry) -> str:
 
 
 def triggered(entry: ScheduleEntry, start: Start, after: ScheduleEntry, announcing: SystemEvents) -> Emitted:
-    """The event that tells that a schedule of a subject is due. `after` is the schedule once that is decided."""
+    """The event that announces a due subject schedule. `after` is the schedule after this decision."""
     metadata: dict[str, object] = {"occurrences": after.occurrences}
     if after.next_due is not None:
         metadata["nextRun"] = after.next_due.astimezone(UTC).isoformat()

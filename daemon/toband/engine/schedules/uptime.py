@@ -1,4 +1,4 @@
-"""Since when the daemon has been there: not down, stopped or asleep, with a clock that nobody moved."""
+"""Tracks since when the daemon has been running without a break: not down, stopped or asleep, and its clock not set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toband.domain.misfire import ON_TIME
 from toband.ports import Clock
 
 BEAT = 1.0
-"""Seconds between two looks at the clock."""
+"""Seconds between two readings of the clock."""
 
 
 class Uptime:
@@ -23,7 +23,7 @@ class Uptime:
         self._last: datetime | None = None
         self.since = clock.now()
         self.jumps = 0
-        """Counts the times at which it was not there, or the clock was set back."""
+        """Counts the breaks, and the times when the clock was set back."""
 
     async def watch(self) -> None:
         """Never returns."""
@@ -35,7 +35,7 @@ class Uptime:
             await asyncio.sleep(BEAT)
 
     def look(self) -> datetime:
-        """What time it is."""
+        """Returns the time, and notices breaks."""
         now = self._clock.now()
         if self._last is None or now - self._last > timedelta(seconds=ON_TIME):
             self.since = now
@@ -47,5 +47,5 @@ class Uptime:
         return now
 
     def leave(self) -> None:
-        """Nothing can be decided now: whoever looks next was not there before."""
+        """Nothing can be decided now: the next reading counts as the start of the uptime."""
         self._last = None
