@@ -1,1 +1,1 @@
-"""Files that steps hand on: collected into the context directory, selected, copied, and laid out in workspaces."""
+"""Artifacts: files passed between steps, collected into the context directory, and placed in workspaces."""

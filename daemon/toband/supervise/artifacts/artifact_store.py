@@ -1,4 +1,4 @@
-"""Implements `ports.Artifacts` with files, in threads of its own: gigabytes delay neither steps nor other runs."""
+"""Implements `ports.Artifacts` with files, in its own threads: gigabytes delay neither steps nor other runs."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ T = TypeVar("T")
 
 
 class ArtifactFiles:
-    """Files in context directories are kept without their write bits, so that they can be linked to workspaces.
+    """Files in context directories are stored without their write bits, so that they can be linked into workspaces.
 
-    `link` False: they are copied (or cloned) instead. That is so for root, whom no mode keeps from changing a kept file
-    through its link.
+    `link` False: they are copied (or cloned) instead. That is so for root, which no file mode prevents from changing a
+    stored file through its link.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ArtifactFiles:
         self._limits = limits or FileLimits()
         self._conditions = conditions
         self._workers = Workers("artifacts", rate=rate)
-        # A client that reads has no part in the turns of those who keep.
+        # Reads by clients do not take turns with collections.
         self._readers = Workers("artifact-reader")
         self._watch: asyncio.TimerHandle | None = None
         if link is None:
@@ -84,7 +84,7 @@ class ArtifactFiles:
         self._indexes = Indexes()
 
     async def close(self) -> None:
-        """Breaks off all work, and does not wait for it. A half-made copy goes when the same one is made again."""
+        """Aborts all work without waiting for it. A half-made copy is removed when the same one is made again."""
         if self._watch is not None:
             self._watch.cancel()
         self._workers.close()
@@ -130,7 +130,7 @@ class ArtifactFiles:
                     return
                 yield piece
         finally:
-            # After the piece that is being read, if the client has gone: a generator at work cannot be closed.
+            # If the client has gone, close after the current piece: a running generator cannot be closed.
             with contextlib.suppress(StoppedError):
                 self._readers.post(own, own, lambda _: pieces.close())
 
@@ -143,7 +143,7 @@ class ArtifactFiles:
             self._watch = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look)
 
     def _look(self) -> None:
-        """Reports work that does not move."""
+        """Reports work that makes no progress."""
         self._watch = None
         trouble = self._workers.trouble()
         if self._conditions is not None:
@@ -186,7 +186,7 @@ def _fingerprint(workspace: str, path: str, budget: Budget) -> str:
 
 
 def _directory_of(artifact: Artifact) -> str:
-    """`build/report` or, of an instance, `build/3/report`; an artifact cannot have a number for a name."""
+    """`build/report` or, for an instance, `build/3/report`; an artifact's name cannot be a number."""
     parts = artifact.path.split("/")
     number = 1 if parts[1:2] == [artifact.name] else 2
     return "/".join(parts[: number + 1])
@@ -254,7 +254,7 @@ def _contents(inside: SafeDirectory, path: str) -> Iterator[bytes]:
 
 
 def _tar(inside: SafeDirectory, entries: Sequence[SelectedEntry]) -> Iterator[bytes]:
-    """An archive as any tar reads it, made as it is read."""
+    """A standard tar archive, built while it is read."""
     size = 0
     for entry in entries:
         if not entry.path:
@@ -283,12 +283,12 @@ def _tar(inside: SafeDirectory, entries: Sequence[SelectedEntry]) -> Iterator[by
             padding = -written % _BLOCK
             yield bytes(padding)
             size += written + padding
-    # Two empty blocks, and up to a whole record, as tar itself writes it.
+    # Two empty blocks, padded to a whole record, as tar itself writes it.
     yield bytes(2 * _BLOCK + -(size + 2 * _BLOCK) % tarfile.RECORDSIZE)
 
 
 def _gathered(pieces: Iterator[bytes]) -> Generator[bytes]:
-    """The same bytes, so many at a time, and nothing empty."""
+    """The same bytes in pieces of CHUNK bytes, none empty."""
     waiting = bytearray()
     for piece in pieces:
         waiting += piece

@@ -1,4 +1,4 @@
-"""The context directory of a run: what its steps left is kept there, and given to other runs."""
+"""The context directory of a run: stores the artifacts of its steps, and copies them to other runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from toband.supervise.files.safe_directory import (
 
 
 def collect(what: Collect, budget: Budget) -> tuple[Artifact, ...]:
-    """See `ports.Artifacts`. All is looked at before anything is changed. Raises StoppedError too."""
+    """See `ports.Artifacts`. Checks everything before changing anything. Raises StoppedError too."""
     with (
         _opened_workspace(what.workspace) as workspace,
         _own_context(what.context, "keep the outputs") as context,
@@ -40,7 +40,7 @@ def collect(what: Collect, budget: Budget) -> tuple[Artifact, ...]:
         keep = Transfer(source=workspace, target=context, durable=True, budget=budget)
         for output, entries in found:
             if not entries:
-                # What an earlier iteration left is not the latest any more.
+                # The output of an earlier iteration is no longer the latest.
                 context.remove(joined(clean(what.folder), output.name))
         return tuple(_keep(keep, what, output, entries) for output, entries in found if entries)
 
@@ -59,7 +59,7 @@ def _keep(transfer: Transfer, what: Collect, output: Output, entries: Sequence[S
 
 
 def _keep_twice(transfer: Transfer, entries: Sequence[SelectedEntry], place: str, iteration: int) -> Amount:
-    """As that of the iteration, and as the latest, which is the same files."""
+    """Stores them under the iteration and as the latest, which are the same files."""
     context = transfer.target
     folder, _, name = place.rpartition("/")
     numbered = joined(folder, f"iteration-{iteration}")
@@ -88,7 +88,7 @@ def _found(
 def _check_sizes(
     workspace: SafeDirectory, found: Sequence[tuple[Output, Sequence[SelectedEntry]]], budget: Budget
 ) -> None:
-    """All outputs together. Raises ArtifactError."""
+    """Checks all outputs together. Raises ArtifactError."""
     try:
         check_size(workspace, [entry for _, entries in found for entry in entries], budget)
     except (SpecialFileError, TooMuchError, PermissionError) as error:
@@ -128,7 +128,7 @@ def _opened_workspace(path: str) -> SafeDirectory:
 
 
 def _own_context(path: str, doing: str) -> SafeDirectory:
-    """Makes it if there is none. What will not get better by itself is an ArtifactError. Raises OSError too."""
+    """Creates it if it is missing. A permanent failure is an ArtifactError. Raises OSError too."""
     try:
         return SafeDirectory(path, make=True)
     except (PermissionError, FileExistsError, FileNotFoundError, NotADirectoryError) as error:
@@ -136,10 +136,10 @@ def _own_context(path: str, doing: str) -> SafeDirectory:
 
 
 def make_own(context: SafeDirectory, path: str, *, durable: bool = True) -> None:
-    """The directories on the way there, and itself. Raises OSError, PermissionError if one is somebody else's.
+    """Makes the directory and its parents. Raises OSError, PermissionError if another user owns one of them.
 
-    Steps of other users may write to the context directory. What one of them made there it may change at any time, and
-    so could have root write, or read, what it likes.
+    Steps of other users may write to the context directory. A user can change its own directories there at any time,
+    and could so make root write or read any file.
     """
     made = context.make_directories(path)
     if durable:
@@ -163,7 +163,7 @@ def adopt(context_path: str, folders: Mapping[str, str], budget: Budget) -> None
             try:
                 with SafeDirectory(origin) as source:
                     if source.identity == context.identity:
-                        continue  # both runs were told to keep their things in the same place
+                        continue  # both runs use the same directory
                     _take_over(
                         Transfer(source=source, target=context, link=True, durable=True, budget=budget),
                         folder,

@@ -1,4 +1,4 @@
-"""Making a copy of what was selected: linked where that is asked for and possible, else cloned, else copied."""
+"""Copies selected files: linked where that is requested and possible, else cloned, else copied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toband.supervise.files.file_budget import Budget
 from toband.supervise.files.file_extents import copy
 from toband.supervise.files.safe_directory import NEW, SafeDirectory, SpecialFileError, joined
 
-# Another file system, one without links, or a file that has as many as it can have.
+# Another file system, one without links, or a file at its limit of links.
 _NO_LINK = frozenset(
     {
         errno.EXDEV,
@@ -26,7 +26,7 @@ _NO_LINK = frozenset(
         errno.EINVAL,
     }
 )
-# What is kept is not changed by accident through a link to it; a step that may read it may still.
+# Stored files are not changed by accident through a link; a step that may read them still can.
 _READ_ONLY = 0o555
 
 
@@ -38,7 +38,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """From one directory into another. `durable`: on disk, with its names, before it has its place."""
+    """Copies from one directory into another. `durable`: flushed, with its names, before its final rename."""
 
     source: SafeDirectory
     target: SafeDirectory
@@ -47,10 +47,10 @@ class Transfer:
     budget: Budget = field(default_factory=lambda: Budget(None))
 
     def put(self, entries: Sequence[SelectedEntry], path: str) -> Amount:
-        """What is at `path`, if anything, is replaced by the entries in one step. The directory that it is in is there.
+        """Replaces whatever is at `path` by the entries in one step. Its parent directory must exist.
 
         Files lose their write bits, and keep their owner where that is possible. Raises OSError, SpecialFileError,
-        TooMuchError, StoppedError; then all is as it was.
+        TooMuchError, StoppedError; then nothing has changed.
         """
         parent, _, name = path.rpartition("/")
         new = joined(parent, f"{NEW}{name}")
@@ -69,7 +69,7 @@ class Transfer:
         if entries and not entries[0].path and entries[0].kind is not EntryKind.DIRECTORY:
             return self._single(self.target, entries[0], new)
         top = entries[0] if entries and not entries[0].path else EMPTY_DIRECTORY
-        # Below its descriptor: who can write around it may change its name, and nothing in it.
+        # Through its descriptor: a user who can write to the parent may rename it, but change nothing in it.
         with self.target.make_inner(new, 0o700 | top.mode & _READ_ONLY) as inner:
             return self._fill(inner, entries)
 
@@ -81,7 +81,7 @@ class Transfer:
             self.budget.check()
             for above in _above(entry.path):
                 if above not in made:
-                    # A pattern fits what is in a directory, and not the directory.
+                    # A pattern matches the entries of a directory, and not the directory.
                     made[above] = EMPTY_DIRECTORY
                     inner.make_directory(above)
             if entry.kind is EntryKind.DIRECTORY:
@@ -92,7 +92,7 @@ class Transfer:
             amount = self._single(inner, entry, entry.path)
             files, size = files + amount.files, size + amount.bytes
             self._check_directory(entry, sources)
-        # From the inside out: whose directory it is may change what is in it.
+        # Innermost first: the owner of a directory may change its entries.
         for path in reversed(made):
             if _is_root() and made[path].owner != (0, 0):
                 inner.give_directory(path, made[path].owner)
@@ -101,7 +101,7 @@ class Transfer:
         return Amount(files=files, bytes=size)
 
     def _check_directory(self, entry: SelectedEntry, sources: Mapping[str, SelectedEntry]) -> None:
-        """What was read from somebody else's directory is not given to the owner of the one that was selected.
+        """Does not give files from another user's directory to the owner of the selected one.
 
         Raises SpecialFileError.
         """
@@ -141,7 +141,7 @@ class Transfer:
         return size
 
     def _linked(self, target: SafeDirectory, entry: SelectedEntry, path: str) -> int | None:
-        """Its size; None if it cannot be linked. Raises SpecialFileError if it is a file no longer."""
+        """Links the file; its size, or None if that fails. Raises SpecialFileError if it is no longer a file."""
         try:
             target.link_file(path, self.source, entry.source)
         except OSError as error:
@@ -155,9 +155,9 @@ class Transfer:
 
 
 def _settle(target: SafeDirectory, path: str, fd: int, facts: os.stat_result) -> None:
-    """Root leaves it whose it was: a step of another user may read again what it made for itself alone.
+    """Root keeps the original owner: a step of another user may read again the private files that it made.
 
-    By what was really read, not by what had its name before; and last, since the owner may change it from then on.
+    Uses the status of the file that was read, not of its name; and comes last, since the owner may then change it.
     """
     target.set_mode(path, fd, 0o400 | facts.st_mode & _READ_ONLY)
     if sys.platform != "win32" and _is_root() and (facts.st_uid, facts.st_gid) != (0, 0):
@@ -169,6 +169,6 @@ def _is_root() -> bool:
 
 
 def _above(path: str) -> list[str]:
-    """The directories on the way to it, outermost first."""
+    """Its parent directories, outermost first."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[: number + 1]) for number in range(len(parts))]

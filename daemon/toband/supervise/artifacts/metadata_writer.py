@@ -1,7 +1,7 @@
-"""Small files that tell about a run, written for every step: with as few calls of the system as there can be.
+"""Writes the small metadata files of a run and its steps, with as few system calls as possible.
 
-Steps of other users may write to the context directory. So no link is followed on the way, and root writes to none but
-its own directories.
+Steps of other users may write to the context directory. So no link is followed on the way, and root writes only to its
+own directories.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ else:
         try:
             fd = os.open(new, _CREATE, 0o644, dir_fd=at)
         except FileExistsError:
-            os.unlink(new, dir_fd=at)  # half made by somebody who died
+            os.unlink(new, dir_fd=at)  # left by a writer that died
             fd = os.open(new, _CREATE, 0o644, dir_fd=at)
         try:
             os.fchmod(fd, 0o644)

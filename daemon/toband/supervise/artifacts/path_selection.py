@@ -1,4 +1,4 @@
-"""What a path means: a file, a directory and all in it, or whatever a pattern fits. All links stay inside."""
+"""Resolves a path or pattern to its files: a file, a directory tree, or all matches. Links must stay inside."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from toband.supervise.files.file_extents import NO_CONTENTS, data_bytes, digest
 from toband.supervise.files.safe_directory import NEW, OLD, SafeDirectory, SpecialFileError, clean, joined
 
 MISSING = "missing"
-"""The fingerprint of what is not there."""
+"""The fingerprint of a missing path."""
 _MAGIC = re.compile(r"[*?[]")
-# Whoever may not make links there gets copies of what they lead to.
+# Where links may not be created, their targets are copied.
 _KEEPS_LINKS = sys.platform != "win32"
 
 
@@ -33,7 +33,7 @@ class EntryKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedEntry:
-    """`path` is where it appears, `source` where it is. A link is to what `target` says, from where it appears.
+    """`path` is where it appears, `source` where it is. A link points to `target`, relative to where it appears.
 
     A file without a source is empty. `owner` is a user and a group; `size` is that of a file, with its holes.
     """
@@ -52,14 +52,14 @@ EMPTY_DIRECTORY = SelectedEntry(path="", source="", kind=EntryKind.DIRECTORY, mo
 
 
 class _Root(NamedTuple):
-    """A directory that is gone through, and where it appears."""
+    """A directory being walked, and where it appears."""
 
     source: str
     shown: str
 
 
 class _Match(NamedTuple):
-    """`shallow`: the directories in it are matches of their own."""
+    """`shallow`: its subdirectories are matches of their own."""
 
     shown: str
     source: str
@@ -73,10 +73,10 @@ def is_pattern(path: str) -> bool:
 def select(
     inside: SafeDirectory, path: str, budget: Budget, skip: Collection[tuple[int, int]] = ()
 ) -> Sequence[SelectedEntry]:
-    """Everything that the path means, by where it appears, directories before what is in them; nothing: no entries.
+    """All entries that the path selects, sorted by where they appear, directories before their entries; may be empty.
 
-    A path that ends with a slash means directories only. Those in `skip`, by device and inode, are passed over. Raises
-    LeadsOutError, SpecialFileError, TooMuchError, StoppedError, OSError.
+    A path that ends with a slash selects directories only. Those in `skip`, by device and inode, are passed over.
+    Raises LeadsOutError, SpecialFileError, TooMuchError, StoppedError, OSError.
     """
     directories = path.endswith("/")
     path = clean(path)
@@ -96,12 +96,12 @@ def select(
 
 
 def tree(inside: SafeDirectory, path: str, budget: Budget) -> Sequence[SelectedEntry]:
-    """What stands there, which is no link, with all in it; it appears as the empty path. Raises as `select` does."""
+    """The tree at that path, which is not a link; it appears as the empty path. Raises as `select` does."""
     return sorted(_below(inside, _Match("", path), (), budget), key=lambda entry: entry.path)
 
 
 def check_size(inside: SafeDirectory, entries: Iterable[SelectedEntry], budget: Budget) -> None:
-    """Whether the data of all files is within the limit, before any of it is read. Raises as `select` does."""
+    """Checks that the data of all files is within the limit, before any is read. Raises as `select` does."""
     if budget.limits is None:
         return
     most = budget.limits.bytes
@@ -138,7 +138,7 @@ def _below(
         for name in inside.names(directory, budget.most_names()):
             source, shown = joined(directory, name), joined(shown_in, name)
             if name.startswith((NEW, OLD)):
-                continue  # somebody was interrupted here
+                continue  # left by an interrupted copy
             budget.count_entry(shown)
             facts = inside.facts(source)
             inner = roots
@@ -172,7 +172,7 @@ def _led_to(inside: SafeDirectory, link: str, target: str) -> os.stat_result:
 
 
 def _shown(target: str, roots: Sequence[_Root]) -> str | None:
-    """Where something appears that is in one of them."""
+    """Where a target inside one of them appears."""
     for root in reversed(roots):
         if _holds(root.source, target):
             return joined(root.shown, target[len(root.source) :].lstrip("/"))
@@ -201,8 +201,8 @@ _SPECIAL = (
 
 
 def _matches(inside: SafeDirectory, pattern: str, budget: Budget) -> list[_Match]:
-    """What fits: `*` and `?` and `[…]` within a name, `**` any number of directories. A dot at the beginning of a name
-    has to be written. Links to directories are followed where a name is written for them, not by `**`.
+    """Matches of a pattern: `*`, `?` and `[…]` within a name, `**` for any number of directories. A leading dot must be
+    written out. Links to directories are followed where the pattern names them, not by `**`.
     """
     parts: list[str] = []
     for part in pattern.split("/"):
@@ -267,7 +267,7 @@ def _fitting(inside: SafeDirectory, directory: str, part: str, budget: Budget) -
 
 
 def fingerprint(inside: SafeDirectory, entries: Sequence[SelectedEntry], budget: Budget) -> str:
-    """Changes with names, contents and what may be executed. Raises OSError, SpecialFileError, TooMuchError."""
+    """Changes with names, contents and execute bits. Raises OSError, SpecialFileError, TooMuchError."""
     if not entries:
         return MISSING
     check_size(inside, entries, budget)
@@ -294,7 +294,7 @@ def _digest(inside: SafeDirectory, path: str, budget: Budget) -> bytes:
 
 
 def identity(inside: SafeDirectory, path: str, budget: Budget) -> str:
-    """Changes when anybody touches what is there: by inode, size and time, without reading it.
+    """Changes whenever the files are touched: by inode, size and time, without reading them.
 
     Raises OSError, TooMuchError, StoppedError.
     """
@@ -305,7 +305,7 @@ def identity(inside: SafeDirectory, path: str, budget: Budget) -> str:
         budget.count_entry(here)
         facts = inside.facts(here)
         if stat.S_ISDIR(facts.st_mode):
-            # Its time changes when a name is added or taken away.
+            # Its time changes when a name is added or removed.
             names = inside.names(here, budget.most_names())
             waiting += [joined(here, name) for name in names]
         kind = stat.S_IFMT(facts.st_mode)

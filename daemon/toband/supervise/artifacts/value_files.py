@@ -43,6 +43,6 @@ class ValueFiles:
             if not isinstance(outputs, dict) or not all(isinstance(v, str) for v in outputs.values()):
                 raise ValueError("outputs are texts")
         except (ValueError, KeyError):
-            # Not EIO: that would be read again and again, and this stays as it is.
+            # Not EIO: that would be retried again and again, and this is permanent.
             raise OSError(errno.EBADMSG, "the stored values are damaged", path) from None
         return result, outputs

@@ -1,4 +1,4 @@
-"""Laying out in a workspace what a step was promised to find there."""
+"""Places the inputs of a step in its workspace."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from toband.supervise.files.safe_directory import (
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What was laid out in directories that are not ours, so that it can be told from what others put there.
+    """Records the inputs placed in directories outside of the run's own, to tell them from files of others.
 
-    One small file for each path, in a directory of the daemon's. One that is lost costs no more than a refusal.
+    One small file for each path, in a directory of the daemon. Losing one costs no more than a refusal.
     """
 
     directory: str
@@ -64,7 +64,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placing:
-    """`link`: files are linked where that is possible. `limits` are for looking at the files of others."""
+    """`link`: files are linked where that is possible. `limits` apply to reading the files of others."""
 
     ledger: Ledger
     link: bool
@@ -150,7 +150,7 @@ class Placing:
 
 
 class _TakenError(Exception):
-    """Somebody else's file is there."""
+    """Another owner's file is there."""
 
     def __str__(self) -> str:
         return "something else is there already; remove it, or give the input another name with `as`"
@@ -170,7 +170,7 @@ def _same_file(source: SafeDirectory, entries: Sequence[SelectedEntry], target: 
 def _same(
     source: SafeDirectory, entries: Sequence[SelectedEntry], target: SafeDirectory, spot: str, budget: Budget
 ) -> bool:
-    """Whether what is there is what would be put there. What differs in names or sizes is not read."""
+    """Whether the files there equal those to be placed. Files that differ in name or size are not read."""
     if stat.S_ISLNK(target.facts(spot).st_mode):
         return False
     try:

@@ -1,4 +1,4 @@
-"""How much work on files one call may do: bytes, entries and depth; and whether it may still go on at all."""
+"""The budget of one call for work on files: bytes, entries and depth; and whether it may continue at all."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from toband.ports import StoppedError
 from toband.supervise.files.run_directories import always
 
 MOST_DEPTH = 256
-"""Directories inside each other. A path is as long as its tree is deep: without a limit the work is quadratic."""
+"""Depth of nested directories. A path is as long as its tree is deep: without a limit the work is quadratic."""
 MOST_APPARENT = 16 * 1024**4
-"""Bytes that files may seem to have, holes included: a download writes holes out."""
+"""Limit on the apparent size of files, holes included: a download writes holes out."""
 _SHOWN = 100
 
 
 class TooMuchError(Exception):
-    """More than the limits allow; the text names the limit."""
+    """A limit is exceeded; the text names the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLimits:
-    """Of all outputs of a step together. `bytes` counts data only, not the holes of sparse files."""
+    """Limits for all outputs of a step together. `bytes` counts data only, not the holes of sparse files."""
 
     bytes: int = 100 * 1024**3
     files: int = 250_000
 
 
 class Budget:
-    """Of one call; not for several threads. Without limits it only asks whether to go on, and how fast.
+    """The budget of one call, used by one thread. Without limits it only checks whether to continue, and how fast.
 
-    Both may wait: `go_on` for its turn, `pace`, which gets numbers of bytes, for its rate.
+    Both may block: `go_on` for its turn, `pace`, which gets numbers of bytes, for its rate.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Budget:
         self._files = 0
 
     def renewed(self, limits: FileLimits | None) -> Budget:
-        """Another one, of which nothing is spent, for the same call."""
+        """A new budget for the same call, with nothing spent."""
         return Budget(limits, self._go_on, self._pace)
 
     def check(self) -> None:
-        """Raises StoppedError. Asked at least once for every megabyte and every entry."""
+        """Raises StoppedError. Called at least once for every megabyte and every entry."""
         if not self._go_on():
             raise StoppedError
 
@@ -75,7 +75,7 @@ class Budget:
             raise TooMuchError(f"it has more than {format_size(MOST_APPARENT)}, counted with the holes of sparse files")
 
     def spend(self, size: int) -> None:
-        """So many bytes of data are about to be read. Raises TooMuchError, StoppedError."""
+        """Counts bytes that are about to be read. Raises TooMuchError, StoppedError."""
         self.check()
         self._bytes += size
         if self.limits is not None and self._bytes > self.limits.bytes:
@@ -88,7 +88,7 @@ class Budget:
         return TooMuchError(f"it has more than {format_size(self.limits.bytes)} of data (limits.artifact_bytes)")
 
     def most_names(self) -> int | None:
-        """How many names of a directory are worth reading: one more than allowed is refused anyway."""
+        """How many names of a directory to read: one more than allowed is enough to refuse it."""
         return None if self.limits is None else self.limits.files - self._files + 1
 
 

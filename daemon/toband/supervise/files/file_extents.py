@@ -1,4 +1,4 @@
-"""The contents of files without their holes: a sparse file costs as much as the data in it, whatever its size."""
+"""Reads, hashes and copies files without their holes: a sparse file costs as much as its data, whatever its size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SYNC_EVERY = 64 * CHUNK
 _FICLONE = 0x40049409
 _SEEK_DATA: int | None = getattr(os, "SEEK_DATA", None)
 _SEEK_HOLE: int | None = getattr(os, "SEEK_HOLE", None)
-# The file system, the kernel or this pair of files will not; reading and writing does the same.
+# The file system, the kernel or this pair of files does not support it; reading and writing does the same.
 _NO_RANGES = frozenset(
     {
         errno.EXDEV,
@@ -33,9 +33,9 @@ _NO_RANGES = frozenset(
 
 
 def extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where there is data in the first `size` bytes: beginnings and ends, in order. Moves the file's position.
+    """The ranges with data in the first `size` bytes: starts and ends, in order. Moves the file's position.
 
-    A file system that knows of no holes has data everywhere. Raises OSError.
+    On a file system without holes, all of it is data. Raises OSError.
     """
     if _SEEK_DATA is None or _SEEK_HOLE is None:
         if size:
@@ -48,7 +48,7 @@ def extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
             end = min(size, os.lseek(fd, begin, _SEEK_HOLE))
         except OSError as error:
             if error.errno == errno.ENXIO:
-                return  # nothing but a hole from here on
+                return  # only a hole from here on
             if error.errno not in _NO_RANGES:
                 raise
             begin, end = at, size
@@ -59,7 +59,7 @@ def extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def data_bytes(fd: int, budget: Budget, most: int) -> int:
-    """How much data there is; not counted on once it is more than `most`. Raises OSError, StoppedError."""
+    """The number of bytes of data; counting stops above `most`. Raises OSError, StoppedError."""
     total = 0
     for begin, end in extents(fd, os.fstat(fd).st_size):
         budget.check()
@@ -73,15 +73,15 @@ def data_bytes(fd: int, budget: Budget, most: int) -> int:
 
 
 def digest(fd: int, budget: Budget) -> bytes:
-    """The same for the same contents, however they are stored: blocks of zeros count as the holes that they may be.
+    """Equal for equal contents, however they are stored: blocks of zeros count as holes.
 
-    A file that grows meanwhile is read as far as it went at first. Raises OSError, TooMuchError, StoppedError.
+    A file that grows meanwhile is read up to its initial size. Raises OSError, TooMuchError, StoppedError.
     """
     size = os.fstat(fd).st_size
     found = _beginning(size)
     done = 0
     for begin, end in extents(fd, size):
-        # Blocks are counted from the beginning of the file; two extents may touch the same one.
+        # Blocks are counted from the start of the file; two extents may touch the same one.
         at, until = max(done, begin - begin % _BLOCK), min(size, end + -end % _BLOCK)
         while at < until:
             length = min(CHUNK, until - at)
@@ -111,7 +111,7 @@ def _add_blocks(found: hashlib._Hash, data: bytes, offset: int) -> None:
 
 
 def _read_at(fd: int, length: int, offset: int) -> bytes:
-    """As much as there is."""
+    """Reads up to the end of the file."""
     os.lseek(fd, offset, os.SEEK_SET)
     data = os.read(fd, length)
     while len(data) < length and (more := os.read(fd, length - len(data))):
@@ -123,10 +123,10 @@ def _read_at(fd: int, length: int, offset: int) -> bytes:
 
 
 def copy(source: int, target: int, budget: Budget, *, durable: bool = False) -> int:
-    """All that is in a file, with its holes, into an empty one; its size. A file that grows meanwhile is cut off.
+    """Copies a file, with its holes, into an empty one; returns its size. A file that grows meanwhile is cut off.
 
-    `durable`: most of it is on disk already, so that an `fsync` that follows does not take long. Raises OSError,
-    TooMuchError, StoppedError.
+    `durable`: most of it is flushed already, so that a following `fsync` is fast. Raises OSError, TooMuchError,
+    StoppedError.
     """
     size = os.fstat(source).st_size
     budget.check()
@@ -141,7 +141,7 @@ def copy(source: int, target: int, budget: Budget, *, durable: bool = False) -> 
             budget.spend(length)
             moved = pair.move(at, length)
             if not moved:
-                # It has become shorter.
+                # The file has become shorter.
                 os.ftruncate(target, at)
                 return at
             at += moved
@@ -154,7 +154,7 @@ def copy(source: int, target: int, budget: Budget, *, durable: bool = False) -> 
 
 
 def _cloned(source: int, target: int) -> bool:
-    """Whether the file system lets both share their data until one of them changes."""
+    """Whether the file system made both share their data until one of them changes."""
     if sys.platform != "linux":
         return False
     import fcntl
@@ -175,7 +175,7 @@ class _Pair:
         self._by_kernel = sys.platform == "linux"
 
     def move(self, offset: int, length: int) -> int:
-        """How many bytes were copied; 0 at the end of the file."""
+        """Copies a range; returns the number of bytes, 0 at the end of the file."""
         if self._by_kernel:
             moved = self._move_by_kernel(offset, length)
             if moved:

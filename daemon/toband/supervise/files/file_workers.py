@@ -1,10 +1,10 @@
-"""Threads for work on files that may take long: fair to every run, stopped at once, never waited for at the end.
+"""Threads for long work on files: fair to every run, stopped at once, never waited for at shutdown.
 
-A few jobs work at a time. A job that has worked for a moment while others wait gives its slot away and waits for its
-next turn; turns go round from run to run. So a run with terabytes to copy costs the others a slice, and not a thread.
-A job that is stuck in the kernel, as with a network file system that does not answer, loses its slot too.
+A few jobs work at a time. A job that has worked for a moment while others wait gives up its slot and waits for its next
+turn; turns rotate from run to run. So a run with terabytes to copy costs the others a slice, and not a thread. A job
+that is stuck in the kernel, as with a network file system that does not answer, loses its slot too.
 
-The threads are daemons: the interpreter does not wait for them when it ends.
+The threads are daemon threads: the interpreter does not wait for them when it exits.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from toband.ports import StoppedError
 
 SLOTS = 4
 SLICE = 0.025
-"""Seconds that a job works before it gives way."""
+"""Seconds that a job works before it yields."""
 STUCK = 10.0
-"""Seconds without a sign of life after which a job is stuck, or without a turn after which one waits too long."""
+"""Seconds without progress after which a job is stuck, or without a turn after which it has waited too long."""
 _BEGUN = 64
 _BEGUN_OF_RUN = 4
-"""Jobs that have begun and are not over: each has a thread, whether it is its turn or not."""
+"""Limits on jobs that have begun and not ended: each has a thread, whether it has a slot or not."""
 
 T = TypeVar("T")
 
 
 class Turn:
-    """What a job asks while it works; either may make it wait."""
+    """The checks that a job makes while it works; either may block."""
 
     __slots__ = ("_job", "_workers")
 
@@ -46,7 +46,7 @@ class Turn:
         return self._workers.go_on(self._job)
 
     def spend(self, size: int) -> None:
-        """So many bytes are read for the run; beyond its rate it pauses."""
+        """Counts bytes read for the run; blocks while the run is above its rate."""
         self._workers.spend(self._job, size)
 
 
@@ -85,7 +85,7 @@ class _Job:
 
 
 class _Line:
-    """The jobs of one run that wait: those that have not begun, and those that gave way."""
+    """The waiting jobs of one run: those that have not begun, and those that yielded."""
 
     __slots__ = ("fresh", "paused")
 
@@ -98,7 +98,7 @@ class _Line:
         (self.paused if job.begun else self.fresh).append(job)
 
     def take(self, *, may_begin: bool) -> _Job | None:
-        """Who has waited longest."""
+        """The job that has waited longest."""
         fresh = self.fresh if may_begin else ()
         if fresh and (not self.paused or self.fresh[0].since <= self.paused[0].since):
             job = self.fresh.popleft()
@@ -114,19 +114,19 @@ class _Line:
 
 
 class Workers:
-    """`rate`: bytes that all jobs of one run may read in a second; None: as many as they can."""
+    """`rate`: bytes per second that all jobs of one run together may read; None: unlimited."""
 
     def __init__(self, name: str, slots: int = SLOTS, rate: int | None = None) -> None:
         self._name = name
         self._rate = rate
-        # By run, when all that it has read would be read at the rate.
+        # For each run, when all that it has read would have been read at its rate.
         self._paid: dict[str, float] = {}
         self._free = self._slots = slots
         self._lock = threading.Lock()
         self._closed = False
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         self._waiting = 0
-        # The job that works in a place has its key; the others wait in the order in which they came.
+        # Each key belongs to the job at work in that place; the others wait in order of arrival.
         self._places: dict[str, deque[_Job]] = {}
         self._active: set[_Job] = set()
         self._begun: Counter[str] = Counter()
@@ -138,10 +138,9 @@ class Workers:
         return bool(self._active or self._waiting)
 
     async def do(self, run: str, place: str, work: Callable[[Turn], T]) -> T:
-        """Has it done; of all work with the same `place`, one at a time. The call is cancelled: the work is stopped.
+        """Runs the work; only one at a time for each `place`. Cancelling the call stops the work.
 
-        The work asks often whether to go on, and may be made to wait when it does. It raises StoppedError when it is
-        told not to.
+        The work often asks whether to continue, and may block there. If the answer is no, it raises StoppedError.
         """
         answer = self.post(run, place, work)
         try:
@@ -164,7 +163,7 @@ class Workers:
         return job, job.answer
 
     def close(self) -> None:
-        """Stops all of it, and waits for nothing."""
+        """Stops all jobs, without waiting."""
         with self._lock:
             self._closed = True
             left = [job for line in self._lines.values() for job in line.fresh]
@@ -182,7 +181,7 @@ class Workers:
                 job.answer.set_exception(StoppedError())
 
     def trouble(self) -> str:
-        """What does not move, in words; slots of stuck jobs are given to others."""
+        """A description of the jobs that make no progress; slots of stuck jobs are given to others."""
         now = time.monotonic()
         with self._lock:
             stuck = [job for job in self._active if not job.waits and now - job.seen > STUCK]
@@ -207,7 +206,7 @@ class Workers:
             found.append(f"others have waited for their turn for up to {max(waits):.0f} s")
         return "; ".join(found)
 
-    # -- whose turn it is; all with the lock
+    # -- turns; all with the lock
 
     def _enter(self, job: _Job) -> None:
         if job.place:
@@ -312,7 +311,7 @@ class Workers:
             return
         with self._lock:
             now = time.monotonic()
-            # A run that has read less than it may is not punished for a second of reading more.
+            # A run that has read less than its rate allows may exceed it for a second.
             paid = max(self._paid.get(job.run, 0.0), now - 1.0) + size / self._rate
             self._paid[job.run] = paid
             if paid <= now or job.stopped:
@@ -327,7 +326,7 @@ class Workers:
 
     def _give_way(self, job: _Job) -> bool:
         with self._lock:
-            # Also of one that was stopped: it cleans up without a slot.
+            # A stopped job too: it cleans up without a slot.
             self._release(job)
             if not job.stopped:
                 job.turn.clear()
@@ -354,6 +353,6 @@ def _tell(job: _Job, result: object, error: BaseException | None) -> None:
         else:
             job.answer.set_exception(error)
 
-    # A loop that is closed: the daemon ends without waiting for it.
+    # The event loop is closed: the daemon exits without waiting for the job.
     with contextlib.suppress(RuntimeError):
         job.loop.call_soon_threadsafe(tell)

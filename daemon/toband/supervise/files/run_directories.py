@@ -1,7 +1,6 @@
-"""Directories that steps wrote what they liked into: measuring and removing them.
+"""Measures and removes directories in which steps may have written anything.
 
-Links are never followed, other file systems that are mounted inside never entered, and depth costs neither descriptors
-nor stack.
+Links are never followed, file systems mounted inside are never entered, and depth costs neither descriptors nor stack.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from toband.ports import StoppedError
 
 _DEEPEST = 64
-"""Levels that are entered one inside the other; what is deeper is first moved up."""
+"""Levels that are entered one inside the other; deeper directories are moved up first."""
 
 
 def always() -> bool:
@@ -25,9 +24,9 @@ def always() -> bool:
 
 
 def size_on_disk(path: str, go_on: Callable[[], bool] = always) -> int:
-    """Bytes that all in it takes on disk. What cannot be looked at counts nothing.
+    """Bytes that the tree takes on disk. Unreadable parts count as nothing.
 
-    Raises StoppedError when `go_on` says no.
+    Raises StoppedError when `go_on` returns False.
     """
     try:
         top = os.lstat(path)
@@ -65,12 +64,12 @@ else:
     _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
     def _size_below(path: str, top: os.stat_result, go_on: Callable[[], bool]) -> int:
-        """Down by one name at a time, and up by `..`: a path that is too long for the system hides nothing."""
+        """Descends by one name at a time, and returns by `..`: a path that is too long for the system hides nothing."""
         fd = _entered(path)
         if fd is None:
             return 0
         total, inner = _listed(fd, top.st_dev)
-        # Of each level: what is still to be entered, and which directory it is.
+        # For each level: the directories still to enter, and the identity of its directory.
         levels = [(inner, top)]
         try:
             while levels:
@@ -83,7 +82,7 @@ else:
                     os.close(fd)
                     fd = above
                     if levels and not os.path.samestat(os.fstat(fd), levels[-1][1]):
-                        return total  # it was moved elsewhere meanwhile
+                        return total  # it was moved meanwhile
                 elif (below := _entered(waiting.pop(), fd)) is not None:
                     os.close(fd)
                     fd = below
@@ -97,7 +96,7 @@ else:
         return total
 
     def _entered(name: str, parent: int | None = None) -> int | None:
-        """A descriptor of a directory that there is a way back from; None if it cannot be entered."""
+        """A descriptor of a directory from which `..` leads back; None if it cannot be entered."""
         try:
             fd = os.open(name, _DIRECTORY, dir_fd=parent)
         except OSError:
@@ -108,7 +107,7 @@ else:
         return None
 
     def _listed(fd: int, device: int) -> tuple[int, list[str]]:
-        """Bytes of what is in a directory, and the directories among it."""
+        """Bytes of the entries of a directory, and the directories among them."""
         total = 0
         inner = []
         with contextlib.suppress(OSError), os.scandir(fd) as entries:
@@ -123,9 +122,9 @@ else:
 
 
 def remove_tree(path: str, *, last: str = "", go_on: Callable[[], bool] = always) -> None:
-    """Removes a directory and all in it; nothing there is fine too. An entry named `last` goes last.
+    """Removes a directory tree; a missing one is fine. An entry named `last` is removed last.
 
-    Goes on past what cannot be removed, and then raises the first OSError. Raises StoppedError when `go_on` says no.
+    Continues past entries that it cannot remove, then raises the first OSError. Raises StoppedError if not `go_on`.
     """
     if sys.platform == "win32":
         if os.path.isdir(path):
@@ -137,7 +136,7 @@ def remove_tree(path: str, *, last: str = "", go_on: Callable[[], bool] = always
 if sys.platform == "win32":
 
     def _unlocked(remove: Callable[[str], None], path: str, _: object) -> None:
-        """There a file that is read-only cannot be removed. Raises OSError."""
+        """Windows cannot remove a read-only file. Raises OSError."""
         os.chmod(path, 0o700)
         remove(path)
 
@@ -161,7 +160,7 @@ else:
                 self._device = os.fstat(self._top).st_dev
                 self._reachable(self._top)
                 moved = -1
-                # What was moved up is seen by the next round.
+                # The next round handles directories that were moved up.
                 while moved != self._moved:
                     moved = self._moved
                     self._error = None
@@ -175,7 +174,7 @@ else:
             os.rmdir(self._path)
 
         def _empty(self, fd: int, depth: int, spare: str = "") -> None:
-            # Taken out first: entries are not removed from a directory that is being read.
+            # Collected first: entries are not removed from a directory while it is read.
             with os.scandir(fd) as entries:
                 found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
             for name, is_directory in found:
@@ -199,7 +198,7 @@ else:
             try:
                 fd = os.open(name, _DIRECTORY, dir_fd=parent)
             except PermissionError:
-                # A mode that its owner set: the owner may set it back.
+                # The owner set this mode, so the owner may set it back.
                 _unlock(name, parent)
                 fd = os.open(name, _DIRECTORY, dir_fd=parent)
             try:

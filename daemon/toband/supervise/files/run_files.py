@@ -1,15 +1,15 @@
-"""Where a run's files are, below `STATE_DIR/runs`.
+"""Paths of a run's files, below `STATE_DIR/runs`.
 
 <run id>/attempts/<step>.<attempt>.<token>.log   claim, log and end record of one process
-<run id>/attempts/….out, ….result                what the step wrote to $TOBAN_OUTPUT, what a python step returned
-<run id>/attempts/….values                       both, as the daemon understood them, if they are large
+<run id>/attempts/….out, ….result                $TOBAN_OUTPUT of the step, return value of a python step
+<run id>/attempts/….values                       both, as parsed by the daemon, if they are large
 <run id>/params.json                             $TOBAN_PARAMS
 <run id>/context/                                $TOBAN_CONTEXT_DIR
-<run id>/work/                                   the run's own directory: the workspace of steps that have no other
+<run id>/work/                                   the run's own directory: the default workspace of steps
 .claims/<token>                                  a second name of a log, until the end of its attempt is in the database
-.logs-full                                       is there while all logs together are as large as they may be
+.logs-full                                       exists while all logs together have reached their limit
 
-`STATE_DIR/placed` knows what was laid out as inputs in directories that are not the run's own.
+`STATE_DIR/placed` records the inputs that were placed in directories other than the run's own.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class RunFiles:
         return f"{self.root}/.logs-full"
 
     def refusal(self, run_id: str, path: str) -> str:
-        """Why steps of a run may not work in a directory, or keep their artifacts there; empty if they may.
+        """Why steps of a run may not work in a directory, or store their artifacts there; empty if they may.
 
-        By where it really is. An error that has nothing to do with that is left to the code that opens it.
+        Checks the resolved path. Unrelated errors are left to the code that opens it.
         """
         try:
             real = locate(path)
@@ -103,7 +103,7 @@ class RunFiles:
         )
 
     def reach(self, run_id: str) -> dict[str, Any]:
-        """What a step of another user has to get at, and how. The lock is a directory that only root can open."""
+        """The paths that a step of another user must access, and how. Only root can open the lock, a directory."""
         return {
             "lock": self.root,
             "pass": [
@@ -117,7 +117,7 @@ class RunFiles:
         }
 
     def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
-        """Makes a run's directories durable before anything is started in them. Raises OSError."""
+        """Creates a run's directories durably before anything is started in them. Raises OSError."""
         own = self.run(run_id), self.attempts(run_id), self.work(run_id), self.context(run_id)
         for path in own:
             os.makedirs(path, mode=0o700, exist_ok=True)
@@ -132,7 +132,7 @@ class RunFiles:
 
 @cache
 def _real(path: str) -> str:
-    """The state directory does not move while there is a daemon."""
+    """The resolved path, cached: the state directory does not move while a daemon runs."""
     return os.path.realpath(path)
 
 
@@ -142,8 +142,8 @@ def _within(path: str, directory: str) -> bool:
 
 
 def _safe(step: str) -> str:
-    """`build[3].check` is `build.3.check`: shells take brackets for a pattern. Windows takes a file `con.1.log` for the
-    console, in any directory.
+    """`build[3].check` becomes `build.3.check`: shells treat brackets as a pattern. Windows treats a file `con.1.log`
+    as the console, in any directory.
     """
     name, dot, rest = step.replace("[", ".").replace("]", "").partition(".")
     if sys.platform == "win32" and _DEVICE.fullmatch(name):
@@ -152,9 +152,9 @@ def _safe(step: str) -> str:
 
 
 def _keep_others_off(path: str) -> None:
-    """Steps of other users may make something in a directory then, and not move away what is not theirs.
+    """Sets the sticky bit: steps of other users may create entries, but not rename or remove those of others.
 
-    Only once: to set the mode of a directory with an access list is to change the list.
+    Only once: setting the mode of a directory with an access list changes the list.
     """
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if sys.platform != "win32" and not mode & stat.S_ISVTX:
@@ -162,13 +162,13 @@ def _keep_others_off(path: str) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for what nobody else may read."""
+    """An opener for files that only their owner may read."""
     return os.open(path, flags, 0o600)
 
 
 def sync_directory(path: str) -> None:
     if sys.platform == "win32":
-        return  # a directory cannot be flushed there; NTFS keeps a journal of names
+        return  # Windows cannot flush a directory; NTFS journals names
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

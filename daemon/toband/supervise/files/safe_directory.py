@@ -1,8 +1,8 @@
-"""A directory that nothing leads out of.
+"""A directory that no path or link can escape.
 
-What steps wrote is read, and what they are given is written, relative to descriptors of directories, one name at a time
-and never through a link: whoever changes the directory meanwhile cannot make us touch anything outside. Links are
-followed by reading them. Windows has no such descriptors: there a directory is compared with where it really is.
+The files of steps are read and written relative to directory descriptors, one name at a time and never through a link:
+a process that changes the directory meanwhile cannot make the daemon touch anything outside. Links are followed by
+reading them. Windows has no such descriptors: there a directory is compared with its resolved path.
 
 Paths are relative to the directory, with `/` between names; the empty one is the directory itself.
 """
@@ -25,7 +25,7 @@ if sys.platform != "win32":
 
 OLD = ".toban-old-"
 NEW = ".toban-new-"
-"""What is not whole yet, or on its way out, has such a name, and goes when the same thing is made the next time."""
+"""Prefix of names for incomplete files and files being removed; they are deleted when the same file is made again."""
 _MOST_LINKS = 40
 _EXCHANGE = 2
 _CLOEXEC: int = getattr(os, "O_CLOEXEC", 0)
@@ -37,11 +37,11 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 
 class LeadsOutError(Exception):
-    """A path or a link that is not below the directory; the text says which, and where it leads."""
+    """A path or a link leads out of the directory; the text says which, and where it leads."""
 
 
 class SpecialFileError(Exception):
-    """Something that is neither a file, a directory nor a link; the text says which."""
+    """An entry is neither a file, a directory nor a link; the text says which."""
 
 
 def joined(*parts: str) -> str:
@@ -49,7 +49,7 @@ def joined(*parts: str) -> str:
 
 
 def clean(path: str) -> str:
-    """The path without empty parts and dots, as it is written in Unix. Raises LeadsOutError if that leads out."""
+    """The path without empty parts and dots, in Unix notation. Raises LeadsOutError if it leads out."""
     if sys.platform == "win32":
         path = path.replace("\\", "/")
         if os.path.splitdrive(path)[0] or ":" in path:
@@ -69,10 +69,11 @@ def _replaced(path: str) -> PermissionError:
 
 
 class SafeDirectory:
-    """One such directory, opened. Not for several threads at once. Its methods raise OSError.
+    """One such directory, opened. Used by one thread at a time. Its methods raise OSError.
 
-    On the way to it only links are followed that no other user can have made; see `trusted_path`. `real` is where it
-    is. `make`: directories that are missing on the way are made. `opened`: its descriptor, which is closed with it.
+    On the way to it, only links are followed that no other user can have made; see `trusted_path`. `real` is its
+    resolved path. `make`: missing directories on the way are created. `opened`: its descriptor, which is closed with
+    it.
     """
 
     def __init__(self, path: str, *, make: bool = False, opened: int = -1) -> None:
@@ -108,10 +109,10 @@ class SafeDirectory:
         facts = self.facts("")
         return facts.st_dev, facts.st_ino
 
-    # -- looking
+    # -- reading
 
     def facts(self, path: str) -> os.stat_result:
-        """Of the thing itself, also if it is a link."""
+        """The status of the entry itself, even if it is a link."""
         name, at = self._at(path)
         return os.stat(name, dir_fd=at, follow_symlinks=False)
 
@@ -123,20 +124,20 @@ class SafeDirectory:
         return True
 
     def directory_facts(self, path: str) -> os.stat_result:
-        """Of the directory that is in use for this path."""
+        """The status of the open directory that is used for this path."""
         if sys.platform == "win32":
             return self.facts(path)
         return os.fstat(self._directory(path))
 
     def names(self, path: str, most: int | None = None) -> list[str]:
-        """What is in a directory, sorted; of more than `most` any so many."""
+        """The names in a directory, sorted; if there are more than `most`, any `most` of them."""
         if sys.platform == "win32":
             return sorted(os.listdir(self._at(path)[0]))
         with os.scandir(self._directory(path)) as entries:
             return sorted(entry.name for entry in islice(entries, most))
 
     def resolve(self, path: str) -> str:
-        """Where a path leads when links are followed; there need not be anything. Raises LeadsOutError."""
+        """The path with links followed; it need not exist. Raises LeadsOutError."""
         waiting = path.split("/")[::-1]
         done: list[str] = []
         links = 0
@@ -168,7 +169,7 @@ class SafeDirectory:
         return "/".join(done)
 
     def _link_at(self, path: str) -> str | None:
-        """What a link says; None if it is none, or nothing is there."""
+        """The target of a link; None if it is no link, or does not exist."""
         try:
             if not stat.S_ISLNK(self.facts(path).st_mode):
                 return None
@@ -184,11 +185,11 @@ class SafeDirectory:
         return None
 
     def open_file(self, path: str) -> int:
-        """Raises SpecialFileError if it is not a file, or is one no longer; or if its name is another user's doing."""
+        """Raises SpecialFileError if it is not a file, or no longer one; or if another user made its name."""
         name, at = self._at(path)
         if sys.platform == "win32" and os.path.isdir(name):
             raise SpecialFileError(f"{path} is not a file")
-        # A pipe that nobody writes to is not waited for.
+        # Does not block on a pipe without a writer.
         fd = os.open(name, os.O_RDONLY | _NOFOLLOW | _NONBLOCK | _CLOEXEC | _BINARY, dir_fd=at)
         facts = os.fstat(fd)
         reason = "" if stat.S_ISREG(facts.st_mode) else "is not a file"
@@ -211,7 +212,7 @@ class SafeDirectory:
         os.mkdir(name, mode, dir_fd=at)
 
     def make_inner(self, path: str, mode: int = 0o755) -> SafeDirectory:
-        """Makes a directory and opens it, so that all in it can be made whatever becomes of its name."""
+        """Creates a directory and opens it, so that its entries can be created even if it is renamed."""
         self.make_directory(path, mode)
         name, at = self._at(path)
         if sys.platform == "win32":
@@ -223,7 +224,7 @@ class SafeDirectory:
         return SafeDirectory(joined(self.path, path), opened=fd)
 
     def make_directories(self, path: str) -> list[str]:
-        """Those that are missing on the way there, and itself; which ones that were."""
+        """Creates the directory and its missing parents; returns the created ones."""
         made = []
         here = ""
         for part in path.split("/") if path else ():
@@ -231,7 +232,7 @@ class SafeDirectory:
             with contextlib.suppress(FileExistsError):
                 self.make_directory(here)
                 made.append(here)
-        # None of them is a link, nor anything else.
+        # None of them may be a link, or anything else.
         self.names(path)
         return made
 
@@ -240,7 +241,7 @@ class SafeDirectory:
         os.symlink(text, name, dir_fd=at)
 
     def link_file(self, path: str, other: SafeDirectory, source: str) -> None:
-        """A second name for a file of another one, which may be a second look at the same directory."""
+        """A hard link to a file of another SafeDirectory, which may be of the same directory."""
         source_name, source_at = other._at(source)
         name, at = self._at(path)
         if sys.platform == "win32":
@@ -249,16 +250,16 @@ class SafeDirectory:
             os.link(source_name, name, src_dir_fd=source_at, dst_dir_fd=at, follow_symlinks=False)
 
     def set_mode(self, path: str, fd: int, mode: int) -> None:
-        """Of a file that is open."""
+        """Sets the mode of an open file."""
         if sys.platform == "win32":
             os.chmod(self._at(path)[0], mode)
         else:
             os.fchmod(fd, mode)
 
     def give_directory(self, path: str, owner: tuple[int, int]) -> None:
-        """To another user, who may change what is in it from then on. Only one that this process has made.
+        """Gives a directory that this process made to another user, who may change its entries from then on.
 
-        A name could stand for another directory by now: this one is given by its descriptor.
+        Its name could refer to another directory by now, so its descriptor is used.
         """
         if sys.platform == "win32":
             return
@@ -270,11 +271,11 @@ class SafeDirectory:
     def sync(self, path: str) -> None:
         """Makes the names in a directory durable."""
         if sys.platform == "win32":
-            return  # a directory cannot be flushed there; NTFS keeps a journal of names
+            return  # Windows cannot flush a directory; NTFS journals names
         os.fsync(self._directory(path))
 
     def remove(self, path: str) -> None:
-        """A file, a link, or a directory and all in it; nothing there is fine too."""
+        """Removes a file, a link, or a directory tree; a missing one is fine."""
         try:
             directory = stat.S_ISDIR(self.facts(path).st_mode)
         except _NOT_THERE:
@@ -292,8 +293,8 @@ class SafeDirectory:
         self._forget()
 
     def put(self, new: str, path: str) -> None:
-        """What is at `new` takes the place of whatever is at `path`; at every moment one of them is there, where the
-        system can exchange two names. Both are in the same directory.
+        """Replaces whatever is at `path` by the entry at `new`; where the system can exchange two names, one of them
+        exists at every moment. Both are in the same directory.
         """
         self._forget()
         if not self.exists(path):
@@ -319,7 +320,7 @@ class SafeDirectory:
         os.replace(old_name, new_name, src_dir_fd=old_at, dst_dir_fd=new_at)
 
     def _exchange(self, one: str, other: str) -> bool:
-        """Whether that could be done."""
+        """Whether the exchange succeeded."""
         if sys.platform != "linux":
             return False
         try:
@@ -336,7 +337,7 @@ class SafeDirectory:
     if sys.platform == "win32":
 
         def _at(self, path: str) -> tuple[str, None]:
-            """The absolute path, if no link lies on the way to it."""
+            """The absolute path, if it contains no link."""
             parent = os.path.join(self.real, *path.split("/")[:-1])
             real = os.path.realpath(parent)
             if os.path.normcase(real) != os.path.normcase(os.path.normpath(parent)):
@@ -346,19 +347,19 @@ class SafeDirectory:
     else:
 
         def _at(self, path: str) -> tuple[str, int]:
-            """A name, and a descriptor of the directory that it is in."""
+            """A name, and a descriptor of its directory."""
             parent, _, name = path.rpartition("/")
             return name or ".", self._directory(parent)
 
         def _directory(self, path: str) -> int:
-            """Stays open until another one is asked for."""
+            """A descriptor that stays open until another directory is requested."""
             if not path:
                 return self._top
             if self._near is not None and self._near[0] == path:
                 return self._near[1]
             at, way = self._top, path
             if self._near is not None and path.startswith(f"{self._near[0]}/"):
-                # Further down the same way: a deep tree is not gone through from its top for every level.
+                # Continues below the current directory: a deep tree is not walked from its top for every level.
                 at, way = self._near[1], path[len(self._near[0]) + 1 :]
             try:
                 fd = open_beneath(at, way)

@@ -1,1 +1,1 @@
-"""The machine below the daemon: disk space, what the doctor inspects, and the archive of ended runs."""
+"""The machine below the daemon: disk space, inspection for the doctor, and the archive of ended runs."""

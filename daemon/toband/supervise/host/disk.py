@@ -1,4 +1,4 @@
-"""The file systems that hold state: how full they are, whether they take writes, and a ballast for the last of them."""
+"""The file systems with the daemon's state: free space, write checks, and a ballast file for when they are full."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toband import failpoints
 from toband.ports import Space
 
 LOG_AHEAD = 1024 * 1024
-"""Bytes that the log of the database has ahead, for commits."""
+"""Bytes allocated ahead in the database's log, for commits."""
 BALLAST_MOST = 16 * 1024 * 1024
 BALLAST_SHARE = 0.02
 PIECES = 16
@@ -34,14 +34,14 @@ def space_of(path: str) -> Space:
         path=path,
         total=stat.f_blocks * stat.f_frsize,
         free=stat.f_bavail * stat.f_frsize,
-        # Some file systems make inodes as they need them, and count none.
+        # Some file systems create inodes on demand, and count none.
         inodes=stat.f_files or None,
         free_inodes=stat.f_favail if stat.f_files else None,
     )
 
 
 class Ballast:
-    """A file of blocks that are really taken, to be given back when there are no others."""
+    """A file of really allocated blocks, released when the disk is full."""
 
     def __init__(self, path: str, size: int) -> None:
         self.path = path
@@ -49,31 +49,31 @@ class Ballast:
         self._lock = threading.Lock()
 
     def held(self) -> int:
-        """How much of it there is."""
+        """Its current size."""
         try:
             return os.stat(self.path).st_size
         except OSError:
             return 0
 
     def shed(self, size: int) -> bool:
-        """Keeps at most so much of it; whether anything was given back. A file system that fails gives nothing."""
+        """Shrinks it to at most `size`; returns whether space was released. A failing file system releases nothing."""
         with self._lock:
             if self.held() <= size:
-                return False  # nothing to give, or somebody was faster
+                return False  # nothing to release, or another process was faster
             try:
-                # Not unlinked: that needs a write to the directory, and making it again an inode.
+                # Not unlinked: that needs a write to the directory, and creating it again needs an inode.
                 os.truncate(self.path, size)
             except OSError:
                 return False
             return True
 
     def shed_piece(self) -> bool:
-        """Gives back enough for a commit."""
+        """Releases enough for a commit."""
         piece = max(self.size // PIECES, PIECE_LEAST)
         return self.shed(max(0, self.held() - piece))
 
     def take(self) -> None:
-        """Makes it whole. Raises OSError, and then it is as it was."""
+        """Restores its full size. Raises OSError, and then it is unchanged."""
         with self._lock:
             before = self.held()
             if before == self.size:
@@ -90,7 +90,7 @@ class Ballast:
 
 
 def _allocate(fd: int, start: int, size: int) -> None:
-    """Blocks for the whole file, not only a length."""
+    """Allocates blocks for the whole file, not only a length."""
     if size < start:
         os.ftruncate(fd, size)
     elif sys.platform != "win32":
@@ -102,9 +102,9 @@ def _allocate(fd: int, start: int, size: int) -> None:
 
 
 class StateDisk:
-    """Implements `ports.Disk` for a state directory and, where it lies on another file system, a database file.
+    """Implements `ports.Disk` for a state directory and, if it is on another file system, a database file.
 
-    Raises OSError for a state directory that is not there.
+    Raises OSError for a missing state directory.
     """
 
     def __init__(self, state_dir: str, database_file: str = "") -> None:
@@ -155,7 +155,7 @@ class StateDisk:
             ballast.take()
 
     def reach_ahead(self) -> None:
-        # Never the database itself: to close a descriptor of it gives up every lock that SQLite has on it.
+        # Never the database itself: closing a descriptor of it releases every lock that SQLite has on it.
         if self._database_file and sys.platform == "linux":
             _reach_ahead(f"{self._database_file}-wal", LOG_AHEAD)
 
@@ -168,12 +168,12 @@ if sys.platform == "linux":
     _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
     def _reach_ahead(path: str, size: int) -> None:
-        """Allocates behind the end of a file, which stays where it is, when less than half of that is there."""
+        """Allocates space after the end of a file, without changing its length, if less than half of it is left."""
         try:
             facts = os.stat(path)
             if facts.st_blocks * 512 - facts.st_size >= size // 2:
                 return
-            # Not created when it is missing: it is the database's to make.
+            # Not created when it is missing: only the database may create it.
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             return
@@ -190,7 +190,7 @@ def _ballast_size(path: str) -> int:
 
 
 def _existing(path: str) -> str:
-    """The nearest directory that is there already: what will be made below lies on the same file system."""
+    """The nearest existing directory: anything created below it is on the same file system."""
     while not os.path.isdir(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     return path

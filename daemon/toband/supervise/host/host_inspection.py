@@ -1,4 +1,4 @@
-"""What the doctor looks at: files of runs, who may read them, processes that carry a token of ours, the clock."""
+"""Inspections of the doctor: files of runs, their permissions, processes with one of the daemon's tokens, the clock."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ else:
     from toband.supervise.shim import process_tree
 
 POLITE = 5.0
-"""Seconds between TERM and KILL, and after KILL until somebody counts as still there."""
+"""Seconds between TERM and KILL, and after KILL until a process counts as a survivor."""
 _LOG = ".log"
 _TIME_ERROR = 5
 
-# Bits that must not be set. Where steps run as other users, access lists let these pass through directories, and the
-# mode then shows the widest entry of the list in the place of the group's bits.
+# Bits that must not be set. Where steps run as other users, access lists let these users pass through directories, and
+# the mode then shows the widest entry of the list as the group's bits.
 _STATE_DIR_WRONG = 0o026
 _RUNS_WRONG = 0o066
 _RUN_WRONG = 0o006
@@ -137,7 +137,7 @@ class HostInspection:
     def remove_file(self, path: str) -> None:
         os.unlink(path)
 
-    # -- who may read them
+    # -- permissions
 
     def wrong_paths(self) -> Sequence[WrongPath]:
         if sys.platform == "win32":
@@ -158,7 +158,7 @@ class HostInspection:
     # -- processes
 
     def step_processes(self) -> Sequence[StepProcess]:
-        # Not before it is needed: an idle daemon does without the memory.
+        # Imported only when it is needed, to save memory in an idle daemon.
         import psutil
 
         below = self._files.root + os.sep
@@ -190,7 +190,7 @@ class HostInspection:
         return processes
 
     def _adopters(self, parents: dict[int, int]) -> set[int]:
-        """To whom a process falls when its supervisor has died: the spawner, or one above the daemon, or init."""
+        """The processes that adopt a step whose supervisor has died: the spawner, or one above the daemon, or init."""
         adopters = {0, 1, os.getpid(), self._spawner() or 0}
         pid = os.getpid()
         while pid in parents and parents[pid] not in adopters:
@@ -230,7 +230,7 @@ class HostInspection:
 
 
 def _seen(attempt: Attempt, fd: int) -> AttemptSeen:
-    """What an open attempt file says. Raises RecordError."""
+    """The state of an attempt in its open file. Raises RecordError."""
     facts = frames.read_claim(fd)
     claim = None if facts is None else end_record.claim_of(attempt, facts)
     if claim is not None and claim.void:
@@ -247,18 +247,18 @@ def _seen(attempt: Attempt, fd: int) -> AttemptSeen:
 
 
 def _entries(path: str) -> Iterator[os.DirEntry[str]]:
-    """None where there is no such directory, or it may not be read."""
+    """None if the directory is missing, or may not be read."""
     with contextlib.suppress(OSError), os.scandir(path) as entries:
         yield from entries
 
 
 def _of_a_run(entry: os.DirEntry[str]) -> bool:
-    """What begins with a dot is the daemon's own."""
+    """Names with a leading dot belong to the daemon."""
     return entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
 
 
 def _half_made(entry: os.DirEntry[str]) -> bool:
-    """Made under a name that is not its own, to be linked or renamed when it is whole."""
+    """Created under a temporary name, to be linked or renamed when it is complete."""
     name = entry.name
     claim = name.startswith(".") and f"{_LOG}." in name
     return claim or name == "params.json.new" or name.endswith((NEW_SUFFIX, value_files.NEW_SUFFIX))
@@ -291,7 +291,7 @@ def _wrong(path: str, bits: int) -> Iterator[WrongPath]:
 
 
 def _first_outside(pid: int, parents: dict[int, int], marked: Collection[int]) -> int:
-    """The nearest ancestor that is none of them."""
+    """The nearest ancestor that is not one of them."""
     for _ in range(len(parents)):
         pid = parents.get(pid, 0)
         if pid not in marked:
@@ -332,7 +332,7 @@ if sys.platform == "win32":
             return None
 
     class _Hold:
-        """psutil compares the time of creation before it does anything."""
+        """psutil compares the creation time before every action."""
 
         def __init__(self, pid: int) -> None:
             import psutil
@@ -363,7 +363,7 @@ if sys.platform == "win32":
 else:
 
     def _locked(fd: int) -> bool:
-        """Whether a living supervisor holds the claim."""
+        """Whether a live supervisor has the claim's lock."""
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -372,14 +372,14 @@ else:
         return False
 
     def _uptime() -> float:
-        """Goes on while the machine sleeps, as the wall clock does."""
+        """Includes the time that the machine slept, like the wall clock."""
         boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
         return time.clock_gettime(boot)
 
     def _synchronised() -> bool | None:
-        """Whether the kernel's clock is kept by a time service."""
+        """Whether a time service synchronises the kernel's clock."""
         try:
-            # A struct timex of zeros asks and changes nothing; it is smaller than this everywhere.
+            # A zeroed struct timex only reads; it is smaller than this everywhere.
             state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
         except (OSError, AttributeError):
             return None
@@ -390,7 +390,7 @@ else:
         return float(found[1]) if found is not None and found[2] not in "ZX" else None
 
     class _Hold:
-        """A pidfd: whatever becomes of the pid, it stays this process's."""
+        """A pidfd: refers to this process even if its pid is reused."""
 
         def __init__(self, fd: int) -> None:
             self._fd = fd
@@ -413,7 +413,7 @@ else:
 
 
 def _hold(process: StepProcess) -> _Hold | None:
-    """Exactly that process; None if it is gone by now."""
+    """Exactly that process; None if it has ended."""
     hold = _open(process.pid)
     if hold is not None and _start_of(process.pid) != process.start:
         hold.close()

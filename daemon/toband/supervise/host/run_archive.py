@@ -1,4 +1,4 @@
-"""The files of runs that have ended: compressing them at low priority, measuring and removing them."""
+"""The files of ended runs: compresses them at low priority, measures and removes them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from toband.supervise.logs.compressed_log import NEW_SUFFIX, SMALLEST, compress
 from toband.supervise.shim import frames
 
 MARK = ".expired"
-"""In the directory of a run that is about to be removed. Only what bears it is taken for garbage without being asked:
-a directory that is unknown because somebody named another database is not."""
+"""Marks the directory of a run that is about to be removed. Only marked directories are removed as garbage without a
+request: a directory may be unknown because the daemon was given another database.
+"""
 _NICE = 10
 _CLAIM_AGE = 300.0
-"""A prepared claim that is younger may still be somebody's."""
+"""Age in seconds below which a prepared claim may still be in use."""
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PREPARED = re.compile(r"\..*\.log\.[0-9]+")
 
@@ -46,7 +47,7 @@ class RunArchive:
         self._files = files
         self._closed = threading.Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="archive")
-        # Packing holds no lock of the interpreter's while it works; a thread that does had better not be starved.
+        # Compression runs without the interpreter lock; a thread that needs the lock must not be starved.
         self._packing = ThreadPoolExecutor(1, thread_name_prefix="packing", initializer=_at_low_priority)
 
     async def close(self) -> None:
@@ -77,7 +78,7 @@ class RunArchive:
         )
 
     async def log_bytes(self, run_ids: Collection[str]) -> int:
-        # Not behind a log of gigabytes that is being compressed.
+        # Not queued after a log of gigabytes that is being compressed.
         return await asyncio.to_thread(lambda: sum(map(self._log_bytes, run_ids)))
 
     async def condemn(self, run_ids: Sequence[str]) -> Sequence[str]:
@@ -155,7 +156,7 @@ class RunArchive:
     def _condemn(self, run_id: str) -> bool:
         directory = self._files.run(run_id)
         try:
-            # Whatever a step put there under that name is as good a mark, and is not written to.
+            # Anything that a step put there under that name marks it as well, and is not written to.
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(f"{directory}/{MARK}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             if sys.platform != "win32":
@@ -168,8 +169,8 @@ class RunArchive:
             return True
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                # What is to be removed makes the room. After a crash in between, only a pass that was asked for
-                # removes a directory without a mark.
+                # The removal will free the space. After a crash before it, only a requested pass removes a directory
+                # without a mark.
                 return True
             log.warning("cannot remove a run", action="remove_failed", run=run_id, error=str(error))
             return False
@@ -191,7 +192,7 @@ class RunArchive:
         return found
 
     def _hold_output(self, full: bool) -> None:
-        # Shims look for it while their steps print.
+        # Shims check for it while their steps print.
         if full:
             os.close(os.open(self._files.logs_full, os.O_WRONLY | os.O_CREAT, 0o600))
         else:
@@ -203,12 +204,12 @@ _READ: int = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW
 
 
 def _over(attempt: Attempt, fd: int) -> bool:
-    """Whether nothing will ever be added: it is closed by its record, or nobody is left to write one."""
+    """Whether nothing will ever be added: it ends with its end record, or no shim is left to write one."""
     return attempt.state is AttemptState.LOST or frames.read_end(fd) is not None
 
 
 def _held(fd: int) -> bool:
-    """Whether a living shim holds the file, whatever the database says."""
+    """Whether a live shim has the file locked, whatever the database says."""
     if sys.platform == "win32":
         return False
     import fcntl
@@ -223,7 +224,7 @@ def _held(fd: int) -> bool:
 
 def _at_low_priority() -> None:
     if sys.platform == "linux":
-        # On Linux every thread has a niceness of its own. That of a daemon that gives way itself may be higher.
+        # On Linux every thread has its own niceness. A daemon's own niceness may already be higher.
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
             nice = max(_NICE, os.getpriority(os.PRIO_PROCESS, thread))

@@ -1,13 +1,13 @@
 """A finished attempt file, compressed so that every offset of the original can still be read at once.
 
-The file is a sequence of gzip members, so `zcat` gives back the original, byte for byte. Each member holds MEMBER bytes
-of it, the last one what is left, and carries in its gzip header, as an extra field of our own, how long the member is:
+The file is a sequence of gzip members, so `zcat` restores the original, byte for byte. Each member contains MEMBER
+bytes of it, the last one the rest. An extra field of our own in its gzip header gives its length:
 
     u32  size of the whole member
     u32  bytes of the original in it
     u8   1: the last member; 2 beside it: the original ended with its end record
 
-An index is made by hopping from header to header, and a byte is found by unpacking the one member that holds it.
+The index is built by hopping from header to header, and a byte is read by unpacking the one member that contains it.
 
 Standard library only.
 """
@@ -33,7 +33,7 @@ SUFFIX = ".gz"
 NEW_SUFFIX = ".gz.new"
 MEMBER = 1024 * 1024
 SMALLEST = 4096
-"""Files below that stay as they are: they would take the same block on disk."""
+"""Smaller files are not compressed: they would take the same block on disk."""
 _LEVEL = 6
 
 # Magic, method and flags; no time, no system; the length of the extra field, its name and its own length.
@@ -46,13 +46,13 @@ _LAST, _WHOLE = 1, 2
 
 _KEPT = 16
 _MEMBERS_KEPT = 4
-"""Unpacked members, of all files: a reader takes one in many small pages."""
+"""Unpacked members kept, over all files: a reader reads one in many small pages."""
 _LARGEST_KEPT = 16 * 1024
-"""An index of so many members takes 128 KiB: that of a log of 16 GiB. Larger ones are made anew for each read."""
+"""An index of this many members takes 128 KiB: a log of 16 GiB. Larger ones are rebuilt for each read."""
 
 
 class Index(NamedTuple):
-    """Where members begin. `size` is of the original. `torn`: the file does not go on as far as it should."""
+    """Offsets of the members. `size` is that of the original. `torn`: the file ends too early."""
 
     starts: array[int]
     stop: int
@@ -71,7 +71,7 @@ def encode_member(data: bytes, *, last: bool = False, whole: bool = False) -> by
 
 
 def read_index(fd: int) -> Index:
-    """What can be known without unpacking anything. Raises OSError."""
+    """Reads the index without unpacking anything. Raises OSError."""
     end = os.fstat(fd).st_size
     starts = array("Q")
     position = size = flags = 0
@@ -87,14 +87,14 @@ def read_index(fd: int) -> Index:
         starts.append(position)
         size += original
         position += length
-    # A member that is cut off is in the index too: what is left of it can be read.
+    # A truncated member is in the index too: the rest of it can be read.
     torn = position != end or not flags & _LAST
     return Index(starts, min(position, end), size, torn, bool(flags & _WHOLE) and not torn)
 
 
 class CompressedLog:
-    """The original of a compressed file, to be read at any offset. `read` comes out short only at the end of the
-    original, or where the file is damaged.
+    """The original of a compressed file, readable at any offset. `read` returns less only at the end of the original,
+    or where the file is damaged.
     """
 
     __slots__ = ("_fd", "_index", "_members", "_overlong")
@@ -121,7 +121,7 @@ class CompressedLog:
             original = min(MEMBER, self.size - number * MEMBER)
             data = self._unpacked(number)
             if len(data) > original:
-                # Its header is damaged. Readers take `size` at its word: nothing lies behind it.
+                # Its header is damaged. Readers rely on `size`: nothing follows.
                 self._overlong, data = True, data[:original]
             part = data[skip : skip + size]
             parts.append(part)
@@ -149,7 +149,7 @@ class CompressedLog:
         return data
 
     def _member(self, number: int) -> bytes:
-        """As much of it as can be unpacked. Whether that is right is seen by the checksums of the frames."""
+        """As much of it as can be unpacked. The checksums of the frames show whether it is correct."""
         starts = self._index.starts
         start = starts[number] + _HEADER.size
         stop = starts[number + 1] if number + 1 < len(starts) else self._index.stop
@@ -162,7 +162,7 @@ class CompressedLog:
 
 
 def _prefix(packed: memoryview) -> bytes:
-    """What comes out before the first wrong bit."""
+    """The data before the first wrong bit."""
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     parts: list[bytes] = []
     left, place, step = MEMBER, 0, 512
@@ -173,7 +173,7 @@ def _prefix(packed: memoryview) -> bytes:
         except zlib.error:
             if step == 1:
                 break
-            # What this piece gave before the error is lost with it: once more, byte by byte.
+            # The output of this piece before the error is lost with it: try again, byte by byte.
             unpacker, step = before, 1
             continue
         parts.append(part)
@@ -193,7 +193,7 @@ def _key(fd: int) -> _File:
 
 
 class _Recent(Generic[K, V]):
-    """What was used lately. May be used from several threads."""
+    """A cache of recently used values. May be used from several threads."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -218,7 +218,7 @@ Members = _Recent[tuple[_File, int], bytes]
 
 
 class Indexes:
-    """Remembers the indexes of files that were read lately, and their last members."""
+    """Caches the indexes of recently read files, and their last members."""
 
     def __init__(self) -> None:
         self._kept: _Recent[_File, Index] = _Recent(_KEPT)
@@ -235,16 +235,16 @@ class Indexes:
 
 
 def compress(path: str, fd: int, *, go_on: Callable[[], bool] = always) -> int:
-    """Puts `path.gz` in the place of `path`, which is open as `fd` and will not grow any more; its size.
+    """Replaces `path`, which is open as `fd` and will not grow any more, by `path.gz`; returns its size.
 
-    At every moment, and after a crash at any, the original or the whole compressed file has its name, on disk as well.
-    Raises OSError, StoppedError when `go_on` says no: then all is as it was.
+    At every moment, and after any crash, the original or the whole compressed file exists under its name, on disk as
+    well. Raises OSError, StoppedError when `go_on` returns False: then nothing has changed.
     """
     whole = frames.read_end(fd) is not None
     new = f"{path}{NEW_SUFFIX}"
     size = os.fstat(fd).st_size
     try:
-        # What a crash left, or anything else of that name, is not written through.
+        # Never writes through a leftover of a crash, or anything else of that name.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
         out = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOEXEC | _BINARY, 0o600)
@@ -294,7 +294,7 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 
 def _sync_directory(path: str) -> None:
     if os.name == "nt":
-        return  # there is no such thing
+        return  # not available here
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

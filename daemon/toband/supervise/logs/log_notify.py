@@ -1,4 +1,4 @@
-"""Being told that a directory's files change: a few lines over inotify, since the standard library has none."""
+"""Notifies of changes to a directory's files, through inotify: the standard library has no binding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DirectoryWatcher:
 
     @contextlib.contextmanager
     def watching(self, path: str, event: asyncio.Event) -> Iterator[None]:
-        """Sets `event` at each change. Raises OSError if the directory is not there or watches are used up."""
+        """Sets `event` at each change. Raises OSError if the directory is missing or watches are used up."""
         if self._fd < 0:
             self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
             if self._fd < 0:
@@ -63,7 +63,7 @@ class DirectoryWatcher:
                 watch, _, _, size = _EVENT.unpack_from(data, position)
                 position += _EVENT.size + size
                 seen.add(watch)
-            # A watch of -1 says that events were dropped: everybody looks.
+            # A watch of -1 means that events were dropped: every reader checks.
             for watch in self._watches if -1 in seen else seen:
                 for event in self._watches.get(watch, ()):
                     event.set()

@@ -1,4 +1,4 @@
-"""Reading what attempts printed: at any offset, whole frames only, while they are still being written."""
+"""Reads the output of attempts: at any offset, whole frames only, while they are still being written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toband.supervise.logs.progress_lines import TAIL, last_progress
 from toband.supervise.shim import frames
 
 PIECE_WEIGHT = 128
-"""What a piece takes up beside its bytes: a page of tiny ones has fewer bytes."""
+"""Overhead of a piece beside its bytes: a page of tiny pieces has fewer bytes."""
 POLL = 0.1
 _KINDS = {
     frames.STDOUT: LogKind.STDOUT,
@@ -77,7 +77,7 @@ class LogReader:
                     stack.enter_context(self._watcher.watching(path, event))
                     watched = True
             if not watched:
-                # No directory yet, or no watches left: look now and then.
+                # No directory yet, or no watches left: check from time to time.
                 stack.callback(asyncio.get_running_loop().create_task(_tick(event)).cancel)
             yield
 
@@ -114,7 +114,7 @@ class LogReader:
         )
 
     def _tail(self, path: str, lines: int, kinds: Collection[LogKind]) -> tuple[int, int]:
-        """Goes through the file once, keeping only the places of the last pieces that hold enough lines."""
+        """Scans the file once, keeping only the offsets of the last pieces that contain enough lines."""
         kept: deque[tuple[int, int]] = deque()
         total = 0
         open_line = False
@@ -145,7 +145,7 @@ class LogReader:
 
 
 def _some(found: frames.Scan, size: int) -> frames.Scan:
-    """As many of the frames as a page of that size has room for."""
+    """The frames that a page of that size has room for."""
     most = max(size // PIECE_WEIGHT, 1)
     if len(found.frames) <= most:
         return found
@@ -154,7 +154,7 @@ def _some(found: frames.Scan, size: int) -> frames.Scan:
 
 
 def _part(frame: frames.Frame, skip: int, size: int) -> LogPage:
-    """A frame that is larger than a page, or was begun before, by itself. Raises ValueError for a wrong `skip`."""
+    """A single frame that is larger than a page, or was read partly before. Raises ValueError for a wrong `skip`."""
     if skip > len(frame.payload):
         raise ValueError("the position lies behind the end of a piece")
     data = bytes(frame.payload[skip : skip + size])

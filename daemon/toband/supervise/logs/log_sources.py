@@ -1,4 +1,4 @@
-"""An attempt file as its readers see it, whether it is still written to, finished, or compressed since."""
+"""An attempt file as its readers see it: still being written, finished, or compressed."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class LogSource(Protocol):
 
     @property
     def torn(self) -> bool:
-        """Whether a part of it is known to be gone from the end."""
+        """Whether its end is known to be missing."""
         ...
 
     def lacks(self, got: int, size: int, offset: int) -> bool:
-        """Whether a read that gave so many bytes was cut short by damage."""
+        """Whether a read of `size` bytes that returned only `got` was cut short by damage."""
         ...
 
     def ended(self) -> bool:
-        """Whether it closes with its end record."""
+        """Whether it ends with its end record."""
         ...
 
 
 class PlainLog:
-    """As its shim writes it: what is not there yet may still come."""
+    """The file as its shim writes it: missing data may still come."""
 
     __slots__ = ("_fd",)
 
@@ -63,7 +63,7 @@ class PlainLog:
 
 @contextlib.contextmanager
 def opened(path: str, indexes: Indexes) -> Iterator[LogSource]:
-    """The log, wherever it is now. Raises FileNotFoundError if there is none, OSError."""
+    """The log, compressed or not. Raises FileNotFoundError if there is none, OSError."""
     fd, compressed = _open(path)
     try:
         if compressed:
@@ -75,7 +75,7 @@ def opened(path: str, indexes: Indexes) -> Iterator[LogSource]:
 
 
 def _open(path: str) -> tuple[int, bool]:
-    # The plain file goes only when the other is there; it may have come since we looked.
+    # The plain file is removed only when the other exists; that may have happened since the check.
     for candidate in (path, f"{path}{SUFFIX}"):
         with contextlib.suppress(FileNotFoundError):
             return os.open(candidate, _READ), candidate is not path
@@ -86,11 +86,11 @@ _READ: int = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY",
 
 
 def read_frames(source: LogSource, offset: int, size: int) -> frames.Scan:
-    """Whole frames from there on, within about `size` bytes, or one that is larger."""
+    """Whole frames from that offset, within about `size` bytes, or one larger frame."""
     found = _scan(source, offset, size)
     if not found.frames and not found.damaged:
-        # A frame that is larger; or one that was not whole a moment ago and is now. For whoever follows a log that
-        # grows, looking twice is much cheaper than coming back.
+        # A larger frame; or one that was incomplete a moment ago and is complete now. For a reader that follows a
+        # growing log, a second look is much cheaper than another call.
         found = _scan(source, offset, max(size, frames.size_of_first(source.read(frames.HEADER.size, offset))))
     return found
 

@@ -7,10 +7,10 @@ import re
 from toband.domain.run_model import Progress
 
 TAIL = 64 * 1024
-"""Bytes at the end of a log in which a line is looked for: a report costs the daemon nothing until it is read."""
+"""Bytes at the end of a log that are searched for a line: a report costs the daemon nothing until it is read."""
 MESSAGE_MOST = 200
 _NUMBER = rb"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
-# A line begins behind another one, or a frame: the last byte of its header is its kind, 1 or 2 for output.
+# A line starts after another one, or after a frame header, whose last byte is its kind: 1 or 2 for output.
 _LINE = re.compile(rb"[\n\x01\x02]::progress " + _NUMBER + rb"(?:/" + _NUMBER + rb")?(?: ([^\x00-\x1f]*))?\r?\n")
 _MARK = b"::progress "
 

@@ -8,8 +8,8 @@ A frame is a header of 17 bytes, little endian, and a payload:
     u8   kind
     ...  payload
 
-The first frame is the claim (JSON; its `format` is the version of this layout). STDOUT and STDERR frames hold exactly
-the bytes that were read at once; NOTE frames hold a line of Toban's own. The last frame of a process that ended under
+The first frame is the claim (JSON; its `format` is the version of this layout). STDOUT and STDERR frames contain
+exactly the bytes of one read; NOTE frames contain a line written by Toban. The last frame of a process that ended under
 supervision is the end record: JSON followed by a trailer, the frame's whole size and a magic number, so that it is
 found from the end of a file of any size. An incomplete last frame means "not yet" while the shim lives and "torn"
 after.
@@ -44,11 +44,11 @@ _TRAILER = struct.Struct("<I4s")
 _MAGIC = b"TBND"
 MAX_PAYLOAD = 16 * 1024 * 1024
 MAX_CLAIM = 4096
-"""Within the first bytes of a file are the whole claim and the frame behind it that says what was started."""
+"""Bytes at the start of a file that contain the whole claim and the STARTED frame after it."""
 
 
 class Frame(NamedTuple):
-    """One whole frame; `end` is the offset behind it, where the next one begins."""
+    """One whole frame; `end` is the offset after it, where the next one begins."""
 
     offset: int
     end: int
@@ -58,7 +58,7 @@ class Frame(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What a buffer held: whole frames, the offset to go on from, and whether what follows is damaged."""
+    """The contents of a buffer: whole frames, the offset to continue from, and whether the data after it is damaged."""
 
     frames: list[Frame]
     end: int
@@ -85,7 +85,7 @@ def encode_end(at: int, record: dict[str, Any]) -> bytes:
 
 
 def scan(data: bytes | memoryview, base: int = 0) -> Scan:
-    """Takes whole frames off the front of `data`, which begins at offset `base` of the file."""
+    """Reads whole frames from the start of `data`, which begins at offset `base` of the file."""
     view = memoryview(data)
     frames: list[Frame] = []
     position, size = 0, len(view)
@@ -105,7 +105,7 @@ def scan(data: bytes | memoryview, base: int = 0) -> Scan:
 
 
 def size_of_first(data: bytes) -> int:
-    """How many bytes the frame has that begins there, as far as its header is there and can be believed."""
+    """The size of the frame that begins there, if its header is complete and plausible."""
     if len(data) < HEADER.size:
         return HEADER.size
     length: int = HEADER.unpack_from(data)[0]
@@ -113,7 +113,7 @@ def size_of_first(data: bytes) -> int:
 
 
 def pread(fd: int, size: int, offset: int) -> bytes:
-    """Up to `size` bytes from there, fewer only at the end of the file."""
+    """Up to `size` bytes from that offset, fewer only at the end of the file."""
     parts = []
     while size > 0:
         part = _pread(fd, size, offset)
@@ -141,12 +141,12 @@ def read_claim(fd: int) -> dict[str, Any] | None:
 
 
 def read_started(fd: int) -> dict[str, Any] | None:
-    """The frame that says which process was started; it stands second, or not at all."""
+    """The frame that names the started process; it is the second frame, or missing."""
     return _object_in(scan(pread(fd, MAX_CLAIM, 0)).frames[1:2], STARTED)
 
 
 def _object_in(found: list[Frame], kind: int, trailer: int = 0) -> dict[str, Any] | None:
-    """The JSON object in the only frame; None if there is no such frame, or it holds something else."""
+    """The JSON object in the only frame; None if there is no such frame, or it contains something else."""
     if len(found) != 1 or found[0].kind != kind:
         return None
     payload = found[0].payload
@@ -159,8 +159,8 @@ def _object_in(found: list[Frame], kind: int, trailer: int = 0) -> dict[str, Any
 def read_end(fd: int, claim: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """The end record, or None if the file does not end with a whole one of its own. `claim`: if it was read already.
 
-    A step may print another attempt's file, or anything at all, before its supervisor is killed: what stands at the
-    end is only believed if it bears the seal that the supervisor put into its claim.
+    A step may print another attempt's file, or anything at all, before its supervisor is killed: the last frame is only
+    accepted with the seal that the supervisor put into its claim.
     """
     size = os.fstat(fd).st_size
     if size < HEADER.size + _TRAILER.size:

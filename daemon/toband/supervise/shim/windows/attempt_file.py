@@ -1,8 +1,8 @@
-"""Writing an attempt file on Windows: taking the claim, appending frames, closing with the end record.
+"""Writes an attempt file on Windows: takes the claim, appends frames, closes with the end record.
 
 The claim is the file itself. It is prepared under another name, locked, and then renamed to its own without ever
-replacing anything: whoever comes first owns the attempt, and a claim that can be seen is complete and locked by a
-living owner, or its owner is dead.
+replacing anything: the first shim owns the attempt, and a visible claim is complete and locked by a live owner, or its
+owner is dead.
 
 Standard library only: the shim uses it.
 """
@@ -26,7 +26,7 @@ from toband.supervise.shim import frames
 from toband.supervise.shim.windows import win32
 
 RESERVE = 8 * 1024
-"""Kept allocated ahead of the log, so that a full disk cannot lose the end record."""
+"""Bytes allocated ahead of the log, so that a full disk cannot lose the end record."""
 _FIRST_STRIDE = 16 * 1024
 _STRIDE = 1024 * 1024
 _RENAME_TRIES = 100
@@ -38,9 +38,9 @@ def now_us() -> int:
 
 
 def claim(directory: str, name: str, facts: dict[str, Any], second: str = "") -> int | None:
-    """Takes the claim `directory/name` and makes it durable; the descriptor holds its lock. None: somebody has it.
+    """Takes the claim `directory/name` and makes it durable; the descriptor has its lock. None: another shim owns it.
 
-    It is only had under both names, if there is a `second`. Raises OSError, and then it may or may not be there.
+    If there is a `second` name, the claim needs both. Raises OSError, and then it may or may not exist.
     """
     frame = frames.encode_json(frames.CLAIM, now_us(), facts)
     own = f"{directory}/.{name}.{os.getpid()}-{threading.get_ident()}"
@@ -69,7 +69,7 @@ def claim(directory: str, name: str, facts: dict[str, Any], second: str = "") ->
 
 
 def _link_second(path: str, second: str) -> None:
-    """Raises FileExistsError; then the first name is gone again. A file system without links does with one name."""
+    """Raises FileExistsError; then the first name is removed again. A file system without links uses one name."""
     os.makedirs(os.path.dirname(second), exist_ok=True)
     try:
         os.link(path, second)
@@ -81,9 +81,9 @@ def _link_second(path: str, second: str) -> None:
 
 
 def _rename(own: str, name: str) -> None:
-    """Unlike anywhere else, this fails if the name is taken. Raises OSError."""
+    """Unlike on other systems, this fails if the name exists. Raises OSError."""
     for _ in range(_RENAME_TRIES):
-        # Somebody who looks at every new file, such as a virus scanner, is waited for.
+        # Waits for programs that open every new file, such as a virus scanner.
         with contextlib.suppress(PermissionError):
             os.rename(own, name)
             return
@@ -92,10 +92,10 @@ def _rename(own: str, name: str) -> None:
 
 
 class AttemptFile:
-    """Appends to a claimed file, from any thread. Every frame is whole on disk or not there.
+    """Appends to a claimed file, from any thread. Every frame is whole on disk or missing.
 
-    At most `limit` bytes of output are kept, and none beyond what is allocated while there is a file `full`: by that
-    the daemon says that all logs together are as large as they may be. What does not fit is counted.
+    At most `limit` bytes of output are kept, and none beyond the allocated space while the file `full` exists: the
+    daemon creates it when all logs together have reached their limit. Dropped bytes are counted.
     """
 
     def __init__(self, fd: int, limit: int | None = None, full: str = "") -> None:
@@ -114,7 +114,7 @@ class AttemptFile:
         self._extend(_FIRST_STRIDE)
 
     def append(self, kind: int, payload: bytes) -> None:
-        """Adds what a stream printed. A disk that will not take it never stops the step: the bytes are counted."""
+        """Appends output of a stream. A disk that refuses writes never stops the step: the bytes are counted."""
         with self._lock:
             if self._closed:
                 return
@@ -147,10 +147,10 @@ class AttemptFile:
             self._write(frames.encode_json(frames.STARTED, now_us(), facts))
 
     def finish(self, record: dict[str, Any]) -> None:
-        """Writes the end record and makes all of it durable; nothing is appended any more.
+        """Writes the end record and makes the file durable; nothing is appended any more.
 
-        If there is no space for what the step handed on, the record goes without it and says so. Raises OSError if
-        there is none even for that; it may be called again then.
+        If there is no space for the step's outputs, the record omits them and says so. Raises OSError if there is no
+        space even for that; it may be called again then.
         """
         with self._lock:
             self._closed = True
@@ -169,7 +169,7 @@ class AttemptFile:
             failpoints.hit("end.durable")
 
     def _mark_unsynced(self, start: int, record: dict[str, Any]) -> None:
-        """The disk failed to keep something. What it has is said to be uncertain, and it gets another chance."""
+        """A flush failed: rewrites the record, marked as uncertain, and tries once more."""
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, start)
             self._offset = start
@@ -197,14 +197,14 @@ class AttemptFile:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._offset)
             self._allocated = self._offset
-            # That gave up what was kept for the end: take it again while it is there.
+            # That released the space reserved for the end record: allocate it again while there is space.
             self._extend(RESERVE)
             return False
         self._offset += len(data)
         return True
 
     def _extend(self, size: int) -> bool:
-        """Allocates that much more ahead, which NTFS takes back when the file is closed. False if the disk is full."""
+        """Allocates that much more ahead; NTFS releases it when the file is closed. False if the disk is full."""
         upto = max(self._allocated, self._offset) + size
         if self._preallocate:
             try:

@@ -1,10 +1,10 @@
 """The shim on Windows: one process per attempt. It owns the step's job, pipes, timeout and log; it outlives the daemon.
 
-The order of what it does is the launch protocol: claim (at most one shim ever wins an attempt), start, watch, end what
-is left, prove the job empty, write the end record, make it durable, exit. Its exit is the announcement.
+The order of its actions is the launch protocol: claim (at most one shim ever wins an attempt), start, watch, end the
+remaining processes, prove the job empty, write the end record, make it durable, exit. Its exit is the announcement.
 
-The step's processes are in a Job Object of which this process holds the only handle, and which ends with that handle:
-nothing survives the shim, however it ends. Nothing can leave the job.
+The step's processes are in a Job Object. This process has the only handle, and the job ends with that handle: nothing
+survives the shim, however it ends. Nothing can leave the job.
 
 Standard library only.
 """
@@ -38,21 +38,21 @@ EXIT_NOT_MINE = 3
 EXIT_BROKEN = 4
 
 KILL_PATIENCE = 30.0
-"""How long a terminated job may take to become empty before it is given up."""
+"""Seconds that a terminated job may take to become empty before the shim gives up."""
 RECORD_PATIENCE = 600.0
-"""How long a disk that takes no end record is asked again before the end is given up as lost."""
+"""Seconds for which writing the end record is retried before it is given up as lost."""
 RECORD_PAUSE = 1.0
 SETTLE = 0.05
-"""How long processes that are ending together with the main one are not called leftovers."""
+"""Seconds in which processes that end together with the main one do not count as leftovers."""
 DRAIN = 1.0
-"""How long a pipe that somebody else holds open is listened to after the last byte."""
+"""Seconds to read a pipe that an outside process has open, after its last byte."""
 READ_SIZE = 256 * 1024
 _LONGEST_WAIT = 3600.0
 _CREATE_SUSPENDED = 0x4
 _SIDE_FILE_LIMIT = 1024 * 1024
 _EXTENSIONS = ".COM;.EXE;.BAT;.CMD"
 _BATCH = (".bat", ".cmd")
-# What cmd.exe, which runs batch files, would take for something else than text.
+# Characters that cmd.exe, which runs batch files, would not take as text.
 _SPECIAL_TO_CMD = frozenset('"&|<>^%!\r\n')
 
 
@@ -84,13 +84,13 @@ class Shim:
             self._finish(self._record(error=error))
             return
         timeout = self._boot.get("timeout")
-        # The time of one attempt begins with its process, however long that took to make; that of the run, or of a
-        # loop, has begun before.
+        # The timeout of an attempt begins with its process, however long its creation took; that of the run, or of a
+        # loop, began before.
         if self._boot.get("timeout_kind", "timeout") == "timeout":
             began = time.monotonic()
         which = self._watch(cancel, None if timeout is None else began + timeout)
         if which != 0 and not win32.lives(self._process):
-            which = 0  # it ended by itself before it was told to
+            which = 0  # it exited before it was asked to
         if which is None:
             self._cause = self._boot.get("timeout_kind", "timeout")
         elif which == 1:
@@ -105,7 +105,7 @@ class Shim:
         self._finish(self._record())
 
     def _finish(self, record: dict[str, Any]) -> None:
-        """A disk that will not take the record now may take it later, and nobody else can write it. Raises OSError."""
+        """Retries a failing disk: it may recover, and no other process can write the record. Raises OSError."""
         until = time.monotonic() + RECORD_PATIENCE
         while True:
             try:
@@ -117,7 +117,7 @@ class Shim:
             time.sleep(RECORD_PAUSE)
 
     def _start(self) -> str:
-        """Starts the step in a job of its own; the reason if it cannot be started."""
+        """Starts the step in its own job; returns the reason if it cannot be started."""
         boot = self._boot
         try:
             self._job = win32.JobObject(**boot.get("limits", {}))
@@ -141,7 +141,7 @@ class Shim:
             return _cannot_start(boot, error)
         failpoints.hit("shim.started")
         if feed is not None:
-            # Beside everything else: a step that does not read it is not waited for.
+            # In a thread: a step that does not read it must not block the shim.
             threading.Thread(target=feed, daemon=True).start()
         self._started_at = now_us()
         self._file.started({"pid": self._pid, "at": self._started_at})
@@ -152,7 +152,7 @@ class Shim:
         return ""
 
     def _watch(self, cancel: int, deadline: float | None) -> int | None:
-        """0: the main process has ended. 1: the attempt is to end. None: its time is over."""
+        """0: the main process has ended. 1: the attempt must end. None: its timeout has passed."""
         while True:
             # Capped: the system cannot wait longer than 49 days at a time.
             left = None if deadline is None else min(_LONGEST_WAIT, deadline - time.monotonic())
@@ -173,7 +173,7 @@ class Shim:
             self._read += len(data)
 
     def _end_tree(self) -> None:
-        """Asks with CTRL_BREAK, which only programs with this console hear; after the grace the job is terminated."""
+        """Sends CTRL_BREAK, which only programs with this console receive; after the grace the job is terminated."""
         began = time.monotonic()
         if win32.send_break(self._pid):
             self._signals.append("CTRL_BREAK")
@@ -193,7 +193,7 @@ class Shim:
         return self._job.active()
 
     def _empty_within(self, seconds: float) -> bool:
-        """Whether the system says, in that time, that no process is left."""
+        """Whether the system reports, in that time, that no process is left."""
         until = time.monotonic() + seconds
         backoff = Backoff(0.001, 0.02)
         while not (empty := self._active() == 0) and time.monotonic() < until:
@@ -202,7 +202,7 @@ class Shim:
         return empty
 
     def _drain(self) -> None:
-        """Takes what is left in the pipes; one that somebody outside holds open is given up when it falls silent."""
+        """Reads the rest of the pipes; a pipe that an outside process has open is given up when it falls silent."""
         for reader in self._readers:
             before = -1
             while reader.is_alive() and before != self._read:
@@ -246,7 +246,7 @@ class Shim:
 
 
 def _standard_input(text: str | None) -> tuple[int, Callable[[], None] | None]:
-    """A handle that the step reads, and what is to be done so that it finds the text there. Raises OSError."""
+    """A handle that the step reads, and a function that writes the text to it. Raises OSError."""
     if not text:
         own = _winapi.GetCurrentProcess()
         with open(os.devnull, "rb") as nothing:
@@ -259,7 +259,7 @@ def _standard_input(text: str | None) -> tuple[int, Callable[[], None] | None]:
 
     def feed() -> None:
         nonlocal left
-        # It fails when nobody is left who could read.
+        # It fails when no reader is left.
         with contextlib.suppress(OSError), open(fd, "wb", buffering=0) as pipe:
             while left:
                 left = left[pipe.write(left) :]
@@ -268,9 +268,9 @@ def _standard_input(text: str | None) -> tuple[int, Callable[[], None] | None]:
 
 
 def _create(boot: dict[str, Any], given: int, out: int, err: int) -> tuple[int, int, int]:
-    """Makes the step's process, which does nothing yet; handles of it and of its thread, and its pid. Raises OSError.
+    """Creates the step's process, suspended; returns its handle, its thread's handle, and its pid. Raises OSError.
 
-    Its descriptors are these three and nothing else, whatever this process has inherited itself.
+    It inherits these three descriptors and nothing else, whatever this process has inherited itself.
     """
     env = _environment(boot["env"])
     cwd = os.path.normpath(boot["cwd"]) if boot.get("cwd") else None
@@ -295,7 +295,7 @@ def _create(boot: dict[str, Any], given: int, out: int, err: int) -> tuple[int, 
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Windows takes `Path` and `PATH` for the same name; of two, the later is meant."""
+    """Windows treats `Path` and `PATH` as the same name; of two, the later counts."""
     found: dict[str, tuple[str, str]] = {}
     for name, value in given.items():
         found[name.upper()] = (name, value)
@@ -303,7 +303,7 @@ def _environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _found(program: str, env: Mapping[str, str], cwd: str | None) -> str:
-    """Where the program is, by the PATH that the step is given, and never by where this process is. Raises OSError."""
+    """The path of the program, found by the step's PATH, and never by this process's directory. Raises OSError."""
     known = {name.upper(): value for name, value in env.items()}
     if os.path.dirname(program) or os.path.splitdrive(program)[0]:
         places = [os.path.join(cwd or "", program)]
@@ -322,9 +322,9 @@ def _found(program: str, env: Mapping[str, str], cwd: str | None) -> str:
 
 
 def _command_line(program: str, argv: Sequence[str]) -> str:
-    """Every program reads its command line by itself. Most follow the rules of Microsoft's C library; cmd does not.
+    """Every program parses its own command line. Most follow the rules of Microsoft's C library; cmd does not.
 
-    Raises ValueError for arguments that a batch file could not be given safely.
+    Raises ValueError for arguments that cannot be passed to a batch file safely.
     """
     if len(argv) == 5 and [each.lower() for each in argv[:4]] == ["cmd.exe", "/d", "/s", "/c"]:
         return f'cmd.exe /d /s /c "{argv[4]}"'
@@ -349,7 +349,7 @@ def _cannot_start(boot: dict[str, Any], error: Exception) -> str:
 
 
 def _side_file(path: str | None) -> str | None:
-    """What the step wrote into a file of ours; None if it wrote none. Raises ValueError if it is more than it may."""
+    """The contents of a file that the step wrote; None if it wrote none. Raises ValueError if it is too large."""
     if not path:
         return None
     try:
@@ -359,14 +359,14 @@ def _side_file(path: str | None) -> str | None:
         return None
     if len(data) > _SIDE_FILE_LIMIT:
         raise ValueError(f"it has more than {_SIDE_FILE_LIMIT:,} bytes; write a file and pass its path")
-    # What `>>` of Windows PowerShell writes.
+    # Written by `>>` of Windows PowerShell.
     if data.startswith(b"\xff\xfe"):
         return data.decode("utf-16", errors="replace")
     return data.decode("utf-8-sig", errors="replace")
 
 
 def main() -> NoReturn:
-    """Reads its one bootstrap message from its standard input, which ends with it. Half a message is none."""
+    """Reads its one bootstrap message from its standard input, until the end. An incomplete message is ignored."""
     code = EXIT_BROKEN
     try:
         try:
@@ -396,7 +396,7 @@ def main() -> NoReturn:
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     finally:
-        # Not an orderly exit: that would wait for whoever still reads a pipe.
+        # Not an orderly exit: that would wait for threads that still read a pipe.
         os._exit(code)
 
 

@@ -1,7 +1,7 @@
-"""What of Windows the shim and the launcher need: jobs, events, locks, processes, and who the machine is.
+"""The Windows API for the shim and the launcher: jobs, events, locks, processes, and the identity of the boot.
 
-Handles are plain integers. Whoever gets one closes it with `close`; none is inherited by a child process. Everything
-here raises OSError with the reason that Windows gives. Standard library only: the shim uses it.
+Handles are plain integers. The caller closes them with `close`; none is inherited by a child process. Everything here
+raises OSError with the reason from Windows. Standard library only: the shim uses it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OPEN_EXISTING = 3
 _FILE_ATTRIBUTE_NORMAL = 0x80
 _FILE_ALLOCATION = 5
 _LOCK_EXCLUSIVE_NOW = 0x3
-# Locks on Windows keep others from reading what is locked: this one lies far behind anything that is ever written.
+# Windows does not let others read a locked range: this one is far beyond any byte ever written.
 _LOCK_OFFSET_HIGH = 0x40000000
 _SYNCHRONIZE = 0x00100000
 _PROCESS_TERMINATE = 0x0001
@@ -184,7 +184,7 @@ def create_new(path: str) -> int:
 
 
 def open_to_read(path: str) -> int:
-    """A descriptor that keeps nobody from renaming or deleting the file, and is given although somebody just does."""
+    """A descriptor that does not prevent renaming or deleting the file, and can be opened even during that."""
     handle = _open(path, _GENERIC_READ, _OPEN_EXISTING)
     return msvcrt.open_osfhandle(handle, os.O_RDONLY | os.O_BINARY | os.O_NOINHERIT)
 
@@ -199,7 +199,7 @@ def _open(path: str, access: int, how: int) -> int:
 
 
 def try_lock(fd: int) -> bool:
-    """Takes the claim's lock; False if somebody has it. It goes with the descriptor, or with the process."""
+    """Takes the claim's lock; False if another process has it. Released with the descriptor, or with the process."""
     where = _Overlapped(offset_high=_LOCK_OFFSET_HIGH)
     handle = msvcrt.get_osfhandle(fd)
     if _lock_file(handle, _LOCK_EXCLUSIVE_NOW, 0, 1, 0, ctypes.byref(where)):
@@ -216,7 +216,7 @@ def unlock(fd: int) -> None:
 
 
 def allocate(fd: int, size: int) -> None:
-    """Lets the file have that much of the disk without becoming longer. `size` is never less than what it holds."""
+    """Allocates that much disk space for the file without making it longer. `size` is never less than its length."""
     wanted = ctypes.c_int64(size)
     handle = msvcrt.get_osfhandle(fd)
     if not _set_file(handle, _FILE_ALLOCATION, ctypes.byref(wanted), ctypes.sizeof(wanted)):
@@ -227,9 +227,9 @@ def allocate(fd: int, size: int) -> None:
 
 
 def cancel_event(token: str) -> int:
-    """The event that asks for the end of an attempt: made by whoever comes first, and there as long as one holds it.
+    """The event that requests the end of an attempt: created by the first opener, it exists while a handle is open.
 
-    `Global`, so that a daemon that comes back in another session finds it. The token itself is no part of its name.
+    `Global`, so that a daemon restarted in another session finds it. The token itself is not part of its name.
     """
     name = hashlib.sha256(f"toban cancel {token}".encode()).hexdigest()[:40]
     handle = _create_event(None, True, False, f"Global\\toban-{name}")
@@ -247,7 +247,7 @@ def set_event(handle: int) -> None:
 
 
 def wait(handles: list[int], seconds: float | None) -> int | None:
-    """Which of the handles is signalled; None when the time is over."""
+    """The index of the signalled handle; None after the timeout."""
     array = (_HANDLE * len(handles))(*handles)
     limit = INFINITE if seconds is None else max(0, int(seconds * 1000) + 1)
     answer = int(_wait_many(len(handles), array, False, limit))
@@ -259,13 +259,13 @@ def wait(handles: list[int], seconds: float | None) -> int | None:
 
 
 class Wait:
-    """Calls back once, in a thread of the system's, when a handle is signalled, unless it is closed before."""
+    """Calls back once, in a thread of the system, when a handle is signalled, unless it is closed before."""
 
     def __init__(self, handle: int, callback: Callable[[], None]) -> None:
         def called(_context: object, _timed_out: int) -> None:
             callback()
 
-        # Kept for as long as the system may call it.
+        # Referenced for as long as the system may call it.
         self._called = _WAIT_CALLBACK(called)
         registered = _HANDLE()
         if not _register_wait(ctypes.byref(registered), handle, self._called, None, INFINITE, _WT_EXECUTEONLYONCE):
@@ -273,7 +273,7 @@ class Wait:
         self._handle = registered.value
 
     def close(self) -> None:
-        """When it returns, no call is under way and none will come."""
+        """When it returns, no call is running and none will come."""
         if self._handle is not None:
             _unregister_wait(self._handle, _INVALID_HANDLE)
             self._handle = None
@@ -283,7 +283,7 @@ class Wait:
 
 
 def open_process(pid: int) -> int | None:
-    """A handle that can be waited on and asked; None if there is no such process."""
+    """A handle to wait on and query; None if there is no such process."""
     handle = _open_process(_SYNCHRONIZE | _PROCESS_QUERY_LIMITED, False, pid)
     if handle:
         return int(handle)
@@ -293,7 +293,7 @@ def open_process(pid: int) -> int | None:
 
 
 def created(process: int) -> int:
-    """When a process was created, in units of 100 ns: with its pid it is unique, whatever becomes of either."""
+    """When a process was created, in units of 100 ns: unique together with its pid, even if the pid is reused."""
     times = [ctypes.c_int64() for _ in range(4)]
     if not _process_times(process, *map(ctypes.byref, times)):
         raise _failed("cannot ask a process for its times")
@@ -305,7 +305,7 @@ def lives(process: int) -> bool:
 
 
 def exit_code(process: int) -> int:
-    """Of a process that has ended, with the sign that Windows' own tools show: 0xC0000005 is -1073741819."""
+    """Exit code of an ended process, signed as in Windows' own tools: 0xC0000005 is -1073741819."""
     code = _DWORD()
     if not _exit_code(process, ctypes.byref(code)):
         raise _failed("cannot ask a process for its exit code")
@@ -313,7 +313,7 @@ def exit_code(process: int) -> int:
 
 
 def peak_memory(process: int) -> int:
-    """The largest working set that a process had; 0 if the system does not say."""
+    """The peak working set of a process; 0 if the system does not report it."""
     counters = _MemoryCounters(size=ctypes.sizeof(_MemoryCounters))
     if not _memory_info(process, ctypes.byref(counters), counters.size):
         return 0
@@ -380,11 +380,11 @@ class JobObject:
             raise _failed("cannot put the process into its job")
 
     def active(self) -> int:
-        """How many processes are in it. 0 is the proof that nothing is left."""
+        """Number of processes in it. 0 proves that none is left."""
         return int(self._accounting().active_processes)
 
     def times(self) -> tuple[float, float]:
-        """Seconds that its processes, living and ended, spent in user and in kernel mode."""
+        """Seconds that its processes, live and ended, spent in user and in kernel mode."""
         found = self._accounting()
         return found.user_time / 1e7, found.kernel_time / 1e7
 
@@ -404,7 +404,7 @@ class JobObject:
 
 
 def priority_class(nice: int) -> int:
-    """The class that comes nearest to a niceness."""
+    """The class nearest to a niceness."""
     for least, value in ((15, 0x40), (1, 0x4000), (0, 0x20), (-9, 0x8000)):
         if nice >= least:
             return value
@@ -415,10 +415,10 @@ def priority_class(nice: int) -> int:
 
 
 def boot_id() -> str:
-    """Which boot of this machine it is. TOBAN_BOOT_ID stands in for it in tests.
+    """The identity of this boot of the machine. TOBAN_BOOT_ID replaces it in tests.
 
-    The clock may be set, so the time of the boot is no name for it. The service manager is started once per boot, and
-    the machine goes down with it: the time at which that process was created does not change.
+    The clock may be set, so the boot time is no identity. The service manager is started once per boot, and the machine
+    goes down with it: the creation time of that process does not change.
     """
     given = os.environ.get("TOBAN_BOOT_ID")
     return given or f"services-{_services_created():x}"
