@@ -1,4 +1,4 @@
-"""Work on what users wrote, in processes that can be ended: reading definitions, evaluating expressions.
+"""Runs code on user input in processes that can be killed: reading definitions, evaluating expressions.
 
-Here is how such a process is started, fed, limited and ended. What it is asked to do is up to the engine.
+This package starts, feeds, limits and ends these processes. The engine decides what they compute.
 """

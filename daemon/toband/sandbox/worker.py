@@ -1,7 +1,7 @@
-"""The worker process: computes what it is asked for, one request after another, until its input ends.
+"""The worker process: computes one request after another, until its input ends.
 
-A request is a function, which both sides can import, with its arguments and the processor time that it may take. What
-takes longer ends the process: no code of ours has to run for that, so that a library that never returns is ended too.
+A request is a function, which both sides can import, with its arguments and its limit of processor time. Exceeding the
+limit ends the process: the system does that, so that a library that never returns is ended too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NICENESS: Final = 5
 
 
 def main(memory: int) -> None:
-    """`memory` is how many bytes it may take besides those that it has when it is ready."""
+    """`memory` is how many bytes it may use beyond its use when it is ready."""
     requests, answers = _own_streams()
     # Signals to all processes of a terminal or a service are for the daemon, which ends this one when it stops.
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -38,7 +38,7 @@ def main(memory: int) -> None:
 
 
 def _own_streams() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes to the daemon, under numbers that no library prints to."""
+    """The pipes to the daemon, under descriptors that no library prints to."""
     streams = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "r+b") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -47,7 +47,7 @@ def _own_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _load() -> None:
-    """Whatever requests need: it counts neither as their time nor as their memory."""
+    """Imports the modules that requests need: they count neither as their time nor as their memory."""
     for module in ("cel_expr_python.cel", "toban.definition.checks.file_documents"):
         importlib.import_module(module)
 
@@ -60,7 +60,7 @@ def _limit_memory(memory: int) -> None:
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Where the system does not tell, or does not limit, the time does.
+    # Where the system does not report it, or does not limit it, the time limit applies.
     with contextlib.suppress(OSError, ValueError):
         with open("/proc/self/statm", "rb") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
@@ -81,7 +81,7 @@ def _answered(function: Callable[..., Any], args: tuple[Any, ...], seconds: floa
 
 
 def _limit_time(seconds: float) -> None:
-    """Processor time: how busy the machine is does not matter. Its signal ends the process."""
+    """Limits processor time, which does not depend on the machine's load. Its signal ends the process."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_PROF, seconds)
 

@@ -1,4 +1,4 @@
-"""Worker processes, started when there is work and ended when there was none for a while."""
+"""A pool of worker processes, started on demand and ended after some idle time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _Result = TypeVar("_Result")
 class ProcessSandbox:
     """Implements `ports.Sandbox`. Belongs to the event loop.
 
-    Requests wait for one of a few workers. Those of one key have their turn one after another with those of other keys,
-    so that one run with very many requests delays no other by more than one of them.
+    Requests wait for one of a few workers. The keys take turns, so that a run with very many requests delays every
+    other by at most one of them.
     """
 
     def __init__(self, *, workers: int = 2, idle: float = IDLE) -> None:
@@ -83,7 +83,7 @@ class ProcessSandbox:
             self._end(worker)
 
     def _end(self, worker: WorkerProcess) -> None:
-        """Also waits for it in the background, so that nothing is left of it."""
+        """Also waits for it in the background, so that no zombie is left."""
         task = asyncio.get_running_loop().create_task(worker.close())
         self._dying.add(task)
         task.add_done_callback(self._dying.discard)
@@ -104,7 +104,7 @@ class ProcessSandbox:
             raise
 
     def _free(self) -> None:
-        """The next one whose turn it is has the slot."""
+        """Gives the slot to the next request in turn."""
         while self._waiting:
             key, turns = self._waiting.popitem(last=False)
             turn = turns.popleft()

@@ -18,9 +18,9 @@ from toband.sandbox.worker import HEAD, READY
 
 MEMORY: Final = 512 * 1024 * 1024
 START_WITHIN: Final = 60.0
-"""Seconds for a worker to be ready; it takes a third of one on a machine that has nothing else to do."""
+"""Seconds for a worker to become ready; on an idle machine it takes a third of a second."""
 LEAST_WALL, WALL_PER_SECOND = 30.0, 10.0
-"""Seconds by the clock that a request may take, for what waits instead of computing."""
+"""Wall clock seconds that a request may take, for code that waits instead of computing."""
 _PASSED_ON: Final = ("PATH", "LANG", "SYSTEMROOT")
 
 
@@ -33,7 +33,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, memory: int = MEMORY) -> WorkerProcess:
-        """Raises OSError if there can be none."""
+        """Raises OSError if none can be started."""
         packages = [os.path.dirname(path) for module in (toban, toband) for path in module.__path__]
         program = f"import sys; sys.path[:0] = {packages!r}; from toband.sandbox import worker; worker.main({memory})"
         process = await asyncio.create_subprocess_exec(
@@ -52,7 +52,7 @@ class WorkerProcess:
             async with asyncio.timeout(START_WITHIN):
                 ready = await worker._receive() == READY
         except (TimeoutError, EOFError):
-            # The system is short of something, which passes.
+            # The system lacks a resource, which is transient.
             raise OSError(errno.EAGAIN, "a worker process did not start") from None
         finally:
             if not ready:
@@ -68,8 +68,9 @@ class WorkerProcess:
         return not self._ended and self._process.returncode is None
 
     async def call(self, function: Callable[..., Any], args: tuple[Any, ...], seconds: float) -> Any:
-        """What the function gives. Raises what it raises, and OverLimitError; then, and if it is cancelled, the
-        process is gone."""
+        """The function's result. Raises its errors, and OverLimitError; then, and if it is cancelled, the process is
+        gone.
+        """
         request = pickle.dumps((function, args, seconds))
         done = False
         try:
@@ -83,7 +84,7 @@ class WorkerProcess:
         finally:
             if not done:
                 self.kill()
-        # It is our own code that wrote it.
+        # The daemon's own code wrote it.
         succeeded, found = pickle.loads(answer)  # noqa: S301
         if succeeded:
             return found
@@ -117,7 +118,7 @@ class WorkerProcess:
         return _too_large()
 
     def kill(self) -> None:
-        """At once; repeating it is harmless."""
+        """Kills it at once; repeating it is harmless."""
         self._ended = True
         if self._process.returncode is None:
             self._process.kill()
