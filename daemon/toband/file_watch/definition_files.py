@@ -78,7 +78,7 @@ class WatchedFiles:
     async def _follow_places(self) -> None:
         """Watches the current directories if they have changed, which counts as a notification.
 
-        Each directory is watched by itself: a watch on a whole tree would follow the links in it.
+        Each directory is watched separately: a watch on a whole tree would follow the links in it.
         """
         identities = await asyncio.to_thread(lambda: tuple(map(_identity, self._places)))
         if (identities, self._folders) == self._seen:

@@ -20,7 +20,7 @@ _KINDS = {1: NotificationKind.ADDED, 2: NotificationKind.MODIFIED, 3: Notificati
 
 
 class Native:
-    """Implements `Notifier`: one thread for trees, one for directories by themselves."""
+    """Implements `Notifier`: one thread for trees, one for single directories."""
 
     def __init__(self, own: OwnFiles = NO_FILES) -> None:
         """The system reports whole trees, `own` included."""
