@@ -1,11 +1,11 @@
-"""Toban for programs: `Client` (asyncio), `SyncClient` (the same, blocking), and what they raise.
+"""The SDK for programs: `Client` (asyncio), `SyncClient` (the same, blocking), and their errors.
 
     from toban.sdk import SyncClient
 
     with SyncClient() as toban:
         run = toban.wait_run(toban.start_run("nightly-report").id)
 
-The errors and their tree are in `toban.sdk.errors`.
+The errors and their hierarchy are in `toban.sdk.errors`.
 """
 
 from toban.sdk.address import Address

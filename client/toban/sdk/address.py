@@ -1,4 +1,4 @@
-"""Where the daemon is: what an address may say, and where to look when nobody gave one."""
+"""Finds the daemon: parses an address, and searches the usual locations if none is given."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ SOCKET_NAME: Final = "toban.sock"
 ADDRESS_FILE: Final = "toband.json"
 SYSTEM_DIRECTORIES: Final = ("/run/toban", "/var/lib/toban")
 
-# sun_path holds 108 bytes with the final zero on Linux, 104 on macOS and the BSDs.
+# The maximum length of sun_path, with the final zero: 108 bytes on Linux, 104 on macOS and the BSDs.
 _LONGEST_SOCKET_PATH: Final = 107 if sys.platform == "linux" else 103
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """One place where a daemon may listen."""
+    """One address at which a daemon may listen."""
 
-    # As a person writes it.
+    # As written by the user.
     text: str
-    # As gRPC dials it.
+    # As dialled by gRPC.
     target: str
-    # Of the socket; empty for TCP.
+    # Path of the socket; empty for TCP.
     path: str = ""
 
     @property
@@ -41,15 +41,14 @@ class Address:
 def resolve(server: str | None = None, environ: Mapping[str, str] = os.environ) -> Address:
     """The address to use: the given one, else `TOBAN_SERVER`, else a local daemon's.
 
-    Raises InvalidArgument for an address that cannot be used, and Unreachable when none was given and no
-    local daemon is found.
+    Raises InvalidArgument for an unusable address, and Unreachable if none is given and no local daemon is found.
     """
     given = server or environ.get("TOBAN_SERVER")
     return parse(given) if given else find_local(environ)
 
 
 def parse(text: str) -> Address:
-    """Reads `unix:///path`, a bare path or `host:port`. Raises InvalidArgument."""
+    """Parses `unix:///path`, a bare path or `host:port`. Raises InvalidArgument."""
     if text.startswith("unix:"):
         rest = text.removeprefix("unix:")
         return _unix(unquote(rest.removeprefix("//") if rest.startswith("///") else rest))
@@ -71,15 +70,15 @@ def parse(text: str) -> Address:
 
 
 def find_local(environ: Mapping[str, str] = os.environ) -> Address:
-    """The daemon of this machine. Raises Unreachable, naming where it looked.
+    """The daemon of this machine. Raises Unreachable, naming the locations that were searched.
 
-    `TOBAN_STATE_DIR` is a decision: where it is set, no other daemon is ever chosen in its place.
+    If `TOBAN_STATE_DIR` is set, only the daemon of that directory is considered.
     """
     state_dir = environ.get("TOBAN_STATE_DIR")
     directories = [state_dir] if state_dir else [*SYSTEM_DIRECTORIES, *_user_directories(environ)]
     sockets = [os.path.join(directory, SOCKET_NAME) for directory in directories]
     existing = [path for path in sockets if os.path.exists(path)]
-    # Of several, one that may be used: the system's daemon may be closed to a user who runs one of his own.
+    # Prefer an accessible daemon: a user who runs their own daemon may have no access to the system's.
     for path in [*(path for path in existing if os.access(path, os.W_OK)), *existing]:
         return _unix(path)
     for directory in directories:
@@ -98,7 +97,7 @@ def _unix(path: str) -> Address:
             "which the system does not allow"
         )
     return Address(
-        # Readable, and the same address again when it is read.
+        # Readable, and parses to the same address.
         text=f"unix://{path.replace('%', '%25')}",
         target=f"unix://{quote(path)}",
         path=path,
@@ -127,7 +126,7 @@ def _user_directories(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _recorded(directory: str) -> Address | None:
-    """What the daemon wrote about itself; None if it wrote nothing that can be used."""
+    """The address that the daemon wrote to its state directory; None if there is no usable one."""
     try:
         with open(os.path.join(directory, ADDRESS_FILE), encoding="utf-8") as file:
             return parse(str(json.load(file)["listen"][0]))

@@ -1,4 +1,4 @@
-"""Calls of the RunService about what the steps of a run left behind."""
+"""Calls of the RunService about the artifacts of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toban.v1 import run_pb2, run_pb2_grpc
 
 
 class ArtifactCalls(Calls):
-    """Lists artifacts and gives their bytes."""
+    """Lists and downloads artifacts."""
 
     @cached_property
     def _artifacts(self) -> run_pb2_grpc.RunServiceAsyncStub:
@@ -23,7 +23,7 @@ class ArtifactCalls(Calls):
     def list_artifacts(
         self, run_id: str, *, step: str = "", page_size: int = 0
     ) -> AsyncGenerator[run_pb2.StepArtifact, None]:
-        """What the steps of a run, or one step and its instances, left behind. Raises NotFound."""
+        """The artifacts of a run, or of one step and its instances. Raises NotFound."""
 
         async def fetch(token: str) -> tuple[list[run_pb2.StepArtifact], str]:
             answer = await self._connection.call(
@@ -39,8 +39,8 @@ class ArtifactCalls(Calls):
     ) -> AsyncGenerator[run_pb2.DownloadArtifactResponse, None]:
         """First a message with the `header`, then messages with `data`: of one file, or of a tar archive of many.
 
-        Raises NotFound, and Unreachable when the daemon goes away: what has come by then is not whole, and a download
-        is not taken up again but begun anew.
+        Raises NotFound, and Unreachable if the connection is lost: the data is then incomplete, and the download must
+        be started again from the beginning.
         """
         request = run_pb2.DownloadArtifactRequest(run_id=run_id, step=step, name=name, path=path)
 

@@ -1,4 +1,4 @@
-"""What the calls of every service share."""
+"""Code shared by the calls of all services."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Calls:
 
 
 def new_request_id(given: str | None) -> str:
-    """The id that makes a repeat of a call harmless."""
+    """The request id, which makes a call safe to repeat."""
     return given or str(uuid.uuid4())
 
 
 async def paged(
     fetch: Callable[[str], Awaitable[tuple[Iterable[_Item], str]]],
 ) -> AsyncGenerator[_Item, None]:
-    """Every item of every page. `fetch` gets the page's token and gives its items and the next token."""
+    """Every item of every page. `fetch` takes a page token and returns the page's items and the next token."""
     token = ""
     while True:
         items, token = await fetch(token)

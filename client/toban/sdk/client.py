@@ -29,12 +29,12 @@ class Client(
 ):
     """One method per RPC of `toban.v1`, and a few that combine them.
 
-    Everything that creates carries a request id, so that a call repeated because its answer was lost does its
-    work once. Lists page by themselves. Every failure is a TobanError.
+    Every call that creates something carries a request id, so a call repeated because its answer was lost takes effect
+    once. Lists fetch their pages as needed. Every failure is a TobanError.
 
-    `server` is `unix:///path` or `host:port`; without it `TOBAN_SERVER` or a local daemon's socket is used.
-    `timeout` bounds one try of a call, `retry_for` the seconds for which a call is repeated while the daemon is
-    away, and `connect_for` the same until it was reached for the first time (by default the same).
+    `server` is `unix:///path` or `host:port`; without it `TOBAN_SERVER` or a local daemon's socket is used. `timeout`
+    limits one try of a call. `retry_for` is how many seconds a call is retried while the daemon is unavailable;
+    `connect_for` is the same until the first successful connection (default: `retry_for`).
 
         async with Client() as toban:
             run = await toban.start_run("nightly-report", {"day": "monday"})
@@ -58,7 +58,7 @@ class Client(
 
     @property
     def address(self) -> Address:
-        """Where the daemon is."""
+        """The daemon's address."""
         return self._connection.address
 
     async def close(self) -> None:

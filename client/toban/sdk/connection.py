@@ -1,4 +1,4 @@
-"""One channel to the daemon: calls that survive a restart of it, and streams that go on where they stopped."""
+"""A channel to the daemon: calls that survive its restart, and streams that resume after it."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _Request = TypeVar("_Request", contravariant=True)
 _Response = TypeVar("_Response", covariant=True)
 _Message = TypeVar("_Message")
 
-# An older daemon may send more than today's.
+# An older daemon may send larger messages than the current one.
 _TAKEN_MOST: Final = 16 * MIB
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 0.5
-# A busy daemon takes a while to greet; one that is not there is known at once.
+# A busy daemon takes a while to accept a connection; a missing one is noticed at once.
 _GREETED_WITHIN: Final = 10.0
-# A stream that lived this long was connected, even if nothing came.
+# A stream that lived this long was connected, even without a message.
 _CONNECTED_AFTER: Final = 15.0
 
 _OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
     ("grpc.max_receive_message_length", _TAKEN_MOST),
-    # Only ever a socket or loopback: no proxy has a part in it.
+    # The daemon is reached by a socket or loopback only, never through a proxy.
     ("grpc.enable_http_proxy", 0),
     ("grpc.default_authority", "localhost"),
-    # Retrying is done here, where it is known which call may be repeated.
+    # Retries are done here, where it is known which calls may be repeated.
     ("grpc.enable_retries", 0),
-    # A restarted daemon is found again soon.
+    # Reconnect soon after a restart of the daemon.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # Unlike its name: how long one connection may take.
+    # Despite its name, this limits how long one connection attempt may take.
     ("grpc.min_reconnect_backoff_ms", int(_GREETED_WITHIN * 1000)),
 )
 
 
 class UnaryCall(Protocol[_Request, _Response]):
-    """A call of a stub with one answer."""
+    """A stub's call with one answer."""
 
     def __call__(
         self,
@@ -58,7 +58,7 @@ class UnaryCall(Protocol[_Request, _Response]):
 
 
 class ReconnectPatience:
-    """How long to go on trying, counted from the first failure. Every success deserves a new one."""
+    """Time limit for retries, counted from the first failure. Create a new one after each success."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -73,7 +73,7 @@ class ReconnectPatience:
         left = self._deadline - now
         if left <= 0:
             return False
-        # Not all clients of a busy daemon come back at the same moment.
+        # Jitter: the clients of a busy daemon must not all come back at once.
         delay = self._delay * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
         await asyncio.sleep(min(delay, left))
         self._delay = min(self._delay * 2, _LONGEST_PAUSE)
@@ -81,9 +81,9 @@ class ReconnectPatience:
 
 
 class Connection:
-    """A channel that is opened by its first use, in the event loop of that use.
+    """A channel that is opened on first use, in the event loop of that use.
 
-    Inside of a step of the daemon every call tells which one it is from.
+    Inside a step of the daemon, every call carries the attempt that it comes from.
     """
 
     def __init__(self, address: Address, *, timeout: float, retry_for: float, connect_for: float) -> None:
@@ -98,7 +98,7 @@ class Connection:
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """The channel, opened if need be."""
+        """The channel; opens it if necessary."""
         if self._channel is None:
             self._channel = grpc.aio.insecure_channel(self.address.target, options=_OPTIONS)
         return self._channel
@@ -117,10 +117,10 @@ class Connection:
         repeated: Callable[[], None] | None = None,
         within: float | None = None,
     ) -> _Response:
-        """Makes a call that may be repeated, again if the daemon is away or too busy for a while; raises a TobanError.
+        """Makes a repeatable call; retries it while the daemon is unavailable or too busy. Raises a TobanError.
 
-        `repeated` is told when the call is made once more, and may have been carried out before. `within` is for a
-        call that may well take longer than others.
+        `repeated` is called before a retry of a call that may have been carried out. `within` replaces the time limit
+        of one try, for slow calls.
         """
         patience = ReconnectPatience(self._retry_for if self._reached else self._connect_for)
         busy_patience = ReconnectPatience(self._retry_for)
@@ -131,7 +131,7 @@ class Connection:
             except grpc.aio.AioRpcError as error:
                 failure = self.failure(error, within)
                 if failure.reason in _BUSY:
-                    # Refused before anything was done for it: this is not a repeat.
+                    # Refused before it was carried out, so the next try is not a repeat.
                     if not await busy_patience.pause():
                         raise failure from None
                     continue
@@ -144,7 +144,7 @@ class Connection:
                 return answer
 
     async def delete(self, rpc: UnaryCall[_Request, _Response], request: _Request) -> None:
-        """As `call`, for what must be there to be deleted: that it is gone by the second try is no error."""
+        """As `call`, for deletions: NotFound on a repeated try is no error."""
         tries = 1
 
         def repeated() -> None:
@@ -154,7 +154,7 @@ class Connection:
         try:
             await self.call(rpc, request, repeated=repeated)
         except NotFound:
-            # The answer to an earlier try was lost, not the try.
+            # The earlier try succeeded; only its answer was lost.
             if tries == 1:
                 raise
 
@@ -165,11 +165,11 @@ class Connection:
         ended: Callable[[bool], bool],
         reconnect: float,
     ) -> AsyncGenerator[_Message, None]:
-        """Yields messages over as many connections as it takes; raises a TobanError.
+        """Yields messages, reconnecting as often as needed; raises a TobanError.
 
-        `open_stream` asks for what follows the last message that was yielded. `ended` is told whether a
-        stream closed in good order and says whether everything has come. `reconnect` bounds the seconds
-        without a connection.
+        `open_stream` requests the messages after the last one that was yielded. `ended` is called with whether a stream
+        closed normally, and returns whether all messages have arrived. `reconnect` limits the seconds without a
+        connection.
         """
         patience = ReconnectPatience(reconnect if self._reached else min(reconnect, self._connect_for))
         clock = asyncio.get_running_loop().time
@@ -199,7 +199,7 @@ class Connection:
                 raise failure
 
     def failure(self, error: grpc.aio.AioRpcError, within: float = 0) -> TobanError:
-        """The exception that stands for a failed call on this channel."""
+        """The exception for a failed call on this channel."""
         failure = from_rpc_error(error)
         if not isinstance(failure, Unreachable) or failure.reason:
             return failure
@@ -211,15 +211,15 @@ class Connection:
         return Unreachable(f"no daemon answers at {self.address.text}: {_cause(error, path)}")
 
 
-# The reasons of a daemon that has too much to do at this moment.
+# Reasons with which a busy daemon refuses a call for the moment.
 _BUSY: Final = frozenset({"TOO_MANY_CALLS", "TOO_MANY_STREAMS"})
 
-# What a stream sees of a daemon that stops or is killed.
+# Stream errors of a daemon that stops or is killed.
 _LOST: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 
 
 def _cause(error: grpc.aio.AioRpcError, path: str) -> str:
-    """A few words of gRPC's own paragraph."""
+    """A short form of gRPC's long message."""
     if path and not os.path.exists(path):
         return "no such socket"
     details = error.details() or ""

@@ -10,7 +10,7 @@ from toban.v1 import dead_letter_pb2, dead_letter_pb2_grpc, run_pb2
 
 
 class DeadLetterCalls(Calls):
-    """Tells what failed for good, and takes it up again or puts it away."""
+    """Lists, requeues and discards dead letters: steps that failed for good."""
 
     @cached_property
     def _dead_letters(self) -> dead_letter_pb2_grpc.DeadLetterServiceAsyncStub:
@@ -45,7 +45,7 @@ class DeadLetterCalls(Calls):
         return answer.dead_letter
 
     async def requeue_dead_letter(self, letter_id: str, *, request_id: str | None = None) -> run_pb2.Run:
-        """The new run that repeats the old one from the failed step on.
+        """Starts a new run that repeats the old one from the failed step on.
 
         Raises NotFound, Conflict `DEAD_LETTER_CLOSED`, and others as `retry_run`.
         """
@@ -56,7 +56,7 @@ class DeadLetterCalls(Calls):
         return answer.run
 
     async def discard_dead_letter(self, letter_id: str) -> dead_letter_pb2.DeadLetter:
-        """Puts it away. Raises NotFound and Conflict `DEAD_LETTER_CLOSED` if it was requeued; may be repeated."""
+        """Discards it. Raises NotFound and Conflict `DEAD_LETTER_CLOSED` if it was requeued; may be repeated."""
         answer = await self._connection.call(
             self._dead_letters.DiscardDeadLetter,
             dead_letter_pb2.DiscardDeadLetterRequest(id=letter_id),

@@ -1,20 +1,20 @@
-"""What can go wrong between a client and the daemon.
+"""Errors of calls to the daemon.
 
 TobanError
 ├── Unreachable           the daemon does not answer (UNAVAILABLE, DEADLINE_EXCEEDED, no socket found)
 ├── NotFound              no such workflow, job, version, run, artifact…; a log that has expired
-├── Conflict              the thing exists, but in another state (ALREADY_EXISTS, FAILED_PRECONDITION, ABORTED)
-├── InvalidDefinition     the text of a workflow does not hold; `problems` says where
-├── InvalidArgument       anything else in the request is wrong; `violations` says what
+├── Conflict              the object's state does not allow it (ALREADY_EXISTS, FAILED_PRECONDITION, ABORTED)
+├── InvalidDefinition     the text of a definition is invalid; `problems` says where
+├── InvalidArgument       another part of the request is invalid; `violations` lists the fields
 ├── Refused               the caller may not do this (UNAUTHENTICATED, PERMISSION_DENIED)
-├── ResourceExhausted     the daemon takes no more work now: disk, queue or limit
+├── ResourceExhausted     the daemon accepts no more work now: disk, queue or limit
 └── InternalError         a fault of the daemon, or a daemon that does not know this call
 
-Every one carries the daemon's stable `reason` (such as `WORKFLOW_NOT_FOUND`) and the `metadata` that belongs
-to it; both are empty where the error did not come from the daemon itself.
+Each error carries the daemon's stable `reason` (such as `WORKFLOW_NOT_FOUND`) and its `metadata`; both are empty if the
+error did not come from the daemon itself.
 """
 
-# ruff: noqa: N818 - the names say what is the matter; `Error` would add nothing
+# ruff: noqa: N818 - the names describe the failure; the suffix `Error` would add nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ class Violation:
 
 
 class TobanError(Exception):
-    """Any failure of a call, in words that can be shown to a person."""
+    """Any failure of a call; its text can be shown to a user."""
 
     def __init__(self, message: str, *, reason: str = "", metadata: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -52,19 +52,19 @@ class TobanError(Exception):
 
 
 class Unreachable(TobanError):
-    """The daemon does not answer. Trying again later may help."""
+    """The daemon does not answer. A later try may succeed."""
 
 
 class NotFound(TobanError):
-    """There is no such thing."""
+    """The requested object does not exist."""
 
 
 class Conflict(TobanError):
-    """The state of things does not allow it."""
+    """The current state does not allow the call."""
 
 
 class InvalidArgument(TobanError):
-    """The request is wrong; the same request will always be."""
+    """The request is invalid; repeating it does not help."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class InvalidArgument(TobanError):
 
 
 class InvalidDefinition(TobanError):
-    """The text of a workflow does not hold."""
+    """The text of a definition is invalid."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Refused(TobanError):
 
 
 class ResourceExhausted(TobanError):
-    """The daemon takes no more work now."""
+    """The daemon accepts no more work now."""
 
 
 class InternalError(TobanError):
@@ -123,7 +123,7 @@ _CLASSES: Final[Mapping[grpc.StatusCode, type[TobanError]]] = {
 
 @dataclass(slots=True)
 class _Details:
-    """What the error details of one answer say, as far as this client knows them."""
+    """The error details of one answer that this client knows."""
 
     reason: str = ""
     metadata: Mapping[str, str] | None = None
@@ -132,7 +132,7 @@ class _Details:
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> TobanError:
-    """The exception that stands for a failed call."""
+    """The exception for a failed call."""
     code, text = error.code(), error.details() or ""
     details = _details(error)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
@@ -165,7 +165,7 @@ def _details(error: grpc.aio.AioRpcError) -> _Details:
         info = error_details_pb2.ErrorInfo()
         request = error_details_pb2.BadRequest()
         problems = workflow_pb2.DefinitionProblems()
-        # A detail that is damaged, or of a kind from the future, must not hide the error it came with.
+        # A damaged or unknown detail must not hide the error that it came with.
         try:
             if detail.Unpack(info):
                 found.reason, found.metadata = info.reason, dict(info.metadata)

@@ -1,4 +1,4 @@
-"""Calls of the EventService, and the stream of events that outlives a connection."""
+"""Calls of the EventService, and a stream of events that survives a lost connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toban.v1 import event_pb2, event_pb2_grpc
 
 
 class EventCalls(Calls):
-    """Emits events and tells what became of them."""
+    """Emits events, and reads events and their outcome."""
 
     @cached_property
     def _events(self) -> event_pb2_grpc.EventServiceAsyncStub:
@@ -33,12 +33,12 @@ class EventCalls(Calls):
         dedupe_key: str = "",
         request_id: str | None = None,
     ) -> tuple[event_pb2.Event, bool]:
-        """Stores an event, which starts the workflows that listen to it; the event, and whether it is new.
+        """Stores an event, which starts the workflows that listen to it; returns the event, and whether it is new.
 
-        It is not if one of this type with the same `dedupe_key` is kept: that one is the answer then. `payload` is any
-        JSON value; None means {}. `payload_json` stands in its place: a text, which may be `null` too. Inside of a step
-        of this daemon the event tells which one it is from. Raises InvalidArgument, NotFound `EVENT_SOURCE_NOT_FOUND`,
-        and others as `start_run`.
+        If a stored event of this type has the same `dedupe_key`, nothing is stored and that event is returned.
+        `payload` is any JSON value; None means {}. `payload_json` replaces it with JSON text, which may be `null` too.
+        Inside a step of this daemon, the event names that step as its source. Raises InvalidArgument, NotFound
+        `EVENT_SOURCE_NOT_FOUND`, and others as `start_run`.
         """
         answer = await self._connection.call(
             self._events.EmitEvent,
@@ -57,7 +57,7 @@ class EventCalls(Calls):
         return await self._connection.call(self._events.GetEvent, event_pb2.GetEventRequest(id=event_id))
 
     def list_events(self, *, types: Iterable[str] = (), page_size: int = 0) -> AsyncGenerator[event_pb2.Event, None]:
-        """Events, newest first; of these types, if any is given. Payloads over 4 KiB are left out."""
+        """Events, newest first; of these types, if any is given. Payloads over 4 KiB are omitted."""
         wanted = list(types)
 
         async def fetch(token: str) -> tuple[list[event_pb2.Event], str]:
@@ -76,11 +76,12 @@ class EventCalls(Calls):
         after_sequence: int | None = None,
         reconnect: float = RECONNECT,
     ) -> AsyncGenerator[event_pb2.WatchEventsResponse, None]:
-        """Events in order, each when it is resolved; the first message has none and says that the stream is set up.
+        """Events in order, each when it is resolved; the first message has no event and confirms that the stream is set
+        up.
 
-        `after_sequence` goes on behind that event, 0 from the oldest that is kept; without it only what comes from now
-        on is told. Goes on by itself after a restart of the daemon: no event is lost and none comes twice. It never
-        ends by itself. Raises InvalidArgument, and Unreachable when the daemon stays away for `reconnect` seconds.
+        `after_sequence` resumes after that event, or with 0 at the oldest stored one; without it the stream has only
+        new events. Resumes after a restart of the daemon, without loss or repetition, and never ends on its own. Raises
+        InvalidArgument, and Unreachable when the daemon is unavailable for `reconnect` seconds.
         """
         request = event_pb2.WatchEventsRequest(types=list(types), after_sequence=after_sequence)
         told = False
@@ -95,7 +96,7 @@ class EventCalls(Calls):
                     if message.sequence <= request.after_sequence:
                         continue
                 elif told:
-                    # A stream that was set up again: whoever reads this one need not know.
+                    # The confirmation of a resumed stream is not for the caller.
                     request.after_sequence = max(request.after_sequence, message.sequence)
                     continue
                 told = True
@@ -110,10 +111,10 @@ class EventCalls(Calls):
         payload_json: str = "",
         event_id: str = "",
     ) -> event_pb2.ResolveEventResponse:
-        """What such an event would start now, in order, and why not the others; emits nothing.
+        """The workflows that such an event would start now, in order, and why others would not start; emits nothing.
 
-        The payload is given as to `emit_event`. `event_id` asks it of an event that is stored, as it is stored, instead
-        of one from outside. Raises InvalidArgument, and NotFound for an event that is not kept.
+        Pass the payload as to `emit_event`, or the `event_id` of a stored event to use that event unchanged. Raises
+        InvalidArgument, and NotFound for an unknown event.
         """
         return await self._connection.call(
             self._events.ResolveEvent,

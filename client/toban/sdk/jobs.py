@@ -40,10 +40,9 @@ class JobCalls(Calls):
     ) -> job_pb2.UpdateJobResponse:
         """Replaces the definition, and makes a new version of every workflow that uses it.
 
-        One of a definition file with `force` only, until the file is read again.
-
-        Raises NotFound, Conflict `ETAG_MISMATCH` and `OWNED_BY_FILE`, and InvalidDefinition, also if one of those
-        workflows would no longer hold.
+        Replaces a definition that a file owns only with `force`, until the file is read again. Raises NotFound,
+        Conflict `ETAG_MISMATCH` and `OWNED_BY_FILE`, and InvalidDefinition, also if one of those workflows would become
+        invalid.
         """
         job = job_pb2.Job(
             name=name,
@@ -74,14 +73,14 @@ class JobCalls(Calls):
         return paged(fetch)
 
     async def delete_job(self, name: str, *, etag: str = "", force: bool = False) -> None:
-        """Forgets a job; its runs stay. One of a definition file with `force` only.
+        """Deletes a job; its runs stay. Deletes a job that a file owns only with `force`.
 
         Raises NotFound, Conflict `JOB_IN_USE`, `RUN_ALREADY_ACTIVE` and `OWNED_BY_FILE`.
         """
         await self._connection.delete(self._jobs.DeleteJob, job_pb2.DeleteJobRequest(name=name, etag=etag, force=force))
 
     async def set_job_enabled(self, name: str, enabled: bool) -> job_pb2.Job:
-        """Sets whether schedules and events start it; workflows go on using it. Raises NotFound; may be repeated."""
+        """Sets whether schedules and events start it; workflows can still use it. Raises NotFound; may be repeated."""
         answer = await self._connection.call(
             self._jobs.SetJobEnabled, job_pb2.SetJobEnabledRequest(name=name, enabled=enabled)
         )

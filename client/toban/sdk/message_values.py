@@ -1,4 +1,4 @@
-"""From Python's values to the well-known messages, refusing what would arrive changed."""
+"""Converts Python values to well-known protobuf messages; refuses values that would change on the way."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from toban.limits import SizeError, check_params
 from toban.safe_text import sendable, whole
 from toban.sdk.errors import InvalidArgument, Violation
 
-# Numbers of a Struct are doubles: a larger integer would arrive as its neighbour.
+# Numbers of a Struct are doubles: a larger integer would be rounded.
 _LARGEST_INTEGER: Final = 2**53
 _NOT_UNICODE: Final = "a text in it is not valid Unicode"
 
 
 def to_struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
-    """Parameters as a Struct. Raises InvalidArgument for a value that JSON does not have, and for too many."""
+    """Parameters as a Struct. Raises InvalidArgument for a value that is not JSON, and for too many."""
     try:
         check_params(values)
     except SizeError as error:
@@ -38,13 +38,13 @@ def to_struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
 
 
 def to_json(value: Any, name: str) -> str:
-    """A value as JSON text. Raises InvalidArgument, with its `name`, for a value that JSON does not have."""
+    """A value as JSON text. Raises InvalidArgument, with its `name`, for a value that is not JSON."""
     wrong: list[Violation] = []
     text = ""
     try:
         _check(value, name, wrong, largest=None)
         if not wrong:
-            # Mappings that are no dicts are what else may be in it.
+            # Mappings other than dicts are also allowed.
             text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=dict)
             text.encode()
     except RecursionError:
@@ -60,7 +60,7 @@ def to_json(value: Any, name: str) -> str:
 
 
 def to_duration(span: timedelta | float) -> duration_pb2.Duration:
-    """Seconds, or a timedelta, as a Duration. Raises InvalidArgument for what is none."""
+    """Seconds, or a timedelta, as a Duration. Raises InvalidArgument for anything else."""
     made = duration_pb2.Duration()
     try:
         if not isinstance(span, timedelta):

@@ -1,4 +1,4 @@
-"""Where a call comes from: the attempt of a step in which this process runs, as its environment tells."""
+"""The origin of a call: the step attempt in which this process runs, from its environment."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ METADATA: Final = "toban-origin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """An attempt, known by a token that only its processes have."""
+    """An attempt, identified by a token that only its processes have."""
 
     run_id: str
     token: str
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with every call; nothing if it cannot be sent so."""
+        """The metadata of every call; empty if the values cannot be sent as metadata."""
         text = f"{self.run_id}/{self.token}"
         return ((METADATA, text),) if text.isascii() and text.isprintable() else ()
 
 
 def step_origin(address: Address, environ: Mapping[str, str] = os.environ) -> Origin | None:
-    """The attempt in which this process runs; None outside of a step, and for another daemon than the step's."""
+    """The attempt in which this process runs; None outside a step, and for a daemon other than the step's."""
     run_id = environ.get("TOBAN_RUN_ID", "")
     token = environ.get("TOBAN_ATTEMPT_TOKEN", "")
     server = environ.get("TOBAN_SERVER", "")

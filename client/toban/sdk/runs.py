@@ -1,4 +1,4 @@
-"""Calls of the RunService, and the streams that outlive a connection."""
+"""Calls of the RunService, and streams that survive a lost connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toban.sdk.base import Calls, new_request_id, paged
 from toban.sdk.message_values import to_struct, to_timestamp
 from toban.v1 import run_pb2, run_pb2_grpc
 
-# Seconds for which a stream looks for a daemon that went away.
+# Seconds for which a stream tries to reconnect.
 RECONNECT: Final = 60.0
 
 TERMINAL: Final = frozenset(
@@ -27,12 +27,12 @@ TERMINAL: Final = frozenset(
     }
 )
 
-# Steps per page of a run that is fetched whole.
+# Steps per page when a whole run is fetched.
 _STEP_PAGE: Final = 1000
 
 
 class RunCalls(Calls):
-    """Starts runs, controls them and tells what became of them."""
+    """Starts, controls and reads runs."""
 
     @cached_property
     def _runs(self) -> run_pb2_grpc.RunServiceAsyncStub:
@@ -50,11 +50,11 @@ class RunCalls(Calls):
         from_run: str = "",
         request_id: str | None = None,
     ) -> run_pb2.Run:
-        """Stores a run and begins it. Raises NotFound, Conflict `RUN_ALREADY_ACTIVE` and InvalidArgument.
+        """Stores a run and starts it. Raises NotFound, Conflict `RUN_ALREADY_ACTIVE` and InvalidArgument.
 
-        `scope`, `only` (these steps) and `from_steps` (these and all that depends on them) choose a part of it. What
-        that uses of other steps comes from the run `from_run`, else from the newest in which they succeeded; Conflict
-        `NO_PRIOR_RESULT` if there is none.
+        `scope`, `only` (these steps) and `from_steps` (these and their dependents) select a part of the workflow.
+        Results of other steps that the part uses come from the run `from_run`, else from the newest run in which they
+        succeeded; Conflict `NO_PRIOR_RESULT` if there is none.
         """
         answer = await self._connection.call(
             self._runs.StartRun,
@@ -81,7 +81,9 @@ class RunCalls(Calls):
         from_steps: Iterable[str] = (),
         from_run: str = "",
     ) -> run_pb2.PlanRunResponse:
-        """What `start_run` would run, in order; starts nothing. Raises NotFound, Conflict and InvalidArgument."""
+        """The steps that `start_run` would run, in order; starts nothing. Raises NotFound, Conflict and
+        InvalidArgument.
+        """
         return await self._connection.call(
             self._runs.PlanRun,
             run_pb2.PlanRunRequest(
@@ -103,7 +105,7 @@ class RunCalls(Calls):
         newest_version: bool = False,
         request_id: str | None = None,
     ) -> run_pb2.Run:
-        """A new run that repeats what did not succeed, or all from `from_steps` on, or `everything`.
+        """Starts a new run that repeats the steps that did not succeed, all from `from_steps` on, or `everything`.
 
         Raises NotFound, InvalidArgument `UNKNOWN_STEP`, and Conflict: `RUN_NOT_TERMINAL`, `NOTHING_TO_RETRY`,
         `NO_PRIOR_RESULT`, `RUN_ALREADY_ACTIVE`.
@@ -138,7 +140,7 @@ class RunCalls(Calls):
                 return run
 
     async def get_current_run(self, workflow: str) -> run_pb2.Run:
-        """The active run of a workflow, or else its latest one. Raises NotFound."""
+        """The active run of a workflow, else its latest one. Raises NotFound."""
         answer = await self._connection.call(self._runs.GetCurrentRun, run_pb2.GetCurrentRunRequest(workflow=workflow))
         return answer.run
 
@@ -171,24 +173,24 @@ class RunCalls(Calls):
         return paged(fetch)
 
     async def cancel_run(self, run_id: str, *, reason: str = "") -> run_pb2.Run:
-        """Asks for the end of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
+        """Requests the cancellation of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
         answer = await self._connection.call(self._runs.CancelRun, run_pb2.CancelRunRequest(id=run_id, reason=reason))
         return answer.run
 
     async def pause_run(self, run_id: str) -> run_pb2.Run:
-        """Starts nothing more of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
+        """Starts no further steps of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
         answer = await self._connection.call(self._runs.PauseRun, run_pb2.PauseRunRequest(id=run_id))
         return answer.run
 
     async def resume_run(self, run_id: str) -> run_pb2.Run:
-        """Takes up a paused run again. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
+        """Resumes a paused run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
         answer = await self._connection.call(self._runs.ResumeRun, run_pb2.ResumeRunRequest(id=run_id))
         return answer.run
 
     async def decide_approval(
         self, run_id: str, step: str, *, approved: bool, note: str = "", by: str = ""
     ) -> run_pb2.Run:
-        """Approves or rejects a step that waits for approval; a rejected step fails. `by` says who decides.
+        """Approves or rejects a step that waits for approval; a rejected step fails. `by` names the approver.
 
         Raises NotFound, Conflict `STEP_NOT_WAITING`, and Refused `NOT_AN_APPROVER`. Safe to repeat.
         """
@@ -200,16 +202,16 @@ class RunCalls(Calls):
         return answer.run
 
     async def delete_run(self, run_id: str) -> None:
-        """Removes an ended run, its logs and artifacts. Raises NotFound, Conflict `RUN_NOT_TERMINAL`, `RUN_IN_USE`."""
+        """Deletes an ended run, its logs and artifacts. Raises NotFound, Conflict `RUN_NOT_TERMINAL`, `RUN_IN_USE`."""
         await self._connection.delete(self._runs.DeleteRun, run_pb2.DeleteRunRequest(id=run_id))
 
     async def watch_run(
         self, run_id: str, *, after_sequence: int = 0, reconnect: float = RECONNECT
     ) -> AsyncGenerator[run_pb2.WatchRunResponse, None]:
-        """The whole run first, in one message however many steps it has, then each change; ends with the run.
+        """First the whole run in one message, with any number of steps, then each change; ends with the run.
 
-        Goes on by itself after a restart of the daemon: no change is lost and none comes twice. Raises
-        NotFound, and Unreachable when the daemon stays away for `reconnect` seconds.
+        Resumes after a restart of the daemon, without losing or repeating a change. Raises NotFound, and Unreachable
+        when the daemon is unavailable for `reconnect` seconds.
         """
         sequence = after_sequence
         seen = sequence
@@ -218,7 +220,7 @@ class RunCalls(Calls):
 
         def open_stream() -> grpc.aio.UnaryStreamCall[Any, run_pb2.WatchRunResponse]:
             nonlocal picture, seen
-            # Half a picture is worth nothing: it comes again whole.
+            # Drop an incomplete snapshot: the next stream starts with a whole one.
             picture = None
             seen = sequence
             return self._runs.WatchRun(run_pb2.WatchRunRequest(id=run_id, after_sequence=sequence))
@@ -270,10 +272,10 @@ class RunCalls(Calls):
         position: str = "",
         reconnect: float = RECONNECT,
     ) -> AsyncGenerator[run_pb2.StreamLogsResponse, None]:
-        """What the steps printed; with `follow` until the run (or the chosen step or attempt) has ended.
+        """The output of the steps; with `follow` until the run (or the selected step or attempt) has ended.
 
-        Goes on by itself after a restart of the daemon: no byte is lost and none comes twice. Raises
-        NotFound, and Unreachable when the daemon stays away for `reconnect` seconds.
+        Resumes after a restart of the daemon, without losing or repeating a byte. Raises NotFound, and Unreachable when
+        the daemon is unavailable for `reconnect` seconds.
         """
         request = run_pb2.StreamLogsRequest(
             run_id=run_id,
@@ -305,7 +307,7 @@ class RunCalls(Calls):
     def list_process_executions(
         self, *, run_id: str = "", step: str = "", page_size: int = 0
     ) -> AsyncGenerator[run_pb2.ProcessExecution, None]:
-        """Processes that were started, newest first."""
+        """Started processes, newest first."""
 
         async def fetch(token: str) -> tuple[list[run_pb2.ProcessExecution], str]:
             answer = await self._connection.call(

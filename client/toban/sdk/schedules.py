@@ -1,4 +1,4 @@
-"""Calls of the ScheduleService: schedules that are bound to a subject."""
+"""Calls of the ScheduleService: schedules that belong to a subject."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREFIX = "SCHEDULE_ACTION_"
 
 
 class ScheduleCalls(Calls):
-    """Keeps schedules of subjects, and reads times in words."""
+    """Manages schedules of subjects, and interprets times in words."""
 
     @cached_property
     def _schedules(self) -> schedule_pb2_grpc.ScheduleServiceAsyncStub:
@@ -38,13 +38,13 @@ class ScheduleCalls(Calls):
         max_occurrences: int = 0,
         request_id: str | None = None,
     ) -> tuple[schedule_pb2.Schedule, bool]:
-        """Stores a schedule of a subject; the schedule with what was understood, and whether it is new.
+        """Stores a schedule of a subject; returns it with its interpretation, and whether it is new.
 
-        It is not if an active one of the subject has the same `dedupe_key`: that one is the answer then. One of
-        `words`, `cron`, `every` (seconds, or a timedelta) and `at` (aware) says when it is due. `action` is a value of
-        the enum or its name, such as `reminder` or `follow-up`; it may be left out if the words name one, or if there
-        is a `workflow`. Raises InvalidArgument, with the reason `TIME_NOT_UNDERSTOOD` for words that cannot be read or
-        a time that is over, and NotFound `WORKFLOW_NOT_FOUND`.
+        If an active schedule of the subject has the same `dedupe_key`, that one is returned. One of `words`, `cron`,
+        `every` (seconds, or a timedelta) and `at` (aware) says when it is due. `action` is a value of the enum or its
+        name, such as `reminder` or `follow-up`; it is optional if the words name one, or with a `workflow`. Raises
+        InvalidArgument, with the reason `TIME_NOT_UNDERSTOOD` for words that cannot be interpreted or a time in the
+        past, and NotFound `WORKFLOW_NOT_FOUND`.
         """
         answer = await self._connection.call(
             self._schedules.CreateSchedule,
@@ -77,7 +77,7 @@ class ScheduleCalls(Calls):
         include_ended: bool = False,
         page_size: int = 0,
     ) -> AsyncGenerator[schedule_pb2.Schedule, None]:
-        """Schedules of subjects in the order of their creation: those that are active, or all that are kept."""
+        """Schedules of subjects in order of creation: the active ones, or all that are stored."""
 
         async def fetch(token: str) -> tuple[list[schedule_pb2.Schedule], str]:
             answer = await self._connection.call(
@@ -95,21 +95,23 @@ class ScheduleCalls(Calls):
         return paged(fetch)
 
     async def cancel_schedule(self, schedule_id: str) -> schedule_pb2.Schedule:
-        """From here on it is never due. Raises NotFound; may be repeated, one that has ended stays as it is."""
+        """Cancels a schedule: it is never due again. Raises NotFound; may be repeated, and does not change an ended
+        one.
+        """
         answer = await self._connection.call(
             self._schedules.CancelSchedule, schedule_pb2.CancelScheduleRequest(id=schedule_id)
         )
         return answer.schedule
 
     async def cancel_by_subject(self, subject: str) -> int:
-        """Cancels all active schedules of a subject, and says how many there were. May be repeated."""
+        """Cancels all active schedules of a subject; returns their number. May be repeated."""
         answer = await self._connection.call(
             self._schedules.CancelBySubject, schedule_pb2.CancelBySubjectRequest(subject=subject)
         )
         return answer.cancelled
 
     async def interpret_time(self, words: str, timezone: str = "") -> schedule_pb2.InterpretTimeResponse:
-        """What words mean now, and when that would be due; stores nothing. Raises InvalidArgument."""
+        """The meaning of the words now, and their due times; stores nothing. Raises InvalidArgument."""
         return await self._connection.call(
             self._schedules.InterpretTime,
             schedule_pb2.InterpretTimeRequest(words=words, timezone=timezone),

@@ -1,6 +1,6 @@
-"""The blocking client: the asynchronous one on an event loop of its own, in a thread of its own.
+"""The blocking client: runs the asynchronous one on its own event loop, in its own thread.
 
-No call is written twice: each method here is made of the method of the same name there.
+No call is written twice: each method here is generated from the client's method of the same name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Item = TypeVar("_Item")
 
 _END: Final = object()
 
-# On Windows Ctrl-C does not interrupt a wait: it takes effect between two.
+# On Windows Ctrl-C does not interrupt a wait; it takes effect between two waits.
 _PATIENCE: Final = 0.1 if sys.platform == "win32" else None
 
 
@@ -75,7 +75,7 @@ class SyncClient:
 
     @property
     def address(self) -> Address:
-        """Where the daemon is."""
+        """The daemon's address."""
         return self._client.address
 
     create_workflow = _blocking(Client.create_workflow)
@@ -147,7 +147,7 @@ class SyncClient:
     resume = _blocking(Client.resume)
 
     def run_async(self, work: Callable[[Client], Coroutine[Any, Any, _Result]]) -> _Result:
-        """Runs `work` with the asynchronous client, on the connection of this one, and waits for its result."""
+        """Runs `work` with the asynchronous client, on the same connection, and waits for its result."""
         return self._wait(lambda: work(self._client))
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class SyncClient:
             return await anext(items, _END)
 
         async def closing() -> None:
-            # Ctrl-C may have left a step under way, wherever it struck; a generator at work cannot be closed.
+            # Ctrl-C may have left a step of the generator running; a running generator cannot be closed.
             if step is not None and not step.done():
                 step.cancel()
                 await asyncio.wait([step])
@@ -210,10 +210,10 @@ class SyncClient:
 
 
 class _Call(Generic[_Result]):
-    """A coroutine in the thread of a loop, for another thread that waits for it.
+    """Runs a coroutine in the loop's thread, for another thread that waits for it.
 
-    Ctrl-C may strike the one that waits anywhere. So the coroutine is made where it is awaited, and what is waited on
-    is a queue: the lock of a future's condition does not bear it.
+    Ctrl-C may interrupt the waiting thread anywhere. So the coroutine is created where it is awaited, and the thread
+    waits on a queue: the lock of a future's condition would not survive the interrupt.
     """
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, _Result]]) -> None:
@@ -226,7 +226,7 @@ class _Call(Generic[_Result]):
         try:
             task = self._result()
         except BaseException:
-            # What nobody waits for is not left behind.
+            # Cancel work that no thread waits for any more.
             loop.call_soon_threadsafe(self._give_up)
             raise
         if task.cancelled():
@@ -247,7 +247,7 @@ class _Call(Generic[_Result]):
 
     def _end(self, task: asyncio.Task[_Result]) -> None:
         if not task.cancelled():
-            # Asked for here, since one that was given up is not asked any more, which asyncio would complain of.
+            # Read the exception here: asyncio complains about an exception that was never retrieved.
             task.exception()
         self._ended.put(task)
 

@@ -8,54 +8,54 @@ from toban.sdk.base import Calls
 from toban.v1 import system_pb2, system_pb2_grpc
 
 DOCTOR_WITHIN = 600.0
-"""Seconds: a large database takes its time to be looked at."""
+"""Seconds: checking a large database takes a while."""
 
 
 class SystemCalls(Calls):
-    """Tells what the daemon is and how it does."""
+    """Reports on the daemon and controls it as a whole."""
 
     @cached_property
     def _system(self) -> system_pb2_grpc.SystemServiceAsyncStub:
         return system_pb2_grpc.SystemServiceStub(self._connection.channel)
 
     async def get_info(self) -> system_pb2.GetInfoResponse:
-        """Version, uptime, what runs, how it does, and what recovery did."""
+        """Version, uptime, running work, health, and the actions of the last recovery."""
         return await self._connection.call(self._system.GetInfo, system_pb2.GetInfoRequest())
 
     async def get_config(self) -> list[system_pb2.ConfigValue]:
-        """The effective configuration and where each value came from."""
+        """The effective configuration and the origin of each value."""
         answer = await self._connection.call(self._system.GetConfig, system_pb2.GetConfigRequest())
         return list(answer.values)
 
     async def collect_garbage(
         self, *, dry_run: bool = False, within: float = 3600.0
     ) -> system_pb2.CollectGarbageResponse:
-        """Removes what retention no longer keeps, now; with `dry_run` it only says what would go.
+        """Removes now everything past its retention; with `dry_run` only reports what would be removed.
 
-        It may take a while, at most `within` seconds here; the daemon finishes it in any case.
+        May take a while, here at most `within` seconds; the daemon finishes it in any case.
         """
         request = system_pb2.CollectGarbageRequest(dry_run=dry_run)
         return await self._connection.call(self._system.CollectGarbage, request, within=within)
 
     async def doctor(self, *, repair: bool = False) -> list[system_pb2.Finding]:
-        """Everything that was looked at and how it is; with `repair`, what is safe to mend is mended."""
+        """Every check and its result; with `repair`, repairs what can be repaired safely."""
         request = system_pb2.DoctorRequest(repair=repair)
         answer = await self._connection.call(self._system.Doctor, request, within=DOCTOR_WITHIN)
         return list(answer.findings)
 
     async def drain(self) -> bool:
-        """Lets schedules start nothing until `resume` or a restart. False if it was so before; may be repeated."""
+        """Stops schedules from starting runs until `resume` or a restart. False if paused already; may be repeated."""
         answer = await self._connection.call(self._system.Drain, system_pb2.DrainRequest())
         return answer.changed
 
     async def resume(self) -> bool:
-        """Lets schedules start runs again. False if they did before; may be repeated."""
+        """Lets schedules start runs again. False if they were not paused; may be repeated."""
         answer = await self._connection.call(self._system.Resume, system_pb2.ResumeRequest())
         return answer.changed
 
     async def reload(self, *, within: float = 600.0) -> system_pb2.ReloadResponse:
-        """Reads every definition file again, and says what that changed; may be repeated.
+        """Reads every definition file again, and reports the changes; may be repeated.
 
-        Many files may take a while, at most `within` seconds here; the daemon finishes it in any case.
+        Many files may take a while, here at most `within` seconds; the daemon finishes it in any case.
         """
         return await self._connection.call(self._system.Reload, system_pb2.ReloadRequest(), within=within)

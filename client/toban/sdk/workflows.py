@@ -53,7 +53,7 @@ class WorkflowCalls(Calls):
         request_id: str | None = None,
         force: bool = False,
     ) -> workflow_pb2.UpdateWorkflowResponse:
-        """Replaces the definition; that of a definition file with `force` only, until the file is read again.
+        """Replaces the definition; one that a file owns only with `force`, until the file is read again.
 
         Raises NotFound, Conflict `ETAG_MISMATCH` and `OWNED_BY_FILE`, and InvalidDefinition.
         """
@@ -77,10 +77,9 @@ class WorkflowCalls(Calls):
         etags: Mapping[str, str] | None = None,
         request_id: str | None = None,
     ) -> workflow_pb2.ApplyDefinitionsResponse:
-        """Creates or updates all workflows and jobs of the texts, or none of them; a definition file's with `force`.
+        """Creates or updates all workflows and jobs of the texts, or none; those that a file owns only with `force`.
 
         With `validate_only` nothing is stored, and invalid definitions raise nothing: see `valid` and the problems.
-
         Raises InvalidDefinition, InvalidArgument `TOO_LARGE` or `TOO_MANY_DEFINITIONS`, and Conflict `ETAG_MISMATCH`,
         `OWNED_BY_FILE`, `WORKFLOW_RECURSION`, `WORKFLOW_EXISTS` or `JOB_EXISTS`.
         """
@@ -119,7 +118,7 @@ class WorkflowCalls(Calls):
         return paged(fetch)
 
     async def delete_workflow(self, name: str, *, etag: str = "", force: bool = False) -> None:
-        """Forgets a workflow; its runs stay. One of a definition file with `force` only.
+        """Deletes a workflow; its runs stay. Deletes one that a file owns only with `force`.
 
         Raises NotFound and Conflict `RUN_ALREADY_ACTIVE` and `OWNED_BY_FILE`.
         """
@@ -129,7 +128,7 @@ class WorkflowCalls(Calls):
         )
 
     async def validate_workflow(self, source: str, *, base_dir: str = "") -> workflow_pb2.ValidateWorkflowResponse:
-        """What the daemon would say of a definition; stores nothing."""
+        """Validates a definition as the daemon would; stores nothing."""
         return await self._connection.call(
             self._workflows.ValidateWorkflow,
             workflow_pb2.ValidateWorkflowRequest(definition=workflow_pb2.Definition(source=source, base_dir=base_dir)),
@@ -169,7 +168,7 @@ class WorkflowCalls(Calls):
         """Makes an old version of a workflow or a job the current one, as a new version.
 
         Raises NotFound, Conflict `ETAG_MISMATCH`, `OWNED_BY_FILE` and `WORKFLOW_RECURSION`, and InvalidDefinition if
-        the old text does not hold any more.
+        the old text is no longer valid.
         """
         return await self._connection.call(
             self._workflows.RestoreWorkflowVersion,
@@ -193,7 +192,7 @@ class WorkflowCalls(Calls):
     async def preview_schedule(
         self, name: str, *, count: int = 10, start: datetime | None = None
     ) -> list[workflow_pb2.DueTime]:
-        """The next times at which it is due, at most 100; later than `start`, or than now. Raises NotFound."""
+        """The next due times, at most 100, after `start` or after now. Raises NotFound."""
         request = workflow_pb2.PreviewScheduleRequest(
             workflow=name, count=count, from_time=to_timestamp(start) if start is not None else None
         )
@@ -201,12 +200,12 @@ class WorkflowCalls(Calls):
         return list(answer.due_times)
 
     async def explain_schedule(self, name: str, *, at: datetime | None = None) -> workflow_pb2.ExplainScheduleResponse:
-        """Why it did or did not run, at that time or lately, in plain words. Raises NotFound."""
+        """Explains why it did or did not run, at that time or lately. Raises NotFound."""
         request = workflow_pb2.ExplainScheduleRequest(workflow=name, at=to_timestamp(at) if at is not None else None)
         return await self._connection.call(self._workflows.ExplainSchedule, request)
 
     def list_fires(self, *, workflow: str = "", page_size: int = 0) -> AsyncGenerator[workflow_pb2.Fire, None]:
-        """What became of the times at which schedules were due, the latest first. Raises NotFound."""
+        """The outcome of each due time of its schedules, latest first. Raises NotFound."""
 
         async def fetch(token: str) -> tuple[list[workflow_pb2.Fire], str]:
             answer = await self._connection.call(
