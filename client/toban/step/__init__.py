@@ -1,4 +1,4 @@
-"""What runs inside a step: for python steps, and any Python program that one of them starts. Standard library only.
+"""Functions for code inside a step: python steps, and Python programs that a step starts. Standard library only.
 
 from toban.step import RateLimitError, outputs, params
 

@@ -1,7 +1,6 @@
-"""What a step can know of its run, and hand on: read from its environment, whatever language wrote the workflow.
+"""A step's view of its run: reads parameters and inputs from the environment, and hands on outputs and events.
 
-Standard library only, for any Python from 3.8 on: the runner loads this file by its path into interpreters that have
-no Toban installed.
+Standard library only, for Python 3.8 and later: the runner loads this file by its path into interpreters without Toban.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _KEY_REFUSED = ("=", "<<", "\n", "\r")
-# The command line itself gives up earlier.
+# The command line itself times out earlier.
 _ANSWERS_WITHIN = 120.0
 _UNREACHABLE = 3
 _LISTED = 1000
@@ -28,9 +27,9 @@ class NotInAStepError(RuntimeError):
 
 
 class DaemonError(RuntimeError):
-    """The daemon could not be asked for something, or refused it: the text says why.
+    """The daemon could not be reached, or refused the request; the text says why.
 
-    One that cannot be reached may be tried again; what it refused would be refused again.
+    A failure to reach it may be retried; a refusal is final.
     """
 
     def __init__(self, text: str, *, passing: bool) -> None:
@@ -53,20 +52,20 @@ def params() -> dict[str, Any]:
 
 
 def context_dir() -> Path:
-    """Where the artifacts of the run are kept. Raises NotInAStepError."""
+    """The directory of the run's artifacts. Raises NotInAStepError."""
     return Path(_setting("TOBAN_CONTEXT_DIR"))
 
 
 def set_output(key: str, value: Any) -> None:
     """Hands a value on, as `steps.<id>.outputs.<key>`: text as it is, anything else as JSON; the last one counts.
 
-    Raises NotInAStepError, ValueError for a key that cannot be one, TypeError for a value that is no JSON, OSError.
+    Raises NotInAStepError, ValueError for an invalid key, TypeError for a value that is not JSON, OSError.
     """
     if not key.strip() or key != key.strip() or any(part in key for part in _KEY_REFUSED):
         raise ValueError(f"cannot store the output {key!r}: it is not a valid name")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if "\n" in text:
-        # A line that ends the value, and is none of its own.
+        # A line that ends the value and does not occur in it.
         lines = set(text.split("\n"))
         word, number = "END", 0
         while word in lines:
@@ -77,7 +76,7 @@ def set_output(key: str, value: Any) -> None:
         entry = f"{key}={text}\n"
     path = _setting("TOBAN_OUTPUT")
     with open(path, "a+b") as file:
-        # Somebody may have left the last line without an end.
+        # Other code may have left the last line without a newline.
         if file.seek(0, os.SEEK_END) > 0:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
@@ -86,7 +85,7 @@ def set_output(key: str, value: Any) -> None:
 
 
 def outputs(**values: Any) -> None:
-    """Several at once; see `set_output`."""
+    """Hands on several values; see `set_output`."""
     for key, value in values.items():
         set_output(key, value)
 
@@ -96,30 +95,30 @@ def _number(value: float) -> str:
 
 
 def progress(current: float, total: float | None = None, message: str = "") -> None:
-    """Reports progress: a line `::progress` in the output, which the run shows as its progress."""
+    """Reports progress: prints a `::progress` line, which the run shows as its progress."""
     far = _number(current) if total is None else f"{_number(current)}/{_number(total)}"
     print(f"::progress {far} {message}".rstrip(), flush=True)
 
 
 def emit(event_type: str, payload: Any = None, *, dedupe_key: str = "") -> str:
-    """Emits an event, which starts the workflows that listen to it; its id. It is stored when this returns.
+    """Emits an event, which starts the workflows that listen to it; returns its id once it is stored.
 
-    `payload` is any JSON value; None means {}. While an event of this type with the same `dedupe_key` is kept, no other
-    is stored, and its id is the answer: with one, a step that is tried again does not tell everything twice. Raises
-    NotInAStepError, DaemonError, TypeError and ValueError for a payload that is no JSON.
+    `payload` is any JSON value; None means {}. If a stored event of this type has the same `dedupe_key`, nothing is
+    stored and that event's id is returned: with a key, a retried step does not emit its events twice. Raises
+    NotInAStepError, DaemonError, TypeError and ValueError for a payload that is not JSON.
     """
-    # The same text whoever sends it, and the same refusal of what has none.
+    # Every sender produces the same text, and refuses the same values.
     text = json.dumps({} if payload is None else payload, ensure_ascii=False, allow_nan=False)
     text.encode()
     return str(_daemon().emit(event_type, text, dedupe_key)["id"])
 
 
 class Scheduler:
-    """Schedules that are bound to a subject, such as an issue: when one is due, SCHEDULE_TRIGGERED is emitted.
+    """Schedules that belong to a subject, such as an issue; when one is due, SCHEDULE_TRIGGERED is emitted.
 
     A schedule is a mapping with `id`, `subject`, `action`, `workflow`, `request` (the words), `understood`, `timezone`,
-    `state` (`active`, `ended` or `cancelled`), `next_due` (ISO 8601 in UTC, or empty), `occurrences`,
-    `max_occurrences` and `dedupe_key`. All methods raise NotInAStepError and DaemonError.
+    `state` (`active`, `ended` or `cancelled`), `next_due` (ISO 8601 in UTC, or empty), `occurrences`, `max_occurrences`
+    and `dedupe_key`. All methods raise NotInAStepError and DaemonError.
     """
 
     def schedule(
@@ -135,9 +134,9 @@ class Scheduler:
     ) -> dict[str, Any]:
         """Stores a schedule; `request` says in English or Japanese when it is due, such as `3日後の朝9時にリマインド`.
 
-        `action` is `reminder`, `escalate`, `auto_close`, `follow_up`, `check_progress`, or nothing if `request` names
-        one or a `workflow` is to be started. If an active one of the subject has the same `dedupe_key`, that one is the
-        answer.
+        `action` is `reminder`, `escalate`, `auto_close`, `follow_up` or `check_progress`; it is empty if `request`
+        names one or a `workflow` is to be started. If an active schedule of the subject has the same `dedupe_key`, that
+        one is returned.
         """
         options = {
             "action": action,
@@ -149,15 +148,15 @@ class Scheduler:
         return _schedule(_daemon().schedule(subject, request, options))
 
     def cancel(self, schedule_id: str) -> bool:
-        """From here on it is not due any more. False if it had ended before; may be repeated."""
+        """Cancels a schedule: it is never due again. False if it had ended before; may be repeated."""
         return bool(_schedule(_daemon().cancel(schedule_id))["state"] == "cancelled")
 
     def list_by_subject(self, subject: str) -> list[dict[str, Any]]:
-        """Those that are active, in the order of their creation; the first 1,000 of them."""
+        """The active schedules in order of creation; at most 1,000."""
         return [_schedule(each) for each in _daemon().list_by_subject(subject)]
 
     def cancel_by_subject(self, subject: str) -> int:
-        """Cancels all that are active, and says how many that were. May be repeated."""
+        """Cancels all active schedules; returns their number. May be repeated."""
         return int(_daemon().cancel_by_subject(subject))
 
     list_by_issue = list_by_subject
@@ -165,7 +164,7 @@ class Scheduler:
 
 
 def _schedule(data: Mapping[str, Any]) -> dict[str, Any]:
-    """From the JSON form of the API, which leaves out what is empty and writes long names and large numbers as text."""
+    """Converts the API's JSON form, which omits empty values, has long enum names, and has large numbers as text."""
     texts = ("id", "subject", "workflow", "request", "understood", "timezone", "dedupe_key")
     made: dict[str, Any] = {name: data.get(name, "") for name in texts}
     for name, prefix in (("action", "SCHEDULE_ACTION_"), ("state", "SCHEDULE_STATE_")):
@@ -177,7 +176,7 @@ def _schedule(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Sdk:
-    """Asks the daemon with what is installed in this interpreter."""
+    """Calls the daemon with the SDK that is installed in this interpreter."""
 
     def __init__(self, sdk: Any, to_dict: Callable[[Any], dict[str, Any]]) -> None:
         self._sdk = sdk
@@ -214,7 +213,7 @@ class _Sdk:
 
 
 class _CommandLine:
-    """Asks the daemon with its own command line, in a process of its own interpreter."""
+    """Calls the daemon with its own command line, in a separate process."""
 
     def __init__(self, argv: list[str]) -> None:
         self._argv = argv
@@ -263,12 +262,12 @@ class _CommandLine:
 
 
 def _daemon() -> _Sdk | _CommandLine:
-    """Whoever can ask the daemon. Raises NotInAStepError, and DaemonError if nobody can."""
+    """A way to call the daemon. Raises NotInAStepError, and DaemonError if there is none."""
     _setting("TOBAN_SERVER")
     try:
         sdk = importlib.import_module("toban.sdk")
         to_dict = importlib.import_module("google.protobuf.json_format").MessageToDict
-        # An older release has less.
+        # An older release lacks some of it.
         if hasattr(sdk.SyncClient, "emit_event"):
             return _Sdk(sdk, lambda message: to_dict(message, preserving_proto_field_name=True))
     except Exception:  # noqa: S110 - not installed here, or not fit for this interpreter
@@ -287,7 +286,7 @@ def _daemon() -> _Sdk | _CommandLine:
 
 
 class Context:
-    """What the function of a python step gets that has a parameter `context`."""
+    """The `context` argument of a python step's function."""
 
     @property
     def params(self) -> dict[str, Any]:
@@ -295,18 +294,18 @@ class Context:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The same, by the name that other systems have for it."""
+        """An alias, by the name that other systems use."""
         return params()
 
     @property
     def inputs(self) -> Mapping[str, Path]:
-        """Where the step's inputs are, by the names that they have in its workspace."""
+        """The paths of the step's inputs, by their names in its workspace."""
         found = json.loads(os.environ.get("TOBAN_INPUTS") or "{}")
         return {name: Path(os.path.abspath(path)) for name, path in found.items()}
 
     @property
     def directory(self) -> Path:
-        """Where the artifacts of the run are kept."""
+        """The directory of the run's artifacts."""
         return context_dir()
 
     @property
@@ -337,9 +336,9 @@ class Context:
 
 
 def say_class(error: BaseException) -> None:
-    """Hands on what an exception says of itself: how it may be treated, and after how long it may be tried again.
+    """Hands on an exception's error class and retry delay.
 
-    It says so with the attributes `toban_error_class` and `retry_after` (in seconds), whoever defined it.
+    They are its attributes `toban_error_class` and `retry_after` (in seconds); any exception may have them.
     """
     kind = getattr(error, "toban_error_class", None)
     kind = getattr(kind, "value", kind)

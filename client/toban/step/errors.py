@@ -1,19 +1,19 @@
-"""Exceptions with which a python step says how its failure is to be treated.
+"""Exceptions of python steps, which determine how their failure is handled.
 
-StepError                          as any other exception: tried again where the step says so
-├── TransientError                 may pass by itself
-│   ├── RateLimitError             may pass after a longer while, which the other side may have named
+StepError                          as any other exception: retried if the step has retries
+├── TransientError                 may pass on its own
+│   ├── RateLimitError             may pass after a longer delay, which the other side may have named
 │   ├── NetworkError
 │   ├── StorageError
 │   ├── AIDriverError
-│   └── WorkflowTimeoutError       is a TimeoutError of Python's too
-├── NonRetryableError              is the same every time
+│   └── WorkflowTimeoutError       also a TimeoutError of Python
+├── NonRetryableError              a retry would fail in the same way
 │   ├── ValidationError
 │   └── WorkflowError
-└── FatalError                     the whole run is to end, whatever the step's policy is
+└── FatalError                     ends the whole run, regardless of the step's policy
 
-Toban itself only looks at the attribute `toban_error_class`: exceptions of your own may have it too, and then need
-nothing of this package.
+Toban itself reads only the attribute `toban_error_class`: your own exceptions may have it too, and then do not need
+this package.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TransientError(StepError):
 
 
 class RateLimitError(TransientError):
-    """`retry_after`: seconds that the other side asked to be left alone for."""
+    """`retry_after`: seconds to wait before a retry, as the other side requested."""
 
     toban_error_class = "RETRYABLE_RATE_LIMIT"
 

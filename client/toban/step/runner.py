@@ -1,8 +1,8 @@
 """Calls the function of a python step. Started by path, so that any interpreter can run it: standard library only.
 
-What to call stands in $TOBAN_CALL; what it returned goes to the file $TOBAN_RESULT as JSON. A function with a parameter
-`context` that nothing else is given for gets what `context.py`, beside this file, has. Exit 78 (which is never retried)
-means that there was nothing to call, exit 1 that the function raised; what the exception says of itself is handed on.
+$TOBAN_CALL names the function; its result goes to the file $TOBAN_RESULT as JSON. A parameter `context` without another
+value gets the context of `context.py`, beside this file. Exit 78 (never retried) means that there was no function to
+call, exit 1 that it raised; the exception's error class and retry delay are handed on.
 """
 
 import asyncio
@@ -58,14 +58,14 @@ def _wants_context(function: Any, args: Any, kwargs: Any) -> bool:
         signature = inspect.signature(function)
         given = signature.bind_partial(*args, **kwargs).arguments
     except (TypeError, ValueError):
-        return False  # the call itself says what is wrong
+        return False  # the call itself reports the problem
     wanted = signature.parameters.get("context")
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return wanted is not None and wanted.kind in kinds and "context" not in given
 
 
 def _load_context() -> Any:
-    """By its path: the interpreter need not have Toban, and if it has, it may be another release."""
+    """Loads by path: the interpreter may lack Toban, or have another release."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "context.py")
     spec = importlib.util.spec_from_file_location("_toban_step_context", path)
     assert spec is not None
