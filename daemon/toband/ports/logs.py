@@ -93,7 +93,7 @@ class Archive(Protocol):
     """The files of ended runs. Works in the background, on one file at a time."""
 
     async def close(self) -> None:
-        """Cancels the work under way; it leaves no partial files."""
+        """Cancels the current work; it leaves no partial files."""
         ...
 
     async def compressible(self, run_id: str) -> int:

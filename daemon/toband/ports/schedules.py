@@ -13,8 +13,8 @@ from toband.ports.records import Fired, Firing, Request
 class ScheduleStore(Protocol):
     """Schedules of definitions and of subjects.
 
-    A schedule is active until it is cancelled or has no due time left; one that is due at every start of the daemon
-    always has one. Schedules of definitions are stored and removed with them: see WorkflowText.
+    A schedule is active until it is cancelled or has no due time left; a schedule that is due at every start of the
+    daemon always has one. Schedules of definitions are stored and removed with them: see WorkflowText.
     """
 
     async def earliest_alarm(self, *, after: datetime | None = None) -> datetime | None:
@@ -93,9 +93,9 @@ class FireLedger(Protocol):
     """One line for each due time that was decided."""
 
     async def fire(self, firing: Firing) -> Fired | None:
-        """Saves the decision on due times if the schedule still is as `before` says; otherwise saves nothing: None.
+        """Saves the decision on due times if the schedule still equals `before`; else saves nothing and returns None.
 
-        One transaction, which may share its commit: it moves the schedule on, and writes the lines and the runs. A due
+        One transaction, which may share its commit: it advances the schedule, and writes the lines and the runs. A due
         time that has a line keeps it and gets no second run. Raises ValueError if parts are of different schedules;
         RunGoneError as `create_run` does.
         """

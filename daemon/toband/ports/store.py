@@ -27,7 +27,7 @@ class DatabaseChecks(Protocol):
         ...
 
     async def try_write(self) -> None:
-        """Commits a change that changes nothing, durably. Raises StoreError if the database takes no writes."""
+        """Durably commits an empty change. Raises StoreError if the database accepts no writes."""
         ...
 
     async def inspect(self) -> Inspection:
@@ -84,8 +84,8 @@ class Store(
 class StoreError(Exception):
     """A call to the database failed; the text says why.
 
-    Nothing of the call was stored, unless the commit itself broke off (a lost connection, a failing disk): then only
-    reading again shows whether it was.
+    Nothing of the call was stored, unless the commit itself was interrupted (a lost connection, a failing disk): then
+    only reading again shows whether it was.
     """
 
 
@@ -94,7 +94,7 @@ class StoreFullError(StoreError):
 
 
 class StoreBusyError(StoreError):
-    """Another process held the database's lock for too long; nothing of the call was stored."""
+    """Another process kept the database locked for too long; nothing of the call was stored."""
 
 
 class StoreHeldError(StoreError):

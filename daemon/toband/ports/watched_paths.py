@@ -50,5 +50,5 @@ class PathWatcher(Protocol):
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """By path, why it cannot be watched, and what to do about it. The watcher tries again by itself."""
+        """By path, why it cannot be watched, and what to do about it. The watcher retries on its own."""
         ...
